@@ -26,7 +26,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.gold import calibrate, scored_links
+from hf_attncal.alignment.gold import calibrate_links, scored_links
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.files import write_json
@@ -110,7 +110,7 @@ def before_and_after(aligner: WordAligner, gold: Gold, threshold: float | None =
 def calibrated(aligner: WordAligner, gold: Gold) -> WordAligner:
     """The aligner with what it learns from these pairs."""
     result = copy(aligner)
-    result.probabilities = calibrate(aligner, gold).probabilities
+    result.probabilities = calibrate_links(aligner, gold).probabilities
     return result
 
 

@@ -24,7 +24,7 @@ import torch
 
 from hf_attncal import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
-from hf_attncal.alignment.gold import calibrate, scored_links
+from hf_attncal.alignment.gold import calibrate_links, scored_links
 from hf_attncal.alignment.probabilities import FAR, LIKE
 from hf_attncal.data.gold import Gold
 from hf_attncal.files import write_json
@@ -151,7 +151,7 @@ def main(arguments: list[str] | None = None) -> None:
         aligner, text = trained(args.data, name)
         files |= text
         gold = read(dev, source, target)
-        learned = calibrate(aligner, gold)
+        learned = calibrate_links(aligner, gold)
         least_score = float(np.quantile([one.score for one in aligner.align(gold.pairs)], 1 - LIKE))
         aligner.probabilities = learned.probabilities
         before = {"raw": learned.before.ece, "calibrated": learned.after.ece, "unknown": learned.probabilities.unknown}

@@ -12,7 +12,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from io import BytesIO
 from pathlib import Path
@@ -34,22 +34,45 @@ _NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EM
 
 # ---- reading ----
 
+Text = str | os.PathLike[str] | Iterable[str]  # a file, or its lines
+
+
+def is_file(text: object) -> bool:
+    """Return whether a text is given as the name of a file, and not as its lines."""
+    return isinstance(text, str | os.PathLike)
+
+
+def text_name(text: object, name: str) -> str:
+    """Return what messages call a text: its file, or `name` where it is lines."""
+    return os.fspath(text) if is_file(text) else name
+
+
+def lines_of(text: Text) -> list[str]:
+    """Return the lines of a text; see `read_lines` for those of a file."""
+    return read_lines(text) if is_file(text) else list(text)
+
 
 def read_pairs(
-    source: str | Path, target: str | Path, read: Callable[[Path], list[str]] | None = None
+    source: Text, target: Text, read: Callable[[Path], list[str]] | None = None
 ) -> tuple[list[str], list[str]]:
-    """Read two parallel files: line n of one belongs to line n of the other; `read` gives the lines of a file.
+    """Read two parallel texts: line n of one belongs to line n of the other.
+
+    Args:
+        source, target: files, or lines.
+        read: gives the lines of a file; None for `read_lines`.
 
     Raises:
         ValueError: different numbers of lines, or a file that `read_lines` refuses.
     """
-    source_lines, target_lines = map(read or read_lines, map(Path, (source, target)))
-    if len(source_lines) != len(target_lines):
+    sides = {"source": source, "target": target}
+    lines = [read(Path(text)) if read and is_file(text) else lines_of(text) for text in sides.values()]
+    if len(lines[0]) != len(lines[1]):
+        names = [text_name(text, side) for side, text in sides.items()]
         raise ValueError(
-            f"Parallel files must have the same number of lines, but `{source}` has {len(source_lines)} and "
-            f"`{target}` has {len(target_lines)}. Check that both are of the same split and were not filtered apart."
+            f"Parallel files must have the same number of lines, but `{names[0]}` has {len(lines[0])} and "
+            f"`{names[1]}` has {len(lines[1])}. Check that both are of the same split and were not filtered apart."
         )
-    return source_lines, target_lines
+    return lines[0], lines[1]
 
 
 def read_lines(path: str | Path, digest: Any = None) -> list[str]:

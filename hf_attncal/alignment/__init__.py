@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.generated import GeneratedAlignment as GeneratedAlignment
     from hf_attncal.alignment.generated import align_generated as align_generated
     from hf_attncal.alignment.gold import Calibration as Calibration
-    from hf_attncal.alignment.gold import calibrate as calibrate
+    from hf_attncal.alignment.gold import calibrate_links as calibrate_links
     from hf_attncal.alignment.label_projection import ProjectedLine as ProjectedLine
     from hf_attncal.alignment.label_projection import project_labels as project_labels
     from hf_attncal.alignment.link_counts import count_links as count_links
@@ -52,7 +52,7 @@ _MODULES = {
     "hf_attncal.alignment.comparison": ("ComparedLinks", "compare_links"),
     "hf_attncal.alignment.encoder": ("EncoderStates",),
     "hf_attncal.alignment.generated": ("GeneratedAlignment", "align_generated"),
-    "hf_attncal.alignment.gold": ("Calibration", "calibrate"),
+    "hf_attncal.alignment.gold": ("Calibration", "calibrate_links"),
     "hf_attncal.alignment.label_projection": ("ProjectedLine", "project_labels"),
     "hf_attncal.alignment.link_counts": ("count_links",),
     "hf_attncal.alignment.links": ("argmax_links",),

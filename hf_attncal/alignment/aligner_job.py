@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.gold import TUNED, calibrate, score_aligner, tune_links
+from hf_attncal.alignment.gold import TUNED, calibrate_links, score_aligner, tune_links
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
@@ -361,7 +361,7 @@ class AlignerJob(Job):
             score = score_aligner(aligner, dev, bootstrap=1000)
             scores["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
             try:
-                self.calibration = calibrate(aligner, dev, bootstrap=1000)
+                self.calibration = calibrate_links(aligner, dev, bootstrap=1000)
                 measured = {when: asdict(getattr(self.calibration, when)) for when in ("before", "after")}
                 scores["dev"]["probabilities"] = measured
             except ValueError as error:

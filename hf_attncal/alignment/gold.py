@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import Link
+from hf_attncal.drawing.table import text_table
 from hf_attncal.hub.cards import write_probabilities_card
 from hf_attncal.inference.modes import evaluating
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
@@ -112,16 +113,40 @@ class Calibration:
         probabilities: what was learned.
         before: how good the scores are as probabilities, of the links by the aligner's own rule.
         after: the same of the probabilities, cross-validated: those of a pair were learned from other pairs.
+        path: where the rules were saved; None: nowhere yet.
+
+    Printed, it is a table of both scores.
     """
 
     probabilities: LinkProbabilities
     before: ProbabilityScore
     after: ProbabilityScore
+    path: Path | None = None
 
     @property
     def measured_on(self) -> str:
         """Description of the pairs that both were measured on."""
         return f"the {self.probabilities.pairs} annotated pairs that they were learned from, cross-validated"
+
+    def __str__(self) -> str:
+        scores, after = {"scores of the model": self.before, "probabilities": self.after}, self.after
+        columns = {
+            "": list(scores),
+            "mean": [f"{score.mean:.3f}" for score in scores.values()],
+            "ECE": [_percent(score.ece, score.interval) for score in scores.values()],
+            "equal width": [_percent(score.ece_equal_width) for score in scores.values()],
+            "Brier": [f"{score.brier:.4f}" for score in scores.values()],
+        }
+        lines = [*text_table(columns), ""]
+        lines.append(f"Measured on {self.measured_on}: {after.count} links, {100 * after.right:.1f} % right.")
+        if (unknown := self.probabilities.unknown) is not None:
+            lines.append(
+                f"They hold for pairs in which up to {unknown:.0%} of the tokens are new to the aligner; with more of "
+                "them, a probability is at most the score."
+            )
+        intervals = ", 95 % intervals over pairs." if after.interval else "."
+        lines += [f"ECE: expected calibration error in per cent{intervals}", after.signature]
+        return "\n".join(lines if self.path is None else [*lines, "", f"wrote {self.path}"])
 
     def save(self, folder: str | Path) -> Path:
         """Write the probabilities beside the checkpoint in `folder`, and both scores into its card if there is one.
@@ -135,7 +160,12 @@ class Calibration:
         return path
 
 
-def calibrate(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstrap: int = 0) -> Calibration:
+def _percent(value: float, interval: tuple[float, float] | None = None) -> str:
+    ends = "" if interval is None else " ({:.1f} to {:.1f})".format(*(100 * end for end in interval))
+    return f"{100 * value:.1f}{ends}"
+
+
+def calibrate_links(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstrap: int = 0) -> Calibration:
     """Learn from annotated pairs how likely links are to be right, by their scores; the aligner stays as it is.
 
     A link is right if it is in P, among the sure and the possible ones: what precision counts.

@@ -19,7 +19,6 @@ from hf_attncal.messages import loudness
 
 from .adapt import add_adapt
 from .align import add_run
-from .align_calibrate import add_calibrate
 from .align_compare import add_compare
 from .align_quick import add_quick
 from .align_select import add_select
@@ -41,7 +40,6 @@ ALIGN_ACTIONS = {
     "train": add_align_train,
     "tune": add_align_tune,
     "select": add_select,
-    "calibrate": add_calibrate,
     "run": add_run,
     "quick": add_quick,
     "compare": add_compare,

@@ -1,103 +1,66 @@
 """`attncal align calibrate`: scores of links become probabilities that the links are right."""
 
-import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hf_attncal.alignment.opening import open_aligner
-from hf_attncal.commands.common import running_of
-from hf_attncal.data.streams import check_readable
-from hf_attncal.errors import user_errors
+from hf_attncal.data.streams import check_readable, files_among, read_sides
+from hf_attncal.errors import at_least, user_errors
+from hf_attncal.inference.files import folder_beside
+from hf_attncal.inference.opening import fetched
+from hf_attncal.inference.running import Running
 
-from .common import (
-    add_folder_beside,
-    add_longest_line,
-    add_model_options,
-    add_pair_files,
-    at_least,
-    check_longest_lines,
-    folder_beside,
-    not_negative,
-)
-from .scoring import table
+from .kinds import Folder, Model, Text
+
+if TYPE_CHECKING:
+    from hf_attncal.alignment.gold import Calibration
 
 
-def add_calibrate(actions: argparse._SubParsersAction) -> None:
-    """Add the action `calibrate`."""
-    parser = actions.add_parser(
-        "calibrate",
-        help="make scores of links the probabilities that they are right",
-        description="Learn from annotated pairs how likely a link is to be right, by its score (Platt scaling), and "
-        "write it to link_probabilities.json, which `attncal align run` and `WordAligner` read: from then on scores "
-        "are probabilities. Links stay the same. A link is right if it is a sure or a possible one. Printed is how "
-        "far scores and probabilities are from what is right, the latter cross-validated; with a reliability diagram "
-        "it goes into the model card, too.",
-        epilog="example:\n  attncal align calibrate MODEL --source dev.en --target dev.de --gold dev.align",
-    )
-    running = add_model_options(parser, "folder or Hub name of a word aligner, an encoder-decoder or an adapter")
-    add_longest_line(running)
-    add_pair_files(parser)
-    parser.add_argument(
-        "--gold",
-        required=True,
-        metavar="FILE",
-        help="their links in Pharaoh format, counted from 0, `p` or `?`: possible",
-    )
-    add_folder_beside(parser, "link_probabilities.json")
-    parser.add_argument("--bins", type=at_least(1, 1000), default=10, help="bins of the calibration error")
-    parser.add_argument(
-        "--bootstrap",
-        type=not_negative,
-        default=1000,
-        help="resamples of the sentence pairs for 95 %% intervals; 0 for none",
-    )
-    parser.set_defaults(run=_run_calibrate)
+def calibrate(
+    model: Model,
+    /,
+    source: Text,
+    target: Text,
+    *,
+    gold: Text,
+    output: Folder | None = None,
+    bootstrap: int = 1000,
+    running: Running = Running(),
+) -> "Calibration":
+    """Turn the scores of links into probabilities that the links are right.
 
+    Learn from annotated pairs how likely a link is to be right, given its score (Platt scaling), and write that to
+    link_probabilities.json, which `attncal align run` and `WordAligner` read: from then on, scores are probabilities.
+    The links stay the same. A link counts as right if people have drawn it as a sure or as a possible one. What is
+    printed, and goes into the model card with a diagram, says how far scores and probabilities are from the truth; the
+    probabilities are cross-validated.
 
-def _run_calibrate(options: argparse.Namespace) -> None:
-    check_readable(options.source, options.target, options.gold)
-    folder = folder_beside(options, "link_probabilities.json")
-    aligner = open_aligner(options.model, running_of(options), raw_scores=True)
+    Examples:
+        attncal align calibrate MODEL --source dev.en --target dev.de --gold dev.align
 
-    from hf_attncal.alignment import Gold, calibrate
+    Args:
+        model: folder or Hub name of a word aligner, an encoder-decoder or an adapter
+        source: source sentences, one a line; plain, .gz, .xz or .zst
+        target: target sentences, as many lines
+        gold: their links in Pharaoh format, counted from 0; `p` or `?` marks a possible one
+        output: folder for link_probabilities.json; without it, that of the model
+        bootstrap: resamples of the sentence pairs, for 95 % intervals; 0 for none
+
+    Returns:
+        The rules, and how good scores and probabilities are; printed, it is a table.
+
+    Raises:
+        CommandError: a file or the model cannot be read, or there is too little to learn from.
+    """
+    at_least("--bootstrap", bootstrap, 0)
+    check_readable(*files_among(source, target, gold))
+    model = fetched(model, running)
+    folder = folder_beside(model, output, "link_probabilities.json")
+    pairs = list(zip(*read_sides(source, target, running.longest_line), strict=True))
+    aligner = open_aligner(model, running, raw_scores=True)
+    from hf_attncal.alignment.gold import calibrate_links
+    from hf_attncal.data.gold import Gold, gold_links
 
     with user_errors():
-        gold = Gold.read(options.source, options.target, options.gold)
-        check_longest_lines(options, *zip(*gold.pairs, strict=True))
-        calibration = calibrate(aligner, gold, options.bins, options.bootstrap)
-    print("\n".join(_table(calibration)))
-    print(f"\nwrote {calibration.save(folder)}")
-
-
-def _like(unknown: float | None) -> list[str]:
-    """Return the line that says which text they hold for, if the model counts."""
-    if unknown is None:
-        return []
-    return [
-        f"They hold for pairs in which up to {unknown:.0%} of the tokens are new to the aligner; with more of them, a "
-        "probability is at most the score."
-    ]
-
-
-def _table(calibration) -> list[str]:
-    """Return the lines of a table of both scores, and what they were measured on."""
-    after = calibration.after
-    scores = {"scores of the model": calibration.before, "probabilities": after}
-
-    def percent(value: float, interval: tuple[float, float] | None) -> str:
-        ends = "" if interval is None else " ({:.1f} to {:.1f})".format(*(100 * end for end in interval))
-        return f"{100 * value:.1f}{ends}"
-
-    columns = {
-        "": list(scores),
-        "mean": [f"{score.mean:.3f}" for score in scores.values()],
-        "ECE": [percent(score.ece, score.interval) for score in scores.values()],
-        "equal width": [percent(score.ece_equal_width, None) for score in scores.values()],
-        "Brier": [f"{score.brier:.4f}" for score in scores.values()],
-    }
-    return [
-        *table(columns),
-        "",
-        f"Measured on {calibration.measured_on}: {after.count} links, {100 * after.right:.1f} % right.",
-        *_like(calibration.probabilities.unknown),
-        "ECE: expected calibration error in per cent" + (", 95 % intervals over pairs." if after.interval else "."),
-        after.signature,
-    ]
+        calibration = calibrate_links(aligner, Gold(pairs, gold_links(gold, pairs)), bootstrap=bootstrap)
+    return replace(calibration, path=calibration.save(folder))

@@ -6,6 +6,7 @@ import json
 from hf_attncal.commands.common import running_of
 from hf_attncal.data.streams import check_readable
 from hf_attncal.errors import user_errors
+from hf_attncal.inference.files import folder_beside
 from hf_attncal.inference.opening import choose_device, load_errors, tell_model
 
 from .common import (
@@ -16,7 +17,6 @@ from .common import (
     add_pair_files,
     add_text_options,
     check_longest_lines,
-    folder_beside,
     positive,
 )
 
@@ -61,7 +61,7 @@ def add_select(actions: argparse._SubParsersAction) -> None:
 
 def _run_select(options: argparse.Namespace) -> None:
     check_readable(options.source, options.target, options.gold)
-    folder = folder_beside(options, "alignment.json")
+    folder = folder_beside(options.model, options.output, "alignment.json")
 
     from hf_attncal.alignment import select
     from hf_attncal.data.gold import gold_links

@@ -4,10 +4,9 @@ import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from hf_attncal.data.streams import LONGEST_LINE, check_folder, too_long
+from hf_attncal.data.streams import LONGEST_LINE, too_long
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
 
@@ -176,16 +175,3 @@ def check_longest_lines(options: argparse.Namespace, sources: Iterable[str], tar
 def add_folder_beside(parser: argparse.ArgumentParser, name: str) -> None:
     """Add --output of a command that writes the file `name` beside MODEL."""
     parser.add_argument("--output", metavar="FOLDER", help=f"where {name} goes; without it, MODEL if that is a folder")
-
-
-def folder_beside(options: argparse.Namespace, name: str) -> Path:
-    """Return the folder for the file `name`: --output, or MODEL.
-
-    Raises:
-        CommandError: --output cannot be a folder, or MODEL is not a folder and there is no --output.
-    """
-    if options.output is not None:
-        check_folder(options.output)
-    elif not Path(options.model).is_dir():
-        raise CommandError(f"{options.model} is not a folder: name one for {name} with --output.")
-    return Path(options.output or options.model)

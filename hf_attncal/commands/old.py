@@ -22,6 +22,7 @@ class Old(NamedTuple):
 _LINKS = {"--aligner": Old("--links")}
 # For each command its old options; under "" those of any.
 OLD: dict[str, dict[str, Old]] = {
+    "align calibrate": {"--bins": Old("", 1, "the calibration error has 10 bins.")},
     "align lexicon": _LINKS,
     "align project": _LINKS,
     "data": {"--from": Old("--source")},

@@ -3,11 +3,12 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from hf_attncal.data.streams import open_file, read_windows, standard_input
+from hf_attncal.drawing.table import text_table as table  # noqa: F401 - of commands that score
 from hf_attncal.errors import CommandError
 
 from .common import add_longest_line, not_negative
@@ -118,14 +119,6 @@ def too_few(count: int, what: str) -> str:
     from hf_attncal.metrics.base import FEWEST_SENTENCES
 
     return f"No interval and no comparison: {count} {what} are too few, {FEWEST_SENTENCES} or more are needed."
-
-
-def table(columns: dict[str, list[str]]) -> Iterator[str]:
-    """Yield the lines of a table, with the first column aligned left and numbers aligned right."""
-    widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
-    for name, *numbers in [list(columns), *zip(*columns.values(), strict=True)]:
-        padded = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
-        yield "  ".join([name.ljust(widths[0]), *padded]).rstrip()
 
 
 def signatures(rows: list[dict[str, Any]]) -> list[str]:

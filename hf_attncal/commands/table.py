@@ -1,6 +1,7 @@
 """The function of each command. `hf_attncal` offers the same functions under their own names."""
 
 COMMANDS = {
+    "align calibrate": "hf_attncal.commands.align_calibrate:calibrate",
     "align lexicon": "hf_attncal.commands.align_lexicon:lexicon",
     "align project": "hf_attncal.commands.align_project:project",
     "data": "hf_attncal.commands.data:fetch_data",

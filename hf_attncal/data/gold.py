@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_attncal.files import read_lines, read_pairs
+from hf_attncal.files import Text, lines_of, read_pairs, text_name
 
 from .pharaoh import GoldAlignment, check_index_base, displacement_warning, iter_alignments
 
@@ -32,8 +32,8 @@ class Gold:
         return cls(pairs, gold_links(gold, pairs))
 
     @classmethod
-    def read(cls, source: str | Path, target: str | Path, gold: str | Path) -> "Gold":
-        """Read text and links from three files.
+    def read(cls, source: Text, target: Text, gold: Text) -> "Gold":
+        """Read text and links, each from a file or from its lines.
 
         Raises:
             ValueError: see `read_pairs` and `gold_links`.
@@ -42,8 +42,12 @@ class Gold:
         return cls(pairs, gold_links(gold, pairs))
 
 
-def gold_links(path: str | Path, pairs: Sequence[tuple[str, str]]) -> list[GoldAlignment]:
-    """Return the links of sentence pairs that people have drawn, from a file in Pharaoh format, checked.
+def gold_links(text: Text | Sequence[GoldAlignment], pairs: Sequence[tuple[str, str]]) -> list[GoldAlignment]:
+    """Return the links of sentence pairs that people have drawn, checked.
+
+    Args:
+        text: a file in Pharaoh format, its lines, or links.
+        pairs: the sentence pairs.
 
     Raises:
         ValueError: another number of lines than pairs, or links of words that there are not; it names the file.
@@ -51,7 +55,8 @@ def gold_links(path: str | Path, pairs: Sequence[tuple[str, str]]) -> list[GoldA
     Warns:
         UserWarning: indices that are probably displaced (`displaced_pairs`).
     """
-    links = list(iter_links(path, pairs))
+    path = text_name(text, "the links")
+    links = list(iter_links(text, pairs))
     words = [(source.split(), target.split()) for source, target in pairs]
     try:
         check_index_base(links, [tuple(map(len, pair)) for pair in words], "take 1 from each index")
@@ -62,16 +67,21 @@ def gold_links(path: str | Path, pairs: Sequence[tuple[str, str]]) -> list[GoldA
     return links
 
 
-def iter_links(path: str | Path, text: Sized) -> Iterator[GoldAlignment]:
-    """Yield the links of every sentence pair of a text in turn, from a file in Pharaoh format.
+def iter_links(links: Text | Sequence[GoldAlignment], text: Sized) -> Iterator[GoldAlignment]:
+    """Yield the links of every sentence pair of a text in turn.
+
+    Args:
+        links: a file in Pharaoh format, its lines, or links.
+        text: the sentence pairs.
 
     Raises:
         ValueError: another number of lines than pairs, or a line that is no links; it names the file.
     """
+    path = text_name(links, "the links")
     try:
-        lines = read_lines(path)
+        lines = lines_of(links)
         if len(lines) != len(text):
             raise ValueError(f"{path} has {len(lines)} lines of links for {len(text)} sentence pairs.")
-        yield from iter_alignments(lines)
+        yield from lines if lines and isinstance(lines[0], GoldAlignment) else iter_alignments(lines)
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error

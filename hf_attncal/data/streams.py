@@ -12,7 +12,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
-from hf_attncal.errors import CommandError, explain, one_line
+from hf_attncal.errors import CommandError, explain, one_line, user_errors
+from hf_attncal.files import Text, is_file, read_pairs, text_name
 from hf_attncal.messages import LOG
 
 STANDARD = "-"  # as the name of a file: standard input or output
@@ -28,8 +29,6 @@ _SEPARATOR = "|||"
 _BETWEEN = re.compile(r"(?<!\S)\|\|\|(?!\S)")
 
 Item = TypeVar("Item")
-# A file, or its lines.
-Text = str | os.PathLike[str] | Iterable[str]
 PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
 
 
@@ -210,16 +209,6 @@ def rows_of_texts(texts: Mapping[str, Text], longest: int = LONGEST_LINE) -> Ite
             yield from rows
             if error is not None:
                 raise error
-
-
-def is_file(text: object) -> bool:
-    """Return whether a text is given as the name of a file, and not as its lines."""
-    return isinstance(text, str | os.PathLike)
-
-
-def text_name(text: object, name: str) -> str:
-    """Return what messages call a text: its file, or `name` where it is lines."""
-    return os.fspath(text) if is_file(text) else name
 
 
 def files_among(*texts: object) -> list[str]:
@@ -529,6 +518,27 @@ def check_folder(path: str, option: str = "--output") -> None:
         existing = os.path.dirname(existing) or "."
     if not os.path.isdir(existing):
         raise CommandError(f"{path} cannot be a folder: {existing} is a file. Give another {option}.")
+
+
+def read_sides(source: Text, target: Text, longest: int | None = None) -> tuple[list[str], list[str]]:
+    """Read the whole of two parallel texts, whose lines a model can take: work and memory grow with their square.
+
+    Args:
+        source, target: files, or lines.
+        longest: most bytes of a line (--longest-line); None: `LONGEST_LINE`.
+
+    Raises:
+        CommandError: a text cannot be read, they have different numbers of lines, or a line is too long; the message
+            has its number and text.
+    """
+    longest = longest or LONGEST_LINE
+    with user_errors():
+        sides = read_pairs(source, target)
+    for name, lines in zip((text_name(source, "source"), text_name(target, "target")), sides, strict=True):
+        for number, line in enumerate(lines, start=1):
+            if len(line.encode("utf-8", "surrogatepass")) > longest:
+                raise CommandError(too_long(number, name, longest))
+    return sides
 
 
 def too_long(number: int, name: str, longest: int) -> str:

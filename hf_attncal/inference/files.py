@@ -13,6 +13,9 @@ from typing import Any
 
 from safetensors import safe_open
 
+from hf_attncal.data.streams import check_folder
+from hf_attncal.errors import CommandError
+
 _OBJECTS = (
     "config.json",
     "generation_config.json",
@@ -26,6 +29,19 @@ _OBJECTS = (
 )
 _SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".spm", ".txt", ".jinja")  # of all files that are read
 _NUMBERS = ("F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2")
+
+
+def folder_beside(model: str | Path, output: str | Path | None, file: str) -> Path:
+    """Return the folder to write a file that lies beside a model: `output`, or the model's own.
+
+    Raises:
+        CommandError: `output` cannot be a folder; or there is none, and the model is not a folder either.
+    """
+    if output is not None:
+        check_folder(str(output))
+    elif not Path(model).is_dir():
+        raise CommandError(f"{model} is not a folder: name one for {file} with --output.")
+    return Path(output or model)
 
 
 def check_model_files(name: str | Path) -> None:

@@ -13,13 +13,13 @@ from hf_attncal.messages import LOG
 from .running import Running
 
 
-def fetched(name: str, running: Running) -> str:
+def fetched(name: str | os.PathLike[str], running: Running) -> str:
     """Return the name of a model, or the folder of its revision, fetched from the Hub, if one is asked for.
 
     Raises:
         CommandError: the name is a folder or no name of the Hub, or the revision cannot be fetched.
     """
-    revision = running.revision
+    name, revision = os.fspath(name), running.revision
     if revision is None:
         return name
     if Path(name).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):

@@ -14,7 +14,7 @@ from aligner_helpers import TEXT as WORDS
 from helpers import tiny_stock_model
 
 from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
-from hf_attncal.alignment.gold import calibrate
+from hf_attncal.alignment.gold import calibrate_links
 from hf_attncal.alignment.probabilities import FAR, PROBABILITIES_FILE, Platt, saved_probabilities
 from hf_attncal.alignment.quality import estimate_quality
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
@@ -84,11 +84,11 @@ def test_scores_that_promise_too_much_are_mended_on_other_pairs(aligner):
     generator = random.Random(6)
     gold = annotated(aligner, lambda score: generator.random() < 0.2 + 0.4 * score, 400)
     halves = (Gold(gold.pairs[half::2], gold.links[half::2]) for half in (0, 1))
-    learned = calibrate(aligner, next(halves))
+    learned = calibrate_links(aligner, next(halves))
     assert learned.probabilities.rules.keys() == set(SYMMETRIZATIONS)
     assert learned.probabilities.pairs == 200
     assert learned.after.count == learned.before.count
-    measured = calibrate(aligner, next(halves))
+    measured = calibrate_links(aligner, next(halves))
     assert measured.after.ece < 0.5 * measured.before.ece
     assert learned.probabilities.rules["harmonic"] == (
         pytest.approx(measured.probabilities.rules["harmonic"].slope, abs=0.3),
@@ -101,7 +101,7 @@ def test_possible_links_are_right(aligner):
     links = [one.links for one in aligner.align(pairs)]
     some = [frozenset(found[::2]) for found in links]
     learned = [
-        calibrate(aligner, Gold(pairs, [GoldAlignment(sure, found) for found in some]))
+        calibrate_links(aligner, Gold(pairs, [GoldAlignment(sure, found) for found in some]))
         for sure in (frozenset(), some[0])
     ]
     assert learned[0].before.right == learned[1].before.right
@@ -111,7 +111,7 @@ def test_possible_links_are_right(aligner):
 def test_an_aligner_that_is_calibrated_is_calibrated_from_its_own_scores(aligner):
     generator = random.Random(6)
     gold = annotated(aligner, lambda score: generator.random() < 0.2 + 0.4 * score)
-    once, again = calibrate(aligner, gold), calibrate(with_probabilities(aligner), gold)
+    once, again = calibrate_links(aligner, gold), calibrate_links(with_probabilities(aligner), gold)
     assert once == again
     assert with_probabilities(aligner).probabilities is not None
 
@@ -121,20 +121,20 @@ def test_an_aligner_that_is_calibrated_is_calibrated_from_its_own_scores(aligner
 )
 def test_links_of_one_kind_teach_nothing(right, told, aligner):
     with pytest.raises(ValueError, match=f"nothing to learn link probabilities from: .* {told}"):
-        calibrate(aligner, annotated(aligner, right))
+        calibrate_links(aligner, annotated(aligner, right))
 
 
 def test_too_little_to_learn_from_is_told(aligner):
     with pytest.raises(ValueError, match="two annotated pairs or more, got 1"):
-        calibrate(aligner, annotated(aligner, lambda score: score > 0.5, 1))
+        calibrate_links(aligner, annotated(aligner, lambda score: score > 0.5, 1))
     nothing = Gold([("", "")] * 3, [GoldAlignment(frozenset(), frozenset())] * 3)
     with pytest.raises(ValueError, match="there is no link"):
-        calibrate(aligner, nothing)
+        calibrate_links(aligner, nothing)
     one = annotated(aligner, lambda score: score > 0.15, 1)
     with pytest.raises(ValueError, match=r"too few of the annotated pairs have links .* Annotate more pairs"):
-        calibrate(aligner, Gold([*one.pairs, ("", "")], [*one.links, *nothing.links[:1]]))
+        calibrate_links(aligner, Gold([*one.pairs, ("", "")], [*one.links, *nothing.links[:1]]))
     with pytest.raises(ValueError, match="they say nothing"):
-        calibrate(aligner, annotated(aligner, lambda score: score < 0.15))
+        calibrate_links(aligner, annotated(aligner, lambda score: score < 0.15))
 
 
 # ---- what it does ----
@@ -204,7 +204,7 @@ def test_the_attention_of_an_encoder_decoder_is_calibrated_for_what_is_read_of_i
     links = [
         frozenset(link for link, score in zip(one.links, one.scores, strict=True) if score > middle) for one in scored
     ]
-    found = calibrate(reading, Gold(pairs, [GoldAlignment(one, one) for one in links])).probabilities
+    found = calibrate_links(reading, Gold(pairs, [GoldAlignment(one, one) for one in links])).probabilities
     assert list(found.rules) == ["forward"]
     assert found.settings == reading.settings.to_dict()
     found.save(tmp_path)
@@ -296,10 +296,10 @@ def test_calibration_keeps_what_share_of_a_pair_may_be_new(counted, aligner):
     generator = random.Random(6)
     pairs = [*KNOWN, *NEW] * 4
     links = [frozenset(link for link in one.links if generator.random() < 0.8) for one in counted.align(pairs)]
-    found = calibrate(counted, Gold(pairs, [GoldAlignment(one, one) for one in links])).probabilities
+    found = calibrate_links(counted, Gold(pairs, [GoldAlignment(one, one) for one in links])).probabilities
     assert found.unknown == pytest.approx(float(np.quantile(counted.unknown_shares(pairs), 0.95)))
     network = annotated(aligner, lambda score: generator.random() < 0.2 + 0.4 * score)
-    assert calibrate(aligner, network).probabilities.unknown is None
+    assert calibrate_links(aligner, network).probabilities.unknown is None
 
 
 def test_the_command_tells_that_a_text_is_of_another_kind(counted, tmp_path, capfd):

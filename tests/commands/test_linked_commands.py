@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hf_attncal.alignment import Gold, WordAligner, calibrate, count_links, project_labels
+import hf_attncal
+from hf_attncal.alignment import Gold, WordAligner, calibrate_links, count_links, project_labels
 from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
 from hf_attncal.commands import main
@@ -217,10 +218,15 @@ def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, tra
 def test_calibrate_from_python_writes_what_the_command_writes(attncal, trained, here):
     names = [str(trained / name) for name in ("dev.en", "dev.de", "dev.links")]
     aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
-    path = calibrate(aligner, Gold.read(*names)).save(here)
+    path = calibrate_links(aligner, Gold.read(*names)).save(here)
     command = ["--source", names[0], "--target", names[1], "--gold", names[2], "--output", "new"]
-    assert attncal("align", "calibrate", str(trained / "aligner"), *command)[0] == 0
+    status, out, _ = attncal("align", "calibrate", str(trained / "aligner"), *command)
+    assert status == 0
     assert path.read_bytes() == Path("new", PROBABILITIES_FILE).read_bytes()
+    source, target, gold = (Path(name).read_text().splitlines() for name in names)
+    found = hf_attncal.calibrate(trained / "aligner", source, target, gold=gold, output="lines")
+    assert found.path.read_bytes() == path.read_bytes()
+    assert out == f"{found}\n".replace("wrote lines", "wrote new")
 
 
 @pytest.mark.parametrize(
@@ -421,12 +427,21 @@ def test_calibrate_into_another_folder_leaves_the_model_alone(attncal, trained, 
     assert {path.name for path in (trained / "aligner").iterdir()} == files
 
 
-def test_bins_beyond_use_are_refused(capsys):
-    gold = ["--source", "a", "--target", "b", "--gold", "c"]
-    with pytest.raises(SystemExit) as raised:
-        main(["align", "calibrate", "unused", *gold, "--bins", "2000000000"])
-    assert raised.value.code == 2
-    assert "--bins: must be from 1 to 1000, got 2000000000" in capsys.readouterr().err
+def test_the_bins_of_the_error_are_ten(attncal, trained, here):
+    text = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
+    gold = ["--gold", str(trained / "dev.links"), "--bootstrap", "0", "--output", "new"]
+    plain = attncal("align", "calibrate", str(trained / "aligner"), *text, *gold)
+    with_bins = attncal("align", "calibrate", str(trained / "aligner"), *text, *gold, "--bins", "12")
+    assert with_bins[:2] == plain[:2]
+    assert "bins:10" in plain[1]
+    assert "--bins is left out: the calibration error has 10 bins." in with_bins[2]
+
+
+def test_a_negative_number_of_resamples_is_refused(attncal):
+    files = ["--source", "a", "--target", "b", "--gold", "c"]
+    status, _, err = attncal("align", "calibrate", "unused", *files, "--bootstrap", "-1")
+    assert status == 1
+    assert "--bootstrap must be from 0 to " in err
 
 
 @pytest.mark.parametrize("action", ["calibrate", "select"])

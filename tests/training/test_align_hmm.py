@@ -20,7 +20,7 @@ from runs import write_corpus
 from hf_attncal.alignment import WordAligner, counting
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerTrainer, train_aligner
 from hf_attncal.alignment.count_learner import CountLearner
-from hf_attncal.alignment.gold import calibrate, score_aligner
+from hf_attncal.alignment.gold import calibrate_links, score_aligner
 from hf_attncal.alignment.probabilities import saved_probabilities
 from hf_attncal.commands import main
 from hf_attncal.data.gold import Gold
@@ -117,7 +117,7 @@ def test_the_folder_aligns_as_the_results_say(finished, corpus):
 def test_scores_of_links_are_probabilities_that_were_learned_on_dev(finished, corpus):
     folder, results = finished
     saved = saved_probabilities(folder)
-    learned = calibrate(WordAligner.from_pretrained(folder), Gold.read(*(corpus / f"dev.{end}" for end in ENDS)))
+    learned = calibrate_links(WordAligner.from_pretrained(folder), Gold.read(*(corpus / f"dev.{end}" for end in ENDS)))
     assert saved == learned.probabilities
     for when in ("before", "after"):
         assert results["dev"]["probabilities"][when]["ece"] == pytest.approx(getattr(learned, when).ece)
@@ -172,7 +172,7 @@ def test_a_run_that_was_killed_starts_anew(finished, corpus, tmp_path):
     config.write_text(json.dumps(values(corpus, folder, model={"size": "hmm"}, training={})))
     program = (
         "import json, os, signal, sys\n"
-        "from hf_attncal.training import word_alignment as job\n"
+        "from hf_attncal.alignment import aligner_job as job\n"
         "from hf_attncal.alignment.count_learner import CountLearner\n"
         "step, taken = CountLearner.step, []\n"
         "def watched(self, **options):\n"
