@@ -23,7 +23,7 @@ from hf_attncal.files import write_json
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate
-from hf_attncal.models.cross_attention import calibration_of
+from hf_attncal.models.calibration import calibration_of
 
 SPLITS = ("dev", "test")
 

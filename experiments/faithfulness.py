@@ -18,7 +18,7 @@ from frozen import HYPOTHESES, Frozen, add_models, read_models
 
 from hf_attncal.files import read_lines, read_pairs, write_json
 from hf_attncal.metrics import records
-from hf_attncal.models.cross_attention import calibrated_layers
+from hf_attncal.models.calibration import calibrated_layers
 from hf_attncal.report.attribution import word_scores, works_on
 from hf_attncal.report.judged import judge_faithfulness
 

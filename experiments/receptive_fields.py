@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from hf_attncal.models.functional_discrete import expected_field_size, extended_fields, initial_fields
-from hf_attncal.models.losses import IGNORE_INDEX
-from hf_attncal.models.objective import shift_labels
+from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
 
 
 @dataclass(frozen=True)

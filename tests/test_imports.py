@@ -33,8 +33,8 @@ CORE = (
     ("families",),
     ("metrics",),
     ("hub",),
-    ("adapters",),
     ("inference",),
+    ("adapters",),
     ("training",),
 )
 # The wings stand on all of the core, and each on these others; the core imports none.
@@ -261,6 +261,28 @@ def test_a_circle_is_found_in_every_spelling():
 )
 def test_rooms_are_recognised_in_every_spelling(source, expected):
     assert imported_rooms(source, PACKAGE / "data" / "some_file.py") == expected
+
+
+def named_in(source: str) -> list[str]:
+    """Names of classes and functions of this package that a file keeps as text, to import them when they are used."""
+    texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    return [text for text in texts if isinstance(text, str) and re.fullmatch(r"hf_attncal[\w.]*:\w+", text)]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for name in sorted(set(named_in(path.read_text(encoding="utf-8"))))
+    ],
+)
+def test_what_a_file_names_is_there(path, name):
+    assert callable(resolve_name(name))
+
+
+def test_a_name_in_a_table_is_found():
+    assert named_in("TABLE = {'a': ('hf_attncal.no.file:thing', 'b:c')}") == ["hf_attncal.no.file:thing"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from peft import PeftConfig, TaskType
 
-from hf_attncal.hub import write_adapter_card
+from hf_attncal.hub.cards import write_adapter_card
 from hf_attncal.models.configuration_attncal import CALIBRATIONS, check_settings
 
 

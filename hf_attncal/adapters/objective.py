@@ -12,8 +12,8 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from hf_attncal.models.calibration import trains_mask
 from hf_attncal.models.cross_attention import AttentionContext
-from hf_attncal.models.losses import IGNORE_INDEX
-from hf_attncal.models.objective import check_links, check_training, named_losses, shift_labels
+from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
+from hf_attncal.models.objective import check_links, check_training, named_losses
 from hf_attncal.models.outputs import AttnCalSeq2SeqLMOutput
 
 from .configuration import AttentionCalibrationConfig

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 import torch
 
@@ -19,13 +20,14 @@ from hf_attncal.data.words import WORDS, split_words
 from hf_attncal.families import FAMILIES
 
 from .adapting import PASSES, REPLACED, Adaptation, adapt_counts
-from .mask_align import MaskAlignSource
 from .merging import WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
-from .sources import ReadingSettings, WeightSource, check_threshold
+from .sources import SOURCES, ReadingSettings, WeightSource, check_threshold
 from .symmetrization import SYMMETRIZATIONS
 
 Sentence = str | Sequence[str]
+# What models of transformers are loaded with, which an aligner that counts has no need of.
+_CONFIG_OF = "hf_attncal.inference.loading:load_config"
 
 
 class WordAligner:
@@ -127,21 +129,14 @@ class WordAligner:
         Raises:
             ValueError: there is no such setting, or its value is wrong.
         """
-        from .encoder import STATES, EncoderSource, EncoderStates, changed
-        from .seq2seq import Seq2SeqSource
-
-        weights, model, tokenizer = changes.get("weights"), self.model, self.tokenizer
-        if weights == STATES and isinstance(self.source, Seq2SeqSource):
-            self.source = EncoderSource(model, tokenizer, changed(EncoderStates.default_of(model), changes))
-        elif (
-            weights not in (None, STATES)
-            and isinstance(self.source, EncoderSource)
-            and Seq2SeqSource.reads(model.config)
-        ):
-            self.source = Seq2SeqSource(model, tokenizer)
+        kind: type[WeightSource] = type(self.source)
+        if "weights" in changes and kind.settings_type is not None:
+            sources = [resolve_name(name) for name in SOURCES]
+            kind = next((s for s in sources if changes["weights"] in s.settings_type.readable), sources[0])
+        if isinstance(self.source, kind) or not kind.reads(self.model.config):
             self.source.choose(**changes)
         else:
-            self.source.choose(**changes)
+            self.source = kind.chosen(self.model, self.tokenizer, changes)
 
     def check(
         self,
@@ -308,7 +303,7 @@ class WordAligner:
         family = FAMILIES.get(source.model.config.model_type)
         if family is None or not family.counted:
             folder = Path(str(getattr(source.model.config, "name_or_path", ""))) / "hmm"
-            if not isinstance(source, MaskAlignSource) or not (folder / "config.json").is_file():
+            if not source.may_have_counts or not (folder / "config.json").is_file():
                 raise ValueError(
                     f"only an aligner that counts can adapt to a text, or a network with one in its folder `hmm`: the "
                     f"model is {source.kind}. Train one (`attncal align train --preset hmm`)."
@@ -343,9 +338,7 @@ class WordAligner:
 
 def load_to_align(name: str | Path, *, dtype=None, **options) -> tuple:
     """Load a model, its tokenizer, and the settings beside it or None; options are those of `from_pretrained`."""
-    from hf_attncal.inference.loading import load_config
-
-    return source_of(load_config(name, **options), name).load(name, dtype=dtype, **options)
+    return source_of(resolve_name(_CONFIG_OF)(name, **options), name).load(name, dtype=dtype, **options)
 
 
 def source_of(config, name: str | Path, settings: ReadingSettings | None = None) -> type[WeightSource]:
@@ -357,11 +350,8 @@ def source_of(config, name: str | Path, settings: ReadingSettings | None = None)
     family = FAMILIES.get(config.model_type)
     if family is not None and family.source is not None:
         return family.resolve("source")
-    from .encoder import EncoderSource
-    from .seq2seq import Seq2SeqSource
-
     # The first that the settings are for, else the first.
-    fitting = [source for source in (Seq2SeqSource, EncoderSource) if source.reads(config)]
+    fitting = [source for source in map(resolve_name, SOURCES) if source.reads(config)]
     if not fitting:
         raise ValueError(
             f"{name} is of type {config.model_type!r}, which reads from left to right. Alignment needs a word "

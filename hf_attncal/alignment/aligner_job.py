@@ -23,8 +23,7 @@ from hf_attncal.data.gold import Gold
 from hf_attncal.data.rows import Rows
 from hf_attncal.families import Family, aligners
 from hf_attncal.files import write_json
-from hf_attncal.hub import Result, write_model_card
-from hf_attncal.hub.cards import write_probabilities_card
+from hf_attncal.hub.cards import Result, write_model_card, write_probabilities_card
 from hf_attncal.inference.modes import evaluating
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel

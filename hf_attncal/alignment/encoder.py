@@ -335,6 +335,10 @@ class EncoderSource(WeightSource):
         model, tokenizer = load_whole(AutoModel, name, dtype=dtype, revision=revision, **options)
         return model, tokenizer, saved_settings(name, revision)
 
+    @classmethod
+    def chosen(cls, model, tokenizer, changes: dict[str, Any]) -> "EncoderSource":
+        return cls(model, tokenizer, changed(EncoderStates.default_of(model), changes))
+
     @property
     def threshold(self) -> float:
         return self.settings.threshold

@@ -35,6 +35,7 @@ class MaskAlignSource(WeightSource):
     """
 
     kind = "a word aligner"
+    may_have_counts = True
     longest_uncut: int | None = 40
     longest_sentence: int = 80
 

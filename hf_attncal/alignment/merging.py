@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +21,9 @@ from .symmetrization import links_of_batch, symmetrize_batch
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# What draws a pair, for those who look at it: in a figure of matplotlib, and in a notebook.
+_FIGURE = "hf_attncal.alignment.pair_plot:pair_plot"
+_IN_NOTEBOOK = "hf_attncal.alignment.pictures:notebook_html"
 Pair = tuple[tuple[str, ...], tuple[str, ...]]  # source and target words
 
 
@@ -112,21 +116,14 @@ class WordAlignment:
         Warns:
             UserWarning: no installed font has some characters of the words.
         """
-        from hf_attncal.alignment.pair_plot import pair_plot  # matplotlib, for those who draw
-
-        figure = pair_plot(self)
+        figure = resolve_name(_FIGURE)(self)
         if path is not None:
             most = 65_000  # pixels of a side that matplotlib can draw
             figure.savefig(path, dpi=min(200, most / figure.get_figwidth()))
         return figure
 
     def _repr_html_(self) -> str:
-        from hf_attncal.alignment.pictures import NULL_MARK, pair_html, short
-
-        rule = "the best source word of each" if self.threshold is None else f"above {self.threshold:g}"
-        rule += ", with the probability to be right" if self.calibrated else ""
-        score = "" if self.score is None else f"score of the pair {short(self.score)}; "
-        return pair_html(self, f"{score}links: {self.symmetrization}, {rule}; {NULL_MARK}: no partner")
+        return resolve_name(_IN_NOTEBOOK)(self)
 
 
 def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float | None) -> list[WordAlignment]:

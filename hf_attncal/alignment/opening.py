@@ -1,9 +1,14 @@
 """From the name of a checkpoint to a `WordAligner`, and what is said where that fails."""
 
 import os
+from pkgutil import resolve_name
 
 from hf_attncal.inference.opening import choose_device, fetched, load_errors, tell_model
 from hf_attncal.inference.running import Running
+
+# The aligner of any model, and one that counts, which starts without transformers.
+_ALIGNER = "hf_attncal.alignment.aligner:WordAligner"
+_PLAIN = "hf_attncal.alignment.plain_counts:plain_aligner"
 
 
 def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bool = False, plain: bool = False):
@@ -22,10 +27,8 @@ def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bo
     aligner = _plain_aligner(name, running) if plain else None
     if aligner is None:
         with load_errors(name):
-            from hf_attncal.alignment.aligner import WordAligner
-
             device = choose_device(running)
-            aligner = WordAligner.from_pretrained(
+            aligner = resolve_name(_ALIGNER).from_pretrained(
                 name, device=device, dtype=running.dtype, trust_remote_code=running.trust_remote_code
             )
         if tried:
@@ -45,9 +48,7 @@ def _plain_aligner(name: str, running: Running):
     """Load an aligner that counts without importing transformers; return None if that cannot be done."""
     if running.dtype is not None or running.trust_remote_code or not os.path.isfile(os.path.join(name, "config.json")):
         return None
-    from hf_attncal.alignment.plain_counts import plain_aligner
-
-    return plain_aligner(name, choose_device(running))
+    return resolve_name(_PLAIN)(name, choose_device(running))
 
 
 def try_aligner(name: str, aligner) -> None:

@@ -41,6 +41,15 @@ class Aligned(Protocol):
     target_null: Sequence[float] | None
 
 
+class ToldAligned(Aligned, Protocol):
+    """An aligned pair that says how its links were made."""
+
+    symmetrization: str
+    threshold: float | None
+    calibrated: bool
+    score: float | None
+
+
 class PlacedWord(NamedTuple):
     """A word.
 
@@ -195,6 +204,14 @@ def pair_html(pair: Aligned, caption: str = "") -> str:
 
 
 PAGE_FOOT = "</body>\n</html>"
+
+
+def notebook_html(pair: ToldAligned) -> str:
+    """Return the picture of a pair with a caption that says where its links come from."""
+    rule = "the best source word of each" if pair.threshold is None else f"above {pair.threshold:g}"
+    rule += ", with the probability to be right" if pair.calibrated else ""
+    score = "" if pair.score is None else f"score of the pair {short(pair.score)}; "
+    return pair_html(pair, f"{score}links: {pair.symmetrization}, {rule}; {NULL_MARK}: no partner")
 
 
 def page_head(aligner: str) -> str:

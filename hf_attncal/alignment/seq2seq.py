@@ -31,7 +31,7 @@ from hf_attncal.inference.reading import (
     readings_of_pairs,
 )
 from hf_attncal.inference.word_attention import word_attention
-from hf_attncal.models.cross_attention import calibrated_layers
+from hf_attncal.models.calibration import calibrated_layers
 from hf_attncal.models.functional import token_rows
 
 from .sources import ReadingSettings, Weights, WeightSource, Words, check_threshold, is_index, saved_settings

@@ -1,7 +1,7 @@
 """Sources of weights: what reads a model and tells the `WordAligner` how strongly its words belong together.
 
 A source is a class with this interface in a file of its own, which the row of a family names (`families.py`); those of
-any encoder-decoder and any encoder are in the table of `aligner.py`.
+any encoder-decoder and any encoder are named here. They are imported when a model asks for them.
 """
 
 import json
@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,6 +24,8 @@ from hf_attncal.inference.files import file_beside
 from .symmetrization import SYMMETRIZATIONS
 
 SETTINGS_FILE = "alignment.json"  # beside the weights of a checkpoint
+# What reads a model whose family names no source: the first that can, unless the settings are for another.
+SOURCES = ("hf_attncal.alignment.seq2seq:Seq2SeqSource", "hf_attncal.alignment.encoder:EncoderSource")
 Words = tuple[Sequence[str], Sequence[str]]
 
 
@@ -70,11 +73,13 @@ class ReadingSettings:
             return None
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            kinds = {weights: kind for kind in cls.__subclasses__() for weights in kind.readable}
+            if cls is not ReadingSettings:
+                return cls.from_dict(values)
+            kinds = {weights: kind for kind in _kinds_of_settings() for weights in kind.readable}
             named = values.get("weights", "attention") if isinstance(values, dict) else None
-            if kinds and (not isinstance(named, str) or named not in kinds):
+            if not isinstance(named, str) or named not in kinds:
                 raise ValueError(f"`weights` must be one of {tuple(kinds)}, got {named!r}.")
-            return kinds.get(named, cls).from_dict(values)
+            return kinds[named].from_dict(values)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -87,6 +92,10 @@ def saved_settings(name: str | Path, revision: str | None = None) -> ReadingSett
     """
     file = file_beside(name, SETTINGS_FILE, revision)
     return None if file is None else ReadingSettings.load(file.parent)
+
+
+def _kinds_of_settings() -> list[type[ReadingSettings]]:
+    return [resolve_name(source).settings_type for source in SOURCES]
 
 
 def check_threshold(value: object) -> None:
@@ -145,6 +154,7 @@ class WeightSource(ABC):
     symmetrizations: ClassVar[tuple[str, ...]] = SYMMETRIZATIONS
     why_no_other: ClassVar[str] = ""  # of the symmetrizations
     has_null: ClassVar[bool] = True
+    may_have_counts: ClassVar[bool] = False  # whether an aligner that counts may lie in the folder of the model
     symmetrization: str  # how the directions are merged where nothing else is asked for
     threshold: float | None  # what a score must exceed where nothing else is asked for; None: take the best word
     tokenize: bool = False  # whether the model has learned from text that was cut into words (`data.segmentation`)
@@ -158,6 +168,13 @@ class WeightSource(ABC):
             raise ValueError(
                 f"`settings` choose {settings.what}, but the model is {self.kind}, got {settings}. {told}"
             )
+
+    @classmethod
+    def chosen(cls, model, tokenizer, changes: dict[str, Any]) -> Self:
+        """Return a source with such settings; what is not given is the default."""
+        source = cls(model, tokenizer)
+        source.choose(**changes)
+        return source
 
     @classmethod
     @abstractmethod

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from types import MappingProxyType
 
 from huggingface_hub import ModelCard, ModelCardData, try_to_load_from_cache
@@ -41,6 +42,7 @@ _EXPORT = {
     "openvino": ("<!-- hf_attncal: export to OpenVINO -->", "<!-- hf_attncal: end of export to OpenVINO -->"),
 }
 _DIAGRAM = "link_probabilities.png"  # beside the card
+_DRAWN_BY = "hf_attncal.drawing.plots:reliability_diagram"  # needs matplotlib, which not everyone has
 _TAGS = {card.tag for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None}
 
 
@@ -275,7 +277,7 @@ def write_probabilities_card(
     """
     diagram: str | None = _DIAGRAM
     try:
-        from hf_attncal.drawing.plots import reliability_diagram
+        reliability_diagram = resolve_name(_DRAWN_BY)
     except ImportError:
         diagram = None
     else:

@@ -1,20 +1,22 @@
 """Load a model by the name of a model or of an adapter."""
 
-import dataclasses
-import warnings
 from pathlib import Path
+from pkgutil import resolve_name
 
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from hf_attncal.extras import need
 from hf_attncal.families import FAMILIES, register
-from hf_attncal.models.limits import check_labels, check_names, check_sizes, check_token_ids
+from hf_attncal.models.limits import check_labels, check_sizes, check_token_ids
 from hf_attncal.models.loading import check_finite, check_report
 
 from .files import blamed, check_model_files, check_types, file_beside, read_object
 from .names import TOKENIZER_FILES, check_name
+
+# What an adapter is loaded with, imported where there is one.
+_ADAPTER_CONFIG = "hf_attncal.adapters.loading:adapter_config"
+_WITH_ADAPTER = "hf_attncal.adapters.loading:with_adapter"
 
 register()  # the Auto classes below load our models, too
 
@@ -96,34 +98,17 @@ def load_seq2seq(
     if adapter is None:
         return load_whole(AutoModelForSeq2SeqLM, name, dtype=dtype, revision=revision, **options)
 
-    from peft import PeftModel, PeftType
-
-    from hf_attncal.adapters.checkpoints import peft_uses_old_names
-
     base, base_revision = adapter.base_model_name_or_path, adapter.revision
     load_config(base, revision=base_revision, **options)  # refuses what could not be built
     model = _model(AutoModelForSeq2SeqLM, base, dtype=dtype, revision=base_revision, **options)
-    adapter.inference_mode = True
-    check_types(name)
-    with peft_uses_old_names(), blamed(f"adapter_config.json or adapter_model.safetensors in {name}"):
-        # `from_pretrained` would only warn of missing weights, and ignore unexpected ones.
-        adapted = PeftModel(model, adapter)
-        report = adapted.load_adapter(str(name), "default", revision=revision)
-    # Our adapters check this themselves. Other kinds share weights between layers, which PEFT counts as missing.
-    missing, unexpected = report.missing_keys, report.unexpected_keys
-    if adapter.peft_type == PeftType.LORA and (missing or unexpected):
-        raise ValueError(
-            f"{name} does not hold the weights that its adapter_config.json describes: {len(missing)} are missing "
-            f"{missing[:3]}, {len(unexpected)} are unexpected {unexpected[:3]}. Save the adapter anew."
-        )
-    check_finite(adapted)
+    # The base model itself with the adapter inside, so that it works like any model of transformers.
+    model = resolve_name(_WITH_ADAPTER)(model, adapter, name, revision)
     if any(file_beside(name, file, revision) for file in TOKENIZER_FILES):
         mend = f"Save it anew, or remove its files to use that of {base}."
         tokenizer = _tokenizer(name, model.config, mend, revision=revision, **options)
     else:
         tokenizer = _tokenizer(base, model.config, revision=base_revision, **options)
-    # Return the base model itself with the adapter inside, so that it works like any model of transformers.
-    return adapted.get_base_model(), tokenizer
+    return model, tokenizer
 
 
 def load_whole(auto_class, name: str | Path, *, dtype: str | torch.dtype | None = None, **options) -> tuple:
@@ -149,38 +134,6 @@ def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **o
         with blamed(f"generation_config.json in {name}"):
             check_token_ids(model.generation_config, _vocabulary(model.config))
     return model
-
-
-def brings_code(name: str | Path) -> bool:
-    """Return whether a model, or an adapter's base model, comes with code of its own (`auto_map`)."""
-    base = _values_of(name, "adapter_config.json").get("base_model_name_or_path") or name
-    files = ("config.json", "tokenizer_config.json")
-    return any(_values_of(part, file).get("auto_map") for part in {str(name), str(base)} for file in files)
-
-
-# Fields of a generation configuration that make transformers run code of the Hub, with their harmless values.
-_DECODED_BY_CODE = {
-    "constraints": (None, []),
-    "force_words_ids": (None, []),
-    "num_beam_groups": (None, 1),
-    "penalty_alpha": (None, 0),
-    "dola_layers": (None,),
-}
-
-
-def decoded_by_code(name: str | Path) -> list[str]:
-    """Return the fields of generation_config.json that make transformers run code of the Hub, not the model's."""
-    values = _values_of(name, "generation_config.json")
-    return [field for field, unset in _DECODED_BY_CODE.items() if values.get(field) not in unset]
-
-
-def _values_of(name: str | Path, file: str) -> dict:
-    """Read a JSON file of a model; {} if it is missing or unreadable."""
-    try:
-        path = file_beside(name, file)
-        return {} if path is None else read_object(path)
-    except (OSError, ValueError):
-        return {}
 
 
 def _tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it anew.", **options):
@@ -243,60 +196,9 @@ def _adapter_config(name: str | Path, revision: str | None):
     """Load the PEFT configuration in a folder or repository; return None if it holds a model.
 
     Raises:
-        OSError: nothing has this name (`check_name`).
-        ValueError: an adapter of a kind that PEFT does not know, a learned prompt, or an adapter whose base model is
-            not stated, is missing, or is an adapter itself.
+        OSError, ValueError: nothing has this name (`check_name`), or see `adapters.loading.adapter_config`.
     """
     check_name(name, revision)
-    file = find_adapter_config_file(str(name), revision=revision)
-    if file is None:
+    if find_adapter_config_file(str(name), revision=revision) is None:
         return None
-
-    need("adapters")
-    from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftConfig
-
-    import hf_attncal.adapters  # noqa: F401 (tells PEFT about our kind)
-
-    check_model_files(name)
-    values = read_object(Path(file))
-    kind = values.get("peft_type")
-    if not isinstance(kind, str) or kind not in PEFT_TYPE_TO_CONFIG_MAPPING:
-        raise ValueError(
-            f"{name} is an adapter whose `peft_type` must be a kind that PEFT knows, got {kind!r}. Update "
-            "peft, import the package that adds that kind to it, or correct adapter_config.json."
-        )
-    kinds = {field.name: field.type for field in dataclasses.fields(PEFT_TYPE_TO_CONFIG_MAPPING[kind])}
-    with blamed(file):
-        check_names(values, kinds)
-        for key in values.keys() & kinds:
-            if kinds[key] in (bool, "bool") and not isinstance(values[key], bool):
-                raise ValueError(f"`{key}` must be true or false, got {values[key]!r}.")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Unexpected keyword arguments")  # of a later PEFT
-            config = PeftConfig.from_pretrained(str(name), revision=revision)
-    if getattr(config, "megatron_config", None):
-        raise ValueError(
-            f"{file}: `megatron_config` must be empty, got {config.megatron_config!r}: PEFT would import the "
-            "module that `megatron_core` names."
-        )
-    if config.is_prompt_learning:
-        raise ValueError(
-            f"{name} is an adapter of the kind {config.peft_type.value} (`peft_type`), which is outside the model: "
-            "load it with PEFT. Adapters inside the model (LoRA, ours, ...) can be used here."
-        )
-    base = config.base_model_name_or_path
-    if not base or not isinstance(base, str):
-        raise ValueError(f"{name} is an adapter whose `base_model_name_or_path` names no model, got {base!r}.")
-    try:
-        check_name(base, config.revision)
-    except OSError as error:
-        raise ValueError(
-            f"{name} is an adapter whose `base_model_name_or_path` cannot be loaded: {error} Run this where that "
-            "model is, or correct it in adapter_config.json."
-        ) from error
-    if find_adapter_config_file(base, revision=config.revision) is not None:
-        raise ValueError(
-            f"{name} is an adapter for {base}, which is an adapter itself. Merge that one into its own model, "
-            "save it, and name the result in `base_model_name_or_path` of adapter_config.json."
-        )
-    return config
+    return resolve_name(_ADAPTER_CONFIG)(name, revision)

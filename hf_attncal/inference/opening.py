@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import DEBUG
 from pathlib import Path
+from pkgutil import resolve_name
 
 from hf_attncal.errors import CommandError, one_line
 from hf_attncal.messages import LOG
 
 from .running import Running
+
+# What loads an encoder-decoder, and what tries it out: imported once the name of the model is known to be good.
+_LOAD_CONFIG = "hf_attncal.inference.loading:load_config"
+_LOAD_MODEL = "hf_attncal.inference.loading:load_seq2seq"
+_TRY_OUT = "hf_attncal.inference.translation:translate"
 
 
 def fetched(name: str | os.PathLike[str], running: Running) -> str:
@@ -65,7 +71,7 @@ def load_errors(name: str) -> Iterator[None]:
     except (CommandError, MemoryError):
         raise
     except Exception as error:
-        from hf_attncal.inference.loading import brings_code, decoded_by_code
+        from hf_attncal.inference.foreign_code import brings_code, decoded_by_code
 
         text, code = one_line(error), "trust_remote_code" in str(error)
         if code and (fields := decoded_by_code(name)):
@@ -130,21 +136,19 @@ def load_model(name: str, running: Running, beams: int | None = 2):
     trust_remote_code = running.trust_remote_code
     with load_errors(name):
         from hf_attncal.inference.files import blamed
-        from hf_attncal.inference.loading import load_config, load_seq2seq
-        from hf_attncal.inference.translation import translate
 
         # Not None: transformers would then ask the user, and read the answer from standard input, which is our data.
-        config = load_config(name, trust_remote_code=trust_remote_code)
+        config = resolve_name(_LOAD_CONFIG)(name, trust_remote_code=trust_remote_code)
         if not config.is_encoder_decoder:
             raise CommandError(
                 f"{name} holds a model of type {config.model_type!r}, which is not an encoder-decoder by its "
                 "config.json. Give a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
             )
-        model, tokenizer = load_seq2seq(name, dtype=running.dtype, trust_remote_code=trust_remote_code)
+        model, tokenizer = resolve_name(_LOAD_MODEL)(name, dtype=running.dtype, trust_remote_code=trust_remote_code)
     model = model.to(choose_device(running)).eval()
     # Without a try errors of its files would be blamed on the first line.
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
         if beams is not None:
-            translate(model, tokenizer, ["1"], num_beams=beams, max_new_tokens=2)
+            resolve_name(_TRY_OUT)(model, tokenizer, ["1"], num_beams=beams, max_new_tokens=2)
     tell_model(name, model)
     return model, tokenizer

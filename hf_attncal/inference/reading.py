@@ -20,8 +20,7 @@ from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.words import NO_WORD, WordTokens, tokenize_words
 from hf_attncal.families import stock_type
 from hf_attncal.metrics.reliability import contributions
-from hf_attncal.models.losses import IGNORE_INDEX
-from hf_attncal.models.objective import shift_labels
+from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
 
 from .repeated import shared_among_places
 

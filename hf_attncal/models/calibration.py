@@ -17,7 +17,7 @@ Models and adapters are made of the same parts under the same names: `learned_pa
 they hold before they learn.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -240,6 +240,24 @@ def trains_mask(model: nn.Module) -> bool:
     networks = [module for module in model.modules() if isinstance(module, MaskNetwork)]
     parameters = [parameter for network in networks for parameter in network.parameters()]
     return bool(networks) and (not parameters or any(parameter.requires_grad for parameter in parameters))
+
+
+def calibration_of(model: nn.Module) -> str | None:
+    """Return how the cross-attention of a model is calibrated, by its configuration or by an active adapter."""
+    return next((module.switches.calibration for module in _calibrated(model)), None)
+
+
+def calibrated_layers(model: nn.Module) -> list[int]:
+    """Numbers of the decoder layers with masks, from 0: all of a model, those that an active adapter has."""
+    return [module.layer_idx for module in _calibrated(model)]
+
+
+def _calibrated(model: nn.Module) -> Iterator[nn.Module]:
+    # By attribute and not by class: a model loaded as remote code has a class of its own.
+    for module in model.modules():
+        switches = getattr(module, "switches", None)
+        if switches is not None and switches.calibration is not None:
+            yield module
 
 
 def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None = None) -> dict[str, nn.Module]:

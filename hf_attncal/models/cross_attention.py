@@ -16,8 +16,6 @@
 scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values -> output gate.
 """
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
@@ -435,21 +433,3 @@ class DecoderLayerMixin:
             with DetachedParameters():
                 return super().forward(*args, attention_context=attention_context, **kwargs)
         return super().forward(*args, attention_context=attention_context, **kwargs)
-
-
-def calibration_of(model: nn.Module) -> str | None:
-    """Return how the cross-attention of a model is calibrated, by its configuration or by an active adapter."""
-    return next((module.switches.calibration for module in _calibrated(model)), None)
-
-
-def calibrated_layers(model: nn.Module) -> list[int]:
-    """Numbers of the decoder layers with masks, from 0: all of a model, those that an active adapter has."""
-    return [module.layer_idx for module in _calibrated(model)]
-
-
-def _calibrated(model: nn.Module) -> Iterator[nn.Module]:
-    # By attribute and not by class: a model loaded as remote code has a class of its own.
-    for module in model.modules():
-        switches = getattr(module, "switches", None)
-        if switches is not None and switches.calibration is not None:
-            yield module

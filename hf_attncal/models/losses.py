@@ -11,10 +11,12 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Cross-entropy with label smoothing, over logits and straight from hidden states."""
+"""Cross-entropy with label smoothing, over logits and straight from hidden states, and labels as decoder inputs."""
+
+import sys
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 IGNORE_INDEX = -100
@@ -122,3 +124,27 @@ def cross_entropy_from_hidden(
     return _CrossEntropyFromHidden.apply(
         hidden.reshape(-1, hidden.shape[-1]), weight.detach(), bias.detach(), labels, smoothing, rows
     )
+
+
+def shift_labels(model: nn.Module, labels: torch.LongTensor) -> torch.LongTensor:
+    """Return the decoder inputs that predict `labels`: shifted right, as the model itself would shift them.
+
+    Args:
+        labels: (batch, target), `-100` where there is no target.
+
+    Returns:
+        `decoder_input_ids`, the same shape.
+
+    Raises:
+        ValueError: a model that does not say how it shifts labels.
+    """
+    prepare = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if prepare is not None:
+        return prepare(labels)
+    shift = getattr(sys.modules[type(model).__module__], "shift_tokens_right", None)
+    if shift is None:
+        raise ValueError(
+            f"`decoder_input_ids` are needed with `labels` for {type(model).__name__}, which does not say how it "
+            "shifts labels. Pass them."
+        )
+    return shift(labels, model.config.pad_token_id, model.config.decoder_start_token_id)

@@ -11,9 +11,8 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The two objectives of a calibrated model: the second decoder pass, the losses by name, and what labels become."""
+"""The two objectives of a calibrated model: the second decoder pass, and the losses by name."""
 
-import sys
 from typing import Any
 
 import torch
@@ -234,27 +233,3 @@ def mask_loss(
         cost = (loss.detach() - plain_loss) / (labels != IGNORE_INDEX).sum().clamp(min=1)
         objective = torch.where(cost >= settings.mask_cost, objective, objective.detach())
     return objective, penalty
-
-
-def shift_labels(model: nn.Module, labels: torch.LongTensor) -> torch.LongTensor:
-    """Return the decoder inputs that predict `labels`: shifted right, as the model itself would shift them.
-
-    Args:
-        labels: (batch, target), `-100` where there is no target.
-
-    Returns:
-        `decoder_input_ids`, the same shape.
-
-    Raises:
-        ValueError: a model that does not say how it shifts labels.
-    """
-    prepare = getattr(model, "prepare_decoder_input_ids_from_labels", None)
-    if prepare is not None:
-        return prepare(labels)
-    shift = getattr(sys.modules[type(model).__module__], "shift_tokens_right", None)
-    if shift is None:
-        raise ValueError(
-            f"`decoder_input_ids` are needed with `labels` for {type(model).__name__}, which does not say how it "
-            "shifts labels. Pass them."
-        )
-    return shift(labels, model.config.pad_token_id, model.config.decoder_start_token_id)

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from hf_attncal.data.gold import Gold
-from hf_attncal.hub import CardFacts, read_model_card
+from hf_attncal.hub.cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs
 from hf_attncal.metrics import records

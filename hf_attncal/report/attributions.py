@@ -17,7 +17,7 @@ from hf_attncal.alignment.subword_pooling import largest_over_words
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_interval
-from hf_attncal.models.cross_attention import calibrated_layers
+from hf_attncal.models.calibration import calibrated_layers
 from hf_attncal.models.functional import token_rows
 from hf_attncal.report.attribution import METHODS, attribute, works_on
 from hf_attncal.report.attribution.base import OfHeads

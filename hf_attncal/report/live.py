@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.checking.checker import VERDICTS, Checker, PairVerdict
 from hf_attncal.inference.translation import translate
 from hf_attncal.report.attribution import CONTROLS, word_scores, works_on

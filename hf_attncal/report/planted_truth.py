@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
 from hf_attncal.data.synthetic.planted import copied_words, is_only_signs, plant_copies

@@ -11,10 +11,12 @@ from typing import Any, Literal
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, save_adapter, set_null_mass
-from hf_attncal.adapters.checkpoints import peft_uses_old_names
+from hf_attncal.adapters.checkpoints import peft_uses_old_names, save_adapter
+from hf_attncal.adapters.configuration import AttentionCalibrationConfig
+from hf_attncal.adapters.export import export_calibrated
+from hf_attncal.adapters.null_mass import set_null_mass
 from hf_attncal.families import FAMILIES, backbones, stock_type
-from hf_attncal.hub import write_model_card, write_trained_adapter_card
+from hf_attncal.hub.cards import write_model_card, write_trained_adapter_card
 from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.revision import revision_of
 

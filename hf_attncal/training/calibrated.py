@@ -25,7 +25,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from hf_attncal.adapters.checkpoints import check_adapter_name, restore_adapter, save_adapter
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.families import IGNORE_NUM_ITEMS
-from hf_attncal.models.cross_attention import calibration_of
+from hf_attncal.models.calibration import calibration_of
 
 from .arguments import AttnCalTrainingArguments
 from .checkpoints import WholeCheckpointsMixin, whole_weights

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub import Result
+from hf_attncal.hub.cards import Result
 
 from .settings import Settings, as_list
 

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_attncal.inference.reading import decoder_size
-from hf_attncal.models.cross_attention import calibrated_layers
+from hf_attncal.models.calibration import calibrated_layers
 
 from .base import Batch, OfHeads, Scores
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal.data.words import NO_WORD
-from hf_attncal.models.cross_attention import AttentionContext, calibrated_layers
+from hf_attncal.models.calibration import calibrated_layers
+from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.losses import IGNORE_INDEX
 
 from .base import Batch, Method, Scores, check_number
