@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment import WordAligner as WordAligner
     from hf_attncal.alignment import align_quick as align_quick
     from hf_attncal.commands.align_calibrate import calibrate as calibrate
+    from hf_attncal.commands.align_compare import compare as compare
     from hf_attncal.commands.align_lexicon import lexicon as lexicon
     from hf_attncal.commands.align_project import project as project
     from hf_attncal.commands.data import fetch_data as fetch_data

@@ -1,19 +1,27 @@
 """Compare word aligners on a text that nobody annotated: where they agree, and whose lexicon predicts other pairs."""
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from hf_attncal.data.pharaoh import Link, check_index_base
+from hf_attncal.data.pharaoh import Link, check_index_base, parse_hypotheses
+from hf_attncal.data.scored import ScoredText
+from hf_attncal.drawing.table import text_table
 from hf_attncal.metrics.base import Measured
 from hf_attncal.metrics.means import mean_difference, means
+from hf_attncal.metrics.tables import SEED
 
 from .link_counts import LinkCounts
 
 HELD_OUT = 2000  # most pairs of which the likelihood is taken
 _FEWEST = 10  # pairs of which the likelihood tells anything
+_NATS = """\
+nats: of a word of held-out pairs, under the lexicon of the links of all others, with the 95 % interval.
+Of aligners with about as many links, the one with fewer nats is better; more links alone have fewer,
+too. With gold links, `attncal score` tells the error rate."""
 Words = Sequence[str]
 Links = Sequence[Collection[Link]]
 
@@ -39,6 +47,81 @@ class ComparedLinks:
     agreement: float | None
     nats_to_first: Measured | None
     same_lines: float
+
+
+@dataclass(frozen=True)
+class AlignerComparison:
+    """Several aligners on the same text, which print as a table or as JSON.
+
+    Args:
+        rows: name of an aligner -> what the text says of its links.
+        pairs: source and target words of each sentence pair.
+        links: name of an aligner -> links of each pair.
+        format: how it prints: "text" or "json".
+    """
+
+    rows: Mapping[str, ComparedLinks]
+    pairs: Sequence[tuple[Words, Words]]
+    links: Mapping[str, Links]
+    format: str = "text"
+
+    def __repr__(self) -> str:
+        return f"AlignerComparison(rows={self.rows!r})"
+
+    def __str__(self) -> str:
+        if self.format == "json":
+            rows = [{"hypothesis": name, **asdict(row)} for name, row in self.rows.items()]
+            return json.dumps({"compared": rows}, indent=2)
+        return "\n".join(self._text())
+
+    def _text(self) -> list[str]:
+        """Return a table with one row for each aligner, shares in per cent, and notes that explain it."""
+        rows = list(self.rows.values())
+
+        def shares(field: str) -> list[str]:
+            values = [getattr(row, field) for row in rows]
+            return ["" if value is None else f"{100 * value:.1f}" for value in values]
+
+        def nats(field: str, form: str) -> list[str]:
+            values = [getattr(row, field) for row in rows]
+            ends = [
+                "" if not v or not v.interval else " ({:{f}} to {:{f}})".format(*v.interval, f=form) for v in values
+            ]
+            return [f"{v.value:{form}}{end}" if v else "" for v, end in zip(values, ends, strict=True)]
+
+        columns = {
+            "hypothesis": list(self.rows),
+            "links": [str(row.links) for row in rows],
+            "source linked": shares("source_linked"),
+            "target linked": shares("target_linked"),
+            "agreement": shares("agreement"),
+            "same lines": shares("same_lines"),
+        }
+        shared = "agreement and same lines: with the first hypothesis."
+        notes = [f"{len(self.pairs)} sentence pairs. Shares in per cent; {shared}"]
+        if rows[0].nats:
+            columns |= {"nats": nats("nats", ".3f"), "to the first": nats("nats_to_first", "+.3f")}
+            notes.append(_NATS)
+        else:
+            notes.append("No nats: a tenth of the text is too little to be predicted, 100 pairs or more are needed.")
+        return [*text_table(columns), "", *notes]
+
+
+def compare_texts(texts: Iterator[ScoredText], *, form: str = "text", **options) -> AlignerComparison:
+    """Compare aligners on texts: source and target sentences, and the links of each aligner.
+
+    Args:
+        texts: of `read_scored`.
+        form: how the comparison prints.
+        options: of `compare_links`.
+
+    Raises:
+        ValueError: see `compare_links`; a CommandError for lines that are no links.
+    """
+    sides = [[line.split() for line in next(texts).lines] for _ in range(2)]
+    pairs = list(zip(*sides, strict=True))
+    systems = {text.told: text.parsed(parse_hypotheses) for text in texts}
+    return AlignerComparison(compare_links(pairs, systems, **{"seed": SEED} | options), pairs, systems, form)
 
 
 def compare_links(

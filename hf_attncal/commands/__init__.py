@@ -19,7 +19,6 @@ from hf_attncal.messages import loudness
 
 from .adapt import add_adapt
 from .align import add_run
-from .align_compare import add_compare
 from .align_quick import add_quick
 from .align_select import add_select
 from .align_train import add_align_train
@@ -42,7 +41,6 @@ ALIGN_ACTIONS = {
     "select": add_select,
     "run": add_run,
     "quick": add_quick,
-    "compare": add_compare,
 }
 PARSED = {
     "train": add_train,

@@ -20,11 +20,12 @@ from rich.console import Console
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
 
-from .kinds import STANDARD, Kind
+from .kinds import STANDARD, Kind, Setting
 from .old import respelled
 from .table import COMMANDS
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
+_DASH = "\0"  # which no token of a command line holds
 _RUNNING = Group("Running", sort_key=90)
 _COMMON = """For every command:
   -h, --help     show this help
@@ -176,12 +177,14 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
         prefix = " ".join(["attncal", *rest])
         raise UsageError(f"\n{prefix}: error: no {'ACTION' if rest else 'COMMAND'} given: name one of them.")
     try:
-        function, bound, _ = app.parse_args(rest, exit_on_error=False, print_error=False)
+        # To cyclopts a - alone is an option.
+        dashed = [_DASH if token == STANDARD else token for token in rest]
+        function, bound, _ = app.parse_args(dashed, exit_on_error=False, print_error=False)
     except (CycloptsError, CommandError) as error:  # the second of numbers in `Running`
         prefix = f"attncal {name}" if name else "attncal"
-        raise UsageError(f"{prefix}: error: {' '.join(str(error).split())}") from error
-
+        raise UsageError(f"{prefix}: error: {' '.join(str(error).split()).replace(_DASH, STANDARD)}") from error
     bound.apply_defaults()  # standard input and output are those of the command line
+    bound.arguments = {name: _undashed(value) for name, value in bound.arguments.items()}
 
     def run() -> Any:
         for warning in told:  # now that -q is known
@@ -189,6 +192,12 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
         return function(*bound.args, **bound.kwargs)
 
     return run, common
+
+
+def _undashed(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_undashed, value))
+    return STANDARD if value == _DASH else value
 
 
 def _common(tokens: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
@@ -211,9 +220,9 @@ def _common(tokens: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 def _settings_behind(tokens: list[str], name: str) -> list[str]:
     """Put `key=value` behind `--`: behind `--source` it would be taken for a file of it."""
-    kinds = inspect.signature(resolve_name(functions()[name])).parameters.values()
+    parameters = inspect.signature(resolve_name(functions()[name])).parameters.values()
     settings = [token for token in tokens if _SETTING.match(token)]
-    if "--" in tokens or not settings or not any(parameter.kind is parameter.VAR_POSITIONAL for parameter in kinds):
+    if "--" in tokens or not settings or not any(parameter.annotation == Setting for parameter in parameters):
         return tokens
     return [*(token for token in tokens if token not in settings), "--", *settings]
 

@@ -23,6 +23,12 @@ _LINKS = {"--aligner": Old("--links")}
 # For each command its old options; under "" those of any.
 OLD: dict[str, dict[str, Old]] = {
     "align calibrate": {"--bins": Old("", 1, "the calibration error has 10 bins.")},
+    "align compare": {
+        "--held-out": Old("", 1, "at most 2000 pairs are predicted."),
+        "--pairs": Old("", 1, "a page has at most 50 pairs."),
+        "--bootstrap": Old("", 1, "there are 1000 resamples."),
+        "--longest-line": Old("", 1, "a line may have 1000000 bytes."),
+    },
     "align lexicon": _LINKS,
     "align project": _LINKS,
     "data": {"--from": Old("--source")},

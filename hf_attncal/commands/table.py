@@ -2,6 +2,7 @@
 
 COMMANDS = {
     "align calibrate": "hf_attncal.commands.align_calibrate:calibrate",
+    "align compare": "hf_attncal.commands.align_compare:compare",
     "align lexicon": "hf_attncal.commands.align_lexicon:lexicon",
     "align project": "hf_attncal.commands.align_project:project",
     "data": "hf_attncal.commands.data:fetch_data",

@@ -42,6 +42,7 @@ def read_windows(
     longest: int = LONGEST_LINE,
     cut: Callable[[int], Any] | None = None,
     before: int = 0,
+    remedy: str = "Split it, or raise --longest-line.",
 ) -> Iterator[tuple[list[str], CommandError | None]]:
     """Yield at most `window` lines at a time, without line ends and without a byte-order mark.
 
@@ -54,6 +55,7 @@ def read_windows(
         longest: most bytes of a line. More is never read at once.
         cut: is told the number of a longer line, of which the beginning is taken; without it, that is an error.
         before: number of lines that come before `source` begins.
+        remedy: what to do about a longer line.
     """
     from hf_attncal.compressed import DamagedFile, looks_like
 
@@ -68,7 +70,7 @@ def read_windows(
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             whole = len(line) <= longest
             if not whole and cut is None:
-                error = too_long(number, name, longest)
+                error = too_long(number, name, longest, remedy)
                 break
             if not whole:
                 cut(number)
@@ -541,6 +543,6 @@ def read_sides(source: Text, target: Text, longest: int | None = None) -> tuple[
     return sides
 
 
-def too_long(number: int, name: str, longest: int) -> str:
-    """Return the message about a line of the file `name` that is over --longest-line."""
-    return f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."
+def too_long(number: int, name: str, longest: int, remedy: str = "Split it, or raise --longest-line.") -> str:
+    """Return the message about a line of the file `name` that is too long."""
+    return f"line {number} of {name} has more than {longest} bytes. {remedy}"

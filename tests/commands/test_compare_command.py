@@ -5,8 +5,10 @@ import re
 
 import pytest
 
+import hf_attncal
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+from hf_attncal.report.figures.links_page import write_links_page
 
 TEXT = ["--source", "text.en", "--target", "text.de"]
 
@@ -23,7 +25,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_the_table(attncal, here):
-    code, out, err = attncal("align", "compare", "right", "diagonal", *TEXT, "--bootstrap", "50")
+    code, out, err = attncal("align", "compare", "right", "diagonal", *TEXT)
     assert (code, err) == (0, "")
     header, right, diagonal, *_ = out.splitlines()
     assert header.split()[:2] == ["hypothesis", "links"]
@@ -34,7 +36,7 @@ def test_the_table(attncal, here):
 
 
 def test_json_has_all(attncal, here):
-    out = attncal("align", "compare", "diagonal", "right", *TEXT, "--format", "json", "--bootstrap", "50")[1]
+    out = attncal("align", "compare", "diagonal", "right", *TEXT, "--format", "json")[1]
     first, second = json.loads(out)["compared"]
     assert (first["hypothesis"], first["nats_to_first"]) == ("diagonal", None)
     assert second["nats_to_first"]["value"] == pytest.approx(second["nats"]["value"] - first["nats"]["value"])
@@ -46,19 +48,26 @@ def test_the_page_shows_who_links_what(attncal, here):
     (here / "text.de").write_text("A B & C\nD E\nsame x\n")
     (here / "one").write_text("0-0 1-1\n0-0\n0-0\n")
     (here / "two").write_text("0-0 2-3\n1-1\n0-0\n")
-    arguments = ["align", "compare", "one", "two", *TEXT, "--page", "page.html", "--pairs", "1"]
-    assert attncal(*arguments)[0] == 0
+    compared = hf_attncal.compare("one", "two", source="text.en", target="text.de")
+    write_links_page(compared, "page.html", most=1)
     page = (here / "page.html").read_text(encoding="utf-8")
     assert "1 of 2 pairs" in page
     assert "Line 2" in page
     assert "Line 1" not in page
-    assert attncal(*arguments[:-2])[0] == 0
+    assert attncal("align", "compare", "one", "two", *TEXT, "--page", "page.html")[0] == 0
     page = (here / "page.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
     assert "Line 3" not in page
     cells = re.findall(r'<td class="(first|second|both)">', page.partition("Line 1")[2])
     assert cells == ["both", "first", "second"]
+
+
+@pytest.mark.parametrize("option", ["--held-out", "--pairs", "--bootstrap", "--longest-line"])
+def test_options_of_an_earlier_version_are_left_out(option, attncal, here):
+    code, out, err = attncal("align", "compare", "right", "diagonal", *TEXT, option, "7")
+    assert (code, out) == (0, attncal("align", "compare", "right", "diagonal", *TEXT)[1])
+    assert re.fullmatch(rf"attncal: warning: {option} is left out: .*\.\n", err)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +80,9 @@ def test_the_page_shows_who_links_what(attncal, here):
         (["right", "no_links"], "no_links: line 1"),
         (["right", "diagonal", "--page", "nowhere/page.html"], "--page nowhere/page.html lies in"),
         (["right", "diagonal", "--page", "text.en"], "text.en"),
+        (["right", "diagonal", "--page", "-"], "--page - would be a file"),
+        (["-", "-"], "HYP must be different files"),
+        (["nothing", "diagonal"], "There is no file nothing"),
     ],
 )
 def test_what_is_wrong_is_named(attncal, here, arguments, message):

@@ -38,3 +38,16 @@ def test_project(attncal, files, tmp_path):
     assert "".join(f"{line.text}\n" for line in lines) == written
     with pytest.raises(ValueError, match="line 2 of tags: 1 tags for 2 source words"):
         hf_attncal.project(SOURCE, TARGET, links=LINKS, tags=["D A N", "D"])
+
+
+def test_compare(attncal, files, tmp_path):
+    (tmp_path / "other").write_text("0-0 2-2\n0-0\n", encoding="utf-8")
+    compared = hf_attncal.compare(LINKS, tmp_path / "other", source=SOURCE, target=files["target"])
+    assert list(compared.rows) == ["hypothesis 1", str(tmp_path / "other")]
+    second = compared.rows[str(tmp_path / "other")]
+    assert (second.links, second.agreement, second.source_linked) == (3, 2 * 3 / 8, 3 / 5)
+    command = ["align", "compare", str(files["links"]), str(tmp_path / "other")]
+    written = attncal(*command, "--source", str(files["source"]), "--target", str(files["target"]))[1]
+    shown = hf_attncal.compare(files["links"], tmp_path / "other", source=SOURCE, target=TARGET)
+    assert f"{shown}\n" == written
+    assert shown.rows[str(tmp_path / "other")] == second

@@ -1,8 +1,8 @@
 """A page of sentence pairs with the links of two aligners."""
 
-from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from hf_attncal.alignment.comparison import AlignerComparison, differing_lines
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.files import whole_file
 
@@ -11,27 +11,22 @@ from .templates import FOLDER, environment
 _SIGNS = {"first": "◧", "second": "◨", "both": "■"}
 
 
-def write_links_page(
-    names: tuple[str, str],
-    pairs: Sequence[tuple[Sequence[str], Sequence[str]]],
-    links: tuple[Sequence[Collection[Link]], Sequence[Collection[Link]]],
-    rows: Sequence[int],
-    count: int,
-    path: str | Path,
-) -> None:
-    """Write an HTML page that needs no other file and no script; it is whole or as it was.
+def write_links_page(compared: AlignerComparison, path: str | Path, most: int = 50) -> None:
+    """Write an HTML page of the pairs in which the first two aligners differ most.
+
+    It needs no other file and no script, and is whole or as it was.
 
     Args:
-        names: of the aligners.
-        pairs: source and target words of each sentence pair.
-        links: of both aligners, of each pair.
-        rows: pairs that are shown, from 0, in this order.
-        count: pairs in which they differ.
+        compared: their comparison.
         path: of the file.
+        most: pairs on the page.
 
     Raises:
         OSError: see `hf_attncal.files.writing`.
     """
+    (first, second), pairs = list(compared.links)[:2], compared.pairs
+    links = compared.links[first], compared.links[second]
+    rows = differing_lines(*links)
     shown = [
         {
             "number": row + 1,
@@ -39,16 +34,16 @@ def write_links_page(
             "target": pairs[row][1],
             "kinds": _kinds(set(links[0][row]), set(links[1][row])),
         }
-        for row in rows
+        for row in rows[:most]
     ]
     page = (
         environment()
         .get_template("links.html.jinja")
         .render(
-            first=names[0],
-            second=names[1],
+            first=first,
+            second=second,
             rows=shown,
-            count=count,
+            count=len(rows),
             signs=_SIGNS,
             style=(FOLDER / "page.css").read_text(encoding="utf-8"),
         )

@@ -1,0 +1,82 @@
+"""Texts that are scored: read whole, from a file, from standard input, or given as lines."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+from hf_attncal.errors import CommandError
+from hf_attncal.files import Text, is_file, text_name
+
+from .streams import STANDARD, files_among, open_file, read_windows, standard_input
+
+LONGEST_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB
+
+
+class ScoredText(NamedTuple):
+    """The lines of a text.
+
+    Args:
+        name: its file, or what lines without one are called.
+        told: what messages call it.
+        lines: at least one has text.
+    """
+
+    name: str
+    told: str
+    lines: Sequence[str]
+
+    def parsed(self, parse: Callable, *arguments: Any, **options: Any) -> Any:
+        """Return what `parse` makes of the lines.
+
+        Raises:
+            CommandError: in place of a ValueError; it names the text.
+        """
+        try:
+            return parse(self.lines, *arguments, **options)
+        except ValueError as error:
+            raise CommandError(f"{self.told}: {error}") from error
+
+
+def read_scored(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
+    """Yield texts, each read when it is asked for.
+
+    Args:
+        texts: files, - for standard input, or lines with the names that they are called by.
+        unit: what line n of every text belongs to, such as "sentence pair".
+
+    Raises:
+        CommandError: standard input is named twice, or a text cannot be read, is empty, or has another number of
+            lines than the first.
+    """
+    if files_among(*texts.values()).count(STANDARD) > 1:
+        raise CommandError("Standard input (-) can be read only once.")
+    return _read(texts, unit)
+
+
+def _read(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
+    first = None
+    for key, text in texts.items():
+        name = text_name(text, key)
+        told = "standard input" if is_file(text) and name == STANDARD else name
+        lines = _lines_of_file(name, told) if is_file(text) else list(text)
+        if not any(line.strip() for line in lines):
+            raise CommandError(f"{told} is empty ({len(lines)} lines without text).")
+        read = ScoredText(name, told, lines)
+        first = first or read
+        if len(lines) != len(first.lines):
+            raise CommandError(
+                f"{first.told} has {len(first.lines)} lines and {told} has {len(lines)}. Line n of every file must "
+                f"belong to the same {unit}."
+            )
+        yield read
+
+
+def _lines_of_file(name: str, told: str) -> list[str]:
+    lines: list[str] = []
+    with nullcontext(standard_input()) if name == STANDARD else open_file(name, "rb") as file:
+        for window, error in read_windows(file, sys.maxsize, told, LONGEST_LINE, remedy="Split it."):
+            if error is not None:
+                raise error
+            lines += window
+    return lines
