@@ -88,8 +88,7 @@ def reached_lines(module: str) -> int:
 
 def commands() -> dict[str, str]:
     """Return the module of each command."""
-    folder = "cli" if (PACKAGE / "cli").is_dir() else "commands"
-    start = f"hf_attncal.{folder}."
+    start = "hf_attncal.commands."
     return {name.removeprefix(start): name for name in sorted(files()) if name.startswith(start)}
 
 
