@@ -27,7 +27,7 @@ import torch
 from peers import MERGES, run_eflomal
 
 from hf_attncal import WordAligner, align_quick
-from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.gold import Gold
 from hf_attncal.files import write_json
@@ -140,7 +140,7 @@ def measure_adapted(args: argparse.Namespace, name: str) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         data = {"train": text.corpus, "train_pairs": args.train_pairs}
         before = cpu()
-        train_aligner(AlignerConfig.make({"preset": "hmm", "data": data, "training": {"output_dir": folder}}))
+        AlignerJob.train(AlignerConfig.make({"preset": "hmm", "data": data, "training": {"output_dir": folder}}))
         aligner, learning = WordAligner.from_pretrained(folder, device="cpu"), cpu() - before
     for system in ("hmm", "adapted"):
         before = cpu()

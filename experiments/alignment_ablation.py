@@ -16,7 +16,7 @@ from pathlib import Path
 from committed import RESULTS
 
 from hf_attncal import WordAligner
-from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.gold import THRESHOLDS, score_aligner
 from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.data.gold import Gold
@@ -103,7 +103,7 @@ def main() -> None:
                 "disable_tqdm": True,
             }
             config.training.pop("num_train_epochs", None)
-            results = train_aligner(config)
+            results = AlignerJob.train(config)
             aligner = WordAligner.from_pretrained(folder, device="cpu")
             without = WordAligner(aligner.model, aligner.tokenizer)
             without.source = WithoutEndPunctuation(aligner.model, aligner.tokenizer)

@@ -23,7 +23,7 @@ from committed import RESULTS
 from robustness import CORPORA, HANSARDS, Corpus
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.aligner_job import SIZES, AlignerConfig, train_aligner
+from hf_attncal.alignment.aligner_job import SIZES, AlignerConfig, AlignerJob
 from hf_attncal.alignment.gold import score_aligner
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.gold import Gold
@@ -99,7 +99,7 @@ def align(args: argparse.Namespace) -> dict[str, Any]:
         "model": {"size": args.size},
         "training": {"output_dir": str(args.folder / "model"), "seed": args.seed},
     }
-    results = train_aligner(AlignerConfig.make(apply_overrides(values, args.settings)))
+    results = AlignerJob.train(AlignerConfig.make(apply_overrides(values, args.settings)))
     aligner = WordAligner.from_pretrained(str(args.folder / "model"))
     for split in corpus.splits if args.dev_pairs is None else ["dev"]:
         names = corpus.files(split)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.markup import parse_markup, project_markup
 from hf_attncal.alignment.projection import Span, project_spans, project_tags
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
@@ -145,7 +145,7 @@ def trained(pairs: Sequence[AlignedPair]) -> WordAligner:
         write_pairs(pairs, *text)
         train = {"source": str(text[0]), "target": str(text[1])}
         output = Path(folder) / "aligner"
-        train_aligner(
+        AlignerJob.train(
             AlignerConfig.make({"preset": "hmm", "data": {"train": train}, "training": {"output_dir": str(output)}})
         )
         return WordAligner.from_pretrained(output, device="cpu")

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from hf_attncal import WordAligner
-from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.gold import calibrate_links, scored_links
 from hf_attncal.alignment.probabilities import FAR, LIKE
 from hf_attncal.data.gold import Gold
@@ -77,7 +77,7 @@ def trained(root: Path, name: str) -> tuple[WordAligner, dict[str, Path]]:
     }
     data = {"train": {side: list(map(str, files)) for side, files in sides.items()}, "train_pairs": pairs}
     with tempfile.TemporaryDirectory() as folder:
-        train_aligner(AlignerConfig.make({"preset": "hmm", "data": data, "training": {"output_dir": folder}}))
+        AlignerJob.train(AlignerConfig.make({"preset": "hmm", "data": data, "training": {"output_dir": folder}}))
         aligner = WordAligner.from_pretrained(folder, device="cpu")
     return aligner, {f"{name}_{side}{n}": file for side, files in sides.items() for n, file in enumerate(files)}
 

@@ -13,14 +13,18 @@ from hf_attncal.families import FAMILIES, register, register_with_auto_classes
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment import WordAligner as WordAligner
     from hf_attncal.alignment import align_quick as align_quick
+    from hf_attncal.commands.adapt import adapt as adapt
     from hf_attncal.commands.align_calibrate import calibrate as calibrate
     from hf_attncal.commands.align_compare import compare as compare
     from hf_attncal.commands.align_lexicon import lexicon as lexicon
     from hf_attncal.commands.align_project import project as project
+    from hf_attncal.commands.align_train import train_aligner as train_aligner
+    from hf_attncal.commands.align_tune import tune_encoder as tune_encoder
     from hf_attncal.commands.data import fetch_data as fetch_data
     from hf_attncal.commands.demo import demo as demo
     from hf_attncal.commands.export import export as export
     from hf_attncal.commands.publish import publish as publish
+    from hf_attncal.commands.train import train as train
     from hf_attncal.inference.running import Running as Running
     from hf_attncal.models.configuration_attncal import AttnCalBartConfig as AttnCalBartConfig
     from hf_attncal.models.configuration_attncal import AttnCalMarianConfig as AttnCalMarianConfig

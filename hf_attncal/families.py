@@ -8,9 +8,10 @@ without importing anything heavy.
 import functools
 import importlib
 import sys
+from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pkgutil import resolve_name
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Literal, NamedTuple
 
 _MODELS = "hf_attncal.models"
@@ -70,8 +71,8 @@ class Family(NamedTuple):
         sizes: function that fits the settings of a preset to the amount of text.
         after_preset: function that changes the settings of a preset once the others are known; None for none.
         decoder_start: token that the decoder begins with.
-        switches: switches of the command line that it supports.
-        options: options of the command line that only this family has.
+        switches: fields of `variants.py` that it has.
+        forms: further names of it for `--model`, with their settings of the section `model`.
         attention: function that describes the attention of a configuration in words.
         source: class that reads word alignments off it; None if they are read off its attention or its encoder.
         counted: whether an aligner learns by counting, not by gradients.
@@ -95,7 +96,7 @@ class Family(NamedTuple):
     after_preset: str | None = None
     decoder_start: Literal["pad", "eos"] = "pad"
     switches: tuple[str, ...] = ("calibration", "leaky", "gumbel", "copy", "guided")
-    options: tuple[str, ...] = ()
+    forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
     attention: str = "hf_attncal.training.cards:switches_in_words"
     source: str | None = None
     counted: bool = False
@@ -185,7 +186,7 @@ FAMILIES = {
             default_of=("language",),
             after_preset="hf_attncal.training.presets:harden",
             switches=("leaky",),  # every attention chooses one token as it is
-            options=("streams",),
+            forms={"discrete-1": {"streams": 1}, "discrete-2": {"streams": 2}},
             attention="hf_attncal.training.cards:streams_in_words",
         ),
         Family(

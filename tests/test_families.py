@@ -16,7 +16,6 @@ import transformers
 import hf_attncal
 from hf_attncal import families, models
 from hf_attncal.alignment import WordAligner
-from hf_attncal.commands import build_parser
 from hf_attncal.errors import CommandError
 from hf_attncal.families import FAMILIES, Card, Family, backbones
 from hf_attncal.hub import inspect_folder
@@ -157,11 +156,9 @@ def test_a_new_family_is_its_model_files_and_a_row(toy, tmp_path):
     (links,) = WordAligner.from_pretrained(folder, device="cpu").align([(SENTENCES[0], SENTENCES[1])])
     assert {target for _, target in links.links} == set(range(4))
 
-    files = [f"--{side}={tmp_path / side}" for side in ("source", "target")]
-    options = ["train", *files, f"--output={tmp_path / 'o'}", f"--backbone={toy.name}", "--leaky"]
-    arguments = build_parser().parse_args(options)
-    with pytest.raises(CommandError, match="--backbone toy for a toy, which takes none"):
-        arguments.run(arguments)
+    files = [tmp_path / side for side in ("source", "target")]
+    with pytest.raises(CommandError, match="`toy` for a toy, which takes none"):
+        hf_attncal.train(source=files[0], target=files[1], output=tmp_path / "o", model=f"{toy.name}+leaky")
 
 
 # ---- registration ----

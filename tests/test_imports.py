@@ -30,7 +30,7 @@ CORE = (
     ("compressed",),
     ("files", "drawing"),
     ("models", "data"),
-    ("families",),
+    ("families", "variants"),
     ("metrics",),
     ("hub",),
     ("inference",),

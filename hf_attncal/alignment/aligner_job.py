@@ -444,9 +444,6 @@ class AlignerJob(Job):
         return {"vocab_size": len(self.tokenizer), **_of_words(self.config), **special}
 
 
-train_aligner = AlignerJob.train
-
-
 def _of_words(config: AlignerConfig) -> dict[str, bool]:
     """Return the settings of how text is changed before it is tokenised."""
     return {"lowercase": config.data.lowercase, "tokenize": config.data.raw_text, "fold_words": config.data.fold}

@@ -295,9 +295,6 @@ class EncoderJob(Job):
         )
 
 
-tune_encoder = EncoderJob.train
-
-
 def _load(settings: EncoderModelConfig) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load the checkpoint in float32, and its tokenizer.
 

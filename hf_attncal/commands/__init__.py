@@ -16,13 +16,11 @@ from hf_attncal.data.streams import NamedOutput
 from hf_attncal.errors import CommandError, explain, one_line
 from hf_attncal.inference.opening import fetched
 from hf_attncal.messages import loudness
+from hf_attncal.metrics.records import recorded_as
 
-from .adapt import add_adapt
 from .align import add_run
 from .align_quick import add_quick
 from .align_select import add_select
-from .align_train import add_align_train
-from .align_tune import add_align_tune
 from .analyze import add_analyze
 from .check import add_check
 from .common import running_of
@@ -32,19 +30,14 @@ from .rouge import add_rouge
 from .score import add_score
 from .show import add_show
 from .summarize import add_summarize
-from .train import add_train
 from .translate import add_translate
 
 ALIGN_ACTIONS = {
-    "train": add_align_train,
-    "tune": add_align_tune,
     "select": add_select,
     "run": add_run,
     "quick": add_quick,
 }
 PARSED = {
-    "train": add_train,
-    "adapt": add_adapt,
     "translate": add_translate,
     "summarize": add_summarize,
     "check": add_check,
@@ -69,13 +62,13 @@ def main(arguments: list[str] | None = None) -> int:
             print(error, file=sys.stderr)
             raise SystemExit(2) from error
 
-        def called() -> None:
-            with loudness(common["verbose"], common["quiet"]):
+        def call() -> None:
+            with loudness(common["verbose"], common["quiet"]), recorded_as("attncal", *tokens):
                 result = run()
-            if result is not None:
-                print(result)
+            if result is not None and (text := str(result)):
+                print(text)
 
-        return exit_status(called, "attncal", lambda: common["debug"])
+        return exit_status(call, "attncal", lambda: common["debug"])
     options = argparse.Namespace(debug=False, verbose=0, quiet=False)
 
     def command() -> None:

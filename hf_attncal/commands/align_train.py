@@ -1,49 +1,70 @@
 """`attncal align train`: a word aligner from parallel text."""
 
-import argparse
+from typing import TYPE_CHECKING, Any
 
-from .training import add_links, add_output, add_running, add_start, add_text, check_options, run_training
+from .kinds import File, Files, Folder, Setting
 
-
-def add_align_train(actions: argparse._SubParsersAction) -> None:
-    """Add the action `train`."""
-    parser = actions.add_parser(
-        "train",
-        help="train a word aligner from parallel text",
-        description="Train a word aligner (Mask-Align) from parallel text: a tokenizer unless one is given, a model, "
-        "and, with annotated dev links, the symmetrisation, the threshold, and what makes scores of links the "
-        "probabilities that they are right. The folder is a checkpoint for `attncal align run`.",
-        epilog="Presets: hmm, counts alone, in minutes; small, a network guided by them, on a CPU; base, the same for "
-        "a GPU. Several processes: `accelerate launch` or `torchrun` with training/train.py.\n\nexamples:\n"
-        "  attncal align train --source train.en --target train.de --output aligner\n"
-        "  attncal align train --source train.en --target train.de --output aligner --preset hmm",
-    )
-    text = add_text(parser, dev="the default rule makes the links", test="there is no last score")
-    text.add_argument(
-        "--tokenize",
-        action="store_true",
-        default=None,
-        help="the text is raw, of any script: cut it into words by Unicode's word boundaries; `attncal align run` "
-        "then does so, too. Gold links are of the words that white space parts",
-    )
-    text.add_argument(
-        "--fold",
-        action=argparse.BooleanOptionalAction,
-        help="look words up without regard to case, kinds of quotes and dashes, width, and white space inside a word; "
-        "`attncal align run` then does so, too. Without it, unless --tokenizer or --init-from is given",
-    )
-    add_links(text, text, "those of counts")
-    add_start(add_output(parser, "aligner"), "trained aligner")
-    add_running(parser, "aligner")
-    parser.set_defaults(run=_run_train)
+if TYPE_CHECKING:
+    from hf_attncal.training.asked import Trained
 
 
-def _run_train(options: argparse.Namespace) -> None:
-    check_options(options)
+def train_aligner(
+    *settings: Setting,
+    source: Files | None = None,
+    target: Files | None = None,
+    dev: Files | None = None,
+    test: Files | None = None,
+    links: File | None = None,
+    output: Folder | None = None,
+    config: str | None = None,
+    minutes: float | None = None,
+    dry_run: bool = False,
+    resume: bool = False,
+) -> "Trained":
+    """Train a word aligner from parallel text.
+
+    Train a tokenizer unless one is given (`tokenizer.pretrained=NAME`) and a model (Mask-Align). From annotated dev
+    text learn also which links to keep, and how probable each is. The folder is a checkpoint for `attncal align run`.
+    Several processes: `accelerate launch` or `torchrun` with training/train.py.
+
+    Raw text of any script is cut into words with `data.raw_text=true`, and then `attncal align run` cuts so, too.
+    Words are looked up without regard to case, kinds of quotes and dashes, and width, but with `data.fold=false`.
+
+    Examples:
+        attncal align train --source train.en --target train.de --output aligner
+        attncal align train --source train.en --target train.de --output aligner --config hmm
+        attncal align train --source train.en --target train.de --output aligner --dev dev.en dev.de dev.align
+
+    Args:
+        settings: any other setting; configs/reference_aligner.yaml explains them
+        source: source sentences, one a line
+        target: target sentences, as many lines
+        dev: SOURCE TARGET LINKS, with links in Pharaoh format (`p`, `?`: possible); without it, a rule chooses links
+        test: the same for a last score; without it, there is none
+        links: links of the training pairs in Pharaoh format, from any other aligner; without it, those of counts
+        output: folder of the aligner and its checkpoints; without it, that of --config
+        config: hmm (counts alone, minutes), small (a network), base (for a GPU), or a YAML file; without it, small
+        minutes: time budget, for fewer steps if need be; without it, no limit
+        dry_run: say what would be trained and how long, no more
+        resume: go on from the last checkpoint in the folder; resume=changed: with other settings or data, too
+
+    Returns:
+        The `folder`, and its `scores`, the content of results.json; of a dry run the plan.
+
+    Raises:
+        CommandError: files or settings that do not fit, or a folder with another run.
+    """
+    from hf_attncal.training.asked import Asked
+
+    asked = Asked("train_aligner", settings, source, target, dev, test, links, output, config, minutes)
     use = "attncal align run {} --source source.txt --target target.txt"
-    results = run_training(options, "aligner", use=use)
-    for name in ("dev", "test") if results is not None else ():
-        if name in results:
-            found = results[name]
-            how = f" with {found['symmetrization']} above {found['threshold']}" if name == "dev" else ""
-            print(f"{name}: AER {100 * found['aer']:.1f}{how}  {found['signature']}")
+    return asked.run("aligner", {}, use=use, dry_run=dry_run, resume=resume, scores=_scores)
+
+
+def _scores(results: dict[str, Any]) -> list[str]:
+    lines = []
+    for name in (split for split in ("dev", "test") if split in results):
+        score = results[name]
+        how = f" with {score['symmetrization']} above {score['threshold']}" if name == "dev" else ""
+        lines.append(f"{name}: AER {100 * score['aer']:.1f}{how}  {score['signature']}")
+    return lines

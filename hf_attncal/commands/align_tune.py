@@ -1,53 +1,77 @@
 """`attncal align tune`: an encoder whose states align better, from parallel text."""
 
-import argparse
+import os
+from typing import TYPE_CHECKING, Any
 
-from .common import TEXT_OPTIONS, add_text_options
-from .training import add_links, add_output, add_running, add_text, check_options, run_training
+from .kinds import File, Files, Folder, Model, Setting
 
-
-def add_align_tune(actions: argparse._SubParsersAction) -> None:
-    """Add the action `tune`."""
-    parser = actions.add_parser(
-        "tune",
-        help="tune an encoder so that its states align words",
-        description="Tune the states of an encoder (BERT, XLM-R, ...; the encoder of Marian, M2M100, NLLB, mBART, "
-        "...) on parallel text: on the links of an aligner that counts, which is trained first, or on those that the "
-        "states have themselves (self-training). The layer is that of alignment.json, or else the top one of an "
-        "encoder-decoder's encoder, two thirds up of an encoder alone; the threshold is chosen in the end. The folder "
-        "is a checkpoint of the same kind for `attncal align run`; a decoder in it has not learned along, and "
-        "translates worse.",
-        epilog="example:\n  attncal align tune MODEL --source train.en --target train.de --output tuned",
-    )
-    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder or an encoder-decoder")
-    text = add_text(parser, dev="the threshold is chosen by agreement", test="there is no last score")
-    learned = parser.add_argument_group("what is learned")
-    learned.add_argument(
-        "--links", choices=("counts", "self"), help="whose links; without it, those of an aligner that counts"
-    )
-    add_links(text, learned, "--links")
-    learned.add_argument(
-        "--layer", type=int, help="which states; 0 is what enters the first layer; without it, see above"
-    )
-    add_text_options(parser.add_argument_group("what the model wants beside its text"))
-    add_output(parser, "encoder")
-    add_running(parser, "encoder")
-    parser.set_defaults(run=_run_tune)
+if TYPE_CHECKING:
+    from hf_attncal.training.asked import Trained
 
 
-def _run_tune(options: argparse.Namespace) -> None:
-    check_options(options)
-    names = ("layer", *TEXT_OPTIONS)
-    base = {
-        "model": {"checkpoint": options.model},
-        "states": {name: getattr(options, name) for name in names if getattr(options, name) is not None},
-        "tuning": {} if options.links is None else {"links": options.links},
-    }
+def tune_encoder(
+    model: Model,
+    /,
+    *settings: Setting,
+    source: Files | None = None,
+    target: Files | None = None,
+    dev: Files | None = None,
+    test: Files | None = None,
+    links: File | None = None,
+    output: Folder | None = None,
+    config: str | None = None,
+    minutes: float | None = None,
+    dry_run: bool = False,
+    resume: bool = False,
+) -> "Trained":
+    """Tune an encoder so that its states align words.
+
+    Tune the states of an encoder (BERT, XLM-R, ...; the encoder of Marian, M2M100, NLLB, mBART, ...) on parallel text.
+    The folder is a checkpoint of the same kind for `attncal align run`; a decoder in it has not learned along, and
+    translates worse.
+
+    The layer is that of alignment.json, or else the top one of an encoder-decoder's encoder, two thirds up of an
+    encoder alone; `states.layer=8` names another. Where the tokenizer wants to know the languages (M2M100, NLLB,
+    mBART): `states.source_language=en_XX states.target_language=de_DE`. The threshold is chosen in the end.
+
+    Examples:
+        attncal align tune MODEL --source train.en --target train.de --output tuned
+        attncal align tune MODEL --source train.en --target train.de --output tuned --links self states.layer=8
+
+    Args:
+        model: an encoder or an encoder-decoder
+        settings: any other setting; configs/reference_encoder.yaml explains them
+        source: source sentences, one a line
+        target: target sentences, as many lines
+        dev: SOURCE TARGET LINKS, with links in Pharaoh format; without it, the threshold is chosen by agreement
+        test: the same for a last score; without it, there is none
+        links: counts (of an aligner that counts), self (those of the states), or a file of links; without it, counts
+        output: folder of the encoder and its checkpoints; without it, that of --config
+        config: small, or a YAML file of settings, before which all others go; without it, small
+        minutes: time budget, for fewer steps if need be; without it, no limit
+        dry_run: say what would be trained and how long, no more
+        resume: go on from the last checkpoint in the folder; resume=changed: with other settings or data, too
+
+    Returns:
+        The `folder`, and its `scores`, the content of results.json; of a dry run the plan.
+
+    Raises:
+        CommandError: files or settings that do not fit, or a folder with another run.
+    """
+    from hf_attncal.training.asked import Asked
+
+    whose, links = ({"links": links}, None) if links in ("counts", "self") else ({}, links)
+    asked = Asked("tune_encoder", settings, source, target, dev, test, links, output, config, minutes)
+    base = {"model": {"checkpoint": os.fspath(model)}, "tuning": whose}
     use = "attncal align run {} --source source.txt --target target.txt"
-    results = run_training(options, "encoder", use=use, base=base)
-    for when in ("before", "after") if results is not None else ():
-        for split in ("dev", "test"):
-            if split in results[when]:
-                score, states = results[when][split], results[when]["states"]
-                how = f"layer {states['layer']} above {states['threshold']}"
-                print(f"{split}, {when}: AER {100 * score['aer']:.1f} with {how}  {score['signature']}")
+    return asked.run("encoder", base, use=use, dry_run=dry_run, resume=resume, scores=_scores)
+
+
+def _scores(results: dict[str, Any]) -> list[str]:
+    lines = []
+    for when in ("before", "after"):
+        for split in (name for name in ("dev", "test") if name in results[when]):
+            score, states = results[when][split], results[when]["states"]
+            how = f"layer {states['layer']} above {states['threshold']}"
+            lines.append(f"{split}, {when}: AER {100 * score['aer']:.1f} with {how}  {score['signature']}")
+    return lines

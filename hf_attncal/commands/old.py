@@ -1,7 +1,9 @@
 """Spellings of an earlier version, which are accepted for one more, with a line that says the new one."""
 
+import json
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -12,14 +14,29 @@ class Old(NamedTuple):
         new: the new option or setting, `{}` in place of its value; empty: it is left out.
         values: how many values follow the old one.
         why: what is said of one that is left out.
+        beside: the new spelling if the command line has the option `new` already.
     """
 
     new: str
     values: int = 1
     why: str = ""
+    beside: str = ""
 
 
 _LINKS = {"--aligner": Old("--links")}
+# What all commands that train had.
+_TRAINING = {
+    "--preset": Old("--config", beside="preset={}"),
+    "--steps": Old("training.max_steps={}"),
+    "--epochs": Old("training.num_train_epochs={}"),
+    "--seed": Old("training.seed={}"),
+    "--license": Old("card.license={}"),
+    "--lowercase": Old("data.lowercase=true", 0),
+    "--guide": Old("--links"),
+    "--allow-changes": Old("resume=changed", 0),
+}
+_START = {"--tokenizer": Old("tokenizer.pretrained={}"), "--init-from": Old("model.init_from={}")}
+_STATES = ("layer", "source-language", "target-language", "source-prefix", "target-prefix")
 # For each command its old options; under "" those of any.
 OLD: dict[str, dict[str, Old]] = {
     "align calibrate": {"--bins": Old("", 1, "the calibration error has 10 bins.")},
@@ -33,19 +50,56 @@ OLD: dict[str, dict[str, Old]] = {
     "align project": _LINKS,
     "data": {"--from": Old("--source")},
     "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
+    "train": _TRAINING
+    | _START
+    | {"--text": Old("--source"), "--dev-text": Old("--dev"), "--test-text": Old("--test")},
+    "adapt": _TRAINING,
+    "align train": _TRAINING
+    | _START
+    | {
+        "--tokenize": Old("data.raw_text=true", 0),
+        "--fold": Old("data.fold=true", 0),
+        "--no-fold": Old("data.fold=false", 0),
+    },
+    "align tune": _TRAINING | {f"--{name}": Old(f"states.{name.replace('-', '_')}={{}}") for name in _STATES},
 }
-# Options that were several and are one now: new option, and the old ones in the order of its values.
-JOINED: dict[str, dict[str, tuple[str, ...]]] = {}
+_SPLITS = {
+    f"--{split}": tuple(f"--{split}-{side}" for side in ("source", "target", "gold")) for split in ("dev", "test")
+}
+# Options that were several and are one now: new option, and the old ones in the order of its values. The last one may
+# have been given alone.
+JOINED: dict[str, dict[str, tuple[str, ...]]] = dict.fromkeys(("train", "adapt", "align train", "align tune"), _SPLITS)
+_SWITCHES = {"--calibration": "{}", "--leaky": "leaky", "--guided": "guided"}
+# Options whose values are names in one option now, joined by `+`: new option, and what each old one is in it: a name,
+# `{}` for its value, or a name for each value.
+GATHERED: dict[str, dict[str, dict[str, str | Mapping[str, str]]]] = {
+    "train": {
+        "--model": {
+            "--task": {"translation": "translator", "summarization": "summarizer"},
+            "--backbone": "{}",
+            "--streams": "discrete-{}",
+            "--copy": "copy",
+            "--gumbel": "gumbel",
+            **_SWITCHES,
+        }
+    },
+    "adapt": {"--calibration": _SWITCHES},
+}
+_PLAIN = re.compile(r"(?!(?:yes|no|on|off|y|n|null|true|false|~)$)[\w./:+-]+", re.IGNORECASE)  # YAML reads it as it is
+_SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
 
 
 def respelled(command: str, tokens: Sequence[str]) -> list[str]:
     """Return a command line with old spellings replaced.
+
+    Settings that take the place of options come before the others: an option never went before a setting.
 
     Warns:
         UserWarning: for each; it says the new spelling.
     """
     old = OLD.get("", {}) | OLD.get(command, {})
     result: list[str] = []
+    settings: list[str] = []
     waiting = list(tokens)
     while waiting:
         token = waiting.pop(0)
@@ -55,26 +109,57 @@ def respelled(command: str, tokens: Sequence[str]) -> list[str]:
             continue
         spelling = old[option]
         values = [value] if equals else [waiting.pop(0) for _ in range(min(spelling.values, len(waiting)))]
-        new = (
-            spelling.new.format(*values).split() if spelling.new and "{}" in spelling.new else [spelling.new, *values]
-        )
-        if spelling.new:
-            warnings.warn(f"{option} is {spelling.new.partition('{')[0].rstrip('= ')} now.", stacklevel=2)
-            result += new
-        else:
+        new = spelling.beside if spelling.beside and _place_of(spelling.new, tokens) is not None else spelling.new
+        if not new:
             warnings.warn(f"{option} is left out: {spelling.why}", stacklevel=2)
-    return _joined(command, result)
+            continue
+        warnings.warn(f"{option} is {new.partition('{')[0].rstrip('= ')} now.", stacklevel=2)
+        if _SETTING.match(new):
+            values = [text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False) for text in values]
+            settings.append(new.format(*values))
+        else:
+            result += [part.format(*values) for part in new.split()] if "{}" in new else [new, *values]
+    size = len(command.split())
+    return _gathered(command, _joined(command, [*result[:size], *settings, *result[size:]]))
+
+
+def _place_of(option: str, tokens: Sequence[str]) -> int | None:
+    """Return where an option stands in a command line, alone or with `=value`, if it does."""
+    return next((place for place, token in enumerate(tokens) if token.partition("=")[0] == option), None)
+
+
+def _taken(option: str, tokens: list[str], takes_value: bool = True) -> str | None:
+    """Take an option and its value out of a command line, and return the value; None if the option is not there."""
+    place = _place_of(option, tokens)
+    if place is None:
+        return None
+    _, equals, value = tokens.pop(place).partition("=")
+    if equals or not takes_value:
+        return value
+    return tokens.pop(place) if place < len(tokens) else ""
 
 
 def _joined(command: str, tokens: list[str]) -> list[str]:
     for new, names in (JOINED.get("", {}) | JOINED.get(command, {})).items():
-        given = {}
-        for name in names:
-            if name in tokens:
-                place = tokens.index(name)
-                given[name] = tokens[place + 1 : place + 2]
-                del tokens[place : place + 2]
-        if given:
-            tokens += [new, *(value for values in given.values() for value in values)]
-            warnings.warn(f"{' and '.join(given)}: {new} takes these files together now.", stacklevel=2)
+        given = tuple(name for name in names if _place_of(name, tokens) is not None)
+        if given and given in (names[: len(given)], names[-1:]):
+            tokens = [*tokens]
+            tokens += [new, *(str(_taken(name, tokens)) for name in given)]
+            message = f"{given[0]} is" if len(given) == 1 else f"{' and '.join(given)} are together"
+            warnings.warn(f"{message} {new} now.", stacklevel=2)
+    return tokens
+
+
+def _gathered(command: str, tokens: list[str]) -> list[str]:
+    for new, names in GATHERED.get(command, {}).items():
+        if not any(_place_of(name, tokens) is not None for name in names if name != new):
+            continue
+        tokens, parts = [*tokens], []
+        for name, part in ({new: "{}"} | names).items():
+            value = _taken(name, tokens, part if isinstance(part, Mapping) else "{}" in part)
+            if value is not None:
+                parts.append(part.get(value, value) if isinstance(part, Mapping) else part.format(value))
+                if name != new:
+                    warnings.warn(f"{name} is a name in {new} now: {new} {parts[-1]}.", stacklevel=2)
+        tokens += [new, "+".join(parts)]
     return tokens

@@ -1,12 +1,16 @@
 """The function of each command. `hf_attncal` offers the same functions under their own names."""
 
 COMMANDS = {
+    "adapt": "hf_attncal.commands.adapt:adapt",
     "align calibrate": "hf_attncal.commands.align_calibrate:calibrate",
     "align compare": "hf_attncal.commands.align_compare:compare",
     "align lexicon": "hf_attncal.commands.align_lexicon:lexicon",
     "align project": "hf_attncal.commands.align_project:project",
+    "align train": "hf_attncal.commands.align_train:train_aligner",
+    "align tune": "hf_attncal.commands.align_tune:tune_encoder",
     "data": "hf_attncal.commands.data:fetch_data",
     "demo": "hf_attncal.commands.demo:demo",
     "export": "hf_attncal.commands.export:export",
     "publish": "hf_attncal.commands.publish:publish",
+    "train": "hf_attncal.commands.train:train",
 }

@@ -8,7 +8,9 @@ import platform
 import shlex
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +20,7 @@ from hf_attncal.files import sha256
 
 # The folder of the package in a clone; elsewhere that of the installed packages.
 _ROOT = Path(__file__).resolve().parents[2]
+_CALLED: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
 PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
 
 
@@ -44,15 +47,33 @@ def commit() -> str | None:
         return None
 
 
+@contextmanager
+def recorded_as(*tokens: str) -> Iterator[None]:
+    """State a command line, or the name of a function, as the command of what is recorded in the block.
+
+    In a block inside another the outer one counts: it is what the user began with.
+    """
+    token = _CALLED.set(_CALLED.get() or tokens)
+    try:
+        yield
+    finally:
+        _CALLED.reset(token)
+
+
+def command_line() -> tuple[str, ...]:
+    """Return what `recorded_as` states; nothing outside of such a block."""
+    return _CALLED.get()
+
+
 def command(arguments: list[str] | None = None) -> str:
-    """Return the command line of this process as a reader would repeat it.
+    """Return the command line as a reader would repeat it.
 
     Results are published, so absolute paths, which show where files lie on a machine, are cut to their last part.
 
     Args:
-        arguments: the command's name and arguments; by default those of the process.
+        arguments: the command's name and arguments; by default those of `recorded_as`, or of the process.
     """
-    program, *rest = sys.argv if arguments is None else arguments
+    program, *rest = arguments or command_line() or sys.argv
     path = Path(program)
     if path.name == "__main__.py":
         names = ["attncal"]

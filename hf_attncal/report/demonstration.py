@@ -32,7 +32,7 @@ from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.metrics.reliability import jensen_shannon
 from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.folder import Run
-from hf_attncal.training.job import build_tokenizer, train
+from hf_attncal.training.job import build_tokenizer, run_trainer
 from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, search_as_scored
 from hf_attncal.training.settings_yaml import load_yaml
 from hf_attncal.training.translation import TranslationConfig
@@ -105,7 +105,7 @@ def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
         data_collator=DataCollatorForSeq2Seq(tokenizer, model),
         processing_class=tokenizer,
     )
-    model, results = train(trainer, config, {"train": report}, run)
+    model, results = run_trainer(trainer, config, {"train": report}, run)
     # The untrained model is scored last, so that the demo can say early how long it takes.
     _, before = evaluate(untrained, tokenizer, text["test"], config)
     translated, after = evaluate(model, tokenizer, text["test"], config)

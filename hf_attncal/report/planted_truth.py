@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
 from hf_attncal.data.synthetic.planted import copied_words, is_only_signs, plant_copies
 from hf_attncal.inference.loading import load_seq2seq
@@ -132,7 +132,7 @@ def count_planted(folder: Path, seed: int) -> WordAligner:
     data = {"train": {"source": "train.en", "target": "train.de"}, "root": str(folder), "held_out_pairs": 0}
     training = {"output_dir": str(folder / "aligner"), "seed": seed}
     values = {"preset": "hmm", "data": data, "tokenizer": {"vocab_size": VOCABULARY_SIZE}, "training": training}
-    train_aligner(AlignerConfig.make(values), resume=True)
+    AlignerJob.train(AlignerConfig.make(values), resume=True)
     return WordAligner.from_pretrained(folder / "aligner", device="cpu")
 
 

@@ -117,7 +117,8 @@ def _claim(
             key, was, new = different[0]
             raise ValueError(
                 f"`{key}` is {_shown(new)}, but the run in {folder} began with {_shown(was)}. Go on with what it "
-                "began with, pass --allow-changes, or name another `training.output_dir`."
+                "began with, say `resume=changed` (to training/train.py --allow-changes), or name another "
+                "`training.output_dir`."
             )
         if finished and not different:
             results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))

@@ -115,7 +115,7 @@ class Job:
             command: what the user typed, for the message of an interruption.
 
         Returns:
-            The content of `results.json`: what `train` gives, and scores; of a dry run what `planning.plan` gives.
+            The content of `results.json`: what `run_trainer` gives, and scores; of a dry run, of `planning.plan`.
 
         Raises:
             ValueError: settings, text, links or a model that do not fit, or an output folder that holds another run.
@@ -186,7 +186,7 @@ class Job:
             self.config, self.trainer = within_budget(self)
         for callback in self.callbacks:
             self.trainer.add_callback(callback)
-        model, results = train(self.trainer, self.config, self.reports, self.run)
+        model, results = run_trainer(self.trainer, self.config, self.reports, self.run)
         results |= self.counted | self.score(model)
         results["log_history"] = self.trainer.state.log_history
         return finish(self.run, results, lambda folder: self.save(folder, model, results))
@@ -272,7 +272,7 @@ def build_model(
     return model_class.from_pretrained(start, config=made, attn_implementation=config.model.get("attn_implementation"))
 
 
-def train(
+def run_trainer(
     trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Train; return the final model (the mean of the last `average_last` checkpoints) and the head of its results.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.checking.check_learning import learn_check
 from hf_attncal.checking.check_model import (
     CHECK_FILE,
@@ -47,7 +47,7 @@ def learned(tmp_path_factory):
     train = {"source": str(folder / "train.en"), "target": str(folder / "train.de")}
     settings = {"preset": "hmm", "data": {"train": train, "raw_text": True}}
     settings |= {"training": {"output_dir": str(folder / "aligner")}, "tokenizer": {"vocab_size": 800}}
-    train_aligner(AlignerConfig.make(settings))
+    AlignerJob.train(AlignerConfig.make(settings))
     aligner = WordAligner.from_pretrained(folder / "aligner", device="cpu")
     learn_check(aligner, texts(split.train), sample=300).save(folder / "aligner")
     return folder / "aligner", texts(split.valid)

@@ -7,7 +7,7 @@ import re
 import pytest
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
-from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 
 _SCORES = ("left_out", "made_up", "repeats", "detached", "changed")
@@ -22,7 +22,7 @@ def trained(tmp_path_factory):
     write_pairs(split.valid, folder / "dev.en", folder / "dev.de")
     train = {"source": str(folder / "train.en"), "target": str(folder / "train.de")}
     settings = {"preset": "hmm", "data": {"train": train}, "training": {"output_dir": str(folder / "aligner")}}
-    train_aligner(AlignerConfig.make(settings | {"tokenizer": {"vocab_size": 500}}))
+    AlignerJob.train(AlignerConfig.make(settings | {"tokenizer": {"vocab_size": 500}}))
     return folder
 
 

@@ -57,10 +57,9 @@ def train(corpus, output, *arguments):
 
 
 def test_train_then_run_then_score(corpus, tmp_path, capsys):
-    dev = [f"--dev-{name}={corpus / f'dev.{suffix}'}" for name, suffix in (("source", "en"), ("target", "de"))]
-    dev.append(f"--dev-gold={corpus / 'dev.align'}")
-    guide = f"--guide={corpus / 'train.align'}"
-    assert train(corpus, tmp_path / "aligner", guide, *dev, "--steps=30", "--lowercase", *SMALL) == 0
+    dev = ["--dev", *(str(corpus / f"dev.{suffix}") for suffix in ("en", "de", "align"))]
+    settings = ["training.max_steps=30", "data.lowercase=true", *SMALL]
+    assert train(corpus, tmp_path / "aligner", f"--links={corpus / 'train.align'}", *dev, *settings) == 0
     assert "dev: AER" in capsys.readouterr().out
     config = json.loads((tmp_path / "aligner" / "config.json").read_text(encoding="utf-8"))
     assert (config["lowercase"], config["d_model"]) == (True, 16)
@@ -75,29 +74,31 @@ def test_train_then_run_then_score(corpus, tmp_path, capsys):
 
 
 def test_training_goes_on_from_a_checkpoint(corpus, tmp_path, capsys):
-    assert train(corpus, tmp_path / "aligner", "--steps=4", "training.save_steps=2", *SMALL) == 0
-    assert train(corpus, tmp_path / "aligner", "--steps=4", *SMALL) == 1
+    output, saved = tmp_path / "aligner", "training.save_steps=2"
+    assert train(corpus, output, "training.max_steps=4", saved, *SMALL) == 0
+    assert train(corpus, output, "training.max_steps=4", *SMALL) == 1
     assert "holds another run" in capsys.readouterr().err
-    assert train(corpus, tmp_path / "aligner", "--steps=4", "--resume", "training.save_steps=2", *SMALL) == 0
+    assert train(corpus, output, "training.max_steps=4", "--resume", saved, *SMALL) == 0
     assert "There is nothing to train" in capsys.readouterr().out
-    assert train(corpus, tmp_path / "aligner", "--steps=6", "--resume", "training.save_steps=2", *SMALL) == 1
+    assert train(corpus, output, "training.max_steps=6", "--resume", saved, *SMALL) == 1
     assert "`training.max_steps` is 6, but the run in" in capsys.readouterr().err
-    assert train(corpus, tmp_path / "aligner", "--steps=6", "--resume", "--allow-changes", *SMALL) == 0
-    assert json.loads((tmp_path / "aligner" / "results.json").read_text(encoding="utf-8"))["steps"] == 6
+    assert train(corpus, output, "training.max_steps=6", "resume=changed", *SMALL) == 0
+    assert json.loads((output / "results.json").read_text(encoding="utf-8"))["steps"] == 6
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--dev-gold=x"], "--dev-source, --dev-target and --dev-gold belong together"),
+        (["--dev=train.align"], "There is no file train.align"),
+        (["data.dev={gold: x}"], "`data.dev` must name `source` and `target`, got"),
         (["model.d_modle=3"], "unknown key `model.d_modle`"),
-        (["--guide=missing.links"], "There is no file missing.links"),
+        (["--links=missing.links"], "There is no file missing.links"),
         (["model.d_model=15"], "`model.d_model` must be a multiple"),
         (["nonsense"], "must read `section.key=value`"),
     ],
 )
 def test_bad_settings_are_named(corpus, tmp_path, capsys, arguments, message):
-    assert train(corpus, tmp_path / "aligner", "--steps=2", *SMALL, *arguments) == 1
+    assert train(corpus, tmp_path / "aligner", "training.max_steps=2", *SMALL, *arguments) == 1
     assert message in capsys.readouterr().err
 
 
@@ -116,8 +117,8 @@ def test_what_the_system_says_in_the_middle_of_a_run(corpus, tmp_path, capsys, m
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(job, "train", fail)
-    assert train(corpus, tmp_path / "aligner", "--steps=2", *SMALL) == status
+    monkeypatch.setattr(job, "run_trainer", fail)
+    assert train(corpus, tmp_path / "aligner", "training.max_steps=2", *SMALL) == status
     *_, last = ["", *capsys.readouterr().err.splitlines()]
     assert told.format(output=tmp_path / "aligner") in last
     assert ("attncal: error" in last) == (status == 1)

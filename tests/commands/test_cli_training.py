@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 import hf_attncal
 from hf_attncal.commands import main
-from hf_attncal.commands.training import settings_of
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.training.adapter import AdapterConfig
+from hf_attncal.training.asked import Asked
 
 LAYERS = ["encoder_layers=1", "decoder_layers=1", "max_position_embeddings=64"]
 TINY = [f"model.{setting}" for setting in ("d_model=16", *LAYERS)]
@@ -40,22 +40,34 @@ def text(tmp_path_factory):
     return folder
 
 
-def files(text: Path, *splits: str) -> list[str]:
+def files(text: Path, *splits: str, gold: bool = False) -> list[str]:
+    """The options for the text of these splits, with annotated links if they are asked for."""
     sides = {"source": "en", "target": "de"}
     options = [f"--{side}={text / f'train.{suffix}'}" for side, suffix in sides.items()]
-    return options + [f"--{split}-{side}={text / f'{split}.{sides[side]}'}" for split in splits for side in sides]
+    suffixes = [*sides.values(), *(["align"] if gold else [])]
+    for split in splits:
+        options += [f"--{split}", *(str(text / f"{split}.{suffix}") for suffix in suffixes)]
+    return options
 
 
 def results(folder: Path) -> dict:
     return json.loads((folder / "results.json").read_text(encoding="utf-8"))
 
 
+@pytest.fixture
+def asked(monkeypatch):
+    """What is asked for, job and settings, of each command that runs in the test, which trains nothing."""
+    runs = []
+    monkeypatch.setattr(Asked, "run", lambda self, job, base, **_: runs.append((self, job, base)))
+    return runs
+
+
 @pytest.fixture(scope="module")
 def base(text, tmp_path_factory):
     """A finished model without a switch."""
     folder = tmp_path_factory.mktemp("base") / "model"
-    arguments = [*files(text, "dev", "test"), "--output", str(folder), "--steps=4"]
-    assert main(["train", *arguments, "--license=cc-by-4.0", "card.languages=[en, de]", *MARIAN]) == 0
+    arguments = [*files(text, "dev", "test"), "--output", str(folder), "training.max_steps=4"]
+    assert main(["train", *arguments, "card.license=cc-by-4.0", "card.languages=[en, de]", *MARIAN]) == 0
     return folder
 
 
@@ -85,9 +97,11 @@ def test_what_train_leaves_translates(base, text, tmp_path, capsys):
 
 def test_train_calibrates_and_holds_out_what_it_measures(text, tmp_path, capsys):
     output = tmp_path / "model"
-    switches = ["--calibration=gated", "--leaky", "--gumbel", "--epochs=0.5", "--seed=7", "--lowercase"]
-    assert main(["train", *files(text), "--output", str(output), *switches, *MARIAN]) == 0
+    settings = ["training.num_train_epochs=0.5", "training.seed=7", "data.lowercase=true", *MARIAN]
+    command = ["train", *files(text), "--output", str(output), "--model=leaky+gumbel+gated"]
+    assert main([*command, *settings]) == 0
     left = results(output)
+    assert left["command"].startswith("attncal train --source=train.en")
     model = left["config"]["model"]
     assert [model[name] for name in ("calibration", "leaky", "gumbel")] == ["gated", True, True]
     assert (left["config"]["training"]["seed"], left["config"]["data"]["lowercase"]) == (7, True)
@@ -101,7 +115,7 @@ def test_train_calibrates_and_holds_out_what_it_measures(text, tmp_path, capsys)
 
 def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
     output = tmp_path / "adapter"
-    settings = ["--license=mit", "--calibration=fixed", "adapter.mask_rank=2", "--steps=4", *ADAPTER]
+    settings = ["card.license=mit", "--calibration=fixed", "adapter.mask_rank=2", "training.max_steps=4", *ADAPTER]
     assert main(["adapt", str(base), *files(text, "test"), "--output", str(output), *settings]) == 0
     left = results(output)
     assert (left["steps"], left["config"]["adapter"]["mask_rank"]) == (4, 2)
@@ -116,59 +130,58 @@ def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", [["train"], ["align", "train"]], ids=" ".join)
-def test_links_of_the_command_line_are_of_the_text_of_the_file(command, text, tmp_path, monkeypatch):
-    made = []
-    for name in ("train", "align_train"):
-        keep = lambda options, _, base=None, stated=None, **__: made.append(  # noqa: E731
-            settings_of(options, base=base, stated=stated)
-        )
-        monkeypatch.setattr(f"hf_attncal.commands.{name}.run_training", keep)
+def test_links_of_the_command_line_are_of_the_text_of_the_file(command, text, tmp_path, asked):
     file = tmp_path / "config.yaml"
     job = "translation" if command == ["train"] else "aligner"
-    file.write_text(f"job: {job}\ndata: {{train: {{source: s.en, target: s.de, guide: s.links}}}}\n")
-    links, given = str(text / "train.align"), [f"--config={file}", f"--output={tmp_path / 'model'}"]
-    assert main([*command, *given, f"--guide={links}"]) == 0
-    assert made.pop()["data"]["train"] == {"source": "s.en", "target": "s.de", "guide": links}
-    assert main([*command, *given, *files(text)]) == 0
-    assert "guide" not in made.pop()["data"]["train"]
+    root = f"root: '{tmp_path}', "
+    for inside, links in (("", str(text / "train.align")), (root, str(text / "train.align"))):
+        entries = "train: {source: s.en, target: s.de, guide: s.links}, dev: {source: d.en, target: d.de}"
+        file.write_text(f"job: {job}\ndata: {{{inside}{entries}}}\n")
+        given = [*command, f"--config={file}", f"--output={tmp_path / 'model'}"]
+        assert main([*given, f"--links={links}", f"--dev={text / 'dev.align'}"]) == 0
+        data = Asked.values(*asked.pop())["data"]
+        assert data["train"] == {"source": "s.en", "target": "s.de", "guide": links}
+        assert data["dev"] == {"source": "d.en", "target": "d.de", "gold": str(text / "dev.align")}
+        assert main([*given, *files(text)]) == 0
+        assert "guide" not in Asked.values(*asked.pop())["data"]["train"]
 
 
 @pytest.mark.parametrize(
     ("given", "calibration"),
     [
-        (["--guided"], None),
-        (["--guided", "--calibration=annealed"], "annealed"),
-        (["--config={file}", "--guided"], "gated"),
-        (["--config={file}", "--guided", "adapter.calibration=fixed"], "fixed"),
+        (["--calibration=guided"], None),
+        (["--calibration=guided+annealed"], "annealed"),
+        (["--config={file}", "--calibration=guided"], "gated"),
+        (["--config={file}", "--calibration=guided", "adapter.calibration=fixed"], "fixed"),
+        (["--calibration=leaky"], "gated"),
+        (["--calibration=leaky+none"], None),
         (["adapter.guided=true"], None),
         (["adapter.output_gate=true", "--calibration=none"], None),
         (["adapter.output_gate=true"], "gated"),
         ([], "gated"),
     ],
 )
-def test_the_calibration_of_an_adapter_is_what_is_asked_for(given, calibration, base, text, tmp_path, monkeypatch):
+def test_the_calibration_of_an_adapter_is_what_is_asked_for(given, calibration, base, text, tmp_path, asked):
     """A guided one has none by itself; the file of --config goes before that."""
-    made = []
-    monkeypatch.setattr(
-        "hf_attncal.commands.adapt.run_training",
-        lambda options, _, *, base, **__: made.append(AdapterConfig.make(settings_of(options, base=base))),
-    )
     file = tmp_path / "config.yaml"
     file.write_text("adapter: {calibration: gated}\n")
     given = [option.format(file=file) for option in given]
     assert main(["adapt", str(base), *files(text), f"--output={tmp_path / 'adapter'}", *given]) == 0
-    assert made[0].method_config().calibration == calibration
+    assert AdapterConfig.make(Asked.values(*asked[0])).method_config().calibration == calibration
 
 
-@pytest.mark.parametrize("guide", [["--guided"], ["--guide={text}/train.align"]], ids=["counts", "file"])
+@pytest.mark.parametrize("links_from", ["counts", "file"])
 @pytest.mark.parametrize("command", ["train", "adapt"])
-def test_a_guided_head_gives_the_links_of_translations(command, guide, base, text, tmp_path, capsys):
+def test_a_guided_head_gives_the_links_of_translations(command, links_from, base, text, tmp_path, capsys):
     output, found = tmp_path / "model", tmp_path / "links.txt"
-    given = [*(option.format(text=text) for option in guide), f"--test-gold={text / 'test.align'}", "--steps=4"]
-    settings = [str(base), *ADAPTER, "adapter.guided_rank=4"] if command == "adapt" else MARIAN
-    assert main([command, *files(text, "test"), "--output", str(output), *given, *settings]) == 0
+    name, base_and_settings = ("--model", MARIAN)
+    if command == "adapt":
+        name, base_and_settings = ("--calibration", [str(base), *ADAPTER, "adapter.guided_rank=4"])
+    given = [f"{name}=guided" if links_from == "counts" else f"--links={text / 'train.align'}", "training.max_steps=4"]
+    command_line = [command, *base_and_settings, *files(text, "test", gold=True), "--output", str(output), *given]
+    assert main(command_line) == 0
     left = results(output)
-    assert ("counts" in left) == (guide == ["--guided"])
+    assert ("counts" in left) == (links_from == "counts")
     assert f"test: AER {100 * left['alignment']['test']['aer']:.1f}  AER|base:0" in capsys.readouterr().out
     if command == "adapt":
         assert left["config"]["adapter"]["calibration"] is None
@@ -185,7 +198,7 @@ def test_the_control_of_calibration(command, base, text, tmp_path):
     output, adapts = tmp_path / "model", command == "adapt"
     settings = [str(base), "--calibration=none", *ADAPTER] if adapts else MARIAN
     section = "adapter" if adapts else "model"
-    given = [*files(text), "--output", str(output), "--steps=2", f"{section}.output_gate=true"]
+    given = [*files(text), "--output", str(output), "training.max_steps=2", f"{section}.output_gate=true"]
     assert main([command, *settings, *given]) == 0
     left = results(output)
     assert left["config"][section]["output_gate"] is True
@@ -203,9 +216,9 @@ def test_the_control_of_calibration(command, base, text, tmp_path):
 @pytest.mark.filterwarnings("ignore:The aligner is probably bad")
 def test_align_train_leaves_an_aligner_with_its_card(preset, text, tmp_path, capsys):
     output = tmp_path / "aligner"
-    gold = [*files(text, "dev", "test"), *(f"--{name}-gold={text / f'{name}.align'}" for name in ("dev", "test"))]
-    settings = [f"--preset={preset}", *(["tokenizer.vocab_size=150"] if preset == "hmm" else ["--steps=4", *ALIGNER])]
-    assert main(["align", "train", *gold, "--output", str(output), *settings]) == 0
+    settings = ["tokenizer.vocab_size=150"] if preset == "hmm" else ["training.max_steps=4", *ALIGNER]
+    gold = files(text, "dev", "test", gold=True)
+    assert main(["align", "train", *gold, "--output", str(output), f"--config={preset}", *settings]) == 0
     told = capsys.readouterr().out
     left = results(output)
     assert "dev: AER" in told
@@ -217,7 +230,7 @@ def test_align_train_leaves_an_aligner_with_its_card(preset, text, tmp_path, cap
 
 
 def test_a_file_of_settings_and_options_work_together(text, tmp_path):
-    """Options before the file, `section.key=value` before both; without --preset the file says it all."""
+    """Options before the file, `section.key=value` before both, and a setting in place of an option like an option."""
     root = tmp_path / "root"
     root.mkdir()
     (root / "mine.en").write_bytes((text / "train.en").read_bytes())
@@ -229,7 +242,7 @@ def test_a_file_of_settings_and_options_work_together(text, tmp_path):
     )
     output = tmp_path / "model"
     options = ["--config", str(config), "--output", str(output), "--steps=2", "training.max_steps=3"]
-    dev = [option for option in files(text, "dev") if option.startswith("--dev")]
+    dev = files(text, "dev")[2:]
     assert main(["train", *options, *dev, *MARIAN]) == 0
     left = results(output)
     training = left["config"]["training"]
@@ -241,8 +254,8 @@ def test_a_file_of_settings_and_options_work_together(text, tmp_path):
 
 def test_train_makes_a_language_model_of_one_text(text, tmp_path, capsys):
     output = tmp_path / "my model"
-    given = [f"--text={text / 'train.en'}", f"--test-text={text / 'test.en'}", "--streams=2", "--license=mit"]
-    assert main(["train", *given, "--output", str(output), "--steps=4", *LANGUAGE]) == 0
+    given = [f"--source={text / 'train.en'}", f"--test={text / 'test.en'}", "--model=discrete-2", "card.license=mit"]
+    assert main(["train", *given, "--output", str(output), "training.max_steps=4", *LANGUAGE]) == 0
     left = results(output)
     assert (left["steps"], left["config"]["model"]["streams"], left["config"]["preset"]) == (4, 2, "small")
     assert {name: kept["kept"] for name, kept in left["sequences"].items()} == {"train": 108, "test": 12, "dev": 12}
@@ -252,9 +265,12 @@ def test_train_makes_a_language_model_of_one_text(text, tmp_path, capsys):
     assert capsys.readouterr().out.endswith(f"\nUse it: the Python example in '{output}'/README.md\n")
 
 
-def test_streams_make_a_discrete_transformer_that_translates(text, tmp_path):
+def test_a_discrete_transformer_translates(text, tmp_path):
     output = tmp_path / "model"
-    assert main(["train", *files(text), "--output", str(output), "--streams=2", "--steps=2", *MARIAN]) == 0
+    assert (
+        main(["train", *files(text), "--output", str(output), "--model=discrete-2", "training.max_steps=2", *MARIAN])
+        == 0
+    )
     assert results(output)["config"]["model"]["backbone"] == "discrete_transformer"
     card = ModelCard.load(output / "README.md").text
     assert "hard attention in a syntactic and a semantic stream" in card
@@ -268,7 +284,7 @@ def test_streams_make_a_discrete_transformer_that_translates(text, tmp_path):
 
 def test_a_recurrent_model_translates(text, tmp_path):
     output = tmp_path / "model"
-    given = ["--backbone=luong", "--calibration=gated", "--steps=2", "tokenizer.vocab_size=150", "model.d_model=16"]
+    given = ["--model=luong+gated", "training.max_steps=2", "tokenizer.vocab_size=150", "model.d_model=16"]
     assert main(["train", *files(text, "dev"), "--output", str(output), *given, *RUNNING, *SCORING]) == 0
     model = results(output)["config"]["model"]
     assert (model["backbone"], model["bidirectional"], model["calibration"]) == ("luong", True, "gated")
@@ -281,7 +297,7 @@ def test_a_recurrent_model_translates(text, tmp_path):
 def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     """Whose long sources are refused, or truncated as they were in training."""
     output = tmp_path / "my model"
-    given = ["--task=summarization", "--steps=2", "tokenizer.vocab_size=150", "model.d_model=16"]
+    given = ["--model=summarizer", "training.max_steps=2", "tokenizer.vocab_size=150", "model.d_model=16"]
     given += ["data.max_source_length=8", "training.bf16=false", "evaluation.num_beams=1"]
     assert main(["train", *files(text, "dev", "test"), "--output", str(output), *given]) == 0
     (told, warned), left = capsys.readouterr(), results(output)
@@ -299,7 +315,7 @@ def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
 
 def test_train_makes_a_model_that_copies(text, base, tmp_path):
     """Whole words and slots for others; of a vocabulary that is there, its tokens."""
-    given = ["--task=summarization", "--copy", "--steps=2", "--backbone=marian", "data.max_source_length=60"]
+    given = ["--model=summarizer+copy+marian", "training.max_steps=2", "data.max_source_length=60"]
     given += [*TINY, *HEADS, *RUNNING, *SCORING]
     words = tmp_path / "words"
     assert main(["train", *files(text, "dev"), "--output", str(words), *given, "tokenizer.vocab_size=40"]) == 0
@@ -308,7 +324,7 @@ def test_train_makes_a_model_that_copies(text, base, tmp_path):
     saved = json.loads((words / "config.json").read_text())
     assert (saved["copy"], saved["max_copied_tokens"], saved["unk_token_id"], saved["vocab_size"]) == (True, 50, 1, 40)
     subwords = tmp_path / "subwords"
-    given.append(f"--tokenizer={base}")
+    given.append(f"tokenizer.pretrained={base}")
     assert main(["train", *files(text, "dev"), "--output", str(subwords), *given]) == 0
     saved = json.loads((subwords / "config.json").read_text())
     assert (saved["copy"], saved["max_copied_tokens"]) == (True, 0)
@@ -321,32 +337,29 @@ def test_train_makes_a_model_that_copies(text, base, tmp_path):
         (["model.max_copied_tokens=5"], "words", 5),
         (["tokenizer.kind=bpe"], None, None),
         (["tokenizer.pretrained={base}"], None, None),
-        (["--tokenizer={base}"], None, None),
-        (["--init-from={base}"], None, None),
+        (["model.init_from={base}"], None, None),
     ],
 )
-def test_slots_are_for_a_vocabulary_of_whole_words(given, kind, slots, text, base, monkeypatch):
-    made = {}
+def test_slots_are_for_a_vocabulary_of_whole_words(given, kind, slots, text, base, asked):
     given = [one.format(base=base) for one in given]
-    monkeypatch.setattr("hf_attncal.commands.train.run_training", lambda options, *_, base, **__: made.update(base))
-    assert main(["train", "--task=summarization", *files(text), "--output=o", "--copy", *given]) == 0
+    assert main(["train", "--model=summarizer+copy", *files(text), "--output=o", *given]) == 0
+    _, _, made = asked.pop()
     assert (made["model"]["copy"], made["model"].get("max_copied_tokens")) == (True, slots)
     assert made.get("tokenizer", {}).get("kind") == kind
 
 
+PAIRS = ["--source={text}/train.en", "--target={text}/train.de"]
 CONFIGS = Path(__file__).parents[2] / "configs"
 FILES = [(job, path) for job in ("translation", "summarization", "language") for path in CONFIGS.glob(f"{job}/*.yaml")]
 
 
 @pytest.fixture
-def job(monkeypatch):
+def job(asked):
     """`attncal train` with these arguments, up to the choice of its job: the name of that."""
-    chosen = []
-    monkeypatch.setattr("hf_attncal.commands.train.run_training", lambda _, job, **__: chosen.append(job))
 
     def choose(*arguments: str) -> str:
         assert main(["train", *arguments]) == 0
-        return chosen.pop()
+        return asked.pop()[1]
 
     return choose
 
@@ -362,7 +375,7 @@ def test_a_file_says_its_job_and_an_option_cannot_change_it(job, text, tmp_path,
     assert job("--config", str(file), *files(text)) == "summarization"
     plain = tmp_path / "plain.yaml"
     plain.write_text("training: {output_dir: o}\n")
-    assert job("--config", str(plain), *files(text), "--task=summarization") == "summarization"
+    assert job("--config", str(plain), *files(text), "--model=summarizer") == "summarization"
     assert job("--config", str(plain), *files(text), "job=summarization") == "summarization"
     assert main(["train", "--config", str(plain), *files(text)]) == 1
     assert "`job` must be translation, summarization or language here, got None. Add it to" in capsys.readouterr().err
@@ -371,7 +384,7 @@ def test_a_file_says_its_job_and_an_option_cannot_change_it(job, text, tmp_path,
 @pytest.mark.parametrize(
     ("command", "made_for", "others"),
     [
-        (["train", "--task=translation"], "summarization", "translation"),
+        (["train", "--model=translator"], "summarization", "translation"),
         (["adapt", "model"], "translation", "adapter"),
         (["align", "train"], "encoder", "aligner"),
         (["align", "tune", "model"], "aligner", "encoder"),
@@ -392,9 +405,9 @@ def plans(text: Path, base: Path) -> dict[str, list[str]]:
     return {
         "train": ["train", *files(text), *MARIAN],
         "adapt": ["adapt", str(base), *files(text), *ADAPTER],
-        "train --text": ["train", f"--text={text / 'train.en'}", *LANGUAGE],
+        "train, language": ["train", f"--source={text / 'train.en'}", *LANGUAGE],
         "align train": ["align", "train", *files(text), *ALIGNER],
-        "align train hmm": ["align", "train", *files(text), "--preset=hmm", "tokenizer.vocab_size=150"],
+        "align train hmm": ["align", "train", *files(text), "--config=hmm", "tokenizer.vocab_size=150"],
     }
 
 
@@ -409,7 +422,7 @@ def test_a_dry_run_leaves_nothing_behind(name, base, text, tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
     assert sorted(base.rglob("*")) == before
     assert "Text, train: Kept " in told
-    sides = "" if name == "train --text" else r" of the source, [\d,]+ of the target"
+    sides = "" if name == "train, language" else r" of the source, [\d,]+ of the target"
     assert re.search(rf"Tokens: [\d,]+{sides}\n", told)
     assert re.search(r"Memory: about \d+\.\d GB\nTime: about \d+\.\d minutes on this machine", told)
     assert ("parameters" in told) == (name != "align train hmm")
@@ -431,7 +444,7 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
 
     def command(output: str) -> list[str]:
         settings = ["training.save_steps=2", "average_last=3", *MARIAN]
-        return ["train", *files(text), "--output", str(tmp_path / output), "--steps=60", *settings]
+        return ["train", *files(text), "--output", str(tmp_path / output), "training.max_steps=60", *settings]
 
     attncal = [sys.executable, "-m", "hf_attncal.commands"]
     path = ":".join([str(Path(hf_attncal.__file__).parents[1]), *sys.path])
@@ -464,90 +477,68 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "--source and --target, or --text, must be given, or `data.train` in the file of --config."),
+        ([], "--source must be given, or `data.train` in the file of --config."),
+        (["--target={text}/train.de", "--output=o"], "--source and --target belong together: give all or none."),
+        (["--source={text}/train.en", "--model=leaky"], "`leaky` of --model is for the cross-attention"),
+        (["--source={text}/train.en", "--model=gated"], "`gated` of --model is for the cross-attention"),
+        (["--source={text}/train.en", "--model=guided"], "`guided` of --model is for the cross-attention"),
+        (["--source={text}/train.en", "--model=copy"], "`copy` of --model is for the cross-attention"),
         (
-            ["--text={text}/train.en", "--source={text}/train.en", "--target={text}/train.de"],
-            "--text is for a language model, --source for a model of pairs: give one of them.",
+            ["--source={text}/train.en", "--output=o", "--config=base"],
+            "`preset` must be one of ('small',), got 'base'",
         ),
-        (["--text={text}/train.en", "--leaky"], "--leaky is for the cross-attention"),
-        (["--text={text}/train.en", "--calibration=gated"], "--calibration is for the cross-attention"),
-        (["--text={text}/train.en", "--output=o", "--preset=base"], "`preset` must be one of ('small',), got 'base'"),
+        (["--source={text}/train.en", "--model=summarizer"], "--model names a summarization, which is of pairs"),
+        (["--source={text}/train.en", "--model=luong"], "`luong` of --model is for pairs of --source and --target"),
+        (["--source={text}/train.en", "--links={text}/train.align"], "--links is for pairs of --source and --target."),
         (
-            ["--text={text}/train.en", "--task=summarization"],
-            "--task is for pairs of --source and --target, --text has",
+            ["--source={text}/train.en", "--dev", "{text}/dev.en", "{text}/dev.de"],
+            "--dev takes one file of a language",
         ),
-        (["--text={text}/train.en", "--backbone=luong"], "--backbone is for pairs of --source and --target"),
-        (["--text={text}/train.en", "--copy"], "--copy is for pairs of --source and --target"),
+        ([*PAIRS, "--dev", *["{text}/dev.en"] * 4], "--dev takes SOURCE TARGET [LINKS], got 4 files."),
+        ([*PAIRS, "--model=mariana"], "--model must be names of marian, bart, "),
+        ([*PAIRS, "--model=gated+fixed"], "`gated` and `fixed` of --model cannot go together"),
+        ([*PAIRS, "--model=none+fixed"], "`none` and `fixed` of --model cannot go together"),
+        ([*PAIRS, "--model=luong+gated+discrete-2"], "`luong` and `discrete-2` of --model cannot go together"),
+        ([*PAIRS, "--model=discrete-1+discrete-2"], "`discrete-1` and `discrete-2` of --model cannot go together"),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--copy", "--streams=2"],
-            "--copy is for Marian or BART or a recurrent model, --streams for a Discrete Transformer",
+            [*PAIRS, "--model=discrete-2+copy"],
+            "`copy` is for Marian or BART or a recurrent model, and `discrete_transformer` for a Discrete "
+            "Transformer, which takes only leaky. Leave one of them out.",
         ),
+        ([*PAIRS, "--model=none+discrete-2"], "`none` is for Marian or BART or a recurrent model, and"),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--copy", "--backbone=discrete_transformer"],
-            "--copy is for Marian or BART or a recurrent model, --backbone discrete_transformer for a Discrete",
+            [*PAIRS, "--model=luong", "--config=base", "--output=o"],
+            "`preset` must be 'small' with `model.backbone` luong",
         ),
+        ([*PAIRS, "--config=hmm", "--output=o"], "`preset` must be one of ('base', 'small'), got 'hmm'."),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--backbone=luong", "--streams=2"],
-            "--streams is for a Discrete Transformer, --backbone says luong. Leave one of them out.",
-        ),
-        (
-            [
-                "--source={text}/train.en",
-                "--target={text}/train.de",
-                "--backbone=luong",
-                "--preset=base",
-                "--output=o",
-            ],
-            "`preset` must be 'small' with `model.backbone` luong, got 'base'",
-        ),
-        (
-            [
-                "--source={text}/dev.en",
-                "--target={text}/dev.de",
-                "--task=summarization",
-                "--output=o",
-                "data.max_source_length=513",
-            ],
+            [*PAIRS, "--model=summarizer", "--output=o", "data.max_source_length=513"],
             "`data.max_source_length` must be at most the number of positions of the model (512), got 513.",
         ),
-        (["--text={text}/train.en", "--guided"], "--guided is for the cross-attention"),
+        ([*PAIRS, "--model=guided+discrete-2"], "`guided` is for Marian or BART, and `discrete_transformer` for a"),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--streams=2"],
-            "--guided is for Marian or BART, --streams for a Discrete Transformer",
+            [*PAIRS, "--model=luong+guided"],
+            "a recurrent model, which takes only fixed, annealed, gated, leaky, gumbel, copy.",
         ),
+        ([*PAIRS, "--model=luong", "--links={text}/train.align"], "`guided` is for Marian or BART, and `luong` for a"),
+        ([*PAIRS, "--model=guided+summarizer"], "`guided` is for a translation"),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--backbone=luong", "--output=o"],
-            "--guided is for Marian or BART, --backbone luong for a recurrent model, which takes only --calibration",
-        ),
-        (
-            ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--task=summarization"],
-            "--guided is for a translation",
-        ),
-        (
-            ["--source={text}/train.en", "--target={text}/train.de", "--guide={text}/dev.align", "--output=o"],
+            [*PAIRS, "--links={text}/dev.align", "--output=o"],
             "dev.align has 12 lines of links for 120 sentence pairs.",
         ),
         (
-            ["--source={text}/train.de", "--target={text}/train.en", "--guide={text}/train.align", "--output=o"],
+            ["--source={text}/train.de", "--target={text}/train.en", "--links={text}/train.align", "--output=o"],
             "lies outside a pair of",
         ),
         (
-            [
-                *("--source={text}/train.en", "--target={text}/train.de", "--output=o"),
-                *("--dev-source={text}/dev.en", "--dev-target={text}/dev.de", "--dev-gold={text}/dev.align"),
-            ],
+            [*PAIRS, "--output=o", "--dev", "{text}/dev.en", "{text}/dev.de", "{text}/dev.align"],
             "`data.dev.gold` needs `model.guided` true, got false",
         ),
-        (["--dev-gold={text}/dev.align"], "--dev-source and --dev-target belong together: give all or none."),
-        (["--text={empty}", "--output=o"], "is empty (0 bytes without text)"),
-        (["--dev-text={text}/dev.en", "--output=o"], "--source and --target, or --text, must be given"),
-        (
-            ["--source={text}/train.en", "--target={text}/train.de", "--streams=1", "--gumbel", "--output=o"],
-            "--gumbel is for Marian or BART or a recurrent model, --streams for a Discrete Transformer",
-        ),
-        (["--source={text}/train.en"], "--source and --target belong together: give all or none."),
-        (["--dev-target={text}/train.en"], "--dev-source and --dev-target belong together: give all or none."),
-        (["--source={text}/train.en", "--target={text}/train.de"], "--output must be given, or `training.output_dir`"),
+        ([*PAIRS, "--output=o", "--dev={text}/dev.align"], "`data.dev` must name `source` and `target`, got"),
+        (["--source={empty}", "--output=o"], "is empty (0 bytes without text)"),
+        (["--dev={text}/dev.en", "--output=o"], "--source must be given, or `data.train` in the file of --config."),
+        (PAIRS, "--output must be given, or `training.output_dir`"),
+        ([*PAIRS, "--output=o", "resume=again"], "`resume` must be changed"),
         (["--source={text}/nothing", "--target={text}/train.de", "--output=o"], "There is no file {text}/nothing."),
         (["--source={text}", "--target={text}/train.de", "--output=o"], "{text} is a folder, not a file."),
         (["--source={text}/train.en", "--target={text}/dev.de", "--output=o"], "120 and"),
@@ -557,29 +548,29 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         (["--config={text}"], "{text} is a folder, not a file."),
         (["--config={broken}"], "broken is no YAML file: "),
         (["--config={text}/train.en"], "must hold sections of keys"),
-        (["--source={text}/train.en", "--target={text}/train.de", "--output=o", "model.x=1"], "unknown key `model.x`"),
+        ([*PAIRS, "--output=o", "model.x=1"], "unknown key `model.x`"),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "--minutes=-1"],
+            [*PAIRS, "--output=o", "--minutes=-1"],
             "`minutes` must be > 0",
         ),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--output={empty}"],
+            [*PAIRS, "--output={empty}"],
             "empty is a file. Give another --output.",
         ),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "data.max_length=2"],
+            [*PAIRS, "--output=o", "data.max_length=2"],
             "No sentence pair is left to work with.",
         ),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "tokenizer.vocab_size=5"],
+            [*PAIRS, "--output=o", "tokenizer.vocab_size=5"],
             "`vocab_size` must be at least",
         ),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "tokenizer.vocab_size=9000"],
+            [*PAIRS, "--output=o", "tokenizer.vocab_size=9000"],
             "`tokenizer.vocab_size` must be at most",
         ),
         (
-            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "training.warmup_steps=9999"],
+            [*PAIRS, "--output=o", "training.warmup_steps=9999"],
             "`training.warmup_steps` must be at most the optimiser steps of the run",
         ),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 import hf_attncal
 from hf_attncal.alignment import Gold, WordAligner, calibrate_links, count_links, project_labels
-from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
 from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import format_links
@@ -47,7 +47,7 @@ def trained(tmp_path_factory):
     (folder / "dev.links").write_text(links, encoding="utf-8")
     train = {"source": str(folder / "train.en"), "target": str(folder / "train.de")}
     settings = {"preset": "hmm", "data": {"train": train}, "training": {"output_dir": str(folder / "aligner")}}
-    train_aligner(AlignerConfig.make(settings | {"tokenizer": {"vocab_size": 300}}))
+    AlignerJob.train(AlignerConfig.make(settings | {"tokenizer": {"vocab_size": 300}}))
     return folder
 
 

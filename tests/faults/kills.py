@@ -97,7 +97,7 @@ def prepare(folder: Path, job: str) -> None:
 
 def train(folder: Path, output: Path, job: str, resume: bool):
     """A run of a few steps."""
-    from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+    from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
     from hf_attncal.training.adapter import AdapterConfig, train_adapter
     from hf_attncal.training.translation import TranslationConfig, train_translation
 
@@ -107,7 +107,7 @@ def train(folder: Path, output: Path, job: str, resume: bool):
         sizes = {**SIZES, "attention_heads": 2, "ffn_dim": 16}
         values |= {"model": sizes, "tokenizer": {"vocab_size": 60}}
         values["training"]["eval_strategy"] = "no"
-        return train_aligner(AlignerConfig.make(values), resume)
+        return AlignerJob.train(AlignerConfig.make(values), resume)
     values["data"]["test"] = text
     values["evaluation"] = {"num_beams": 1, "max_new_tokens": 3, "bleu_tokenize": "none"}
     if job == "adapter":

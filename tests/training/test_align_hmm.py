@@ -18,7 +18,7 @@ from helpers import run_in_two_processes
 from runs import write_corpus
 
 from hf_attncal.alignment import WordAligner, counting
-from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerTrainer, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob, AlignerTrainer
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.gold import calibrate_links, score_aligner
 from hf_attncal.alignment.probabilities import saved_probabilities
@@ -75,7 +75,7 @@ def guided(corpus, output, guide=False, **sections) -> AlignerConfig:
 def finished(corpus, tmp_path_factory):
     """The folder of a finished run, and what it returned."""
     folder = tmp_path_factory.mktemp("hmm") / "run"
-    return folder, train_aligner(counting_alone(corpus, folder))
+    return folder, AlignerJob.train(counting_alone(corpus, folder))
 
 
 def test_results_hold_settings_text_scores_and_every_iteration(finished, corpus):
@@ -136,7 +136,7 @@ def test_dev_links_that_teach_nothing_leave_scores_as_they_are(tmp_path):
     (tmp_path / "dev.align").write_text("".join(f"{line}\n" for line in everything))
     config = counting_alone(tmp_path, tmp_path / "run", counts={"without_jumps": 1, "with_jumps": 0})
     with pytest.warns(UserWarning, match="Scores of links are left as they are: There is nothing to learn"):
-        results = train_aligner(config)
+        results = AlignerJob.train(config)
     assert "probabilities" not in results["dev"]
     assert saved_probabilities(tmp_path / "run") is None
     assert "## Link probabilities" not in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
@@ -155,14 +155,14 @@ def test_align_run_on_the_folder(finished, corpus, tmp_path):
 def test_a_finished_run_is_kept(finished, corpus, capsys):
     folder, results = finished
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix == ".safetensors"}
-    found = train_aligner(counting_alone(corpus, folder), resume=True)
+    found = AlignerJob.train(counting_alone(corpus, folder), resume=True)
     assert found == json.loads(json.dumps(results))
     assert "There is nothing to train" in capsys.readouterr().out
     assert before == {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix == ".safetensors"}
     with pytest.raises(ValueError, match="holds another run"):
-        train_aligner(counting_alone(corpus, folder))
+        AlignerJob.train(counting_alone(corpus, folder))
     with pytest.raises(ValueError, match=r"`counts\.with_jumps` is 2, but the run in .* began with 6"):
-        train_aligner(counting_alone(corpus, folder, counts={"with_jumps": 2}), resume=True)
+        AlignerJob.train(counting_alone(corpus, folder, counts={"with_jumps": 2}), resume=True)
 
 
 def test_a_run_that_was_killed_starts_anew(finished, corpus, tmp_path):
@@ -180,7 +180,7 @@ def test_a_run_that_was_killed_starts_anew(finished, corpus, tmp_path):
         "    if len(taken) == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return taken[-1]\n"
         "CountLearner.step = watched\n"
-        "job.train_aligner(job.AlignerConfig.make(json.load(open(sys.argv[1]))))\n"
+        "job.AlignerJob.train(job.AlignerConfig.make(json.load(open(sys.argv[1]))))\n"
     )
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", program, str(config)]
@@ -189,8 +189,8 @@ def test_a_run_that_was_killed_starts_anew(finished, corpus, tmp_path):
     assert json.loads((folder / "run.json").read_text())["finished"] is False
     assert not (folder / "model.safetensors").exists()
     with pytest.raises(ValueError, match="holds another run"):
-        train_aligner(counting_alone(corpus, folder))
-    results = train_aligner(counting_alone(corpus, folder), resume=True)
+        AlignerJob.train(counting_alone(corpus, folder))
+    results = AlignerJob.train(counting_alone(corpus, folder), resume=True)
     assert results["log_history"] == finished[1]["log_history"]
     assert (folder / "model.safetensors").read_bytes() == (finished[0] / "model.safetensors").read_bytes()
 
@@ -201,7 +201,7 @@ def test_a_run_that_fails_gives_its_folder_back(corpus, tmp_path, monkeypatch):
 
     monkeypatch.setattr(CountLearner, "step", fail)
     with pytest.raises(OSError, match="no more"):
-        train_aligner(counting_alone(corpus, tmp_path / "run"))
+        AlignerJob.train(counting_alone(corpus, tmp_path / "run"))
     assert not (tmp_path / "run" / "run.json").exists()
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
@@ -209,7 +209,7 @@ def test_a_run_that_fails_gives_its_folder_back(corpus, tmp_path, monkeypatch):
 def test_a_symmetrization_that_was_asked_for_and_the_prior_are_kept(corpus, tmp_path):
     model = {"size": "hmm", "symmetrization": "union", "lexical_prior": 0.01, "max_jump": 5}
     config = counting_alone(corpus, tmp_path, model=model, counts={"without_jumps": 1, "with_jumps": 1})
-    results = train_aligner(config)
+    results = AlignerJob.train(config)
     assert results["dev"]["symmetrization"] == "union"
     assert results["steps"] == 2
     saved = HMMAlignModel.from_pretrained(tmp_path)
@@ -219,7 +219,7 @@ def test_a_symmetrization_that_was_asked_for_and_the_prior_are_kept(corpus, tmp_
 def test_without_gold_there_is_no_score(corpus, tmp_path):
     config = counting_alone(corpus, tmp_path / "run", counts={"without_jumps": 1, "with_jumps": 0})
     config.data.dev = config.data.test = None
-    results = train_aligner(config)
+    results = AlignerJob.train(config)
     assert not {"dev", "test"} & results.keys()
     assert results["sentence_pairs"]["train"]["kept"] == 560
     assert WordAligner.from_pretrained(tmp_path / "run", device="cpu").align([("the man", "der mann")])
@@ -263,7 +263,7 @@ def guided_losses(results) -> list[float]:
 
 def test_the_counts_guide_the_network_and_are_kept_beside_it(corpus, tmp_path):
     run = tmp_path / "run"
-    results = train_aligner(guided(corpus, run))
+    results = AlignerJob.train(guided(corpus, run))
     assert len(guided_losses(results)) == 2
     assert all(loss > 0 for loss in guided_losses(results))
     counts = WordAligner.from_pretrained(run / "hmm", device="cpu")
@@ -286,7 +286,7 @@ def links_given_to_the_network(config, monkeypatch) -> list[list[int]] | None:
 
     monkeypatch.setattr(AlignerTrainer, "__init__", hand)
     with pytest.raises(HandedError) as caught:
-        train_aligner(config)
+        AlignerJob.train(config)
     return caught.value.args[0]
 
 
@@ -319,24 +319,24 @@ def test_links_are_those_of_the_learner(corpus, tmp_path, monkeypatch):
 
 
 def test_without_a_guide_there_is_none(corpus, tmp_path):
-    results = train_aligner(guided(corpus, tmp_path, counts={"guide": False}))
+    results = AlignerJob.train(guided(corpus, tmp_path, counts={"guide": False}))
     assert guided_losses(results) == []
     assert not (tmp_path / "hmm").exists()
 
 
 def test_links_that_are_given_come_before_the_counts(corpus, tmp_path):
-    results = train_aligner(guided(corpus, tmp_path, guide=True))
+    results = AlignerJob.train(guided(corpus, tmp_path, guide=True))
     assert len(guided_losses(results)) == 2
     assert not (tmp_path / "hmm").exists()
 
 
 def test_resumed_training_is_guided_by_the_same_links(corpus, tmp_path):
     whole, part = tmp_path / "whole", tmp_path / "part"
-    expected = train_aligner(guided(corpus, whole))
-    train_aligner(guided(corpus, part))
+    expected = AlignerJob.train(guided(corpus, whole))
+    AlignerJob.train(guided(corpus, part))
     for name in ("model.safetensors", "results.json"):  # as if killed after the last checkpoint
         (part / name).unlink()
-    assert train_aligner(guided(corpus, part), resume=True)["test"] == expected["test"]
+    assert AlignerJob.train(guided(corpus, part), resume=True)["test"] == expected["test"]
     for name in ("model.safetensors", "hmm/model.safetensors"):
         assert (part / name).read_bytes() == (whole / name).read_bytes()
 
@@ -352,7 +352,7 @@ def test_a_short_text_is_read_until_there_are_so_many_steps(corpus, tmp_path, tr
     plain = values(corpus, tmp_path, counts={"guide": False})
     plain["training"] |= training | {"eval_strategy": "no", "save_strategy": "no", "max_steps": -1}
     plain["training"]["tokens_per_batch"] = 1500
-    results = train_aligner(AlignerConfig.make(plain))
+    results = AlignerJob.train(AlignerConfig.make(plain))
     epochs = results["log_history"][-1]["epoch"]
     each = round(results["steps"] / epochs)
     assert epochs == pytest.approx(1 if steps is None else -(-steps // each))
@@ -410,7 +410,7 @@ def test_given_links_stay_with_their_pairs_when_some_are_held_out(corpus, tmp_pa
 def record(folder: Path) -> None:
     """Count alone, and hand a network its links; each process writes what it has seen."""
     processes, rank = (int(os.environ.get(name, value)) for name, value in (("WORLD_SIZE", 1), ("RANK", 0)))
-    alone = train_aligner(counting_alone(folder / "corpus", folder / f"alone {processes}"))
+    alone = AlignerJob.train(counting_alone(folder / "corpus", folder / f"alone {processes}"))
     with pytest.MonkeyPatch.context() as monkeypatch:
         config = guided(folder / "corpus", folder / f"guided {processes}")
         links = links_given_to_the_network(config, monkeypatch)

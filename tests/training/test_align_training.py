@@ -13,7 +13,7 @@ from runs import write_corpus
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.aligner_job import AlignerConfig, learn_jumps, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob, learn_jumps
 from hf_attncal.alignment.gold import score_aligner, tune_links
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, lowercased, tokenize_for_alignment
@@ -177,7 +177,7 @@ def settings(corpus, output, guide=False, **training):
 
 
 def test_everything_is_logged_and_saved(corpus, tmp_path):
-    results = train_aligner(settings(corpus, tmp_path / "run", guide=True))
+    results = AlignerJob.train(settings(corpus, tmp_path / "run", guide=True))
     log = results["log_history"]
     training = [entry for entry in log if "tokens_per_second" in entry]
     assert len(training) == 2
@@ -203,16 +203,16 @@ def test_everything_is_logged_and_saved(corpus, tmp_path):
 
 
 def test_resumed_training_gives_the_same_model(corpus, tmp_path):
-    results = train_aligner(settings(corpus, tmp_path / "whole", save_steps=4, save_total_limit=3))
+    results = AlignerJob.train(settings(corpus, tmp_path / "whole", save_steps=4, save_total_limit=3))
     part = settings(corpus, tmp_path / "part", save_steps=4, save_total_limit=3)
-    train_aligner(part)
+    AlignerJob.train(part)
     # As if it had been killed after the first checkpoint.
     for name in ("model.safetensors", "results.json"):
         (tmp_path / "part" / name).unlink()
     shutil.rmtree(tmp_path / "part" / "checkpoint-8")
     with pytest.raises(ValueError, match="holds another run"):
-        train_aligner(part)
-    assert_results_agree(train_aligner(part, resume=True), results)
+        AlignerJob.train(part)
+    assert_results_agree(AlignerJob.train(part, resume=True), results)
     assert files_that_name(tmp_path, tmp_path / "part") == set()
     expected, found = (MaskAlignModel.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "part"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -220,7 +220,7 @@ def test_resumed_training_gives_the_same_model(corpus, tmp_path):
 
 def test_symmetrization_and_threshold_are_the_best_of_those_tried(learnable, tmp_path):
     config = settings(learnable, tmp_path / "run", max_steps=60, learning_rate=6e-3, agreement_warmup_steps=60)
-    results = train_aligner(config)
+    results = AlignerJob.train(config)
     aligner = WordAligner.from_pretrained(tmp_path / "run", device="cpu")
     gold = Gold.load(
         {"source": str(learnable / "dev.en"), "target": str(learnable / "dev.de")}, learnable / "dev.align"
@@ -240,13 +240,13 @@ def test_symmetrization_and_threshold_are_the_best_of_those_tried(learnable, tmp
 
 def test_going_on_from_an_aligner_keeps_its_fields_but_those_given(corpus, tmp_path):
     quiet = {"max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
-    train_aligner(settings(corpus, tmp_path / "first", **quiet))
+    AlignerJob.train(settings(corpus, tmp_path / "first", **quiet))
     config = settings(corpus, tmp_path / "second", **quiet)
     values = {"init_from": str(tmp_path / "first"), "agreement_weight": 3.0}
     config = AlignerConfig.make(
         {"data": dataclasses.asdict(config.data), "model": values, "training": config.training}
     )
-    train_aligner(config)
+    AlignerJob.train(config)
     first, second = (MaskAlignModel.from_pretrained(tmp_path / name).config for name in ("first", "second"))
     assert (second.agreement_weight, first.agreement_weight) == (3.0, 20.0)
     assert (second.d_model, second.prediction) == (first.d_model, first.prediction) == (64, "mixture")
@@ -255,14 +255,14 @@ def test_going_on_from_an_aligner_keeps_its_fields_but_those_given(corpus, tmp_p
 def test_a_symmetrization_that_was_asked_for_is_kept(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
     config.model["symmetrization"] = "union"
-    assert train_aligner(config)["dev"]["symmetrization"] == "union"
+    assert AlignerJob.train(config)["dev"]["symmetrization"] == "union"
 
 
 def test_dev_text_without_gold_is_what_predictions_are_measured_on(corpus, tmp_path):
     """Then no pair of train is held out, no AER is measured and nothing is chosen."""
     config = settings(corpus, tmp_path / "run", max_steps=4, eval_strategy="steps")
     config.data.dev = {"source": "dev.en", "target": "dev.de"}
-    results = train_aligner(config)
+    results = AlignerJob.train(config)
     kept = {name: report["kept"] for name, report in results["sentence_pairs"].items()}
     assert kept == {"train": 400, "held_out": 10}
     assert "dev" not in results
@@ -275,7 +275,7 @@ def test_tokens_per_step_and_the_mean_of_checkpoints(corpus, tmp_path):
     """Two micro-batches a step, and the saved model is the mean of the last two checkpoints."""
     config = settings(corpus, tmp_path / "run", tokens_per_step=600, max_steps=4, save_steps=2)
     config.average_last, config.jump_pairs = 2, 0
-    results = train_aligner(config)
+    results = AlignerJob.train(config)
     assert results["averaged_checkpoints"] == ["checkpoint-2", "checkpoint-4"]
     saved, *parts = (
         MaskAlignModel.from_pretrained(tmp_path / "run" / name).state_dict()
@@ -296,7 +296,7 @@ def test_jumps_are_learned_in_the_end(corpus, tmp_path):
     """Of the averaged model, on a sample; every round explains the text better, and the result is what is saved."""
     config = settings(corpus, tmp_path / "run", max_steps=4, save_steps=2, eval_strategy="no")
     config.average_last, config.jump_pairs = 2, 100
-    results = train_aligner(config)
+    results = AlignerJob.train(config)
     rising = results["jump_log_likelihood"]
     assert len(rising) == 3
     assert all(later > earlier for earlier, later in pairwise(rising))
@@ -311,7 +311,7 @@ def test_jumps_are_learned_in_the_end(corpus, tmp_path):
 def test_without_pairs_for_jumps_they_stay_as_they_were(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
     config.jump_pairs = 0
-    assert "jump_log_likelihood" not in train_aligner(config)
+    assert "jump_log_likelihood" not in AlignerJob.train(config)
     assert torch.equal(jump_tables(MaskAlignModel.from_pretrained(tmp_path / "run"))[0], initial_jumps(40))
 
 
@@ -345,7 +345,7 @@ def test_learned_jumps_are_those_of_the_text(tokenizer):
 def test_it_learns_to_align(learnable, tmp_path, guide):
     schedule = {"max_steps": 300, "learning_rate": 6e-3, "warmup_steps": 30, "agreement_warmup_steps": 200}
     config = settings(learnable, tmp_path / "run", guide, eval_strategy="no", save_strategy="no", **schedule)
-    assert train_aligner(config)["test"]["aer"] < 0.2
+    assert AlignerJob.train(config)["test"]["aer"] < 0.2
 
 
 def test_a_model_that_aligns_nothing_is_named(learnable, tmp_path):
@@ -353,31 +353,31 @@ def test_a_model_that_aligns_nothing_is_named(learnable, tmp_path):
     config = settings(learnable, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule)
     config.counts.guide = False
     with pytest.warns(UserWarning, match=r"NULL takes .*raise `training.agreement_warmup_steps`"):
-        train_aligner(config)
+        AlignerJob.train(config)
 
 
 def test_without_null_nothing_goes_to_it(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", max_steps=2)
     config.model["leaky"] = False
-    assert train_aligner(config)["held_out"]["null_weight"] == 0
+    assert AlignerJob.train(config)["held_out"]["null_weight"] == 0
 
 
 def test_bad_input_is_refused_before_anything_is_written(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run")
     config.data.train = None
     with pytest.raises(ValueError, match="must name the text to train on"):
-        train_aligner(config)
+        AlignerJob.train(config)
     config = settings(corpus, tmp_path / "run")
     config.data.train = {"source": "train.en", "target": "dev.de"}
     with pytest.raises(ValueError, match="same number of lines"):
-        train_aligner(config)
+        AlignerJob.train(config)
     config = settings(corpus, tmp_path / "run")
     config.data.dev = {**config.data.dev, "gold": "test.align"}
     with pytest.raises(ValueError, match="20 lines of links for 10 sentence pairs"):
-        train_aligner(config)
+        AlignerJob.train(config)
     outside = (corpus / "dev.align").read_text(encoding="utf-8").replace("0-0", "90-90")
     (corpus / "outside.align").write_text(outside, encoding="utf-8")
     config.data.dev = {**config.data.dev, "gold": "outside.align"}
     with pytest.raises(ValueError, match="link 90-90"):
-        train_aligner(config)
+        AlignerJob.train(config)
     assert not (tmp_path / "run").exists()

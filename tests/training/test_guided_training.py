@@ -310,7 +310,7 @@ def test_gold_without_a_guided_head(corpus, tmp_path):
 
 @pytest.mark.parametrize("train", [train_translation, train_adapter])
 def test_bad_gold_is_told_before_anything_is_trained(corpus, base, tmp_path, train, monkeypatch):
-    monkeypatch.setattr("hf_attncal.training.job.train", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr("hf_attncal.training.job.run_trainer", lambda *_: pytest.fail("trained"))
     (corpus / "short.align").write_text("0-0\n", encoding="utf-8")
     test = {"source": "test.en", "target": "test.de", "gold": "short.align"}
     plain = values(corpus, tmp_path / "run")

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 import pytest
 import train as script
 
-from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.training.job import JOBS, Job
 from hf_attncal.training.settings import Settings
 from hf_attncal.training.translation import TranslationConfig, train_translation
@@ -71,7 +71,7 @@ def test_the_text_of_an_aligner_is_read_once(text, size):
     if size == "hmm":
         del values["training"]["max_steps"]
     OPENED.clear()
-    train_aligner(AlignerConfig.make(values))
+    AlignerJob.train(AlignerConfig.make(values))
     assert OPENED.count(str(text / "train.en")) == 1
 
 
@@ -100,7 +100,7 @@ def test_an_annotated_pair_that_is_too_long_is_refused(text):
     values = settings(text)
     values["data"]["dev"] = {"source": "dev.en", "target": "dev.de", "gold": "dev.align"}
     with pytest.raises(ValueError, match=r"line 2 of .*dev\.en \(`data\.dev`\) has a side of 10005 bytes"):
-        train_aligner(AlignerConfig.make(values))
+        AlignerJob.train(AlignerConfig.make(values))
     assert not (text / "run").exists()
 
 
@@ -108,5 +108,5 @@ def test_a_run_of_no_steps_leaves_nothing(text):
     values = settings(text)
     values["training"]["max_steps"] = 0
     with pytest.raises(ValueError, match=r"`training\.max_steps` must be at least 1"):
-        train_aligner(AlignerConfig.make(values))
+        AlignerJob.train(AlignerConfig.make(values))
     assert not (text / "run").exists()

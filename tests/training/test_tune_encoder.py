@@ -15,13 +15,13 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment import EncoderStates, WordAligner
 from hf_attncal.alignment.encoder import EncoderReader
 from hf_attncal.alignment.encoder_job import (
+    EncoderJob,
     EncoderTrainer,
     EncoderTrainingArguments,
     TunedEncoderConfig,
     TuningConfig,
     consistency,
     guided_likelihood,
-    tune_encoder,
 )
 from hf_attncal.alignment.gold import score_aligner
 from hf_attncal.commands import main
@@ -165,7 +165,7 @@ def made(corpus, output, model="encoder", dev=True, **sections):
 
 
 def test_an_encoder_learns_to_align_from_counts(corpus, tmp_path):
-    results = tune_encoder(made(corpus, tmp_path, training={"max_steps": 60}, states={"layer": 2}))
+    results = EncoderJob.train(made(corpus, tmp_path, training={"max_steps": 60}, states={"layer": 2}))
     before, after = (results[when]["test"]["aer"] for when in ("before", "after"))
     assert after < 0.4 < before
     model = AutoModel.from_pretrained(tmp_path)
@@ -196,11 +196,11 @@ class Stopping(TrainerCallback):
 
 def test_a_run_that_is_gone_on_with_ends_with_the_same_weights(corpus, tmp_path):
     own = {"links": "self"}
-    whole = tune_encoder(made(corpus, tmp_path / "whole", tuning=own))
+    whole = EncoderJob.train(made(corpus, tmp_path / "whole", tuning=own))
     with pytest.raises(Stop):
-        tune_encoder(made(corpus, tmp_path / "parts", tuning=own), callbacks=[Stopping()])
+        EncoderJob.train(made(corpus, tmp_path / "parts", tuning=own), callbacks=[Stopping()])
     assert not (tmp_path / "parts" / "results.json").exists()
-    assert_results_agree(tune_encoder(made(corpus, tmp_path / "parts", tuning=own), resume=True), whole)
+    assert_results_agree(EncoderJob.train(made(corpus, tmp_path / "parts", tuning=own), resume=True), whole)
     assert files_that_name(tmp_path, tmp_path / "whole") == set()
     one, other = (AutoModel.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -208,12 +208,12 @@ def test_a_run_that_is_gone_on_with_ends_with_the_same_weights(corpus, tmp_path)
 
 def test_without_gold_it_is_chosen_by_agreement_and_links_may_be_its_own_or_given(corpus, tmp_path):
     config = made(corpus, tmp_path / "self", dev=False, tuning={"links": "self", "consistency": 1.0})
-    results = tune_encoder(config)
+    results = EncoderJob.train(config)
     assert set(results["after"]) == {"states", "test"}
     assert "counts" not in results
     logged = [entry for entry in results["log_history"] if "link_loss" in entry]
     assert all({"links", "consistency_loss"} <= set(entry) for entry in logged)
-    guided = tune_encoder(made(corpus, tmp_path / "guided", train={"guide": "train.align"}))
+    guided = EncoderJob.train(made(corpus, tmp_path / "guided", train={"guide": "train.align"}))
     assert "counts" not in guided
     # Pairs are held out for the threshold, which dev has been given for here.
     assert (results["sentence_pairs"]["train"]["kept"], guided["sentence_pairs"]["train"]["kept"]) == (1080, 1200)
@@ -229,7 +229,7 @@ def test_lower_casing_is_of_annotated_text_too(corpus, tmp_path):
     for root in (corpus, titles):
         config = made(corpus, tmp_path / f"of_{root.name}", tuning={"links": "self"})
         config.data.root, config.data.lowercase = str(root), True
-        found.append(tune_encoder(config))
+        found.append(EncoderJob.train(config))
     one, other = ({when: results[when] for when in ("before", "after")} for results in found)
     assert one == other
 
@@ -238,7 +238,7 @@ def test_of_an_encoder_decoder_the_encoder_alone_learns(corpus, tmp_path):
     folder = tmp_path / "marian"
     text_model("marian", "stock").save_pretrained(folder)
     bpe_tokenizer().save_pretrained(folder)
-    tune_encoder(made(corpus, tmp_path / "tuned", model=folder, states={"layer": 2}, tuning={"links": "self"}))
+    EncoderJob.train(made(corpus, tmp_path / "tuned", model=folder, states={"layer": 2}, tuning={"links": "self"}))
     before, after = (
         AutoModelForSeq2SeqLM.from_pretrained(name, dtype="float32").state_dict()
         for name in (folder, tmp_path / "tuned")
@@ -253,18 +253,18 @@ def test_of_an_encoder_decoder_the_encoder_alone_learns(corpus, tmp_path):
 
 def test_what_cannot_be_tuned_is_refused(corpus, tmp_path):
     with pytest.raises(ValueError, match=r"`model.checkpoint` must name the model to begin with"):
-        tune_encoder(TunedEncoderConfig.make({"training": {"output_dir": str(tmp_path / "none")}}))
+        EncoderJob.train(TunedEncoderConfig.make({"training": {"output_dir": str(tmp_path / "none")}}))
     GPT2Config(vocab_size=10, bos_token_id=1, eos_token_id=2).save_pretrained(tmp_path / "gpt2")
     with pytest.raises(ValueError, match="is of type 'gpt2', which reads from left to right"):
-        tune_encoder(made(corpus, tmp_path / "new", model=tmp_path / "gpt2"))
+        EncoderJob.train(made(corpus, tmp_path / "new", model=tmp_path / "gpt2"))
     with pytest.raises(ValueError, match=r"`states.layer` must be from -3 to 2"):
-        tune_encoder(made(corpus, tmp_path / "new", states={"layer": 7}))
+        EncoderJob.train(made(corpus, tmp_path / "new", states={"layer": 7}))
     for part in (text_model("marian", "stock"), bpe_tokenizer()):
         part.save_pretrained(tmp_path / "marian")
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "marian")
     get_peft_model(model, AttentionCalibrationConfig(guided=True)).save_pretrained(tmp_path / "adapter")
     with pytest.raises(ValueError, match=r"`model.checkpoint` must be a whole model, and .*adapter is an adapter"):
-        tune_encoder(made(corpus, tmp_path / "new", model=tmp_path / "adapter"))
+        EncoderJob.train(made(corpus, tmp_path / "new", model=tmp_path / "adapter"))
 
 
 # ---- the commands ----
@@ -327,7 +327,7 @@ def test_select_says_what_it_needs(corpus, tmp_path, capsys):
 
 
 def test_a_dry_run_tells_what_would_be_done_and_leaves_nothing(corpus, tmp_path, capsys):
-    found = tune_encoder(made(corpus, tmp_path / "none"), dry_run=True)
+    found = EncoderJob.train(made(corpus, tmp_path / "none"), dry_run=True)
     assert found["steps"] == 4
     assert found["trained_parameters"] == found["parameters"]
     assert not (tmp_path / "none").exists()

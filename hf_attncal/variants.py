@@ -1,0 +1,106 @@
+"""The variants of cross-attention: a table with one row for each, which commands and tests read.
+
+A variant is a formula in `models/functional.py`, a value that `models/configuration_attncal.py` takes, a slow version
+that the fast one is compared with, and a line of docs/papers.md. tests/test_variants.py says what a row lacks.
+"""
+
+from typing import NamedTuple
+
+
+class Variant(NamedTuple):
+    """One variant of cross-attention.
+
+    Args:
+        name: its name on the command line and in the table of a card.
+        field: configuration field that switches it on.
+        value: value of that field.
+        equation: formula of the weights, where `a` are those of plain attention and `a_c` the calibrated ones.
+        learned: classes of what it learns beside the stock model, in `hf_attncal.models`.
+        reference: its slow version under tests/, as "module:name".
+        paper: first cell of its line in docs/papers.md.
+        adapter: whether an adapter can add it to a finished model.
+    """
+
+    name: str
+    field: str
+    value: str | bool
+    equation: str
+    learned: tuple[str, ...]
+    reference: str
+    paper: str
+    adapter: bool = False
+
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant(
+            "fixed",
+            "calibration",
+            "fixed",
+            "a + lambda a_c",
+            learned=("calibration.MaskNetwork",),
+            reference="reference:fixed",
+            paper="eq. 10 fixed",
+            adapter=True,
+        ),
+        Variant(
+            "annealed",
+            "calibration",
+            "annealed",
+            "gamma a + (1 - gamma) a_c, gamma = exp(-s / 1e5)",
+            learned=("calibration.MaskNetwork",),
+            reference="reference:annealed",
+            paper="eq. 11 annealed",
+            adapter=True,
+        ),
+        Variant(
+            "gated",
+            "calibration",
+            "gated",
+            "g a + (1 - g) a_c, g = sigmoid(q W^g + b^g)",
+            learned=("calibration.MaskNetwork", "calibration.HeadGate"),
+            reference="reference:gated",
+            paper="eq. 12 gated",
+            adapter=True,
+        ),
+        Variant(
+            "leaky",
+            "leaky",
+            True,
+            "softmax(q [k_NULL; K]^T / sqrt(d_k))",
+            learned=("calibration.NullToken",),
+            reference="reference:null_scores",
+            paper="Mask-Align, sec. 3.2",
+            adapter=True,
+        ),
+        Variant(
+            "gumbel",
+            "gumbel",
+            True,
+            "softmax((log a + g) / tau); the argmax once trained",
+            learned=(),
+            reference="reference:gumbel_softmax",
+            paper="Discrete Transformer",
+        ),
+        Variant(
+            "copy",
+            "copy",
+            True,
+            "p_gen P_vocab(w) + (1 - p_gen) sum_(s: x_s = w) a_s",
+            learned=("copying.CopyMechanism",),
+            reference="reference_copying:word_probabilities",
+            paper="eq. 9",
+        ),
+        Variant(
+            "guided",
+            "guided",
+            True,
+            "a, with the loss -(1/T) sum_t sum_s p_ts log a_ts",
+            learned=(),
+            reference="reference:guided",
+            paper="alignment loss",
+            adapter=True,
+        ),
+    )
+}

@@ -1,0 +1,97 @@
+"""Each variant of cross-attention has all of its parts: a setting, a slow reference, a line of the papers, a name."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from hf_attncal.adapters import AttentionCalibrationConfig
+from hf_attncal.commands.adapt import adapt
+from hf_attncal.commands.train import train
+from hf_attncal.families import translators
+from hf_attncal.models.configuration_attncal import CALIBRATIONS, AttnCalMarianConfig
+from hf_attncal.training.choices import adapter_names, model_names
+from hf_attncal.variants import VARIANTS, Variant
+
+PAPERS = (Path(__file__).parents[1] / "docs" / "papers.md").read_text(encoding="utf-8")
+FIRST_CELLS = set(re.findall(r"(?m)^\| ([^|]+?) \|", PAPERS))
+
+
+def exists(name: str) -> bool:
+    """Whether a module has something of this name, `module:name`."""
+    module, _, member = name.partition(":")
+    return hasattr(import_module(module), member)
+
+
+def takes(config_class: type, variant: Variant) -> bool:
+    """Whether a configuration class knows the field, takes the value, and refuses one that is nearly it."""
+    if variant.field not in {field for base in config_class.__mro__ for field in getattr(base, "__annotations__", {})}:
+        return False
+    try:
+        config_class(**{variant.field: variant.value})
+    except Exception:
+        return False
+    with pytest.raises(Exception, match=variant.field):
+        config_class(**{variant.field: f"{variant.value}x"})
+    return True
+
+
+def named_in(help_text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", help_text) is not None
+
+
+def missing(variant: Variant) -> list[str]:
+    """What a variant lacks."""
+    parts = {
+        "setting": takes(AttnCalMarianConfig, variant),
+        "setting of an adapter": takes(AttentionCalibrationConfig, variant) == variant.adapter,
+        "name of --model": model_names().get(variant.name) == {variant.field: variant.value},
+        "name of --calibration": (variant.name in adapter_names()) == variant.adapter,
+        "help of train": named_in(train.__doc__, variant.name),
+        "help of adapt": named_in(adapt.__doc__, variant.name) == variant.adapter,
+        "family": any(variant.field in family.switches for family in translators().values()),
+        "slow reference": exists(variant.reference),
+        "line of the papers": variant.paper in FIRST_CELLS,
+        "what it learns": all(exists(f"hf_attncal.models.{name.replace('.', ':')}") for name in variant.learned),
+        "equation": bool(variant.equation),
+    }
+    return [part for part, there in parts.items() if not there]
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_a_variant_has_all_of_its_parts(variant):
+    assert missing(variant) == []
+
+
+def test_the_validator_and_the_table_know_the_same_calibrations():
+    assert tuple(v.value for v in VARIANTS.values() if v.field == "calibration") == CALIBRATIONS
+
+
+def test_each_choice_of_the_commands_is_in_their_help_and_each_switch_of_a_family_is_a_variant():
+    assert [name for name in model_names() if not named_in(train.__doc__, name)] == []
+    assert [name for name in adapter_names() if not named_in(adapt.__doc__, name)] == []
+    fields = {variant.field for variant in VARIANTS.values()}
+    assert {switch for family in translators().values() for switch in family.switches} == fields
+
+
+def test_a_row_without_its_parts_is_found():
+    made_up = Variant("sharp", "calibration", "sharp", "", ("calibration.Sharpener",), "reference:sharp", "eq. 99")
+    made_up = made_up._replace(adapter=True)
+    assert missing(made_up) == [
+        "setting",
+        "setting of an adapter",
+        "name of --model",
+        "name of --calibration",
+        "help of train",
+        "help of adapt",
+        "slow reference",
+        "line of the papers",
+        "what it learns",
+        "equation",
+    ]
+    fixed = VARIANTS["fixed"]
+    assert missing(fixed._replace(reference="reference:fixed_by_nobody")) == ["slow reference"]
+    assert missing(fixed._replace(paper="eq. 10")) == ["line of the papers"]
+    for_models = ["setting of an adapter", "name of --calibration", "help of adapt"]
+    assert missing(fixed._replace(adapter=False)) == for_models
