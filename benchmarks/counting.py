@@ -7,7 +7,7 @@
 Seconds are user and system time of a process and of those that it started, from the command line to its end: what a
 clock shows depends on what else the machine does. The text is lower-cased, which eflomal needs.
 
-`learning`: `attncal align train --preset hmm`, then `attncal align run` on the same pairs with the aligner that it
+`learning`: `attncal align train --config hmm`, then `attncal align run` on the same pairs with the aligner that it
 made; eflomal makes both directions of the links, without merging them. `start`: `attncal align run` on the first
 lines, by the aligner of `learning`. `latency`: one pair after another by an aligner that stays in memory, milliseconds
 of CPU of each call; the network is of the size `small`, randomly initialised.
@@ -43,7 +43,7 @@ def measure_learning(args: argparse.Namespace, text: list[str], folder: Path) ->
     files = ["--source", text[0], "--target", text[1]]
     for number in range(args.learning_repeats):
         aligner = str(folder / f"aligner{number}")
-        train = ["align", "train", "--preset", "hmm", *files, "--output", aligner]
+        train = ["align", "train", "--config", "hmm", *files, "--output", aligner]
         runs["train"].append(cpu_seconds([*ATTNCAL, *train]))
         run = ["align", "run", aligner, *files, "--output", str(folder / "links")]
         runs["run"].append(cpu_seconds([*ATTNCAL, *run]))

@@ -12,13 +12,12 @@ shift 5
 mkdir -p "$output"
 
 # A translation model with gated calibration; its scores on dev and test are in its card.
-attncal train --calibration gated --source "$text/train.$source" --target "$text/train.$target" \
-    --dev-source "$text/dev.$source" --dev-target "$text/dev.$target" \
-    --test-source "$text/test.$source" --test-target "$text/test.$target" --output "$output/model" "$@"
+attncal train --model gated --source "$text/train.$source" --target "$text/train.$target" \
+    --dev "$text/dev.$source" "$text/dev.$target" --test "$text/test.$source" "$text/test.$target" --output "$output/model" "$@"
 attncal analyze "$output/model" --source "$text/dev.$source" --target "$text/dev.$target" --report "$output/report.html"
 
 # A word aligner that counts, and what it takes for a good translation.
-attncal align train --preset hmm --source "$text/train.$source" --target "$text/train.$target" --output "$output/aligner"
+attncal align train --config hmm --source "$text/train.$source" --target "$text/train.$target" --output "$output/aligner"
 attncal check "$output/aligner" --clean-source "$text/train.$source" --clean-target "$text/train.$target"
 
 # What goes up is listed first.

@@ -3,7 +3,7 @@
     python experiments/adapting.py --data ROOT --eflomal PATH --output FOLDER adapted kftt-jaen rwth-deen
     python experiments/adapting.py --data ROOT --eflomal PATH --output FOLDER quick --pairs 200 1000 wpt03-enfr
 
-`adapted`: counts learn from the training text of the pair (`TEXTS`; `--preset hmm`, without gold links), and align the
+`adapted`: counts learn from the training text of the pair (`TEXTS`; `--config hmm`, without gold links), and align the
 test as they are ("hmm"), and after they have read its words (`WordAligner.adapt`: "adapted"). eflomal learns from the
 training text and the test together, and so does "quick" (`align_quick`); a pair without training text is only aligned
 so, with the text beside it. "identical" is the recall of the diagonal where the source of the test is on both sides.

@@ -2,7 +2,7 @@
 
     python experiments/shifted_probabilities.py --data ROOT --output results/shifted_probabilities.json
 
-Each aligner counts the training text of `ALIGNERS` (`--preset hmm`), is calibrated on a few annotated pairs, and
+Each aligner counts the training text of `ALIGNERS` (`--config hmm`), is calibrated on a few annotated pairs, and
 aligns annotated text of the same kind and of others, as it is or after it has read the text (`adapted`). Reported is
 the expected calibration error (ECE) of the scores ("raw"), of the probabilities as they were learned ("calibrated"),
 and as `LinkProbabilities` applies them ("shrunk": a pair with more unknown tokens than the annotated ones has no

@@ -197,7 +197,7 @@ def walk_align(folder: Path) -> list[Stop]:
     write_text_files(folder)
     text = [f"--source={folder / 'train.en'}", f"--target={folder / 'train.de'}"]
     model = str(folder / "aligner")
-    made = main(["-q", "align", "train", *text, f"--output={model}", "--preset=hmm", "tokenizer.vocab_size=40"])
+    made = main(["-q", "align", "train", *text, f"--output={model}", "--config=hmm", "tokenizer.vocab_size=40"])
     if made:
         raise RuntimeError("the aligner could not be trained.")
     few = [f"--source={folder / 'val.en'}", f"--target={folder / 'val.de'}"]

@@ -22,7 +22,7 @@ SMALL = {
     "summarize": ["--max-new-tokens=5"],
     "adapt": [*_NETWORK, "training.max_steps=2"],
     "align tune": [*_NETWORK, "training.max_steps=2"],
-    "align train --preset hmm": ["tokenizer.vocab_size=150"],
+    "align train --config hmm": ["tokenizer.vocab_size=150"],
     "align train": [
         *_NETWORK,
         "tokenizer.vocab_size=150",

@@ -306,7 +306,7 @@ class WordAligner:
             if not source.may_have_counts or not (folder / "config.json").is_file():
                 raise ValueError(
                     f"only an aligner that counts can adapt to a text, or a network with one in its folder `hmm`: the "
-                    f"model is {source.kind}. Train one (`attncal align train --preset hmm`)."
+                    f"model is {source.kind}. Train one (`attncal align train --config hmm`)."
                 )
             source = WordAligner.from_pretrained(folder, device=self.model.device).source
         read = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]

@@ -170,7 +170,7 @@ class AlignerConfig(Settings):
         if self.data.raw_text and (self.data.train or {}).get("guide"):
             raise ValueError(
                 "`data.train.guide` has links of the words of tokenised text, and `data.raw_text` is true: give the "
-                "text as it was linked, without `raw_text` (--tokenize), or leave `guide` out."
+                "text as it was linked, without `raw_text`, or leave `guide` out."
             )
         if self.data.test and not self.data.test.get("gold"):
             raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")

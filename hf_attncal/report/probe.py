@@ -97,7 +97,7 @@ class Probe:
 
     @contextmanager
     def trained(self, checkpoint: str, text: Corpus, seed: int) -> Iterator[str]:
-        """Train the probe by its preset (`attncal adapt model --preset probe`), or take the same one if it was kept.
+        """Train the probe by its preset (`attncal adapt model --config probe`), or take the same one if it was kept.
 
         Args:
             checkpoint: the model: a folder, or its name on the Hub. Its weights stay as they are.

@@ -258,7 +258,7 @@ def base_checkpoint(
         raise ValueError(
             f"{settings.checkpoint} cannot get an adapter: it was trained with {', '.join(on)}, and an adapter brings "
             "a cross-attention of its own. Adapt a stock model, or one that was trained without (`attncal train` with "
-            "neither --calibration nor another switch). To train this one further: `attncal train --init-from`."
+            "no calibration nor another variant). To train this one further: `attncal train model.init_from=FOLDER`."
         )
     if write:
         stock = backbones()[kind].stock
