@@ -20,10 +20,12 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.commands.align_project import project as project
     from hf_attncal.commands.align_train import train_aligner as train_aligner
     from hf_attncal.commands.align_tune import tune_encoder as tune_encoder
+    from hf_attncal.commands.analyze import analyze as analyze
     from hf_attncal.commands.data import fetch_data as fetch_data
     from hf_attncal.commands.demo import demo as demo
     from hf_attncal.commands.export import export as export
     from hf_attncal.commands.publish import publish as publish
+    from hf_attncal.commands.show import show as show
     from hf_attncal.commands.train import train as train
     from hf_attncal.inference.running import Running as Running
     from hf_attncal.models.configuration_attncal import AttnCalBartConfig as AttnCalBartConfig
@@ -47,7 +49,6 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.models.modeling_luong import LuongForConditionalGeneration as LuongForConditionalGeneration
     from hf_attncal.models.modeling_luong import LuongModel as LuongModel
     from hf_attncal.models.modeling_mask_align import MaskAlignModel as MaskAlignModel
-    from hf_attncal.report.analyze import analyze as analyze
     from hf_attncal.training.arguments import AttnCalTrainingArguments as AttnCalTrainingArguments
     from hf_attncal.training.calibrated import AnnealingCallback as AnnealingCallback
     from hf_attncal.training.calibrated import AttnCalTrainer as AttnCalTrainer
@@ -61,7 +62,6 @@ _LAZY = {
     "Running": "hf_attncal.inference.running",
     "WordAligner": "hf_attncal.alignment",
     "align_quick": "hf_attncal.alignment",
-    "analyze": "hf_attncal.report.analyze",
 }
 _LAZY |= {function.partition(":")[2]: function.partition(":")[0] for function in COMMANDS.values()}
 for _family in FAMILIES.values():

@@ -17,7 +17,7 @@ DATASET = "bentrevett/multi30k"
 _NETWORK = ["training.bf16=false", "training.tokens_per_batch=2048", "training.disable_tqdm=true"]
 SMALL = {
     "train": [*_NETWORK, "tokenizer.vocab_size=150", "model.d_model=16", "training.max_steps=2"],
-    "analyze": ["--no-probe", "--measured=0", "--methods=attention", "--pairs=4"],
+    "analyze": ["--probe=none", "--methods=attention"],
     "translate": ["--max-new-tokens=5"],
     "summarize": ["--max-new-tokens=5"],
     "adapt": [*_NETWORK, "training.max_steps=2"],

@@ -21,14 +21,12 @@ from hf_attncal.metrics.records import recorded_as
 from .align import add_run
 from .align_quick import add_quick
 from .align_select import add_select
-from .analyze import add_analyze
 from .check import add_check
 from .common import running_of
 from .completion import add_completion
 from .parser import Parser
 from .rouge import add_rouge
 from .score import add_score
-from .show import add_show
 from .summarize import add_summarize
 from .translate import add_translate
 
@@ -41,8 +39,6 @@ PARSED = {
     "translate": add_translate,
     "summarize": add_summarize,
     "check": add_check,
-    "analyze": add_analyze,
-    "show": add_show,
     "score": add_score,
     "rouge": add_rouge,
 }

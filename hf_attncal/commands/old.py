@@ -48,6 +48,15 @@ OLD: dict[str, dict[str, Old]] = {
     },
     "align lexicon": _LINKS,
     "align project": _LINKS,
+    "analyze": {
+        "--figures": Old("--report"),
+        "--no-probe": Old("--probe=none", 0),
+        "--pairs": Old("", 1, "give the text that is to be looked at."),
+        "--measured": Old("", 1, "faithfulness is measured on 30 pairs."),
+        "--browse": Old("", 1, "the page shows 100 pairs."),
+        "--seed": Old("", 1, "draws, resamples and the probe have the seed 1."),
+        "--probe-steps": Old("", 1, "the text of the probe says how many."),
+    },
     "data": {"--from": Old("--source")},
     "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
     "train": _TRAINING
@@ -68,7 +77,10 @@ _SPLITS = {
 }
 # Options that were several and are one now: new option, and the old ones in the order of its values. The last one may
 # have been given alone.
-JOINED: dict[str, dict[str, tuple[str, ...]]] = dict.fromkeys(("train", "adapt", "align train", "align tune"), _SPLITS)
+JOINED: dict[str, dict[str, tuple[str, ...]]] = {
+    "analyze": {"--probe-text": ("--probe-source", "--probe-target")},
+    **dict.fromkeys(("train", "adapt", "align train", "align tune"), _SPLITS),
+}
 _SWITCHES = {"--calibration": "{}", "--leaky": "leaky", "--guided": "guided"}
 # Options whose values are names in one option now, joined by `+`: new option, and what each old one is in it: a name,
 # `{}` for its value, or a name for each value.

@@ -8,9 +8,11 @@ COMMANDS = {
     "align project": "hf_attncal.commands.align_project:project",
     "align train": "hf_attncal.commands.align_train:train_aligner",
     "align tune": "hf_attncal.commands.align_tune:tune_encoder",
+    "analyze": "hf_attncal.commands.analyze:analyze",
     "data": "hf_attncal.commands.data:fetch_data",
     "demo": "hf_attncal.commands.demo:demo",
     "export": "hf_attncal.commands.export:export",
     "publish": "hf_attncal.commands.publish:publish",
+    "show": "hf_attncal.commands.show:show",
     "train": "hf_attncal.commands.train:train",
 }

@@ -25,18 +25,17 @@ from hf_attncal.report.figures.pair_view import PairView
 from hf_attncal.report.judged import JudgedFaithfulness, judge_faithfulness
 from hf_attncal.report.observations import Observations, observe
 
-from .pairs import pair_views
+from .pairs import BROWSED, pair_views
 from .probe import USUAL_PROBE, Probe, check_can_have_probe
 from .text import Corpus
 
 # Each costs less than some fifty forward passes (benchmarks/attribution.py), and none needs an aligner.
 QUICK = tuple(name for name in METHODS if name not in ("integrated_gradients", "posterior"))
-SHOWN = ("alti", "occlusion")  # in the sentence browser, beside attention and contributions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis(Report):
-    """The report of `analyze`, with the measurements that it was written from.
+    """The report of `analyze_corpus`, with the measurements that it was written from.
 
     Args:
         observed: observations of the cross-attention over the corpus.
@@ -49,7 +48,7 @@ class Analysis(Report):
     judged: JudgedFaithfulness | None
 
     def save(self, folder: str | Path) -> None:
-        """Write the page, `report.html`, and every chart as `attncal analyze --figures` does, into a folder.
+        """Write the page, `report.html`, and every chart as `attncal analyze --report` does, into a folder.
 
         Raises:
             OSError, ModuleNotFoundError: see `write_page` and `write_files`.
@@ -83,7 +82,7 @@ def chosen_methods(model, names: Sequence[str] | None = None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def analyze(
+def analyze_corpus(
     model,
     pairs: Corpus | Iterable[tuple[str, str]] | Iterable[str],
     tokenizer=None,
@@ -198,7 +197,7 @@ def analyze(
         files |= {f"probe_{name}": file for name, file in probe.pairs.files.items()}
     shown = corpus.first(browsed)
     links = None if shown.gold is None else [pair.possible for pair in shown.gold]
-    ways = {name: {} for name in SHOWN if name in names}
+    ways = {name: {} for name in BROWSED if name in names}
     views = {"links": links, "informed": observed.calibrated, "batch_size": batch_size}
     written = "what the model writes" if corpus.are_output else "reference translations"
     probed = "" if learned is None else f"; probe trained on {learned_pairs:,} others"

@@ -49,7 +49,7 @@ training: {tokens_per_batch: 1024, learning_rate: 0.003, warmup_steps: 0.1, lr_s
 evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
 """
 LONGEST_MAP = 10  # words of the longer side of the sentence in the heat map
-SHOWN = 3  # sentences that the process without the package translates
+TRANSLATED = 3  # sentences that the process without the package translates
 WORDS = ("all", "without_punctuation")  # words that alignments are scored on
 Scored = tuple[Sequence[AlignedPair], Sequence[WordDetails]]
 
@@ -124,7 +124,7 @@ def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
     console.print(f"Heat map: {file}\n  {drawn}", soft_wrap=True)
 
     console.rule("[bold]A folder for the Hub")
-    sentences = text["test"]["source"][:SHOWN]
+    sentences = text["test"]["source"][:TRANSLATED]
     save(folder, model, sentences[0], after, scores)
     console.print(str(inspect_folder(folder)), soft_wrap=True)
     console.print("In a new process, where `import hf_attncal` fails:")

@@ -7,15 +7,20 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.checking.checker import VERDICTS, Checker, PairVerdict
+from hf_attncal.alignment.opening import open_aligner
+from hf_attncal.checking.check_model import CHECK_FILE
+from hf_attncal.checking.checker import VERDICTS, Checker, PairVerdict, saved_check
+from hf_attncal.hub.cards import read_model_card
+from hf_attncal.inference.files import file_beside
+from hf_attncal.inference.opening import load_errors, load_model
+from hf_attncal.inference.running import Running
 from hf_attncal.inference.translation import translate
 from hf_attncal.report.attribution import CONTROLS, word_scores, works_on
 from hf_attncal.report.figures.contents import Report
 from hf_attncal.report.figures.page import write_page
 from hf_attncal.report.figures.pair_view import PairView
 
-from .analyze import SHOWN
-from .pairs import pair_views
+from .pairs import BROWSED, pair_views
 
 MOST_LINES = 200
 _PERTURBED = "occlusion"
@@ -158,7 +163,7 @@ class LiveModel:
         Raises:
             OSError, ValueError: see `write_page` and `views`.
         """
-        methods = [method for method in SHOWN if method in self.methods]
+        methods = [method for method in BROWSED if method in self.methods]
         write_page(Report(self.name, (), (), (), self.views(lines, methods), {}, {}), path)
 
     def _pairs(self, lines: Sequence[str]) -> list[tuple[str, str]]:
@@ -166,6 +171,29 @@ class LiveModel:
         pairs = [given_target(line) for line in lines]
         written = iter(self.translations([source for source, target in pairs if target is None]))
         return [(source, next(written) if target is None else target) for source, target in pairs]
+
+
+def open_live_model(name: str, running: Running, aligner: str | None = None, beams: int = 4) -> LiveModel:
+    """Load a model to try out, and what draws links and checks its translations.
+
+    Args:
+        name: folder or Hub name of an encoder-decoder, or of an adapter.
+        running: how both run.
+        aligner: word aligner; it checks, too, if that was learned for it. None: there are neither links nor checks.
+        beams: beam size of the search.
+
+    Raises:
+        CommandError: one of them cannot be loaded.
+    """
+    model, tokenizer = load_model(name, running, beams)
+    links = checker = None
+    if aligner is not None:
+        links = open_aligner(aligner, replace(running, revision=None))
+        if file_beside(aligner, CHECK_FILE) is not None:
+            with load_errors(aligner):
+                checker = Checker(links, saved_check(aligner))
+    title = read_model_card(name).name or Path(name).resolve().name
+    return LiveModel(model, tokenizer, title, checker, beams, links)
 
 
 def given_target(line: str) -> tuple[str, str | None]:

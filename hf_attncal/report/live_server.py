@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from hf_attncal.errors import CommandError
 from hf_attncal.report.figures.page import browser_parts, packed_text
 from hf_attncal.report.figures.pair_view import PairView
 from hf_attncal.report.figures.templates import display, environment
@@ -48,6 +49,21 @@ class LiveServer(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(16)
         self.lock = threading.Lock()  # one question at a time
         self.url = f"http://127.0.0.1:{self.server_port}/?token={self.token}"
+
+    @classmethod
+    def serve(cls, live: LiveModel, port: int = 0) -> None:
+        """Print the address of a model's page, and serve it until Ctrl-C.
+
+        Raises:
+            CommandError: the port cannot be used.
+        """
+        try:
+            server = cls(live, port)
+        except OSError as error:
+            raise CommandError(f"--port {port} cannot be used: {error.strerror}.") from error
+        with server:
+            print(f"{server.url}\nCtrl-C ends it.", flush=True)
+            server.serve_forever()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -11,7 +11,8 @@ from hf_attncal.metrics.reliability import attention_entropy, attention_is_relia
 from hf_attncal.report.attribution import METHODS, attribute
 from hf_attncal.report.figures.pair_view import PairView, PairWeights
 
-WINDOW = 64  # pairs that are held at once
+BROWSED = ("alti", "occlusion")  # in the sentence browser, beside attention and contributions
+_WINDOW = 64  # pairs that are held at once
 
 
 def pair_views(
@@ -40,8 +41,8 @@ def pair_views(
     Raises:
         ValueError: see `attribute`.
     """
-    for start in range(0, len(sources), WINDOW):
-        texts = sources[start : start + WINDOW], targets[start : start + WINDOW]
+    for start in range(0, len(sources), _WINDOW):
+        texts = sources[start : start + _WINDOW], targets[start : start + _WINDOW]
         attributions = {
             name: {
                 one.index: one for one in attribute(model, tokenizer, *texts, name, batch_size=batch_size, **options)

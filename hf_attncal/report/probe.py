@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +13,12 @@ from hf_attncal.inference.revision import revision_of
 
 from .text import Corpus
 
+# Modules that only a probe needs: an analysis without one does without PEFT and the Trainer.
+_TRAINING = {
+    "adapter": "hf_attncal.adapters.tuner",
+    "folder": "hf_attncal.training.folder",
+    "job": "hf_attncal.training.adapter",
+}
 _ADAPTER = "adapter"
 _MOST_AGAIN = 0.1  # of the pairs to look at: short sentences come again in any text
 _LOOKED_AT = 500  # pairs to look at, where the probe learns from the same text
@@ -52,32 +59,30 @@ class Probe:
         if corpus.gold is not None or corpus.tags is not None:
             raise ValueError(
                 f"{checkpoint} has no masks, and a probe must learn from other text than that with --gold or --tags: "
-                "give --probe-source and --probe-target, or --no-probe."
+                "give --probe-text SOURCE TARGET, or --probe none."
             )
         if len(corpus.sources) - count < _LEAST:
             raise ValueError(
                 f"the text has {len(corpus.sources)} lines, too few to train a probe on most and to look at the "
-                "others: give --probe-source and --probe-target, some thousand pairs, or --no-probe."
+                "others: give --probe-text SOURCE TARGET, some thousand pairs, or --probe none."
             )
         return corpus.first(count), corpus.rest(count)
 
     def _kept(self, checkpoint: str) -> Corpus | None:
         """Return the text of the probe that was kept; None where there is none yet. Errors: see `parted`."""
-        # Imported here, as elsewhere in this module: an analysis without a probe needs neither PEFT nor the Trainer.
-        from hf_attncal.training.folder import RESULTS, RUN
-
         if self.folder is None or not (Path(self.folder) / _ADAPTER / "adapter_config.json").is_file():
             return None
         folder, adapter = Path(self.folder), Path(self.folder) / _ADAPTER
+        names = import_module(_TRAINING["folder"])
         try:
-            run = json.loads((adapter / RUN).read_text(encoding="utf-8"))["run"]
-            steps = json.loads((adapter / RESULTS).read_text(encoding="utf-8"))["steps"]
+            run = json.loads((adapter / names.RUN).read_text(encoding="utf-8"))["run"]
+            steps = json.loads((adapter / names.RESULTS).read_text(encoding="utf-8"))["steps"]
             trained_on = run["model"]["checkpoint"]
             kept = Corpus(*(read_lines(folder / f"text.{side}") for side in ("source", "target")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{folder} has a probe, but not what says what it was trained on ({_ADAPTER}/{RUN}, text.source, "
-                f"text.target): {error}. Name another folder with --probe."
+                f"{folder} has a probe, but not what says what it was trained on ({_ADAPTER}/{names.RUN}, "
+                f"text.source, text.target): {error}. Name another folder with --probe."
             ) from error
         if trained_on != revision_of(checkpoint):
             problem = (
@@ -86,11 +91,11 @@ class Probe:
             )
         elif self.pairs is not None and (self.pairs.sources, self.pairs.targets) != (kept.sources, kept.targets):
             problem = (
-                f"a probe that learned from {len(kept.sources)} other pairs than those of --probe-source. Leave that "
+                f"a probe that learned from {len(kept.sources)} other pairs than those of --probe-text. Leave that "
                 "out, or name"
             )
         elif self.steps not in (None, steps):
-            problem = f"a probe of {steps} steps, got --probe-steps {self.steps}. Leave that out, or name"
+            problem = f"a probe of {steps} steps, got {self.steps}. Leave that out, or name"
         else:
             return kept
         raise ValueError(f"{folder} has {problem} another folder with --probe.")
@@ -129,8 +134,6 @@ def _train(checkpoint: str, text: Corpus, folder: Path, steps: int | None, seed:
         if file.exists() and file.read_bytes() != data:
             raise ValueError(f"{file} is the text of another probe. Name another folder with --probe.")
         write_bytes(data, file)
-    from hf_attncal.training.adapter import AdapterConfig, train_adapter
-
     values = {
         "preset": "probe",
         "data": {"train": {side: str(file) for side, file in files.items()}},
@@ -139,7 +142,8 @@ def _train(checkpoint: str, text: Corpus, folder: Path, steps: int | None, seed:
     }
     if steps is not None:
         values["training"]["max_steps"] = steps
-    train_adapter(AdapterConfig.make(values), resume=True)
+    job = import_module(_TRAINING["job"])
+    job.train_adapter(job.AdapterConfig.make(values), resume=True)
     return values["training"]["output_dir"]
 
 
@@ -156,11 +160,9 @@ def _check_others(corpus: Corpus, learned: Corpus) -> None:
 
 def check_can_have_probe(model, checkpoint: str) -> None:
     """Raise ValueError, before text is read for a probe, if the model cannot have one; the message says what to do."""
-    from hf_attncal.adapters.tuner import check_adaptable
-
     try:
-        check_adaptable(model)
+        import_module(_TRAINING["adapter"]).check_adaptable(model)
         if not checkpoint:
             raise ValueError("the model must be saved, because an adapter names its model. Give its name.")
     except ValueError as error:
-        raise ValueError(f"No probe: {error} To do without one: --no-probe.") from error
+        raise ValueError(f"No probe: {error} To do without one: --probe none.") from error

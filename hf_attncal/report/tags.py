@@ -4,9 +4,8 @@ A sentence has one tag for each of its words, and words are what `str.split()` g
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from hf_attncal.files import read_lines
+from hf_attncal.files import Text, lines_of, text_name
 
 Tagger = Callable[[str], Sequence[str]]
 _SPACY = "spacy:"
@@ -38,17 +37,17 @@ def tags_of(texts: Sequence[str], tags: Sequence[Sequence[str]] | Tagger) -> lis
     return [tuple(of_text) for of_text in given]
 
 
-def read_tags(path: str | Path) -> list[tuple[str, ...]]:
-    """Read the tags of a file: one sentence a line, one tag a word, separated by white space.
+def read_tags(text: Text) -> list[tuple[str, ...]]:
+    """Read the tags of a file or of its lines: one sentence a line, one tag a word, separated by white space.
 
     Raises:
         ValueError: see `read_lines`.
     """
-    return [tuple(line.split()) for line in read_lines(path)]
+    return [tuple(line.split()) for line in lines_of(text)]
 
 
-def load_tags(name: str | Path, texts: Sequence[str]) -> list[tuple[str, ...]] | Tagger:
-    """Return the tags of texts by what a user names: a file, or `spacy:NAME`, an installed pipeline of spaCy.
+def load_tags(name: Text, texts: Sequence[str]) -> list[tuple[str, ...]] | Tagger:
+    """Return the tags of texts: of a file, of its lines, or by `spacy:NAME`, an installed pipeline of spaCy.
 
     Returns:
         The tags of each text; of a pipeline, what makes them.
@@ -62,12 +61,12 @@ def load_tags(name: str | Path, texts: Sequence[str]) -> list[tuple[str, ...]] |
     try:
         return tags_of(texts, tags)
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise ValueError(f"{text_name(name, 'the tags')}: {error}") from error
 
 
-def is_tagger_name(name: str | Path) -> bool:
+def is_tagger_name(name: object) -> bool:
     """Return whether a user names a tagger and not a file of tags."""
-    return str(name).startswith(_SPACY)
+    return isinstance(name, str) and name.startswith(_SPACY)
 
 
 def spacy_tagger(name: str) -> Tagger:

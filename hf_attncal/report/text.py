@@ -8,11 +8,11 @@ from pathlib import Path
 
 from hf_attncal.data.gold import gold_links
 from hf_attncal.data.pharaoh import GoldAlignment
-from hf_attncal.files import read_lines, read_pairs
+from hf_attncal.files import Text, is_file, lines_of, read_pairs
 from hf_attncal.inference.generation import LineTooLongError
 from hf_attncal.inference.reading import PairTooLongError
 from hf_attncal.inference.translation import translate
-from hf_attncal.report.tags import Tagger, is_tagger_name, load_tags
+from hf_attncal.report.tags import Tagger, load_tags
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,23 @@ class Corpus:
     @classmethod
     def read(
         cls,
-        source: str | Path,
-        target: str | Path | None = None,
-        gold: str | Path | None = None,
-        tags: str | None = None,
+        source: Text,
+        target: Text | None = None,
+        gold: Text | Sequence[GoldAlignment] | None = None,
+        tags: Text | None = None,
     ) -> "Corpus":
-        """Read text, links in Pharaoh format (`i-j` sure, `ipj` possible, from 0) and tags from files.
+        """Read text, links in Pharaoh format (`i-j` sure, `ipj` possible, from 0) and tags, from files or lines.
 
         Raises:
             ValueError: a file cannot be read or has another number of lines, links point outside of their sentences,
                 or gold links or tags come without the target that they belong to.
         """
         named = {"source": source, "target": target, "gold": gold, "tags": tags}
-        named = {name: file for name, file in named.items() if file and not is_tagger_name(file)}
-        files = {name: Path(file) for name, file in named.items() if os.path.isfile(file)}
+        files = {name: Path(text) for name, text in named.items() if is_file(text) and os.path.isfile(text)}
         if target is None:
-            if gold or tags:
+            if gold is not None or tags is not None:
                 raise ValueError("gold links and tags need the target text that they belong to: give --target too.")
-            return cls(read_lines(source), files=files)
+            return cls(lines_of(source), files=files)
         sources, targets = read_pairs(source, target)
         links = None if gold is None else gold_links(gold, list(zip(sources, targets, strict=True)))
         return cls(sources, targets, gold=links, tags=None if tags is None else load_tags(tags, targets), files=files)
@@ -122,7 +121,7 @@ class Corpus:
         if measured and len({word for source in self.sources for word in source.split()}) < 2:
             raise ValueError(
                 "the source text must have at least two different words, so that one can replace the other, got 1. "
-                "Give more text, or leave faithfulness out (--measured 0)."
+                "Give more text, or leave faithfulness out (`measured=0`)."
             )
 
     @contextmanager

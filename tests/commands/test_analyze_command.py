@@ -13,9 +13,10 @@ import hf_attncal
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.report.observations import observe
+from hf_attncal.report.probe import Probe
 
 SOURCES, TARGETS = ([" ".join(pair[side]) for pair in PAIRS] for side in (0, 1))
-QUICK = ("--device", "cpu", "--methods", "attention,contribution,random", "--measured", "2", "--batch-size", "3")
+QUICK = ("--device", "cpu", "--methods", "attention", "contribution", "random", "--batch-size", "3")
 
 
 def text_of(lines) -> str:
@@ -66,7 +67,7 @@ def text(files, *names: str) -> list[str]:
 
 def test_summary_page_and_files(attncal, gated, files):
     page, folder = files / "report.html", files / "figures"
-    arguments = [*text(files, "source", "target", "gold", "tags"), "--report", str(page), "--figures", str(folder)]
+    arguments = [*text(files, "source", "target", "gold", "tags"), "--report", str(page), str(folder)]
     status, out, err = attncal("analyze", gated, *QUICK, *arguments)
     assert (status, err) == (0, "")
     model, tokenizer = load_seq2seq(gated)
@@ -86,13 +87,14 @@ def test_summary_page_and_files(attncal, gated, files):
 def test_a_report_of_python_is_that_of_the_command(attncal, gated, files):
     """Pairs in memory and a model by its name: the same files, but for how they were made."""
     status, out, err = attncal(
-        "analyze", gated, *QUICK, *text(files, "source", "target"), "--figures", str(files / "command")
+        "analyze", gated, *QUICK, *text(files, "source", "target"), "--report", str(files / "command")
     )
     assert (status, err) == (0, "")
-    pairs = list(zip(SOURCES, TARGETS, strict=True))
     methods = ["attention", "contribution", "random"]
-    report = hf_attncal.analyze(gated, pairs, methods=methods, measured=2, batch_size=3)
+    running = hf_attncal.Running(device="cpu", batch_size=3)
+    report = hf_attncal.analyze(gated, SOURCES, TARGETS, methods=methods, running=running)
     report.save(files / "python")
+    assert out == f"{report}\n\nFigures: {files / 'command'}\n"
     assert all(sentence in " ".join(out.split()) for sentence in (*report.summary, *report.caveats))
     command, python = ({file.name: file for file in (files / name).iterdir()} for name in ("command", "python"))
     assert python.keys() == {*command, "report.html"}
@@ -104,7 +106,7 @@ def test_a_report_of_python_is_that_of_the_command(attncal, gated, files):
     assert records[0]["config"] == records[1]["config"]
     assert set(records[0]["data_sha256"]) == {"source", "target"}
     assert report.scored is None
-    assert len(report.judged.found.words) == 2
+    assert len(report.judged.found.words) == len(SOURCES)
     page = (files / "python" / "report.html").read_text(encoding="utf-8")
     report.save(files / "again")  # the pairs are read anew
     assert (files / "again" / "report.html").read_text(encoding="utf-8") == page
@@ -112,22 +114,24 @@ def test_a_report_of_python_is_that_of_the_command(attncal, gated, files):
 
 
 def test_without_targets_the_model_writes_them(attncal, gated, files):
-    status, out, _ = attncal("analyze", gated, *QUICK, *text(files, "source"), "--pairs", "3")
+    status, out, _ = attncal("analyze", gated, *QUICK, *text(files, "source"))
     assert status == 0
     assert "given the words that the model itself wrote" in " ".join(out.split())
 
 
-def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recwarn):
+def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recwarn, monkeypatch):
     """It is there for the same text, with the same figures, and for other text."""
+    monkeypatch.setattr(Probe.__init__, "__defaults__", (None, None, 2))  # steps
+    monkeypatch.setattr("hf_attncal.report.probe._LOOKED_AT", 4)
     probe = files / "probe"
-    arguments = ["--probe", str(probe), "--probe-steps", "2", *QUICK]
+    arguments = ["--probe", str(probe), *QUICK]
     many = ["--source", str(files / "many.source"), "--target", str(files / "many.target")]
-    status, out, err = attncal("analyze", stock, *arguments, *many, "--pairs", "4", "-q")
+    status, out, err = attncal("analyze", stock, *arguments, *many, "-q")
     assert status == 0, err
     assert "loss" not in out + err
     assert "The masks are those of a probe that was trained on" in " ".join(out.split())
     before = (probe / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns
-    assert attncal("analyze", stock, *arguments, *many, "--pairs", "4", "-q") == (0, out, "")
+    assert attncal("analyze", stock, *arguments, *many, "-q") == (0, out, "")
     others = [" ".join(reversed(line.split())) for line in SOURCES]
     (files / "source").write_text(text_of(others), encoding="utf-8")
     status, again, _ = attncal("analyze", stock, *arguments, *text(files, "source", "target", "gold"))
@@ -140,12 +144,15 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
     (files / "source").write_text(text_of(SOURCES), encoding="utf-8")
     for more, problem in (
         (text(files, "source", "target"), f"{len(SOURCES)} of the {len(SOURCES)} pairs to look at have a source"),
-        ([*many, "--probe-steps", "3"], "has a probe of 2 steps, got --probe-steps 3"),
-        ([*many, "--probe-source", many[1], "--probe-target", many[3]], "other pairs than those of --probe-source"),
+        ([*many, "--probe-source", many[1], "--probe-target", many[3]], "other pairs than those of --probe-text"),
     ):
         status, out, err = attncal("analyze", stock, *arguments, *more)
         assert (status, out) == (1, "")
         assert problem in err
+    with monkeypatch.context() as more_steps:
+        more_steps.setattr(Probe.__init__, "__defaults__", (None, None, 3))
+        status, out, err = attncal("analyze", stock, *arguments, *many)
+        assert "has a probe of 2 steps, got 3" in err
     other = shutil.copytree(stock, files / "other")
     config = json.loads((other / "config.json").read_text(encoding="utf-8"))
     (other / "config.json").write_text(json.dumps(config | {"dropout": 0.3}), encoding="utf-8")
@@ -158,7 +165,7 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
     assert "not what says what it was trained on" in err
     (probe / "adapter" / "adapter_config.json").unlink()
     (probe / "text.source").write_text("others\n", encoding="utf-8")
-    status, out, err = attncal("analyze", stock, *arguments, *many, "--pairs", "4")
+    status, out, err = attncal("analyze", stock, *arguments, *many)
     assert (status, out) == (1, "")
     assert "text.source is the text of another probe" in err
 
@@ -166,12 +173,12 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
 @pytest.mark.parametrize(
     ("change", "more", "problem"),
     [
-        ({}, ["--methods", "contribution,atention"], "got 'atention'"),
+        ({}, ["--methods", "contribution", "atention"], "got 'atention'"),
         ({"many.source": "the old house " * 40}, [], "line 2 has"),
         ({"many.target": "das alte Haus " * 40}, [], "line 2 has"),
         (
             {},
-            ["--probe-source", "many.source", "--probe-target", "many.target"],
+            ["--probe-text", "many.source", "many.target"],
             "have a source that the probe learns",
         ),
     ],
@@ -188,7 +195,7 @@ def test_what_is_wrong_is_told_before_a_probe_is_trained(attncal, stock, files, 
 
 
 def test_a_stock_model_without_a_probe(attncal, stock, files):
-    arguments = [*text(files, "source", "target"), "--no-probe", "--measured", "0", "--device", "cpu"]
+    arguments = [*text(files, "source", "target"), "--probe", "none", "--device", "cpu"]
     status, out, _ = attncal("analyze", stock, *arguments)
     assert status == 0
     assert "The attention of a head has an entropy of" in " ".join(out.split())
@@ -204,10 +211,13 @@ def test_a_stock_model_without_a_probe(attncal, stock, files):
         ([], "MODEL and --source must be given, or --self-test"),
         (["MODEL"], "MODEL and --source must be given"),
         (["MODEL", "--self-test"], "--self-test makes its model and text itself"),
-        (["MODEL", "--source", "source", "--probe-source", "source"], "--probe-source and --probe-target belong"),
-        (["MODEL", "--source", "source", "--no-probe", "--probe", "x"], "--no-probe leaves nothing for --probe"),
+        (["MODEL", "--source", "source", "--probe-text", "source"], "--probe-text takes two texts"),
+        (
+            ["MODEL", "--source", "source", "--probe", "none", "--probe-text", "source", "target"],
+            "--probe none leaves nothing for --probe-text",
+        ),
         (["MODEL", "--source", "nowhere"], "There is no file"),
-        (["MODEL", "--source", "source", "--figures", "source"], "cannot be a folder"),
+        (["MODEL", "--source", "source", "--report", "source"], "cannot be a folder"),
         (["MODEL", "--source", "source", "--gold", "gold"], "need the target text that they belong to"),
         (["MODEL", "--source", "source", "--target", "many.target"], "must have the same number of lines"),
         (["MODEL", "--source", "source", "--target", "target", "--methods", "attentio"], "got 'attentio'"),
@@ -258,7 +268,7 @@ def test_a_model_that_can_have_no_probe_is_told_so_at_once(attncal, files, tmp_p
     status, _, err = attncal("analyze", leaky, *text(files, "source", "target"))
     assert status == 1
     assert "No probe: the model must be a stock one" in err
-    assert "--no-probe" in err
+    assert "--probe none" in err
     assert err.count("\n") == 1
 
 
@@ -267,3 +277,16 @@ def test_a_page_that_cannot_be_written_leaves_nothing(attncal, gated, files):
     status, _, err = attncal("analyze", gated, *QUICK, *text(files, "source", "target"), "--report", str(blocked))
     assert status == 1
     assert "report.html" in err or "source" in err
+
+
+def test_options_of_an_earlier_version_are_understood(attncal, gated, files):
+    page, folder = files / "report.html", files / "figures"
+    old = ["--no-probe", "--measured", "0", "--pairs", "3", "--browse", "2", "--seed", "2", "--figures", str(folder)]
+    methods = ["--methods", "attention,random", "--report", str(page), "--probe-steps", "2"]
+    status, out, err = attncal("analyze", gated, *text(files, "source", "target"), *old, *methods)
+    assert status == 0, err
+    assert out.endswith(f"Figures: {folder}\n\nPage: {page}\n")
+    for told in ("--no-probe is --probe=none now.", "--figures is --report now.", "--measured is left out: "):
+        assert f"warning: {told}" in err
+    record = json.loads((folder / "report.json").read_text(encoding="utf-8"))["record"]
+    assert record["config"]["methods"] == ["attention", "random"]

@@ -54,7 +54,7 @@ def test_methods_are_those_of_attribute(family):
 def test_windows_and_batches_change_nothing(family, monkeypatch):
     model = model_of(family, "gated")
     whole = views(model)
-    monkeypatch.setattr(pairs, "WINDOW", 2)
+    monkeypatch.setattr(pairs, "_WINDOW", 2)
     for one, other in zip(whole, views(model, batch_size=1), strict=True):
         assert one.index == other.index
         for name, weights in one.weights.items():

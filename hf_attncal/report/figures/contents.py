@@ -1,5 +1,6 @@
 """Define the contents of a report, which `report/` fills and the writers of pages and files read."""
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,9 @@ class Report:
         pairs: for the sentence browser; read once, in order.
         record: how it was made, as `metrics.records.record` has it, JSON.
         about: what the title says besides, in a few words each: languages, scores, how much text, the date.
+        written: what it was written to, by what that is.
+
+    Printed, it has the findings, what they do not say, and where it was written.
     """
 
     title: str
@@ -65,3 +69,16 @@ class Report:
     pairs: Iterable[PairView] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [_point(sentence) for sentence in self.summary]
+        if self.caveats:
+            lines += ["", "What this does not say:", *map(_point, self.caveats)]
+        for kind, place in self.written.items():
+            lines += ["", f"{kind}: {place}"]
+        return "\n".join(lines)
+
+
+def _point(sentence: str) -> str:
+    return textwrap.fill(sentence, 100, initial_indent="- ", subsequent_indent="  ")

@@ -6,8 +6,8 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import chain, takewhile
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 
 from hf_attncal.files import whole_file
 
-from .chart_files import charts_of, check_charts, csv_text, svg_text
+from .chart_files import charts_of, check_charts, csv_text, svg_text, write_files
 from .contents import Chart, Report
 from .pair_view import PairView, PairWeights, check_pair, pair_view_html, with_null
 from .templates import FOLDER, cell, display, environment
@@ -65,6 +65,24 @@ def write_page(report: Report, path: str | Path) -> None:
     with whole_file(path) as partial, open(partial, "wb") as file:
         for piece in pieces:
             file.write(piece.encode("utf-8", "replace"))  # half of a character is no text
+
+
+def write_report(report: Report, places: Sequence[str | Path]) -> Report:
+    """Write a report to places, and return it with these: a name that ends in .html is a page, others are folders.
+
+    Raises:
+        OSError, ValueError, ModuleNotFoundError: see `write_page` and `write_files`.
+    """
+    written = {}
+    for place in sorted(places, key=is_page):  # figures first
+        (write_page if is_page(place) else write_files)(report, place)
+        written["Page" if is_page(place) else "Figures"] = str(place)
+    return replace(report, written=written)
+
+
+def is_page(place: str | Path) -> bool:
+    """Return whether a report that is written to a place is a page there, and not a folder of figures."""
+    return Path(place).suffix == ".html"
 
 
 def browser_parts(live: bool = False) -> dict[str, Any]:
