@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-PAGE_TAGS = {"html", "head", "meta", "title", "style", "body", "h1", "p", "b", "bdi", "section", "a"}
+PAGE_TAGS = {"html", "head", "meta", "title", "style", "body", "h1", "p", "b", "bdi", "section", "a", "header", "main"}
 PICTURE_TAGS = {"figure", "div", "svg", "g", "path", "text", "title", "figcaption"}
 HOSTILE = [
     "<script>alert(1)</script>",

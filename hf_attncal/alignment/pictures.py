@@ -15,9 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
+from markupsafe import Markup
 
 from hf_attncal.data.pharaoh import Link
+from hf_attncal.drawing.page import PAGE_FOOT as PAGE_FOOT
+from hf_attncal.drawing.page import environment, page_beginning
 from hf_attncal.drawing.text import shown, text_width
 
 NULL_MARK = "∅"
@@ -203,9 +206,6 @@ def pair_html(pair: Aligned, caption: str = "") -> str:
     return str(_template().pair(place(pair), caption)).replace("\n", "")
 
 
-PAGE_FOOT = "</body>\n</html>"
-
-
 def notebook_html(pair: ToldAligned) -> str:
     """Return the picture of a pair with a caption that says where its links come from."""
     rule = "the best source word of each" if pair.threshold is None else f"above {pair.threshold:g}"
@@ -219,7 +219,12 @@ def page_head(aligner: str) -> str:
 
     `page_pair` makes each of its pairs, and `PAGE_FOOT` ends it.
     """
-    return str(_template().head(shown(aligner))).strip()
+    lead = Markup(
+        "By <b><bdi>{}</bdi></b>. Above the source, below the target. A curve is a link, thicker and stronger where "
+        "its score (the number) is higher; {} marks a word without a link, with the probability that it has no "
+        "partner where the aligner gives one."
+    )
+    return page_beginning("Word alignment", lead.format(shown(aligner), NULL_MARK), "pairs")
 
 
 def page_pair(number: int, pair: Aligned) -> str:
@@ -228,15 +233,13 @@ def page_pair(number: int, pair: Aligned) -> str:
 
 
 @cache
+def templates() -> Environment:
+    """Return the templates of this folder, with what they use."""
+    found = environment(Path(__file__).parent)
+    found.filters |= {"px": lambda length: f"{_PIXELS * length:.1f}", "short": short}
+    found.globals |= {"colour": LINK_COLOUR, "colour_at_night": LINK_COLOUR_AT_NIGHT, "small": SMALL}
+    return found
+
+
 def _template():
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"px": lambda length: f"{_PIXELS * length:.1f}", "short": short}
-    environment.globals |= {"colour": LINK_COLOUR, "colour_at_night": LINK_COLOUR_AT_NIGHT}
-    environment.globals |= {"small": SMALL, "mark": NULL_MARK}
-    return environment.get_template("pictures.html.jinja").module
+    return templates().get_template("pictures.html.jinja").module

@@ -62,7 +62,7 @@ def compare(
     with user_errors():
         compared = compare_texts(texts, lowercase=lowercase, form=format)
     if page is not None:
-        from hf_attncal.report.figures.links_page import write_links_page
+        from hf_attncal.alignment.comparison_page import write_links_page
 
         write_links_page(compared, page)
     return compared

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 from hf_attncal.errors import CommandError
 from hf_attncal.report.figures.page import browser_parts, packed_text
 from hf_attncal.report.figures.pair_view import PairView
-from hf_attncal.report.figures.templates import display, environment
+from hf_attncal.report.figures.templates import display, report_templates
 
 from .live import MOST_LINES, LiveModel, given_target
 
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         methods = [{"name": name, "label": display(name)} for name in live.methods]
         parts = browser_parts(live=True)
         told = {"token": self.server.token, "most": MOST_LINES, "methods": methods}
-        text = environment().get_template("live.html.jinja").render(name=live.name, told=told, **parts)
+        text = report_templates().get_template("live.html.jinja").render(name=live.name, told=told, **parts)
         # The cookie opens links without the token in them, in this browser. It only ever opens the page.
         cookie = {"Set-Cookie": f"{self._cookie_name()}={self.server.token}; HttpOnly; SameSite=Lax; Path=/"}
         policy = {"Content-Security-Policy": _POLICY.format(parts["script_hash"])}

@@ -89,7 +89,7 @@ def test_marked_text_and_a_page(attncal, ready, here):
         texts = [re.sub(r"\[-|-\]|\{\+|\+\}", "", text) for text in line.split("\t")]
         assert texts == [source, target]
     page = run(attncal, "--format", "html")
-    assert page[0] == "<!doctype html>"
+    assert page[0] == "<!DOCTYPE html>"
     assert page[-1] == "</html>"
     assert sum(line.startswith("<article>") for line in page) == 60
     assert run(attncal, "--format", "html", "--output", "page.html") == []

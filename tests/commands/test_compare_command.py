@@ -6,9 +6,9 @@ import re
 import pytest
 
 import hf_attncal
+from hf_attncal.alignment.comparison_page import write_links_page
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
-from hf_attncal.report.figures.links_page import write_links_page
 
 TEXT = ["--source", "text.en", "--target", "text.de"]
 
@@ -59,7 +59,7 @@ def test_the_page_shows_who_links_what(attncal, here):
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
     assert "Line 3" not in page
-    cells = re.findall(r'<td class="(first|second|both)">', page.partition("Line 1")[2])
+    cells = re.findall(r'<path data-link="\S+" class="(first|second|both)"', page.partition("Line 1")[2])
     assert cells == ["both", "first", "second"]
 
 

@@ -75,7 +75,7 @@ def test_the_wheel_holds_the_code_the_presets_and_the_templates(wheel):
     kinds = (
         "*.py",
         "*.jinja",
-        "figures/*.css",
+        "drawing/*.css",
         "figures/*.js",
         "figures/*.yaml",
         "presets/*/*.yaml",

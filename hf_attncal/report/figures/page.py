@@ -21,7 +21,7 @@ from hf_attncal.files import whole_file
 from .chart_files import charts_of, check_charts, csv_text, svg_text, write_files
 from .contents import Chart, Report
 from .pair_view import PairView, PairWeights, check_pair, pair_view_html, with_null
-from .templates import FOLDER, cell, display, environment
+from .templates import FOLDER, cell, display, report_templates
 
 _LARGEST_DOWNLOAD = 300_000  # bytes of a file that the page carries
 _MOST_ROWS = 500  # of a table on the page
@@ -49,7 +49,7 @@ def write_page(report: Report, path: str | Path) -> None:
     pairs = iter(report.pairs)
     first = next(pairs, None)
     pieces = (
-        environment()
+        report_templates()
         .get_template("page.html.jinja")
         .generate(
             report=report,
@@ -86,7 +86,7 @@ def is_page(place: str | Path) -> bool:
 
 
 def browser_parts(live: bool = False) -> dict[str, Any]:
-    """Return what the template of a page with a sentence browser needs: style, script and its hash, steps of weights.
+    """Return what the template of a page with a sentence browser needs: script and its hash, steps of weights.
 
     Args:
         live: with what asks the server of `attncal show`.
@@ -94,7 +94,6 @@ def browser_parts(live: bool = False) -> dict[str, Any]:
     names = ("pair", "picture", *(["live"] if live else []), "page")
     script = "\n".join(('"use strict"; {', *(_text(f"{name}.js") for name in names), "}"))
     return {
-        "style": _text("page.css"),
         "script": script,
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "steps": STEPS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .templates import display, environment
+from .templates import display, report_templates
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def pair_view_html(pair: PairView) -> str:
         ValueError: see `check_pair`.
     """
     check_pair(pair)
-    template = environment().get_template("pair.html.jinja")
+    template = report_templates().get_template("pair.html.jinja")
     maps = [_between_words(pair, name, weights) for name, weights in pair.weights.items()]
     return template.render(pair=pair, maps=maps, links=set(map(tuple, pair.links or ())))
 

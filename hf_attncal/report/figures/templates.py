@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 
+from hf_attncal.drawing import page
 from hf_attncal.metrics.base import Measured
 
 FOLDER = Path(__file__).parent
@@ -27,18 +28,12 @@ _ANY = re.compile(rf"(?<![\w`])(?:{'|'.join(sorted(NAMES, key=len, reverse=True)
 
 
 @cache
-def environment() -> Environment:
+def report_templates() -> Environment:
     """Return the templates of this folder, with the filters that they use."""
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {}  # in their own order
-    environment.filters |= {"cell": cell, "digits": _digits, "display": display}
-    return environment
+    found = page.environment(FOLDER)
+    found.policies["json.dumps_kwargs"] = {}  # in their own order
+    found.filters |= {"cell": cell, "digits": _digits, "display": display}
+    return found
 
 
 def cell(value: str | int | float | None) -> str:

@@ -1,14 +1,13 @@
 """A page of sentence pairs with the links of two aligners."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
-from hf_attncal.alignment.comparison import AlignerComparison, differing_lines
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.files import whole_file
 
-from .templates import FOLDER, environment
-
-_SIGNS = {"first": "◧", "second": "◨", "both": "■"}
+from .comparison import AlignerComparison, differing_lines
+from .pictures import PairPicture, place, templates
 
 
 def write_links_page(compared: AlignerComparison, path: str | Path, most: int = 50) -> None:
@@ -27,30 +26,25 @@ def write_links_page(compared: AlignerComparison, path: str | Path, most: int = 
     (first, second), pairs = list(compared.links)[:2], compared.pairs
     links = compared.links[first], compared.links[second]
     rows = differing_lines(*links)
-    shown = [
-        {
-            "number": row + 1,
-            "source": pairs[row][0],
-            "target": pairs[row][1],
-            "kinds": _kinds(set(links[0][row]), set(links[1][row])),
-        }
-        for row in rows[:most]
-    ]
-    page = (
-        environment()
-        .get_template("links.html.jinja")
-        .render(
-            first=first,
-            second=second,
-            rows=shown,
-            count=len(rows),
-            signs=_SIGNS,
-            style=(FOLDER / "page.css").read_text(encoding="utf-8"),
-        )
-    )
+    shown = []
+    for row in rows[:most]:
+        kinds = _kinds(set(links[0][row]), set(links[1][row]))
+        shown.append({"number": row + 1, "kinds": kinds, "picture": _picture(*pairs[row], kinds)})
+    names = {"first": f"{first} alone", "second": f"{second} alone", "both": "both"}
+    page = templates().get_template("comparison.html.jinja")
+    text = page.render(first=first, second=second, names=names, rows=shown, count=len(rows))
     with whole_file(path) as partial:
-        partial.write_bytes(page.encode("utf-8", "replace"))  # half of a character is no text
+        partial.write_bytes(text.encode("utf-8", "replace"))  # half of a character is no text
 
 
 def _kinds(first: set[Link], second: set[Link]) -> dict[Link, str]:
     return dict.fromkeys(first, "first") | dict.fromkeys(second, "second") | dict.fromkeys(first & second, "both")
+
+
+def _picture(source, target, kinds: dict[Link, str]) -> PairPicture:
+    links = sorted(kinds)
+    return place(
+        SimpleNamespace(
+            source=source, target=target, links=links, scores=[1.0] * len(links), source_null=None, target_null=None
+        )
+    )
