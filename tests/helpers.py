@@ -22,6 +22,7 @@ from hf_attncal import (
 )
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import AlignedPair
+from hf_attncal.layouts import COUNTS, Fate, fate_of, kind_of_folder
 
 # stock configuration, stock model, our configuration, our model
 FAMILIES = {
@@ -204,6 +205,19 @@ def files_that_name(place: Path, folder: Path) -> set[str]:
     """Files in a folder that have the name of another in them, without checkpoints, which nobody publishes."""
     files = (path for path in folder.rglob("*") if path.is_file() and "checkpoint-" not in str(path))
     return {str(path.relative_to(folder)) for path in files if str(place).encode() in path.read_bytes()}
+
+
+def assert_layouts_know(folder: Path) -> None:
+    """All that was saved in a folder is in the table, and may be published or stays; so in models that lie in it."""
+    for path in folder.iterdir():
+        fate = fate_of(path.name)
+        if path.is_dir() and path.name != COUNTS and fate is Fate.STAYS:
+            continue  # checkpoints
+        if path.is_dir():
+            assert kind_of_folder(path) is not None, path
+            assert_layouts_know(path)
+        else:
+            assert fate is not Fate.REFUSED, path
 
 
 def assert_functions_agree(

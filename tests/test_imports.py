@@ -29,6 +29,7 @@ CORE = (
     ("errors",),
     ("compressed",),
     ("files", "drawing"),
+    ("layouts",),
     ("models", "data"),
     ("families", "variants"),
     ("metrics",),

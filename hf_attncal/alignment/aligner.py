@@ -18,6 +18,7 @@ from hf_attncal.data.piecewise import WINDOW, piecewise
 from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.words import WORDS, split_words
 from hf_attncal.families import FAMILIES
+from hf_attncal.layouts import CONFIG, COUNTS
 
 from .adapting import PASSES, REPLACED, Adaptation, adapt_counts
 from .merging import WordAlignment, merge, of_raw_words, unaligned
@@ -302,11 +303,11 @@ class WordAligner:
         source = self.source
         family = FAMILIES.get(source.model.config.model_type)
         if family is None or not family.counted:
-            folder = Path(str(getattr(source.model.config, "name_or_path", ""))) / "hmm"
-            if not source.may_have_counts or not (folder / "config.json").is_file():
+            folder = Path(str(getattr(source.model.config, "name_or_path", ""))) / COUNTS
+            if not source.may_have_counts or not (folder / CONFIG).is_file():
                 raise ValueError(
-                    f"only an aligner that counts can adapt to a text, or a network with one in its folder `hmm`: the "
-                    f"model is {source.kind}. Train one (`attncal align train --config hmm`)."
+                    "only an aligner that counts can adapt to a text, or a network with one in its folder "
+                    f"`{COUNTS}`: the model is {source.kind}. Train one (`attncal align train --config hmm`)."
                 )
             source = WordAligner.from_pretrained(folder, device=self.model.device).source
         read = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]

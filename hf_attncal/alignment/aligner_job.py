@@ -25,12 +25,13 @@ from hf_attncal.families import Family, aligners
 from hf_attncal.files import write_json
 from hf_attncal.hub.cards import Result, write_model_card, write_probabilities_card
 from hf_attncal.inference.modes import evaluating
+from hf_attncal.layouts import COUNTS, RESULTS
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 from hf_attncal.training.arguments import TokenBatchArguments
 from hf_attncal.training.cards import PAIR, about_run
 from hf_attncal.training.checkpoints import WholeCheckpointsMixin
-from hf_attncal.training.folder import RESULTS, fill, finish, in_first_process
+from hf_attncal.training.folder import fill, finish, in_first_process
 from hf_attncal.training.guide import with_links, without_links
 from hf_attncal.training.job import Job, build_model, build_tokenizer, recorded
 from hf_attncal.training.presets import names_of, read_preset
@@ -428,9 +429,9 @@ class AlignerJob(Job):
             links, model, counted = counted_links(text, self.config.counts, folder, **self._of_text())
 
             def save(staged: Path) -> None:
-                model.save_pretrained(staged / "hmm")
-                self.tokenizer.save_pretrained(staged / "hmm")
-                write_json(counted, staged / "hmm" / RESULTS)
+                model.save_pretrained(staged / COUNTS)
+                self.tokenizer.save_pretrained(staged / COUNTS)
+                write_json(counted, staged / COUNTS / RESULTS)
 
             fill(folder, save)
             return links, {"counts": counted}

@@ -27,6 +27,7 @@ from hf_attncal.hub.cards import Result, write_tuned_encoder_card
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import load_config, load_seq2seq, load_whole
 from hf_attncal.inference.modes import evaluating
+from hf_attncal.layouts import ADAPTER_CONFIG
 from hf_attncal.training.arguments import TokenBatchArguments
 from hf_attncal.training.cards import PAIR, about_run, base_name
 from hf_attncal.training.checkpoints import WholeCheckpointsMixin
@@ -303,7 +304,7 @@ def _load(settings: EncoderModelConfig) -> tuple[PreTrainedModel, PreTrainedToke
     """
     name, revision = settings.checkpoint, settings.revision
     options = {"dtype": "float32", "revision": revision, "trust_remote_code": False}
-    if file_beside(name, "adapter_config.json", revision) is not None:
+    if file_beside(name, ADAPTER_CONFIG, revision) is not None:
         raise ValueError(f"`model.checkpoint` must be a whole model, and {name} is an adapter. Tune the model itself.")
     config = load_config(name, revision=revision)
     if not config.is_encoder_decoder and source_of(config, name) is not EncoderSource:

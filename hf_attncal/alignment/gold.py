@@ -13,6 +13,7 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.drawing.table import text_table
 from hf_attncal.hub.cards import write_probabilities_card
 from hf_attncal.inference.modes import evaluating
+from hf_attncal.layouts import CARD
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability_score
 
@@ -155,7 +156,7 @@ class Calibration:
             The path of `link_probabilities.json`.
         """
         path = self.probabilities.save(folder)
-        if (Path(folder) / "README.md").exists():
+        if (Path(folder) / CARD).exists():
             write_probabilities_card(folder, self.before, self.after, self.measured_on, self.probabilities.unknown)
         return path
 

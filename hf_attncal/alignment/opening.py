@@ -5,6 +5,7 @@ from pkgutil import resolve_name
 
 from hf_attncal.inference.opening import choose_device, fetched, load_errors, tell_model
 from hf_attncal.inference.running import Running
+from hf_attncal.layouts import CONFIG
 
 # The aligner of any model, and one that counts, which starts without transformers.
 _ALIGNER = "hf_attncal.alignment.aligner:WordAligner"
@@ -46,7 +47,7 @@ def open_to_link(name: str, running: Running):
 
 def _plain_aligner(name: str, running: Running):
     """Load an aligner that counts without importing transformers; return None if that cannot be done."""
-    if running.dtype is not None or running.trust_remote_code or not os.path.isfile(os.path.join(name, "config.json")):
+    if running.dtype is not None or running.trust_remote_code or not os.path.isfile(os.path.join(name, CONFIG)):
         return None
     return resolve_name(_PLAIN)(name, choose_device(running))
 

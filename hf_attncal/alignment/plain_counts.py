@@ -16,19 +16,19 @@ from tokenizers import Tokenizer
 from hf_attncal.data.tokenizer import UNK
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.files import check_model_files, read_object
+from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, SETTINGS_FILE, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
 from hf_attncal.models.hmm_tables import HMMTables
 from hf_attncal.models.limits import check_counting, check_token_ids
 from hf_attncal.models.loading import check_finite
 
 from .aligner import WordAligner
 from .probabilities import saved_probabilities
-from .sources import SETTINGS_FILE
 
 # What `HMMAlignModel.save_pretrained` writes beside the fields that say how to align.
 _BESIDE = {"architectures", "auto_map", "bos_token_id", "dtype", "eos_token_id", "transformers_version"}
 _TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 # What would change how the model or the tokenizer is loaded.
-_OTHERS = (SETTINGS_FILE, "adapter_config.json", "added_tokens.json", "special_tokens_map.json")
+_OTHERS = (SETTINGS_FILE, ADAPTER_CONFIG, "added_tokens.json", "special_tokens_map.json")
 
 
 @dataclass
@@ -97,7 +97,7 @@ def plain_aligner(folder: str | Path, device: str | torch.device = "cpu") -> Wor
 
 def _load(folder: Path, device: str | torch.device) -> WordAligner | None:
     check_model_files(folder)
-    values, tokens = (read_object(folder / name) for name in ("config.json", "tokenizer_config.json"))
+    values, tokens = (read_object(folder / name) for name in (CONFIG, TOKENIZER_CONFIG))
     config = _fields(values)
     if config is None or any((folder / name).exists() for name in _OTHERS):
         return None
@@ -105,14 +105,14 @@ def _load(folder: Path, device: str | torch.device) -> WordAligner | None:
         return None
     if "auto_map" in tokens or not isinstance(tokens.get("model_max_length", 1), int | float):
         return None
-    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend = Tokenizer.from_file(str(folder / TOKENIZER))
     numbers = backend.get_vocab().values()
     if len(set(numbers)) < len(numbers) or max(numbers) >= config.vocab_size:
         return None
     if backend.truncation is not None or backend.padding is not None:
         return None
     tables = HMMTables(config)
-    read, expected = load_file(folder / "model.safetensors"), tables.state_dict()
+    read, expected = load_file(folder / WEIGHTS), tables.state_dict()
     shapes = [{name: (tensor.dtype, tensor.shape) for name, tensor in found.items()} for found in (read, expected)]
     if shapes[0] != shapes[1]:
         return None

@@ -21,11 +21,11 @@ import torch
 
 from hf_attncal.files import write_json
 from hf_attncal.inference.files import file_beside
+from hf_attncal.layouts import PROBABILITIES_FILE
 
 from .merging import WordAlignment
 from .symmetrization import SYMMETRIZATIONS
 
-PROBABILITIES_FILE = "link_probabilities.json"  # beside the weights of a checkpoint
 # Scores are taken between it and 1 minus it: beyond, they tell nothing more. Chosen on dev, as the form was
 # (docs/experiments/aligning.md).
 _LEAST = 1e-3

@@ -20,10 +20,10 @@ from hf_attncal.data.batching import padded
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.files import write_json
 from hf_attncal.inference.files import file_beside
+from hf_attncal.layouts import SETTINGS_FILE
 
 from .symmetrization import SYMMETRIZATIONS
 
-SETTINGS_FILE = "alignment.json"  # beside the weights of a checkpoint
 # What reads a model whose family names no source: the first that can, unless the settings are for another.
 SOURCES = ("hf_attncal.alignment.seq2seq:Seq2SeqSource", "hf_attncal.alignment.encoder:EncoderSource")
 Words = tuple[Sequence[str], Sequence[str]]

@@ -23,11 +23,11 @@ import regex
 from hf_attncal.data.synthetic.translation_errors import NEGATIONS
 from hf_attncal.data.words import is_punctuation
 from hf_attncal.files import write_json
+from hf_attncal.layouts import CHECK_FILE
 
 from .evidence import LinkEvidence
 from .facts import FACT_EDGES, GROUPS, FactModel, alike, fact_features
 
-CHECK_FILE = "check.json"  # beside the aligner
 # Best scores are counted between these.
 EDGES = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 0.97)
 # A word is more frequent than this: one in so many words of its side.

@@ -19,8 +19,9 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.piecewise import WINDOW, piecewise
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.files import file_beside
+from hf_attncal.layouts import CHECK_FILE
 
-from .check_model import CHECK_FILE, CheckModel, seen
+from .check_model import CheckModel, seen
 from .evidence import LinkEvidence, alien_share, read_evidence
 
 VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")

@@ -19,6 +19,7 @@ from yaml import YAMLError
 from hf_attncal.extras import ORIGIN_TOLD, install_command
 from hf_attncal.families import FAMILIES
 from hf_attncal.files import whole_file, write_text
+from hf_attncal.layouts import CARD, DIAGRAM
 from hf_attncal.metrics.probabilities import ProbabilityScore
 
 from .folder import base_folder, inspect_folder
@@ -41,7 +42,6 @@ _EXPORT = {
     "onnx": ("<!-- hf_attncal: export -->", "<!-- hf_attncal: end of export -->"),
     "openvino": ("<!-- hf_attncal: export to OpenVINO -->", "<!-- hf_attncal: end of export to OpenVINO -->"),
 }
-_DIAGRAM = "link_probabilities.png"  # beside the card
 _DRAWN_BY = "hf_attncal.drawing.plots:reliability_diagram"  # needs matplotlib, which not everyone has
 _TAGS = {card.tag for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None}
 
@@ -121,7 +121,7 @@ def write_model_card(
         folder=saved,
         switches={name: saved.config[name] for name in card.fields if saved.config.get(name)},
     )
-    path = saved.path / "README.md"
+    path = saved.path / CARD
     ModelCard(text).save(path)
     return path
 
@@ -134,7 +134,7 @@ def read_model_card(model: str | Path) -> CardFacts:
     folder = Path(model)
     try:
         # What the cache has no file for is no string, and a TypeError below.
-        file = folder / "README.md" if folder.is_dir() else try_to_load_from_cache(str(model), "README.md")
+        file = folder / CARD if folder.is_dir() else try_to_load_from_cache(str(model), CARD)
         card = ModelCard.load(file, ignore_metadata_errors=True)
     except (OSError, TypeError, ValueError, YAMLError):  # no card, or an unreadable one
         return CardFacts()
@@ -174,7 +174,7 @@ def write_trained_adapter_card(
     Returns:
         The path of the card.
     """
-    path = Path(folder) / "README.md"
+    path = Path(folder) / CARD
     _, start, section = (path.read_text(encoding="utf-8") if path.exists() else "").partition(CARD_START)
     text = _render(
         "trained_adapter",
@@ -209,7 +209,7 @@ def write_tuned_encoder_card(
         base_model: name of the base model on the Hub; None leaves it out of the front matter.
         model_name, summary, training_data, example, languages, results, license: as for `write_model_card`.
     """
-    path = Path(folder) / "README.md"
+    path = Path(folder) / CARD
     text = _render(
         "tuned_encoder",
         {
@@ -275,14 +275,14 @@ def write_probabilities_card(
     Returns:
         The path of the card.
     """
-    diagram: str | None = _DIAGRAM
+    diagram: str | None = DIAGRAM
     try:
         reliability_diagram = resolve_name(_DRAWN_BY)
     except ImportError:
         diagram = None
     else:
         figure = reliability_diagram({"scores of the model": before.bins, "probabilities": after.bins})
-        with whole_file(Path(folder) / _DIAGRAM) as partial:
+        with whole_file(Path(folder) / DIAGRAM) as partial:
             figure.savefig(partial, dpi=150, format="png")
     words = {"before": before, "after": after, "measured_on": measured_on, "unknown": unknown}
     section = render("link_probabilities", **words, diagram=diagram)
@@ -312,7 +312,7 @@ def _render(template: str, front_matter: dict[str, object], **words: object) -> 
 
 def _put_section(folder: str | Path, section: str, start: str, end: str, new: str = "") -> Path:
     """Put a section between its marks in `README.md`, or at its end; `new` is the beginning of a new card."""
-    path = Path(folder) / "README.md"
+    path = Path(folder) / CARD
     text = path.read_text(encoding="utf-8") if path.exists() else new
     before, _, rest = text.partition(start)
     _, mark, after = rest.partition(end)

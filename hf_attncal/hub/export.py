@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hf_attncal.families import FAMILIES
 from hf_attncal.files import fill_folder
+from hf_attncal.layouts import ONNX, OPENVINO
 
 from .cards import write_export_card
 from .folder import inspect_folder
@@ -31,10 +32,10 @@ class GraphFormat(NamedTuple):
 
 
 FORMATS = {
-    "onnx": GraphFormat("model.onnx", ("onnx", "onnxscript", "onnxruntime"), "Onnx", {}),
+    "onnx": GraphFormat(ONNX, ("onnx", "onnxscript", "onnxruntime"), "Onnx", {}),
     # On processors that can, OpenVINO computes in bfloat16 unless it is told not to.
     "openvino": GraphFormat(
-        "openvino_model.xml",
+        OPENVINO,
         ("openvino",),
         "OpenVINO",
         {"device": "cpu", "config": {"INFERENCE_PRECISION_HINT": "f32"}},

@@ -6,10 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hf_attncal.families import FAMILIES
-
-ADAPTER_CONFIG = "adapter_config.json"
-# Files that a training leaves beside the model: checkpoints, and remains of running or killed processes.
-OF_TRAINING = ("checkpoint-*", "unfinished", "run.lock")
+from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, LAYOUTS, Fate, files, kind_of_folder
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class HubFolder:
         if self.ignore_patterns:
             left = sorted({path.name for pattern in self.ignore_patterns for path in self.path.glob(pattern)})
             state += (
-                f"; not for the Hub, but to go on with the training: {', '.join(left)} "
+                f"; not for the Hub, but left by the training: {', '.join(left)} "
                 f"(`upload_folder(..., ignore_patterns={list(self.ignore_patterns)})`)"
             )
         size = f"{self.weight_bytes / 1e6:.1f} MB of weights, {len(self.code_files)} code files"
@@ -49,9 +46,9 @@ def inspect_folder(folder: str | Path) -> HubFolder:
         ValueError: `folder` holds neither an adapter nor a readable `config.json` of a model of this package.
     """
     folder = Path(folder)
-    if (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").exists():
+    if kind_of_folder(folder) == "adapter":
         return _inspect_adapter(folder)
-    config = _read(folder, "config.json")
+    config = _read(folder, CONFIG)
     if config.get("model_type") not in FAMILIES:
         raise ValueError(
             f"{folder} does not hold a model of this package: `model_type` in config.json must be one of "
@@ -62,13 +59,7 @@ def inspect_folder(folder: str | Path) -> HubFolder:
     auto_class, card = FAMILIES[config["model_type"]].auto_and_card(architecture)
     auto_map = config.get("auto_map", {})
     code_files = tuple(sorted(path.name for path in folder.glob("*.py")))
-    weights = sorted(folder.glob("*.safetensors"))
-
-    problems = []
-    if not weights:
-        problems.append("no *.safetensors with the weights")
-    if not (folder / "tokenizer_config.json").exists():
-        problems.append("no tokenizer (`tokenizer.save_pretrained(folder)` writes it)")
+    problems = LAYOUTS["model"].problems(folder)
     if "AutoConfig" not in auto_map or auto_class not in auto_map:
         problems.append(f"`auto_map` of config.json does not name AutoConfig and {auto_class}")
     # A class stands in the map as "module.Class", or "repository--module.Class" after a download.
@@ -85,7 +76,7 @@ def inspect_folder(folder: str | Path) -> HubFolder:
         model_type=config["model_type"],
         architecture=architecture or "unknown",
         card=card.template,
-        weight_bytes=sum(path.stat().st_size for path in weights),
+        weight_bytes=sum(path.stat().st_size for path in folder.glob("*.safetensors")),
         code_files=code_files,
         problems=tuple(problems),
         config=config,
@@ -97,8 +88,7 @@ def _inspect_adapter(folder: Path) -> HubFolder:
     """Inspect an adapter of any PEFT method: others can load it if its base model is on the Hub."""
     config = _read(folder, ADAPTER_CONFIG)
     base, kind = config.get("base_model_name_or_path"), str(config.get("peft_type"))
-    weights = sorted(folder.glob("adapter_model.safetensors"))
-    problems = [] if weights else ["no adapter_model.safetensors with the weights"]
+    problems = LAYOUTS["adapter"].problems(folder)
     if not base or base_folder(base):
         problems.append(
             f"`base_model_name_or_path` of {ADAPTER_CONFIG} must be the base model's name on the Hub, got {base!r}"
@@ -108,7 +98,7 @@ def _inspect_adapter(folder: Path) -> HubFolder:
         model_type=kind,
         architecture=f"adapter of the type {kind}",
         card="adapter",
-        weight_bytes=sum(path.stat().st_size for path in weights),
+        weight_bytes=sum(path.stat().st_size for path in folder.glob(ADAPTER_WEIGHTS)),
         code_files=(),
         problems=tuple(problems),
         config=config,
@@ -124,7 +114,8 @@ def base_folder(base: str | None) -> Path | None:
 
 
 def _ignored(folder: Path) -> tuple[str, ...]:
-    return tuple(pattern for pattern in OF_TRAINING if any(folder.glob(pattern)))
+    left = (file.name for file in files("run") if file.fate is Fate.STAYS)
+    return tuple(pattern for pattern in left if any(folder.glob(pattern)))
 
 
 def _read(folder: Path, name: str) -> dict:

@@ -25,29 +25,24 @@ from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFo
 from huggingface_hub.utils import get_session, validate_repo_id
 
 from hf_attncal.families import FAMILIES
+from hf_attncal.layouts import (
+    ADAPTER_CONFIG,
+    CARD,
+    CONFIG,
+    RESULTS,
+    TOKENIZER_CONFIG,
+    WEIGHTS,
+    Fate,
+    fate_of,
+    file_of,
+    kind_of_folder,
+)
 
-from .folder import ADAPTER_CONFIG, OF_TRAINING, inspect_folder
+from .folder import inspect_folder
 from .isolated import load_in_fresh_process
 from .published_card import CardFields, evaluation_files, pinned_revision, published_card
 
-CARD = "README.md"
 STALLED_AFTER = 100.0  # seconds without a byte; the client of the Hub itself would wait for ever
-# Files that a model, a tokenizer, an adapter or an aligner is made of.
-_PUBLISHED = (
-    *(CARD, "LICENSE*", "NOTICE*", "*.py", "results.json"),
-    *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", ADAPTER_CONFIG),
-    *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"),
-    *("*.spm", "sentencepiece*.model", "chat_template.jinja"),
-    *("check.json", "link_probabilities.json", "link_probabilities.png", "model.onnx", "model.onnx.data"),
-    *("openvino_model.xml", "openvino_model.bin"),
-)
-# What a training leaves beside the model: to go on with it, or what it generated from dev and test text.
-_LEFT_OUT = (
-    *OF_TRAINING,
-    *("run.json", "*.hypotheses.txt", "hmm", "__pycache__", ".cache", ".git*", "training_args.bin"),
-)
-_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.pkl", "*.pickle", "*.npz", "*.npy")
-_UNREAD = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")  # words of a language
 _ABSOLUTE = re.compile(
     r"(?<![\w.:/<])/(?:home|Users|root|tmp|mnt|var|opt|srv|data|scratch|work)/[^\s\"'`)<]+|\b[A-Z]:\\\S+"
 )
@@ -143,7 +138,7 @@ def publish_folder(
             f"{folder} has no {CARD}. Write one: hf_attncal.hub.write_model_card({str(folder)!r}, ...)."
         )
     card = (folder / CARD).read_text(encoding="utf-8")
-    training = _read_json(folder / "results.json") if "results.json" in content else {}
+    training = _read_json(folder / RESULTS) if RESULTS in content else {}
     content |= {name: text.encode() for name, text in evaluation_files(card, fields).items()}
     first = published_card(card, repository, None, fields, training)
     content[CARD] = first.encode()
@@ -163,7 +158,7 @@ def publish_folder(
         old_card = before.pop(CARD, None)
         pinned = None if old_card is None else pinned_revision(old_card)
         content[CARD] = published_card(card, repository, pinned, fields, training).encode()
-        gone = [name for name in before if name not in content and any(map(_fits(name), _PUBLISHED))]
+        gone = [name for name in before if name not in content and fate_of(name) is Fate.HUB]
         head = api.model_info(repository).sha
         commit = commit_files(api, repository, content, gone, f"Publish {repository.partition('/')[2]}", parent=head)
         changed = commit != head
@@ -184,11 +179,16 @@ def _chosen(folder: Path, leave_out: Sequence[str]) -> tuple[list[str], tuple[st
     files, left_out = [], []
     for path in sorted(folder.iterdir()):
         name = path.name
-        if any(map(_fits(name), (*_LEFT_OUT, *leave_out))):
+        fate = fate_of(name)
+        if fate is Fate.STAYS or any(fnmatch.fnmatchcase(name, pattern) for pattern in leave_out):
             left_out.append(name)
-        elif path.is_file() and any(map(_fits(name), _PUBLISHED)):
+        elif path.is_file() and fate is Fate.HUB:
             files.append(name)
-        elif any(map(_fits(name), _WEIGHTS)):
+        elif path.is_dir() and (kind := kind_of_folder(path)) is not None:
+            raise PublishError(
+                f"{path} holds a {kind} of its own. Publish it by itself, or leave it out (`--leave-out {name}`)."
+            )
+        elif file_of(name, "pickle") is not None:
             raise PublishError(
                 f"{path} may run code when it is loaded: only safetensors are published. Save the model with "
                 f"`save_pretrained`, or leave the file out (`--leave-out {name}`)."
@@ -202,7 +202,7 @@ def _chosen(folder: Path, leave_out: Sequence[str]) -> tuple[list[str], tuple[st
 
 def _check_model(folder: Path, content: dict[str, Path | bytes]) -> str | None:
     """Refuse a folder that does not load elsewhere; return the Auto class that loads it, None for an adapter."""
-    if ADAPTER_CONFIG in content and "config.json" not in content:
+    if ADAPTER_CONFIG in content and CONFIG not in content:
         problems = inspect_folder(folder).problems
         base = json.loads(_bytes(content[ADAPTER_CONFIG])).get("base_model_name_or_path")
         if isinstance(content[ADAPTER_CONFIG], bytes) and re.fullmatch(r"[\w.-]+/[\w.-]+", str(base)):
@@ -213,7 +213,7 @@ def _check_model(folder: Path, content: dict[str, Path | bytes]) -> str | None:
                 "Name the base model: --base-model OWNER/NAME."
             )
         return None
-    config = _read_json(folder / "config.json")
+    config = _read_json(folder / CONFIG)
     for auto, entry in (config.get("auto_map") or {}).items():
         if "--" in str(entry):
             raise PublishError(
@@ -221,8 +221,8 @@ def _check_model(folder: Path, content: dict[str, Path | bytes]) -> str | None:
                 "Load the model with this package and save it again."
             )
     if config.get("model_type") not in FAMILIES:
-        if not any(map(_fits("model.safetensors"), content)) or "tokenizer_config.json" not in content:
-            raise PublishError(f"{folder} lacks model.safetensors or the tokenizer. Save both with `save_pretrained`.")
+        if not {WEIGHTS, TOKENIZER_CONFIG} <= content.keys():
+            raise PublishError(f"{folder} lacks {WEIGHTS} or the tokenizer. Save both with `save_pretrained`.")
         return "AutoModel"  # a tuned encoder, whose code is in transformers
     found = inspect_folder(folder)
     if found.problems:
@@ -237,7 +237,8 @@ def check_private_facts(content: dict[str, Path | bytes], repository: str) -> No
     if user and user not in repository.split("/"):
         named = re.compile(rf"(?<![\w-]){re.escape(user)}(?![\w-])")
     for name, of in sorted(content.items(), reverse=True):  # a card repeats what results.json says
-        if name in _UNREAD or Path(name).suffix not in _TEXT:
+        file = file_of(name)
+        if (file is not None and file.has_words) or Path(name).suffix not in _TEXT:
             continue
         text = _bytes(of).decode("utf-8", errors="replace")
         if path := _ABSOLUTE.search(text):
@@ -248,7 +249,7 @@ def check_private_facts(content: dict[str, Path | bytes], repository: str) -> No
 
 
 def _take_out(name: str) -> str:
-    other = f", or leave the file out (`--leave-out {name}`)" if name not in (CARD, "config.json") else ""
+    other = f", or leave the file out (`--leave-out {name}`)" if name not in (CARD, CONFIG) else ""
     return f"Take it out{other}, and publish again."
 
 
@@ -354,10 +355,6 @@ def check_repository(repository: str) -> None:
             raise HFValidationError("it needs an owner")
     except HFValidationError as error:
         raise PublishError(f"`repository` must be OWNER/NAME, got {repository!r}: {error}") from error
-
-
-def _fits(name: str):
-    return lambda pattern: fnmatch.fnmatchcase(name, pattern)
 
 
 def _bytes(of: Path | bytes) -> bytes:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from huggingface_hub import HfApi
 
-from .publish import CARD, Publication, PublishError, check_private_facts, check_repository, commit_files, one_message
+from hf_attncal.layouts import CARD
+
+from .publish import Publication, PublishError, check_private_facts, check_repository, commit_files, one_message
 
 _METRIC_PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>

@@ -15,18 +15,9 @@ from safetensors import safe_open
 
 from hf_attncal.data.streams import check_folder
 from hf_attncal.errors import CommandError
+from hf_attncal.layouts import CARD, files
 
-_OBJECTS = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "model.safetensors.index.json",
-    "adapter_config.json",
-    "alignment.json",
-)
+_OBJECTS = {file.name for file in files() if file.is_object}
 _SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".spm", ".txt", ".jinja")  # of all files that are read
 _NUMBERS = ("F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2")
 
@@ -55,7 +46,7 @@ def check_model_files(name: str | Path) -> None:
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):
-        if not path.name.endswith(_SUFFIXES) or path.name == "README.md":
+        if not path.name.endswith(_SUFFIXES) or path.name == CARD:
             continue
         try:
             mode = path.stat().st_mode

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG
+
 from .files import file_beside, read_object
 
 
 def brings_code(name: str | Path) -> bool:
     """Return whether a model, or an adapter's base model, comes with code of its own (`auto_map`)."""
-    base = _values_of(name, "adapter_config.json").get("base_model_name_or_path") or name
-    files = ("config.json", "tokenizer_config.json")
+    base = _values_of(name, ADAPTER_CONFIG).get("base_model_name_or_path") or name
+    files = (CONFIG, TOKENIZER_CONFIG)
     return any(_values_of(part, file).get("auto_map") for part in {str(name), str(base)} for file in files)
 
 
@@ -24,7 +26,7 @@ _DECODED_BY_CODE = {
 
 def decoded_by_code(name: str | Path) -> list[str]:
     """Return the fields of generation_config.json that make transformers run code of the Hub, not the model's."""
-    values = _values_of(name, "generation_config.json")
+    values = _values_of(name, GENERATION_CONFIG)
     return [field for field, unset in _DECODED_BY_CODE.items() if values.get(field) not in unset]
 
 

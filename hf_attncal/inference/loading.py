@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, Pretr
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from hf_attncal.families import FAMILIES, register
+from hf_attncal.layouts import CONFIG
 from hf_attncal.models.limits import check_labels, check_sizes, check_token_ids
 from hf_attncal.models.loading import check_finite, check_report
 
@@ -45,10 +46,10 @@ def model_config(
         role: words that messages add to the name of the file.
     """
     check_model_files(name)
-    file = Path(name) / "config.json"
+    file = Path(name) / CONFIG
     what = str(file) if file.is_file() else f"the configuration of {name}"
     with blamed(f"{what}{role}"):
-        if path := file_beside(name, "config.json", revision):
+        if path := file_beside(name, CONFIG, revision):
             values = read_object(path)
             for key in ("dtype", "torch_dtype"):
                 torch_dtype(values.get(key), key)

@@ -1,15 +1,17 @@
 """Check that the name of a model, a tokenizer or an adapter is a folder or a name on the Hub, and fail early if not.
 
 transformers asks the Hub for any name that is not a folder, file by file, and retries each time it gets no answer.
-This module imports only the standard library, so that a command can report a wrong name before torch is imported.
+This module imports nothing heavy, so that a command can report a wrong name before torch is imported.
 """
 
 import os
 import re
 from pathlib import Path
 
-MODEL_FILES = ("config.json", "adapter_config.json")
-TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
+from hf_attncal.layouts import LAYOUTS
+
+MODEL_FILES = (*LAYOUTS["model"].marks, *LAYOUTS["adapter"].marks)
+TOKENIZER_FILES = LAYOUTS["tokenizer"].marks
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 _SECONDS = 5  # to wait for an answer of the Hub

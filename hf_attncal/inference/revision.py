@@ -7,27 +7,9 @@ from pathlib import Path
 from transformers.utils.hub import extract_commit_hash
 
 from hf_attncal.files import sha256
+from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, TOKENIZER_CONFIG, files
 
 from .files import file_beside
-
-# Files of a folder from which a model, adapter, tokenizer and their code are read.
-_READ = (
-    "config.json",
-    "generation_config.json",
-    "adapter_config.json",
-    "*.safetensors",
-    "pytorch_model*.bin",
-    "adapter_model.bin",
-    "*.py",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab*",
-    "merges.txt",
-    "*.model",
-    "*.spm",
-)
 
 
 def revision_of(name: str, revision: str | None = None) -> str:
@@ -38,11 +20,12 @@ def revision_of(name: str, revision: str | None = None) -> str:
         if the commit is unknown. For an adapter, the identity of its base model follows after ` on `.
     """
     if Path(name).is_dir():
-        identity = _sha256(sorted({file for pattern in _READ for file in Path(name).glob(pattern) if file.is_file()}))
+        read = {path for file in files() if file.is_read for path in Path(name).glob(file.name)}
+        identity = _sha256(sorted(filter(Path.is_file, read)))
     else:
         commit = _commit(name, revision)
         identity = f"{name}@{commit}" if commit else name
-    adapter = file_beside(name, "adapter_config.json", revision)
+    adapter = file_beside(name, ADAPTER_CONFIG, revision)
     base = None if adapter is None else _base(adapter)
     return identity if base is None else f"{identity} on {revision_of(*base)}"
 
@@ -54,14 +37,13 @@ def _base(adapter: Path) -> tuple[str, str | None] | None:
         base = values["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError):  # loading it reports the error
         return None
-    is_adapter = isinstance(base, str) and Path(base, "adapter_config.json").exists()
+    is_adapter = isinstance(base, str) and Path(base, ADAPTER_CONFIG).exists()
     return (base, values.get("revision")) if base and isinstance(base, str) and not is_adapter else None
 
 
 def _commit(name: str, revision: str | None) -> str | None:
     """Return the commit of a model in the Hub's cache, or None if it is not known."""
-    files = ("config.json", "tokenizer_config.json", "adapter_config.json")
-    paths = (file_beside(name, file, revision) for file in files)
+    paths = (file_beside(name, file, revision) for file in (CONFIG, TOKENIZER_CONFIG, ADAPTER_CONFIG))
     return next((extract_commit_hash(str(path), None) for path in paths if path is not None), None)
 
 

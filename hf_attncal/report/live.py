@@ -8,13 +8,13 @@ from pathlib import Path
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.opening import open_aligner
-from hf_attncal.checking.check_model import CHECK_FILE
 from hf_attncal.checking.checker import VERDICTS, Checker, PairVerdict, saved_check
 from hf_attncal.hub.cards import read_model_card
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.opening import load_errors, load_model
 from hf_attncal.inference.running import Running
 from hf_attncal.inference.translation import translate
+from hf_attncal.layouts import CHECK_FILE
 from hf_attncal.report.attribution import CONTROLS, word_scores, works_on
 from hf_attncal.report.figures.contents import Report
 from hf_attncal.report.figures.page import write_page

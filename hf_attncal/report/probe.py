@@ -4,21 +4,19 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 
 from hf_attncal.files import read_lines, write_bytes
 from hf_attncal.inference.revision import revision_of
+from hf_attncal.layouts import ADAPTER_CONFIG, RESULTS, RUN
 
 from .text import Corpus
 
-# Modules that only a probe needs: an analysis without one does without PEFT and the Trainer.
-_TRAINING = {
-    "adapter": "hf_attncal.adapters.tuner",
-    "folder": "hf_attncal.training.folder",
-    "job": "hf_attncal.training.adapter",
-}
+# What only a probe needs: an analysis without one does without PEFT and the Trainer.
+_JOB = "hf_attncal.training.adapter:AdapterJob"
+_CAN_BE_ADAPTED = "hf_attncal.adapters.tuner:check_adaptable"
 _ADAPTER = "adapter"
 _MOST_AGAIN = 0.1  # of the pairs to look at: short sentences come again in any text
 _LOOKED_AT = 500  # pairs to look at, where the probe learns from the same text
@@ -70,18 +68,17 @@ class Probe:
 
     def _kept(self, checkpoint: str) -> Corpus | None:
         """Return the text of the probe that was kept; None where there is none yet. Errors: see `parted`."""
-        if self.folder is None or not (Path(self.folder) / _ADAPTER / "adapter_config.json").is_file():
+        if self.folder is None or not (Path(self.folder) / _ADAPTER / ADAPTER_CONFIG).is_file():
             return None
         folder, adapter = Path(self.folder), Path(self.folder) / _ADAPTER
-        names = import_module(_TRAINING["folder"])
         try:
-            run = json.loads((adapter / names.RUN).read_text(encoding="utf-8"))["run"]
-            steps = json.loads((adapter / names.RESULTS).read_text(encoding="utf-8"))["steps"]
+            run = json.loads((adapter / RUN).read_text(encoding="utf-8"))["run"]
+            steps = json.loads((adapter / RESULTS).read_text(encoding="utf-8"))["steps"]
             trained_on = run["model"]["checkpoint"]
             kept = Corpus(*(read_lines(folder / f"text.{side}") for side in ("source", "target")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{folder} has a probe, but not what says what it was trained on ({_ADAPTER}/{names.RUN}, "
+                f"{folder} has a probe, but not what says what it was trained on ({_ADAPTER}/{RUN}, "
                 f"text.source, text.target): {error}. Name another folder with --probe."
             ) from error
         if trained_on != revision_of(checkpoint):
@@ -142,8 +139,8 @@ def _train(checkpoint: str, text: Corpus, folder: Path, steps: int | None, seed:
     }
     if steps is not None:
         values["training"]["max_steps"] = steps
-    job = import_module(_TRAINING["job"])
-    job.train_adapter(job.AdapterConfig.make(values), resume=True)
+    job = resolve_name(_JOB)
+    job.train(job.settings.make(values), resume=True)
     return values["training"]["output_dir"]
 
 
@@ -161,7 +158,7 @@ def _check_others(corpus: Corpus, learned: Corpus) -> None:
 def check_can_have_probe(model, checkpoint: str) -> None:
     """Raise ValueError, before text is read for a probe, if the model cannot have one; the message says what to do."""
     try:
-        import_module(_TRAINING["adapter"]).check_adaptable(model)
+        resolve_name(_CAN_BE_ADAPTED)(model)
         if not checkpoint:
             raise ValueError("the model must be saved, because an adapter names its model. Give its name.")
     except ValueError as error:

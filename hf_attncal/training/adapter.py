@@ -19,6 +19,7 @@ from hf_attncal.families import FAMILIES, backbones, stock_type
 from hf_attncal.hub.cards import write_model_card, write_trained_adapter_card
 from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.revision import revision_of
+from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG
 
 from .calibrated import injected_adapters
 from .cards import SENTENCE, about_run, attention, base_name, score_results, split_name
@@ -191,10 +192,10 @@ class AdapterJob(Seq2SeqJob):
         if not names:
             Job.save(self, folder, model, results)
         for file in folder.rglob("*config.json") if self.guided is not None else ():
-            if file.name in ("config.json", "adapter_config.json"):
+            if file.name in (CONFIG, ADAPTER_CONFIG):
                 self.guided.save(file.parent)
         self.write_cards(folder, model, results)
-        files = [folder / name / "adapter_model.safetensors" for name in names or [""]]
+        files = [folder / name / ADAPTER_WEIGHTS for name in names or [""]]
         return {"adapter_bytes": sum(file.stat().st_size for file in files if file.exists())}
 
     def write_cards(self, folder: Path, model: PreTrainedModel | PeftModel, results: dict[str, Any]) -> None:
@@ -208,7 +209,7 @@ class AdapterJob(Seq2SeqJob):
             for state in self.states
             for score in score_results(results[split][state], split_name(config, split) + called[state])
         ]
-        for file in sorted(folder.rglob("adapter_config.json")):
+        for file in sorted(folder.rglob(ADAPTER_CONFIG)):
             method = model.peft_config[file.parent.name if file.parent != folder else "default"]
             kind = attention(method) if isinstance(method, AttentionCalibrationConfig) else method.peft_type.value
             local, search = Path(base).is_dir(), vars(config.evaluation)
@@ -220,7 +221,7 @@ class AdapterJob(Seq2SeqJob):
                 base=f"`{base_name(base)}`" + (f" (`{revision_of(base)}`)" if local else ""),
                 search={name: search[name] for name in _SEARCHED if search[name] is not None},
             )
-        for file in sorted(folder.rglob("config.json")):
+        for file in sorted(folder.rglob(CONFIG)):
             switches = model_config(file.parent)
             if switches.model_type in FAMILIES:
                 summary = f"{base_name(base)}, trained further, with {attention(switches)}."

@@ -18,13 +18,13 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import nested_gather
 
 from hf_attncal.files import UNFINISHED, give_name, make_readable, to_disk
+from hf_attncal.layouts import INDEX, WEIGHTS
 from hf_attncal.models.loading import check_finite, check_missing
 
 from .folder import last_checkpoints
 from .sharding import sharded_by_layers
 
 CLOCK = "clock.json"
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 class WholeCheckpointsMixin:

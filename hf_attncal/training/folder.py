@@ -21,11 +21,11 @@ from transformers import TrainingArguments
 
 from hf_attncal.files import UNFINISHED, alone, fill_folder, json_text
 from hf_attncal.inference.revision import revision_of
+from hf_attncal.layouts import LOCK, RESULTS, RUN
 from hf_attncal.metrics import records
 
 from .settings import Settings
 
-RUN, RESULTS, LOCK = "run.json", "results.json", "run.lock"
 # Training arguments that do not change a run: places, what is logged, workers. The beginnings of their names.
 _FREE = re.compile(
     "output_dir|log|disable_tqdm|report_to|run_name|project|trackio|push_to_hub|hub_|save_total_limit|use_cpu|debug|"

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from helpers import assert_layouts_know
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
@@ -290,6 +291,7 @@ def test_a_stream_holds_one_window(checker, learned):
 
 
 def test_the_model_is_what_was_saved(learned, checker, tmp_path):
+    assert_layouts_know(learned[0])
     folder, pairs = learned
     path = checker.model.save(tmp_path)
     again = Checker(checker.aligner, CheckModel.load(path))

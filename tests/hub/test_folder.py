@@ -62,7 +62,7 @@ def test_what_a_training_leaves_is_not_for_the_hub(folder):
         (folder / name).write_bytes(b"of the training")
     found = inspect_folder(folder)
     assert found.problems == ()
-    told = "ready for the Hub; not for the Hub, but to go on with the training: checkpoint-10, checkpoint-2, run.lock"
+    told = "ready for the Hub; not for the Hub, but left by the training: checkpoint-10, checkpoint-2, run.lock"
     assert told in str(found)
     left = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert sorted(filter_repo_objects(left, ignore_patterns=list(found.ignore_patterns))) == whole

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from helpers import run_in_two_processes
+from helpers import assert_layouts_know, run_in_two_processes
 from runs import write_corpus
 
 from hf_attncal.alignment import WordAligner, counting
@@ -273,6 +273,7 @@ def test_the_counts_guide_the_network_and_are_kept_beside_it(corpus, tmp_path):
     gold = Gold.load({"source": str(corpus / "test.en"), "target": str(corpus / "test.de")}, corpus / "test.align")
     assert score_aligner(counts, gold).aer < 0.2
     assert WordAligner.from_pretrained(run, device="cpu").model.config.model_type == "mask_align"
+    assert_layouts_know(run)
 
 
 def links_given_to_the_network(config, monkeypatch) -> list[list[int]] | None:

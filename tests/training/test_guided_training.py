@@ -6,14 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
-from helpers import assert_results_agree
+from helpers import assert_layouts_know, assert_results_agree
 from runs import write_corpus
 from transformers import AutoTokenizer
 
 from hf_attncal import WordAligner
-from hf_attncal.alignment import Seq2SeqAttention
+from hf_attncal.alignment import Seq2SeqAttention, guided_head
 from hf_attncal.alignment.counting import with_counted_links
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
+from hf_attncal.alignment.guided_head import guided_head_on_gold
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import parse_alignments
@@ -25,7 +26,7 @@ from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.guide import annotated, given_links
-from hf_attncal.training.seq2seq import alignment_on_gold, build_seq2seq_model
+from hf_attncal.training.seq2seq import build_seq2seq_model
 from hf_attncal.training.settings import DataConfig
 from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.translation import TranslationConfig, train_translation
@@ -124,12 +125,11 @@ def test_annotated_links_of_dev_choose_a_threshold(corpus, tmp_path):
 
 
 def test_one_process_of_several_tells_the_error(corpus, base, tmp_path, monkeypatch, capsys):
-    aligner = WordAligner.from_pretrained(base, device="cpu", settings=Seq2SeqAttention(1, (1,)))
+    aligner = WordAligner.from_pretrained(base, device="cpu")
     golds = annotated(settings(corpus, tmp_path).data)
-    given = golds, aligner.model, aligner.tokenizer, aligner.settings
     for first in (True, False):
-        monkeypatch.setattr(seq2seq, "PartialState", lambda first=first: SimpleNamespace(is_main_process=first))
-        alignment_on_gold(*given)
+        monkeypatch.setattr(guided_head, "PartialState", lambda first=first: SimpleNamespace(is_main_process=first))
+        guided_head_on_gold(golds, aligner.model, aligner.tokenizer, 1, (1,), True)
         assert ("test: AER" in capsys.readouterr().out) == first
 
 
@@ -148,6 +148,7 @@ def test_beside_a_lora_each_part_and_the_whole_align(corpus, base, tmp_path):
     sections = {"adapter": adapter, "model": {"checkpoint": str(base)}}
     results = train_adapter(AdapterConfig.make(values(corpus, tmp_path / "run", **sections)))
     check_aligner(tmp_path / "run" / "full", corpus, results)
+    assert_layouts_know(tmp_path / "run")
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_without_a_file_the_counts_guide(corpus, tmp_path, given):
 
 
 def test_a_dry_run_counts_nothing(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_attncal.training.guide.counted_links", lambda *_, **__: pytest.fail("counted"))
+    monkeypatch.setattr("hf_attncal.alignment.counting.counted_links", lambda *_, **__: pytest.fail("counted"))
     found = train_translation(settings(corpus, tmp_path / "run", guide=False), dry_run=True)
     assert found["steps"] == 4
     assert not (tmp_path / "run").exists()

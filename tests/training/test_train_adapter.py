@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import files_that_name
+from helpers import assert_layouts_know, files_that_name
 from peft import AutoPeftModelForSeq2SeqLM, PeftModel
 from runs import ROOT, german
 from runs import adapter_settings as settings
@@ -51,6 +51,7 @@ def test_text_to_scored_adapter(base, corpus, tmp_path):
     assert "`generate(num_beams=2, length_penalty=1.0)`" in card
     assert inspect_folder(run).problems == inspect_folder(run / "checkpoint-4").problems
     assert "not ready: `base_model_name_or_path`" in str(inspect_folder(run))
+    assert_layouts_know(run)
 
     lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
     tokenizer = AutoTokenizer.from_pretrained(run)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers import TINY, files_that_name, tiny_model
+from helpers import TINY, assert_layouts_know, files_that_name, tiny_model
 from runs import ROOT, SENTENCES, german
 from runs import translation_settings as settings
 from safetensors.torch import save_file
@@ -98,6 +98,7 @@ def test_text_to_scored_model(model, corpus, tmp_path):
     assert [e["step"] for e in stored["log_history"] if "eval_bleu" in e] == [2, 4]
     assert sum("nmt_loss" in e for e in stored["log_history"]) == 4
     assert str(tmp_path) not in (run / "results.json").read_text(encoding="utf-8")
+    assert_layouts_know(run)
     assert ("attention" in stored) == ("calibration" in model)
 
     tokenizer = AutoTokenizer.from_pretrained(run)

@@ -31,6 +31,7 @@ from hf_attncal.data.gold import Gold
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import tokenize_words
+from hf_attncal.layouts import Fate, fate_of
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 SIZE |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 64}
@@ -177,6 +178,7 @@ def test_an_encoder_learns_to_align_from_counts(corpus, tmp_path):
     gold = Gold.load({"source": str(corpus / "test.en"), "target": str(corpus / "test.de")}, corpus / "test.align")
     assert [*gold.pairs] == pairs
     assert score_aligner(WordAligner.from_pretrained(tmp_path, device="cpu"), gold).aer == pytest.approx(after)
+    assert all(fate_of(path.name) is not Fate.REFUSED for path in tmp_path.iterdir())
     card = (tmp_path / "README.md").read_text()
     assert f"| AER on test | {100 * after:.1f} |" in card
     assert "attncal align run" in card

@@ -1,0 +1,232 @@
+"""What lies in the folder of a model: a row for each kind of folder, and in it a row for each file.
+
+Saving, loading, checking, publishing and refusing read this table. A new file is a row here, and what writes it stands
+there by name: so a wing keeps its file beside a model, and the core does not import the wing.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from .files import UNFINISHED
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+GENERATION_CONFIG = "generation_config.json"
+TOKENIZER_CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CARD, RESULTS, RUN, LOCK = "README.md", "results.json", "run.json", "run.lock"
+SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabilities.json", "check.json"
+DIAGRAM, COUNTS = "link_probabilities.png", "hmm"
+ONNX, OPENVINO = "model.onnx", "openvino_model.xml"
+
+
+class Fate(Enum):
+    """What becomes of a file when its folder is published."""
+
+    HUB = "goes to the Hub"
+    STAYS = "stays behind"
+    REFUSED = "is refused: it is no part of a model, or may run code"
+
+
+class File(NamedTuple):
+    """A file or a folder in the folder of a model, or all whose names fit a pattern.
+
+    Args:
+        name: its name, or a pattern with `*`.
+        what: what it is.
+        written_by: what writes it, "module:name"; "" for what others bring.
+        fate: what becomes of it when the folder is published.
+        lack: problem of a folder without it; "" where it may be missing.
+        is_object: whether it must hold a JSON object before a library reads it.
+        is_read: whether a model, an adapter or a tokenizer is read from it: another content is another model.
+        has_words: whether the words of a language are in it, any of which may look like a name.
+    """
+
+    name: str
+    what: str
+    written_by: str = ""
+    fate: Fate = Fate.HUB
+    lack: str = ""
+    is_object: bool = False
+    is_read: bool = False
+    has_words: bool = False
+
+    def fits(self, name: str) -> bool:
+        """Return whether a file of that name is this one."""
+        return fnmatchcase(name, self.name)
+
+
+class Layout(NamedTuple):
+    """A kind of folder, or what several kinds may have beside the rest.
+
+    Args:
+        kind: its name.
+        files: what may be in it.
+        marks: a folder with one of these files is of this kind; () for what lies beside other kinds.
+        needs: kinds whose files it must have, too.
+    """
+
+    kind: str
+    files: tuple[File, ...]
+    marks: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+    def problems(self, folder: Path) -> list[str]:
+        """Return what is said of the files that a folder of this kind must have, and this one lacks."""
+        own = [file.lack for file in self.files if file.lack and not any(folder.glob(file.name))]
+        return [*own, *(problem for kind in self.needs for problem in LAYOUTS[kind].problems(folder))]
+
+
+_MODEL, _TOKENIZER = "transformers:PreTrainedModel", "transformers:PreTrainedTokenizerBase"
+_CODE_RUNS = "weights that may run code when they are loaded"
+_STAYS, _REFUSED = Fate.STAYS, Fate.REFUSED
+# The first row that fits a name counts: what is more particular stands before patterns.
+LAYOUTS = {
+    layout.kind: layout
+    for layout in (
+        Layout(
+            "model",
+            (
+                File(CONFIG, "the configuration", _MODEL, is_object=True, is_read=True),
+                File(GENERATION_CONFIG, "how it generates", _MODEL, is_object=True, is_read=True),
+                File(INDEX, "which file has which weights", _MODEL, is_object=True),
+                File("*.safetensors.index.json", "the same of other weights", _MODEL),
+                File("*.safetensors", "the weights", _MODEL, lack="no *.safetensors with the weights", is_read=True),
+                File("*.py", "the code of the model", _MODEL, is_read=True),
+            ),
+            marks=(CONFIG,),
+            needs=("tokenizer",),
+        ),
+        Layout(
+            "adapter",
+            (
+                File(ADAPTER_CONFIG, "the configuration", "peft:PeftModel", is_object=True, is_read=True),
+                File(
+                    ADAPTER_WEIGHTS,
+                    "the weights",
+                    "hf_attncal.adapters.checkpoints:save_adapter",
+                    lack=f"no {ADAPTER_WEIGHTS} with the weights",
+                    is_read=True,
+                ),
+            ),
+            marks=(ADAPTER_CONFIG,),
+        ),
+        Layout(
+            "tokenizer",
+            (
+                File(
+                    TOKENIZER_CONFIG,
+                    "the settings",
+                    _TOKENIZER,
+                    lack="no tokenizer (`tokenizer.save_pretrained(folder)` writes it)",
+                    is_object=True,
+                    is_read=True,
+                ),
+                File(TOKENIZER, "the tokenizer", _TOKENIZER, is_object=True, is_read=True, has_words=True),
+                File("tokenizer*.json", "more of it", _TOKENIZER),
+                File("special_tokens_map.json", "special tokens", _TOKENIZER, is_object=True, is_read=True),
+                File("added_tokens.json", "added tokens", _TOKENIZER, is_object=True, is_read=True, has_words=True),
+                File("vocab.json", "the vocabulary", _TOKENIZER, is_read=True, has_words=True),
+                File("vocab.txt", "the vocabulary", _TOKENIZER, is_read=True, has_words=True),
+                File("target_vocab.json", "the vocabulary of the other side", _TOKENIZER, has_words=True),
+                File("merges.txt", "merges of BPE", _TOKENIZER, is_read=True, has_words=True),
+                File("*.spm", "a model of SentencePiece", _TOKENIZER, is_read=True),
+                File("sentencepiece*.model", "a model of SentencePiece", _TOKENIZER, is_read=True),
+                File("chat_template.jinja", "the form of a conversation", _TOKENIZER),
+                File("vocab*", "a vocabulary of another kind", fate=_REFUSED, is_read=True),
+                File("*.model", "a model of another tokenizer", fate=_REFUSED, is_read=True),
+            ),
+            marks=(TOKENIZER_CONFIG, TOKENIZER),
+        ),
+        Layout(
+            "aligner",  # a model or an adapter; the same files lie beside a tuned encoder
+            (
+                File(
+                    SETTINGS_FILE,
+                    "what is read of the model",
+                    "hf_attncal.alignment.sources:ReadingSettings",
+                    is_object=True,
+                ),
+                File(
+                    PROBABILITIES_FILE,
+                    "what makes scores probabilities",
+                    "hf_attncal.alignment.probabilities:LinkProbabilities",
+                ),
+                File(DIAGRAM, "how good these are", "hf_attncal.hub.cards:write_probabilities_card"),
+                File(CHECK_FILE, "what a check goes by", "hf_attncal.checking.check_model:CheckModel"),
+                File(COUNTS, "an aligner that counts", "hf_attncal.alignment.aligner_job:AlignerJob", _STAYS),
+            ),
+        ),
+        Layout(
+            "card",
+            (
+                File(CARD, "the model card", "hf_attncal.hub.cards:write_model_card"),
+                File("LICENSE*", "the licence"),
+                File("NOTICE*", "a notice of the licence"),
+            ),
+        ),
+        Layout(
+            "graph",
+            (
+                File(ONNX, "the graph of ONNX", "hf_attncal.hub.export:export_graph"),
+                File(f"{ONNX}.data", "its weights", "hf_attncal.hub.export:export_graph"),
+                File(OPENVINO, "the graph of OpenVINO", "hf_attncal.hub.export:export_graph"),
+                File("openvino_model.bin", "its weights", "hf_attncal.hub.export:export_graph"),
+            ),
+        ),
+        Layout(
+            "run",
+            (
+                File(RESULTS, "what was measured", "hf_attncal.training.folder:finish"),
+                File(RUN, "what the run depends on", "hf_attncal.training.folder:claimed", _STAYS),
+                File("checkpoint-*", "to go on with", "hf_attncal.training.checkpoints:WholeCheckpointsMixin", _STAYS),
+                File(UNFINISHED, "what is not complete", "hf_attncal.files:fill_folder", _STAYS),
+                File(LOCK, "which process has the folder", "hf_attncal.training.folder:claimed", _STAYS),
+                File("*.hypotheses.txt", "what was generated", "hf_attncal.training.seq2seq:Seq2SeqJob", _STAYS),
+                File("training_args.bin", "arguments", "hf_attncal.training.calibrated:AttnCalTrainer", _STAYS),
+            ),
+            marks=(RUN,),
+        ),
+        Layout(
+            "around", tuple(File(name, "left by tools", fate=_STAYS) for name in ("__pycache__", ".cache", ".git*"))
+        ),
+        Layout(
+            "pickle",
+            (
+                File("pytorch_model*.bin", _CODE_RUNS, fate=_REFUSED, is_read=True),
+                File("adapter_model.bin", _CODE_RUNS, fate=_REFUSED, is_read=True),
+                *(
+                    File(f"*.{suffix}", _CODE_RUNS, fate=_REFUSED)
+                    for suffix in ("bin", "pt", "pth", "ckpt", "h5", "msgpack", "pkl", "pickle", "npz", "npy")
+                ),
+            ),
+        ),
+    )
+}
+
+
+def files(*kinds: str) -> Iterator[File]:
+    """Yield the files of these kinds of folders, or of all, in the order of the table."""
+    for kind in kinds or LAYOUTS:
+        yield from LAYOUTS[kind].files
+
+
+def file_of(name: str, *kinds: str) -> File | None:
+    """Return the row of a file, by its name, in these kinds of folders or in any; None if there is none."""
+    return next((file for file in files(*kinds) if file.fits(name)), None)
+
+
+def fate_of(name: str) -> Fate:
+    """Return what becomes of a file when its folder is published; what is not in the table is refused."""
+    file = file_of(name)
+    return Fate.REFUSED if file is None else file.fate
+
+
+def kind_of_folder(folder: Path) -> str | None:
+    """Return the kind of a folder by the files that mark one; None for another folder."""
+    for layout in LAYOUTS.values():
+        if any((folder / mark).exists() for mark in layout.marks):
+            return layout.kind
+    return None
