@@ -412,7 +412,6 @@ def peak_of_aligning(args: argparse.Namespace, checkpoint: str, vocab_size: int,
         peak, errors = Path(folder, "peak"), Path(folder, "errors")
         align = [sys.executable, "-m", "hf_attncal.commands", "align", "run", checkpoint, "--device", args.device]
         align += ["--threads", str(args.threads), "--dtype", args.dtype]
-        align += ["--batch-size", str(args.batch_size), "--batch-tokens", str(args.batch_tokens)]
         command = [sys.executable, "-c", PEAK_OF_COMMAND, str(peak), *align]
         start = time.perf_counter()
         with errors.open("wb") as stderr:

@@ -220,7 +220,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def aligning(args: argparse.Namespace, text: Mapping[str, Path]) -> list[str]:
     """The command that aligns a text, without where links go."""
     command = [sys.executable, "-m", "hf_attncal", "align", "run", args.model, "--tokenize", "--threads", "1"]
-    command += ["--batch-tokens", str(args.batch_tokens), "--batch-size", str(max(256, args.batch_tokens // 64))]
+    command += ["--batch-size", str(max(1, args.batch_tokens // 64))]
     return [*command, "--source", str(text["source"]), "--target", str(text["target"])]
 
 

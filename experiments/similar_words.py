@@ -2,7 +2,7 @@
 
     python experiments/similar_words.py --data ROOT
 
-Each set is aligned by `align_quick` alone, or with the first pairs of a training text beside it, as it is and without
+Each set is aligned by `quick_links` alone, or with the first pairs of a training text beside it, as it is and without
 the prior of `hf_attncal.alignment.similar_words`. Its numbers were chosen on the sets under "dev"; those under "test"
 were not looked at before (others are in results/adapting). AER as fractions, with the default rule.
 """
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
             most, found = quick.MOST_PAIRS, {}
             for how in ("without", "with"):
                 quick.MOST_PAIRS = most if how == "with" else 0
-                links = [one.links for one in quick.align_quick(gold.pairs, beside=beside)]
+                links = [one.links for one in quick.quick_links(gold.pairs, beside=beside)]
                 found[how] = alignment_error_rate(gold.links, links, check_indices=False).aer
             result[split][f"{name}, {len(gold.pairs) + size} pairs"] = found
             print(split, name, size, *(f"{100 * aer:.2f}" for aer in found.values()), flush=True)

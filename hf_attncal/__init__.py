@@ -12,12 +12,13 @@ from hf_attncal.families import FAMILIES, register, register_with_auto_classes
 
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment import WordAligner as WordAligner
-    from hf_attncal.alignment import align_quick as align_quick
     from hf_attncal.commands.adapt import adapt as adapt
+    from hf_attncal.commands.align import align as align
     from hf_attncal.commands.align_calibrate import calibrate as calibrate
     from hf_attncal.commands.align_compare import compare as compare
     from hf_attncal.commands.align_lexicon import lexicon as lexicon
     from hf_attncal.commands.align_project import project as project
+    from hf_attncal.commands.align_quick import align_quick as align_quick
     from hf_attncal.commands.align_train import train_aligner as train_aligner
     from hf_attncal.commands.align_tune import tune_encoder as tune_encoder
     from hf_attncal.commands.analyze import analyze as analyze
@@ -61,7 +62,6 @@ _LAZY = {
     "AttnCalTrainingArguments": "hf_attncal.training.arguments",
     "Running": "hf_attncal.inference.running",
     "WordAligner": "hf_attncal.alignment",
-    "align_quick": "hf_attncal.alignment",
 }
 _LAZY |= {function.partition(":")[2]: function.partition(":")[0] for function in COMMANDS.values()}
 for _family in FAMILIES.values():

@@ -1,7 +1,7 @@
 """Errors that a user can correct, and what is said of any error on one line."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -13,6 +13,12 @@ def at_least(option: str, value: float | None, low: float, high: float = (1 << 3
     """Raise CommandError unless the value of an option is from `low` to `high`; None stands for one not given."""
     if value is not None and not low <= value <= high:  # which NaN is not
         raise CommandError(f"{option} must be from {low} to {high}, got {value}.")
+
+
+def one_of(option: str, value: str | None, choices: Sequence[str]) -> None:
+    """Raise CommandError unless the value of an option is one of its choices; None stands for one not given."""
+    if value is not None and value not in choices:
+        raise CommandError(f"{option} must be {', '.join(choices[:-1])} or {choices[-1]}, got {value}.")
 
 
 @contextmanager

@@ -7,9 +7,11 @@ text is new, so that a known text is aligned as before.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
+from hf_attncal.files import fill_folder
 from hf_attncal.models.hmm_tables import HMMTablesMixin
 
 from .count_learner import IDENTICAL, CountLearner
@@ -78,3 +80,14 @@ def adapt_counts(
         learner.keep()
     model.to(device)
     return Adaptation(len(sources), unknown, learner.weight)
+
+
+def save_aligner(aligner, folder: str | Path) -> None:
+    """Save model and tokenizer of a `WordAligner` in a folder, each file whole."""
+
+    def save(staged: Path) -> None:
+        aligner.model.save_pretrained(staged)
+        aligner.tokenizer.save_pretrained(staged)
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    fill_folder(Path(folder), save)

@@ -21,7 +21,7 @@ _PIECES, _LARGEST = 65, 16_000
 _NULL = 0.2  # of a token to be aligned to NULL: with little text, a wrong link is likelier than a missing one
 
 
-def align_quick(
+def quick_links(
     pairs: Iterable[tuple[Sentence, Sentence]],
     *,
     tokenize: bool = False,
@@ -53,7 +53,7 @@ def quick_aligner(
     fold_words: bool = True,
     words: str = WORDS[0],
 ) -> WordAligner:
-    """Return an aligner that has counted these pairs, each of them; arguments as of `align_quick`.
+    """Return an aligner that has counted these pairs, each of them; arguments as of `quick_links`.
 
     Its model are tables, which need no transformers and cannot be saved.
 

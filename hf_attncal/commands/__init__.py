@@ -18,8 +18,6 @@ from hf_attncal.inference.opening import fetched
 from hf_attncal.messages import loudness
 from hf_attncal.metrics.records import recorded_as
 
-from .align import add_run
-from .align_quick import add_quick
 from .align_select import add_select
 from .check import add_check
 from .common import running_of
@@ -32,8 +30,6 @@ from .translate import add_translate
 
 ALIGN_ACTIONS = {
     "select": add_select,
-    "run": add_run,
-    "quick": add_quick,
 }
 PARSED = {
     "translate": add_translate,

@@ -1,80 +1,112 @@
-"""`attncal align quick`: align two files by what they say themselves."""
+"""`attncal align quick`: align a text by what it says itself."""
 
-import argparse
-from contextlib import ExitStack
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from hf_attncal.data.streams import check_files, output_lines
-from hf_attncal.errors import CommandError
+from hf_attncal.errors import CommandError, at_least, one_of, user_errors
+from hf_attncal.inference.running import Running
 
-from .align import add_linking, align_stream, check_format, page
-from .common import add_longest_line, add_output_option, add_pair_files, check_longest_lines, positive
+from .kinds import LinkFormat, Merging, Output, Pairs, Text, WordLimits
 
+if TYPE_CHECKING:
+    from hf_attncal.alignment.merging import WordAlignment
 
-def add_quick(actions: argparse._SubParsersAction) -> None:
-    """Add the action `quick`."""
-    parser = actions.add_parser(
-        "quick",
-        help="align two files without a model",
-        description="Align the words of two files by counting them, and nothing else: no model, no folder. What is "
-        "learned is forgotten; `attncal align train` keeps it.",
-        epilog="examples:\n"
-        "  attncal align quick --source text.en --target text.de --output links.align\n"
-        "  attncal align quick --source new.en --target new.de --with-source known.en --with-target known.de\n"
-        "  attncal align quick --source raw.en --target raw.ja --tokenize --offsets --output spans.txt",
-    )
-    files = parser.add_argument_group("input and output")
-    add_pair_files(files)
-    for side in ("source", "target"):
-        files.add_argument(
-            f"--with-{side}",
-            metavar="FILE",
-            help=f"{side} sentences of other text of the two languages, which is counted and not aligned; without it, "
-            "the text is alone",
-        )
-    add_output_option(files)
-    links = add_linking(parser, files, own="that of counts")
-    links.add_argument(
-        "--fold",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="look words up without regard to case, kinds of quotes and dashes, width, and white space inside a word",
-    )
-    running = parser.add_argument_group("running")
-    running.add_argument("--threads", type=positive, help="threads of PyTorch; without it, as PyTorch chooses")
-    add_longest_line(running)
-    running.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="count lines on standard error; without it, if that is a terminal",
-    )
-    unasked = {"least_probability": None, "batch_size": 256, "batch_tokens": 4096, "adapt": False}
-    parser.set_defaults(run=_run_quick, **unasked)
+GROUPS = {
+    "Links": ("tokenize", "fold", "words", "threshold", "symmetrize"),
+    "Running": ("threads", "longest_line", "progress"),
+}
 
 
-def _run_quick(options: argparse.Namespace) -> None:
-    check_format(options)
-    if (options.with_source is None) != (options.with_target is None):
+def align_quick(
+    pairs: Annotated[Iterable[tuple[Any, Any]] | None, "PYTHON_ONLY"] = None,
+    /,
+    *,
+    source: Pairs = None,
+    target: Text | None = None,
+    with_source: Text | None = None,
+    with_target: Text | None = None,
+    output: Output = None,
+    format: LinkFormat = "pharaoh",
+    scores: bool = False,
+    null: bool = False,
+    offsets: bool = False,
+    tokenize: bool = False,
+    fold: bool = True,
+    words: WordLimits = "white-space",
+    threshold: float | None = None,
+    symmetrize: Merging | None = None,
+    threads: int | None = None,
+    longest_line: int | None = None,
+    progress: bool | None = None,
+) -> "list[WordAlignment] | None":
+    """Align two files without a model.
+
+    Align the words of two files by counting which occur together, and nothing else: no model, no folder. What is
+    learned is forgotten; `attncal align train` keeps it. Lines and links are those of `attncal align run`.
+
+    Examples:
+        attncal align quick --source text.en --target text.de --output links.align
+        attncal align quick --source new.en --target new.de --with-source known.en --with-target known.de
+        attncal align quick --source raw.en --target raw.ja --tokenize --offsets --output spans.txt
+
+    Args:
+        pairs: (source, target), each a text or a list of words
+        source: source sentences, one a line, plain or compressed (.gz, .xz, .zst); without --target, lines
+            `source ||| target`; without it, standard input
+        target: target sentences, as many lines; without it, they stand in the lines of --source
+        with_source: source sentences of other text in the two languages, which is counted and not aligned; without it,
+            the text is alone
+        with_target: the target sentences of that text, as many lines
+        output: the file for the links, written as FILE.partial and renamed when it is complete, compressed as its name
+            says; without it, standard output
+        format: how links are written; attncal align run --help has what each is
+        scores: pharaoh, words: write `i-j:score`, with four decimals
+        null: pharaoh, words: add two columns: for each source word, then for each target word, the probability that
+            it has no partner
+        offsets: write the characters of the words, `start:end-start:end`, Unicode code points from 0, without those
+            at end; json: beside the words
+        tokenize: cut raw text of any script into words first, by Unicode's word boundaries. Links are still between
+            words that white space parts, except with --offsets
+        fold: look words up without regard to case, kinds of quotes and dashes, width, and white space inside a word
+        words: what parts words: any white space of Unicode, or spaces and tabs alone, so that a no-break space shifts
+            no index
+        threshold: a link must score above this; without it, 0.5
+        symmetrize: how the two directions are merged; without it, harmonic
+        threads: threads of PyTorch; without it, as PyTorch chooses
+        longest_line: most bytes of a line; without it, 10,000
+        progress: count lines on standard error; without it, if that is a terminal
+
+    Returns:
+        An alignment for each pair, if there is no `output`: `links`, `scores`, and the `score` of the pair.
+
+    Raises:
+        CommandError: files or options that cannot be used, or no pair has words on both sides.
+    """
+    from hf_attncal.alignment.formats import LinkStyle
+    from hf_attncal.data.pair_text import PairText
+
+    Running(threads=threads, longest_line=longest_line)  # refuses what is out of range
+    at_least("--threshold", threshold, 0, 1)
+    one_of("--symmetrize", symmetrize, get_args(Merging))
+    one_of("--words", words, get_args(WordLimits))
+    style = LinkStyle(format, scores, null, offsets)
+    if (with_source is None) != (with_target is None):
         raise CommandError("--with-source and --with-target go together: give both files.")
-    beside = [] if options.with_source is None else [options.with_source, options.with_target]
-    check_files([options.source, options.target, *beside], {"--output": options.output})
+    if pairs is not None and (source is not None or target is not None):
+        raise CommandError("Give pairs, or source and target, not all of them.")
+    text = PairText(source if pairs is None else pairs, target, longest_line)
+    beside = PairText([] if with_source is None else with_source, with_target, longest_line)
+    text.check({"--output": output}, beside)
+
     import torch
 
     from hf_attncal.alignment.quick import quick_aligner
-    from hf_attncal.files import read_pairs
+    from hf_attncal.alignment.streaming import align_text
 
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    try:
-        sides = read_pairs(options.source, options.target)
-        check_longest_lines(options, *sides)
-        pairs = list(zip(*sides, strict=True))
-        others = list(zip(*read_pairs(*beside), strict=True)) if beside else []
-        how = {"tokenize": bool(options.tokenize), "fold_words": options.fold, "words": options.words}
-        aligner = quick_aligner([*pairs, *others], **how)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-    with ExitStack() as stack:
-        target = stack.enter_context(output_lines(options.output))
-        if options.format == "html":
-            stack.enter_context(page(target, "counts of this text"))
-        align_stream(aligner, iter([(pairs, None)]), target, options)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    pairs, others = text.pairs(), beside.pairs()
+    with user_errors():
+        aligner = quick_aligner([*pairs, *others], tokenize=tokenize, fold_words=fold, words=words)
+    how = {"threshold": threshold, "symmetrize": symmetrize, "words": words, "progress": progress}
+    return align_text(aligner, PairText(pairs), output, style, name="counts of this text", window=len(pairs), **how)

@@ -1,8 +1,8 @@
 """Types of what the functions of this folder are given: on the command line a name, from Python also what it holds."""
 
 import os
-from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 
 class Kind(NamedTuple):
@@ -36,3 +36,20 @@ Model = Annotated[Path, Kind("MODEL")]
 # `key=value`, as many as there are.
 Setting = Annotated[str, Kind("KEY=VALUE", many=True)]
 STANDARD = "-"
+# A file or lines of `source ||| target`; beside the targets, a file or lines of the sources; or a list of pairs.
+Pairs = Annotated[Path | Sequence[str] | Sequence[tuple[Any, Any]] | None, Kind("FILE", standard=True)]
+# Values by name; on the command line `key=value`, several behind one option.
+Values = Annotated[Mapping[str, Any] | Sequence[str] | None, Kind("KEY=VALUE", many=True)]
+# How links are written, what parts words, how the two directions of links are merged.
+LinkFormat = Literal["pharaoh", "words", "opustrainer", "json", "html"]
+WordLimits = Literal["white-space", "spaces"]
+Merging = Literal[
+    "harmonic",
+    "intersection",
+    "union",
+    "grow-diag",
+    "grow-diag-final",
+    "grow-diag-final-and",
+    "forward",
+    "backward",
+]

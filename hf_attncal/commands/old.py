@@ -37,6 +37,7 @@ _TRAINING = {
 }
 _START = {"--tokenizer": Old("tokenizer.pretrained={}"), "--init-from": Old("model.init_from={}")}
 _STATES = ("layer", "source-language", "target-language", "source-prefix", "target-prefix")
+_READ = ("heads", "weights", *_STATES)
 # For each command its old options; under "" those of any.
 OLD: dict[str, dict[str, Old]] = {
     "align calibrate": {"--bins": Old("", 1, "the calibration error has 10 bins.")},
@@ -58,6 +59,15 @@ OLD: dict[str, dict[str, Old]] = {
         "--probe-steps": Old("", 1, "the text of the probe says how many."),
     },
     "data": {"--from": Old("--source")},
+    "align quick": {"--no-tokenize": Old("", 0, "words are cut further with --tokenize alone.")},
+    "align run": {
+        "--input": Old("--source"),
+        **{f"--{name}": Old(f"--read {name.replace('-', '_')}={{}}") for name in _READ},
+        "--shift": Old("--read shift=true", 0),
+        "--no-shift": Old("--read shift=false", 0),
+        "--raw-scores": Old("", 0, "remove link_probabilities.json from a copy of the model for the scores it has."),
+        "--batch-tokens": Old("", 1, "--batch-size says how many pairs are aligned at once, of 64 tokens each."),
+    },
     "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
     "train": _TRAINING
     | _START
@@ -130,7 +140,7 @@ def respelled(command: str, tokens: Sequence[str]) -> list[str]:
             values = [text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False) for text in values]
             settings.append(new.format(*values))
         else:
-            result += [part.format(*values) for part in new.split()] if "{}" in new else [new, *values]
+            result += [part.format(*values) for part in new.split()] if "{}" in new else [*new.split(), *values]
     size = len(command.split())
     return _gathered(command, _joined(command, [*result[:size], *settings, *result[size:]]))
 

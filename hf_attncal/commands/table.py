@@ -9,6 +9,8 @@ COMMANDS = {
     "align train": "hf_attncal.commands.align_train:train_aligner",
     "align tune": "hf_attncal.commands.align_tune:tune_encoder",
     "analyze": "hf_attncal.commands.analyze:analyze",
+    "align quick": "hf_attncal.commands.align_quick:align_quick",
+    "align run": "hf_attncal.commands.align:align",
     "data": "hf_attncal.commands.data:fetch_data",
     "demo": "hf_attncal.commands.demo:demo",
     "export": "hf_attncal.commands.export:export",

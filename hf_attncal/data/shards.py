@@ -5,21 +5,20 @@ lines are in the same batches as in one run: rounding depends on them. What the 
 written once; a part of other inputs or settings is refused.
 """
 
-import argparse
 import codecs
 import hashlib
 import json
 import os
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO
 
-from hf_attncal.data.streams import check_output, open_file, output_lines
+from hf_attncal.data.streams import STANDARD, check_output, check_readable, open_file, output_lines
 from hf_attncal.errors import CommandError
 from hf_attncal.messages import LOG
 
@@ -37,11 +36,15 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """Parse an argument `i/n`."""
+        """Parse `i/n`.
+
+        Raises:
+            CommandError: that is no part of a whole.
+        """
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if not match or not 1 <= int(match[1]) <= int(match[2]) <= _MOST_PARTS:
-            raise argparse.ArgumentTypeError(
-                f"must be i/n, part i of n, with i from 1 to n and n up to {_MOST_PARTS}, got {text[:30]}"
+            raise CommandError(
+                f"--shard must be i/n, part i of n, with i from 1 to n and n up to {_MOST_PARTS}, got {text[:30]}."
             )
         return cls(int(match[1]), int(match[2]))
 
@@ -67,6 +70,7 @@ class Part:
     lines: range
     about: dict[str, Any]
     began: float = field(default_factory=time.monotonic)
+    written: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
     def open(self, path: str) -> Iterator["_Lines"]:
@@ -75,8 +79,13 @@ class Part:
             deque(islice(file, self.lines.start), maxlen=0)
             yield _Lines(file, len(self.lines))
 
+    def add(self, alignments: Sequence) -> None:
+        """Take note of the alignments of lines that were written."""
+        self.written["lines"] += len(alignments)
+        self.written["links"] += sum(len(alignment.links) for alignment in alignments)
+
     @contextmanager
-    def output(self, counts: "Counts") -> Iterator[BinaryIO]:
+    def output(self) -> Iterator[BinaryIO]:
         """Open the file of the part (see `output_lines`), and describe it in its manifest when it is complete."""
         with suppress(FileNotFoundError):
             os.unlink(self.manifest)
@@ -84,46 +93,45 @@ class Part:
             yield file
         with open_file(self.path, "rb") as file:
             text = hashlib.file_digest(file, "sha256")
-        self.about |= {
-            "lines": counts.lines,
-            "links": counts.links,
-            "seconds": round(time.monotonic() - self.began, 3),
-        }
+        self.about |= {name: self.written[name] for name in ("lines", "links")}
+        self.about |= {"seconds": round(time.monotonic() - self.began, 3)}
         self.about |= {"bytes": os.path.getsize(self.path), "sha256": text.hexdigest()}
         _write(self.manifest, self.about)
 
 
-@dataclass
-class Counts:
-    """Numbers of lines and links that were written."""
-
-    lines: int = 0
-    links: int = 0
-
-
-def part_of(shard: Shard, output: str, inputs: Sequence[str], window: int, settings: Mapping[str, Any]) -> Part | None:
+def part_of(
+    shard: str,
+    output: str,
+    inputs: Sequence[str],
+    window: int,
+    identity: Mapping[str, str | None],
+    options: Mapping[str, Any],
+) -> Part | None:
     """Return the part to make, or None if it is complete already.
 
     Args:
-        shard: which.
+        shard: which, `i/n`.
         output: a folder, or the name of a file with `{}` in it.
         inputs: files with as many lines.
         window: lines that are worked on together.
-        settings: all else that the output depends on.
+        identity: the version `hf_attncal` and the `model`, and what else is known of it.
+        options: all others that the output depends on.
 
     Raises:
         CommandError: inputs that cannot be read, have not as many lines, or have changed; other settings.
     """
-    job = _job(_named(output, f"of-{shard.total:05}") + ".json", shard, inputs, window, settings)
-    path = _named(output, f"{shard.number:05}-of-{shard.total:05}")
+    part = Shard.parse(shard)
+    settings = {**identity, **{f"--{name.replace('_', '-')}": value for name, value in options.items()}}
+    job = _job(_named(output, f"of-{part.total:05}") + ".json", part, inputs, window, settings)
+    path = _named(output, f"{part.number:05}-of-{part.total:05}")
     manifest = f"{path}.json"
     check_output(path, inputs)
-    lines = shard.lines(job["lines"], window)
-    about = {"part": shard.number, "of": shard.total, "file": os.path.basename(path), "first_line": lines.start + 1}
+    lines = part.lines(job["lines"], window)
+    about = {"part": part.number, "of": part.total, "file": os.path.basename(path), "first_line": lines.start + 1}
     # The same for all parts of a job: settings and texts, not where the files lie.
     same = {"settings": job["settings"], "inputs": [file["sha256"] for file in job["inputs"]]}
     about |= {"job": hashlib.sha256(json.dumps(same).encode()).hexdigest()}
-    about |= {name: settings[name] for name in ("hf_attncal", "model")}
+    about |= {name: identity[name] for name in ("hf_attncal", "model")}
     with suppress(OSError, ValueError, KeyError):
         with open(manifest, encoding="utf-8") as file:
             before = json.load(file)
@@ -133,8 +141,22 @@ def part_of(shard: Shard, output: str, inputs: Sequence[str], window: int, setti
     return Part(path, manifest, lines, about)
 
 
-def check_parts(output: str | None, inputs: Sequence[str]) -> None:
+def check_alone(output: Any) -> None:
+    """Raise CommandError if this is one of several processes, each of which would write every line to `output`."""
+    processes = int(os.environ.get("WORLD_SIZE", 1))
+    if processes > 1 and output is not None:
+        raise CommandError(f"{processes} processes cannot write one output. Give each its own part with --shard.")
+
+
+def check_parts(shard: str, output: str | None, inputs: Sequence[str], format: str, adapt: bool) -> None:
     """Refuse what --shard cannot be used with, before anything is read; makes the folder of the parts.
+
+    Args:
+        shard: which part, `i/n`.
+        output: a folder, or the name of a file with `{}` in it.
+        inputs: files that are read.
+        format: value of --format.
+        adapt: the aligner learns from the text.
 
     Raises:
         CommandError: it cannot be used; the message says why.
@@ -142,14 +164,21 @@ def check_parts(output: str | None, inputs: Sequence[str]) -> None:
     """
     from hf_attncal.compressed import suffix_of
 
-    if output is None:
+    Shard.parse(shard)
+    if adapt:
+        raise CommandError(
+            "--adapt learns from line to line, so parts of --shard would not be what one run writes. Adapt once "
+            "(--save-adapted FOLDER), and align the parts with FOLDER."
+        )
+    if format == "html":
+        raise CommandError("--shard cannot write one page. Use another --format.")
+    check_readable(*inputs)
+    if output in (None, STANDARD):
         raise CommandError(
             "--shard needs --output: a folder, or the name of a file with {} for the number of the part."
         )
     if not inputs or not all(map(os.path.isfile, inputs)):
-        raise CommandError(
-            "--shard needs files to read (--source and --target, or --input): the parts of a pipe cannot be told."
-        )
+        raise CommandError("--shard needs files to read (--source and --target): the parts of a pipe cannot be told.")
     if _PLACE not in output and os.path.lexists(output) and not os.path.isdir(output):
         raise CommandError(
             f"--output {output} is a file: with --shard it is a folder, or a file name with {{}} for the number."
@@ -185,7 +214,7 @@ def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: 
                 )
     recorded = known["inputs"] if known else [None] * len(inputs)
     if len(recorded) != len(inputs):
-        raise CommandError("other parts were made of --input, or of --source and --target: give the same.")
+        raise CommandError("other parts were made of one file of pairs, or of two files: give the same.")
     files = [_input(name, before) for name, before in zip(inputs, recorded, strict=True)]
     for name, before, file in zip(inputs, recorded, files, strict=True):
         if before is not None and before["sha256"] != file["sha256"]:

@@ -36,7 +36,7 @@ PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
 
 
 def read_windows(
-    source: BinaryIO,
+    source: BinaryIO | Iterable[str],
     window: int,
     name: str = "the input",
     longest: int = LONGEST_LINE,
@@ -49,7 +49,7 @@ def read_windows(
     With the last group comes what is wrong with the line after it, or `None`.
 
     Args:
-        source: UTF-8; only LF and CRLF end a line.
+        source: UTF-8; only LF and CRLF end a line. Or the lines themselves, which nothing is wrong with.
         window: most lines in a group.
         name: what messages call `source`.
         longest: most bytes of a line. More is never read at once.
@@ -57,6 +57,11 @@ def read_windows(
         before: number of lines that come before `source` begins.
         remedy: what to do about a longer line.
     """
+    if not hasattr(source, "readline"):
+        given = iter(source)
+        while some := list(islice(given, window)):
+            yield some, None
+        return
     from hf_attncal.compressed import DamagedFile, looks_like
 
     lines: list[str] = []
@@ -149,7 +154,7 @@ def progress_bar(label: str, wanted: bool | None):
 
 
 def joined_pairs(
-    source: BinaryIO, window: int, name: str, longest: int = LONGEST_LINE, before: int = 0
+    source: BinaryIO | Iterable[str], window: int, name: str, longest: int = LONGEST_LINE, before: int = 0
 ) -> Iterator[PairWindow]:
     """Yield pairs from lines `source ||| target`, at most `window` at a time; an empty line is an empty pair.
 
@@ -168,7 +173,7 @@ def joined_pairs(
                     pairs,
                     CommandError(
                         f"line {number} of {name} has the separator ` {_SEPARATOR} ` {found}, it must be `source "
-                        f"{_SEPARATOR} target`. Text that contains the separator needs --source and --target."
+                        f"{_SEPARATOR} target`. Two files, or text with the separator, need --source and --target."
                     ),
                 )
                 return
@@ -238,12 +243,8 @@ def parallel_lines(
     With the last group comes what is wrong with the line after it (or that one file has more lines), or `None`.
     Arguments are those of `read_windows`.
     """
-    sides = [
-        read_windows(side, window, name, longest, before=before)
-        if hasattr(side, "readline")
-        else _windows(side, window)
-        for side, name in zip(files, names, strict=True)
-    ]
+    named = zip(files, names, strict=True)
+    sides = [read_windows(file, window, name, longest, before=before) for file, name in named]
     for groups in zip_longest(*sides, fillvalue=([], None)):
         lines, errors = zip(*groups, strict=True)
         rows = list(zip(*lines, strict=False))
@@ -264,12 +265,6 @@ def parallel_lines(
         before += len(rows)
         if error is not None:
             return
-
-
-def _windows(lines: Iterable[str], window: int) -> Iterator[tuple[list[str], None]]:
-    lines = iter(lines)
-    while some := list(islice(lines, window)):
-        yield some, None
 
 
 # ---- files ----
@@ -431,12 +426,13 @@ def _whole_lines(path: str, suffix: str | None) -> bool:
     return end > 0
 
 
-def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None]) -> None:
+def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], standard: bool | None = None) -> None:
     """Refuse files that a command cannot read or write, before it loads a model.
 
     Args:
         inputs: files that it reads; none where it reads standard input.
         outputs: files that it writes, or None, by the options that name them; --output may be - for standard output.
+        standard: it reads standard input; None: if there are no inputs.
 
     Raises:
         CommandError: what is wrong, and with which.
@@ -454,7 +450,7 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None]) -> Non
         if Path(path).is_dir() or not folder.is_dir():
             problem = "is a folder" if Path(path).is_dir() else f"lies in {folder}, which is no folder"
             raise CommandError(f"{option} {path} {problem}.")
-    sources = inputs or [standard_input()]
+    sources = [*inputs, standard_input()] if standard or (standard is None and not inputs) else inputs
     written: dict[str, str] = {}
     for option, path in named.items():
         check_output(path, sources, option)

@@ -239,7 +239,7 @@ def batches_of_pairs(
             raise
         raise ValueError(
             f"The tokenizer must have the language of the target ({type(tokenizer).__name__}, got None): set its "
-            "`src_lang` and `tgt_lang`, and save it. The states of the encoder align without (`--weights states`)."
+            "`src_lang` and `tgt_lang`, and save it. The states of the encoder align without (`weights=states`)."
         ) from error
     if uam:
         check_uam(model.config)

@@ -166,7 +166,7 @@ def test_quick_links_of_a_text_by_itself():
     assert all(one.links == tuple((i, i) for i in range(len(one.source))) for one in align_quick(same))
     with pytest.raises(ValueError, match="no sentence pair has words on both sides"):
         align_quick([("", "a")])
-    (raw,) = align_quick([("the house, 水", "das Haus, 水")], tokenize=True, spans=True)
+    (raw,) = align_quick([("the house, 水", "das Haus, 水")], tokenize=True, offsets=True)
     assert (3, 3) in raw.links
 
 
@@ -187,7 +187,8 @@ def test_the_commands_do_what_the_functions_do(tmp_path, monkeypatch, capfd):
     assert main([*quick, "--with-source=learned.s", "--with-target=learned.t"]) == 0
     together = align_quick([*OTHER, *PAIRS])[: len(OTHER)]
     assert (tmp_path / "links").read_text().splitlines() == [one.pharaoh() for one in together]
-    beside = align_quick(OTHER, beside=PAIRS)
+    sources, targets = zip(*PAIRS, strict=True)
+    beside = align_quick(OTHER, with_source=sources, with_target=targets)
     assert [one.links for one in beside] == [one.links for one in together]
     for one, other in zip(beside, together, strict=True):  # of another batch
         assert one.scores == pytest.approx(other.scores, abs=1e-6)

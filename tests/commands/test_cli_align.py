@@ -9,23 +9,32 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 import torch
 from helpers import TINY, scatter, tiny_stock_model
 from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 
-from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment
+from hf_attncal.alignment import EncoderStates, Seq2SeqAttention, WordAligner, WordAlignment
+from hf_attncal.alignment.chosen_reading import READABLE, open_to_align
+from hf_attncal.alignment.formats import FORMATS, LinkStyle
 from hf_attncal.alignment.mask_align import MaskAlignSource
-from hf_attncal.commands import align, build_parser, main
+from hf_attncal.alignment.streaming import align_windows
+from hf_attncal.commands import main
+from hf_attncal.commands.kinds import LinkFormat, Merging, WordLimits
 from hf_attncal.compressed import DamagedFile
 from hf_attncal.data.streams import joined_pairs, read_windows, write_lines
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.data.words import WORDS
 from hf_attncal.errors import CommandError
+from hf_attncal.inference.running import Running
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
+from hf_attncal.models.limits import SYMMETRIZATIONS
 from hf_attncal.models.modeling_luong import LuongForConditionalGeneration
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
@@ -214,9 +223,8 @@ def test_options_reach_the_aligner(run, checkpoint):
 def test_windows_and_batches_do_not_change_the_result(run, checkpoint):
     text = text_of(LINES * 6)
     _, alone, _ = run(checkpoint.folder, "--batch-size", "1", text=text)  # windows of 16 lines
-    _, tokens, _ = run(checkpoint.folder, "--batch-tokens", "20", text=text)
     _, together, _ = run(checkpoint.folder, text=text)
-    assert alone == tokens == together == text_of(a.pharaoh() for a in expected(checkpoint) * 6)
+    assert alone == together == text_of(a.pharaoh() for a in expected(checkpoint) * 6)
 
 
 def test_a_sentence_over_the_limit_is_aligned_to_its_end(run, checkpoint):
@@ -262,7 +270,7 @@ def test_two_files_in_and_one_out(run, checkpoint, tmp_path, suffix):
 
 
 def test_pairs_from_a_file(run, checkpoint, tmp_path):
-    _, out, _ = run(checkpoint.folder, "--input", write(tmp_path / "pairs", LINES))
+    _, out, _ = run(checkpoint.folder, "--source", write(tmp_path / "pairs", LINES))
     assert out == text_of(alignment.pharaoh() for alignment in expected(checkpoint))
 
 
@@ -357,14 +365,14 @@ def test_a_damaged_file_is_named_and_nothing_before_it_is_lost(run, checkpoint, 
     data = gzip.compress(text_of(lines).encode())
     path = tmp_path / "pairs.gz"
     path.write_bytes(data[: len(data) // 2])
-    status, out, err = run(checkpoint.folder, "--input", path)
+    status, out, err = run(checkpoint.folder, "--source", path)
     assert status == 1
     assert f"{path} cannot be read after line" in err
     assert "Traceback" not in err
     assert 0 < out.count("\n") < 2000
     assert f"after line {out.count(chr(10))}:" in err
     path.write_bytes(b"plain text ||| no archive\n")
-    assert "cannot be read after line 0" in run(checkpoint.folder, "--input", path)[2]
+    assert "cannot be read after line 0" in run(checkpoint.folder, "--source", path)[2]
 
 
 def test_a_line_too_long_for_an_encoder_decoder_is_named_and_nothing_before_it_is_lost(run, seq2seq):
@@ -383,7 +391,7 @@ def test_a_line_without_end_is_named_in_bounded_memory_and_nothing_before_it_is_
 ):
     """Two words of ten million letters, or 200,000 words a side: without a limit the command does not end."""
     arguments = []
-    for option in ["--input"] if files == "joined" else ["--source", "--target"]:
+    for option in ["--source"] if files == "joined" else ["--source", "--target"]:
         path = tmp_path / (option[2:] + ".gz" * (files == "compressed"))
         good, bad = (b"a ||| ein\n", word + b" ||| " + word) if files == "joined" else (b"a\n", word)
         data = good * 20 + bad + b"\n" + good
@@ -424,8 +432,8 @@ def test_an_output_that_is_an_input_is_refused_before_the_model_is_loaded(run, t
     (tmp_path / "link").symlink_to(pairs)
     source, target = write(tmp_path / "links.partial", SOURCES), write(tmp_path / "t", TARGETS)
     for arguments in (
-        ["--input", pairs, "--output", pairs],
-        ["--input", pairs, "--output", tmp_path / "link"],
+        ["--source", pairs, "--output", pairs],
+        ["--source", pairs, "--output", tmp_path / "link"],
         ["--source", source, "--target", target, "--output", target],
         ["--source", source, "--target", target, "--output", tmp_path / "links"],
     ):
@@ -472,11 +480,10 @@ def test_what_is_too_much_for_the_memory_at_once_is_aligned_in_parts(run, checkp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--source", "s"], "--source and --target go together"),
-        (["--source", "s", "--target", "t", "--input", "p"], "Give --input, or --source and --target"),
-        (["--input", "no/such/file"], "There is no file no/such/file."),
+        (["--target", "t"], "--source and --target go together"),
+        (["--source", "no/such/file"], "There is no file no/such/file."),
         (["--output", "no/such/folder/links"], "which is no folder"),
-        (["--input", "."], ". is a folder, not a file."),
+        (["--source", "."], ". is a folder, not a file."),
         (["--output", "."], "--output . is a folder"),
     ],
 )
@@ -505,11 +512,11 @@ def test_several_processes_are_told_to_take_a_part_each(run, monkeypatch, tmp_pa
     """Each of them would write every line."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     pairs = write(tmp_path / "pairs", LINES)
-    for arguments in ([], ["--input", pairs, "--output", tmp_path / "links"]):
+    for arguments in ([], ["--source", pairs, "--output", tmp_path / "links"]):
         status, out, err = run("no/such/model", *arguments)
         assert (status, out) == (1, "")
         assert "2 processes cannot write one output. Give each its own part with --shard." in err
-    with_part = run("no/such/model", "--input", pairs, "--output", tmp_path / "parts", "--shard", "1/2")
+    with_part = run("no/such/model", "--source", pairs, "--output", tmp_path / "parts", "--shard", "1/2")
     assert "processes" not in with_part[2]
 
 
@@ -520,9 +527,9 @@ def test_the_attention_of_an_encoder_decoder_is_chosen(run, seq2seq):
     pairs = list(zip(SOURCES, TARGETS, strict=True))
     results = set()
     for arguments, settings in (
-        (["--layer", "1", "--heads", "1", "--no-shift"], Seq2SeqAttention(1, (1,), shift=False)),
+        (["--read", "layer=1", "heads=1", "shift=false"], Seq2SeqAttention(1, (1,), shift=False)),
         (["--layer", "1", "--heads", "1,0", "--shift"], Seq2SeqAttention(1, (1, 0), shift=True)),
-        (["--layer", "-1", "--source-prefix", "old "], Seq2SeqAttention(-1, source_prefix="old ")),
+        (["--read", "layer=-1", "source_prefix=old "], Seq2SeqAttention(-1, source_prefix="old ")),
         ([], None),
     ):
         status, out, err = run(seq2seq, *arguments, "--scores", text=text_of(LINES))
@@ -543,11 +550,12 @@ def test_the_alignment_module_is_read_unless_attention_is_asked_for(run, tokeniz
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     outputs = {}
-    for options in ("", "--weights uam", "--weights attention", "--layer 0"):
+    for options in ("", "--read weights=uam", "--read weights=attention", "--read layer=0"):
         status, outputs[options], err = run(tmp_path, *options.split(), "--scores", text=text_of(LINES))
         assert status == 0, err
-    assert outputs[""] == outputs["--weights uam"] != outputs["--weights attention"] == outputs["--layer 0"]
-    status, _, err = run(tmp_path, "--weights", "uam", "--layer", "1", text="a ||| b\n")
+    assert outputs[""] == outputs["--read weights=uam"]
+    assert outputs[""] != outputs["--read weights=attention"] == outputs["--read layer=0"]
+    status, _, err = run(tmp_path, "--read", "weights=uam", "layer=1", text="a ||| b\n")
     assert status == 1
     assert "`layer` and `heads` are those of attention and must be left out with `weights='uam'`, got 1" in err
 
@@ -555,8 +563,10 @@ def test_the_alignment_module_is_read_unless_attention_is_asked_for(run, tokeniz
 def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkeypatch):
     saved = Seq2SeqAttention(1, (0,), shift=True).save(tmp_path)
     monkeypatch.setattr("hf_attncal.alignment.sources.file_beside", lambda *_: saved)
-    options = build_parser().parse_args(["align", "run", seq2seq, "--heads", "1", "--device", "cpu"])
-    assert align.load_aligner(options).settings == Seq2SeqAttention(1, (1,), shift=True)
+    aligner = open_to_align(seq2seq, Running(device="cpu"), read=["heads=1"])
+    assert aligner.settings == Seq2SeqAttention(1, (1,), shift=True)
+    assert open_to_align(aligner, Running(), read={"shift": False}).settings == Seq2SeqAttention(1, (1,), shift=False)
+    assert aligner.settings == Seq2SeqAttention(1, (1,), shift=True)
 
 
 @pytest.mark.parametrize(
@@ -564,14 +574,18 @@ def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkey
     [
         (
             "checkpoint",
-            ["--layer", "1"],
+            ["--read", "layer=1"],
             "`layer` is for an encoder-decoder or an encoder, but the model is a word aligner",
         ),
-        ("checkpoint", ["--source-prefix", "x"], "`source_prefix` is for an encoder-decoder"),
+        ("checkpoint", ["--read", "source_prefix=x"], "`source_prefix` is for an encoder-decoder"),
         ("seq2seq", ["--null"], "`null` needs a model with NULL, such as Mask-Align: the model is an encoder-decoder"),
-        ("seq2seq", ["--layer", "9"], "`layer` must be from -2 to 1"),
-        ("seq2seq", ["--heads", "0"], "`heads` are those of one layer, and none is chosen yet: give `layer`, too"),
-        ("seq2seq", ["--weights", "uam"], "need a model with `uam`, got one without"),
+        ("seq2seq", ["--read", "layer=9"], "`layer` must be from -2 to 1"),
+        (
+            "seq2seq",
+            ["--read", "heads=0"],
+            "`heads` are those of one layer, and none is chosen yet: give `layer`, too",
+        ),
+        ("seq2seq", ["--read", "weights=uam"], "need a model with `uam`, got one without"),
         ("seq2seq", ["--symmetrize", "union"], "`symmetrize` must be 'forward' for an encoder-decoder"),
     ],
 )
@@ -584,13 +598,73 @@ def test_options_that_do_not_suit_the_model(run, checkpoint, seq2seq, kind, argu
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--threshold", "1.5"], ["--batch-tokens", "0"], ["--symmetrize", "grow"], ["--heads", "a"]]
+    ("arguments", "message"),
+    [
+        ("--threshold 1.5", "--threshold must be from 0 to 1, got 1.5."),
+        ("--least-probability nan", "--least-probability must be from 0 to 1, got nan."),
+        ("--read heads=a", "--read heads must be numbers from 0, such as 0,3, got 'a'."),
+        ("--read layer=", "--read layer must be a number, got ''."),
+        ("--read shift=maybe", "--read shift must be true or false, got 'maybe'."),
+        ("--read depth=1", "--read has no 'depth', it has layer, heads, shift, weights, source_language, "),
+        ("--read states", "--read has no 'states', it has layer, "),
+        ("--shard 3/2 --output x", "--shard must be i/n, part i of n, with i from 1 to n"),
+    ],
 )
-def test_values_out_of_range_are_refused_at_once(arguments, capsys):
+def test_values_out_of_range_are_refused_at_once(run, arguments, message):
+    status, out, err = run("no/such/model", *arguments.split())
+    assert (status, out) == (1, "")
+    assert message in err
+
+
+@pytest.mark.parametrize("arguments", [["--batch-size", "0"], ["--symmetrize", "grow"], ["--format", "xml"]])
+def test_choices_and_numbers_of_a_run_are_refused_at_once(arguments, capsys):
     with pytest.raises(SystemExit) as raised:
         main(["align", "run", "unused", *arguments])
     assert raised.value.code == 2
     assert arguments[0] in capsys.readouterr().err
+
+
+def test_what_can_be_read_are_the_fields_of_the_settings():
+    names = {field.name for kind in (Seq2SeqAttention, EncoderStates) for field in fields(kind)}
+    assert names - {"threshold"} == READABLE.keys()
+
+
+def test_choices_are_those_of_the_models():
+    assert get_args(Merging) == SYMMETRIZATIONS
+    assert get_args(LinkFormat) == FORMATS
+    assert get_args(WordLimits) == WORDS
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("--input pairs", "--source pairs", ["--input is --source now."]),
+        (
+            "--layer 1 --heads 1,0 --no-shift --weights=attention",
+            "--read layer=1 heads=1,0 shift=false weights=attention",
+            ["--layer is --read layer now.", "--no-shift is --read shift=false now."],
+        ),
+        ("--layer -1 --shift", "--read layer=-1 shift=true", ["--layer is --read layer now."]),
+        ("--batch-tokens 20", "", ["--batch-tokens is left out: "]),
+        ("--raw-scores", "", ["--raw-scores is left out: "]),
+    ],
+)
+def test_old_spellings_are_understood_and_told(run, seq2seq, tmp_path, monkeypatch, old, new, told):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "pairs", LINES)
+    status, out, err = run(seq2seq, *old.split(), text=text_of(LINES))
+    assert status == 0, err
+    assert all(line in err for line in told)
+    assert run(seq2seq, *new.split(), text=text_of(LINES)) == (0, out, "")
+
+
+def test_old_spellings_of_text_keep_their_spaces(run, seq2seq):
+    _, new, _ = run(seq2seq, "--read", "source_prefix=old  ", "layer=0", text=text_of(LINES))
+    assert run(seq2seq, "--layer", "0", "--source-prefix", "old  ", text=text_of(LINES))[1] == new
+    for side in ("source", "target"):
+        status, _, err = run(seq2seq, f"--{side}-language", "de", text=text_of(LINES))
+        assert status == 1
+        assert f"`{side}_language` is for the states of an encoder" in err
 
 
 def test_a_checkpoint_that_is_not_there_and_a_device_that_is_not(run, checkpoint, tmp_path):
@@ -612,11 +686,10 @@ class FakeAligner:
         return [WordAlignment(("a",), ("b",), ((0, 0),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for _ in pairs]
 
 
-def stream_options(**changed) -> SimpleNamespace:
-    defaults = dict.fromkeys(("threshold", "symmetrize", "least_probability", "tokenize"))
-    defaults |= {"batch_size": 2, "batch_tokens": 100, "progress": False, "offsets": False}
-    defaults |= {"words": "white-space", "adapt": False, "format": "pharaoh", "scores": False, "null": False}
-    return SimpleNamespace(**defaults | changed)
+def aligned(aligner, windows, written) -> None:
+    """Write the links of all windows."""
+    for group in align_windows(aligner, windows, progress=False, batch_size=2):
+        write_lines(written, [LinkStyle().line(1, alignment) for alignment in group])
 
 
 class Lines:
@@ -639,7 +712,7 @@ def test_the_links_of_a_window_are_written_before_the_next_but_one_is_read():
             read.append(number)
             yield b"a ||| b\n"
 
-    align.align_stream(FakeAligner(), joined_pairs(Lines(source()), 3, "x"), written, stream_options())
+    aligned(FakeAligner(), joined_pairs(Lines(source()), 3, "x"), written)
     assert all(lines >= number - 2 * 3 + 1 for number, lines in seen)
     assert written.getvalue() == b"0-0\n" * 12
 
@@ -655,7 +728,7 @@ def test_pairs_with_many_links_are_written_before_more_are_aligned():
     long, short = f"{'a ' * 2400}||| {'a ' * 2400}\n".encode(), b"a ||| b\n"
     data = io.BytesIO(short * 100 + long * 5 + short * 100)
     written = io.BytesIO()
-    align.align_stream(Sizes(), joined_pairs(data, 1000, "x"), written, stream_options())
+    aligned(Sizes(), joined_pairs(data, 1000, "x"), written)
     assert written.getvalue() == b"0-0\n" * 205
     assert Sizes.seen == [102, 2, 101]
 
@@ -665,7 +738,7 @@ def test_memory_does_not_grow_with_the_input():
         source = (b"the old house ||| das alte Haus\n" for _ in range(lines))
         tracemalloc.start()
         with open(os.devnull, "wb") as target:
-            align.align_stream(FakeAligner(), joined_pairs(Lines(source), 500, "x"), target, stream_options())
+            aligned(FakeAligner(), joined_pairs(Lines(source), 500, "x"), target)
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return size

@@ -14,11 +14,12 @@ from rules import BOM, LONGEST_LINKS, links_of_file, links_of_lines, readable_li
 import hf_attncal.inference.generation as generation
 import hf_attncal.inference.translation as translation
 from hf_attncal.alignment import WordAlignment
+from hf_attncal.alignment.formats import LinkStyle
+from hf_attncal.alignment.streaming import align_windows
 from hf_attncal.commands import main
-from hf_attncal.commands.align import align_stream
 from hf_attncal.commands.translate import translate_stream
 from hf_attncal.data.pharaoh import parse_alignments, parse_hypotheses
-from hf_attncal.data.streams import joined_pairs, parallel_lines, read_windows
+from hf_attncal.data.streams import joined_pairs, parallel_lines, read_windows, write_lines
 from hf_attncal.errors import CommandError
 
 # Letters of one to four bytes, white space of all kinds, what ends lines elsewhere, bytes that are no UTF-8.
@@ -130,15 +131,14 @@ def options(**more):
 
 @given(data=files(), window=st.integers(1, 4))
 def test_aligning_gives_a_line_for_each_line_or_names_one(data, window):
-    more = {"threshold": None, "symmetrize": None, "least_probability": None, "batch_tokens": 10}
-    more |= {"format": "pharaoh", "scores": False}
     target = io.BytesIO()
     pairs, bad = collected(joined_pairs(io.BytesIO(data), window, "x", 30), window)
     failing = next((n for n, (source, _) in enumerate(pairs, start=1) if "bad" in source.split()), bad)
     wrong = None
     try:
         windows = joined_pairs(io.BytesIO(data), window, "x", 30)
-        align_stream(FakeAligner(), windows, target, options(null=False, **more))
+        for group in align_windows(FakeAligner(), windows, progress=False, batch_size=2):
+            write_lines(target, [LinkStyle().line(1, alignment) for alignment in group])
     except CommandError as error:
         wrong = int(re.match(r"line (\d+) ", str(error))[1])
     assert wrong == failing

@@ -1,6 +1,7 @@
 """The functions of the commands from Python: over lists and files, with the result that the command writes."""
 
 import pytest
+from aligner_helpers import counting_aligner
 
 import hf_attncal
 
@@ -51,3 +52,43 @@ def test_compare(attncal, files, tmp_path):
     shown = hf_attncal.compare(files["links"], tmp_path / "other", source=SOURCE, target=TARGET)
     assert f"{shown}\n" == written
     assert shown.rows[str(tmp_path / "other")] == second
+
+
+def test_align_quick(attncal, files, tmp_path):
+    pairs = list(zip(SOURCE, TARGET, strict=True))
+    found = hf_attncal.align_quick(pairs)
+    assert [len(one.source) for one in found] == [3, 2]
+    assert hf_attncal.align_quick(source=files["source"], target=TARGET) == found
+    assert hf_attncal.align_quick(source=[" ||| ".join(pair) for pair in pairs]) == found
+    assert hf_attncal.align_quick([tuple(side.split() for side in pair) for pair in pairs]) == found
+    assert hf_attncal.align_quick(pairs, output=tmp_path / "quick", scores=True) is None
+    given = ["--source", str(files["source"]), "--target", str(files["target"]), "--scores"]
+    written = attncal("align", "quick", *given)[1]
+    assert written == (tmp_path / "quick").read_text(encoding="utf-8")
+    assert written == "".join(f"{one.pharaoh(scores=True)}\n" for one in found)
+    with pytest.raises(ValueError, match="--source and --target go together"):
+        hf_attncal.align_quick()
+    with pytest.raises(ValueError, match="source has 2 lines and target has 1"):
+        hf_attncal.align_quick(source=SOURCE, target=TARGET[:1])
+
+
+def test_align(attncal, files, tmp_path):
+    pairs = list(zip(SOURCE, TARGET, strict=True))
+    aligner = counting_aligner(pairs * 3)
+    aligner.model.save_pretrained(tmp_path / "model")
+    aligner.tokenizer.save_pretrained(tmp_path / "model")
+    found = hf_attncal.align(aligner, pairs)
+    assert found == aligner.align(pairs)
+    assert hf_attncal.align(tmp_path / "model", SOURCE, TARGET) == found
+    assert hf_attncal.align(tmp_path / "model", source=files["source"], target=files["target"]) == found
+    assert hf_attncal.align(aligner, zip(SOURCE, TARGET, strict=True), offsets=True)[0].source_spans[0] == (0, 3)
+    text = ["--source", str(files["source"]), "--target", str(files["target"])]
+    written = attncal("align", "run", str(tmp_path / "model"), *text, "--format", "json")[1]
+    assert hf_attncal.align(aligner, pairs, output=tmp_path / "links", format="json") is None
+    assert (tmp_path / "links").read_text(encoding="utf-8") == written
+    with pytest.raises(ValueError, match="--source and --target go together"):
+        hf_attncal.align(aligner)
+    with pytest.raises(ValueError, match="needs the name of a model"):
+        hf_attncal.align(aligner, files["source"], files["target"], output=tmp_path / "parts", shard="1/2")
+    with pytest.raises(ValueError, match="`layer` is for an encoder-decoder"):
+        hf_attncal.align(aligner, pairs, read={"layer": 1})

@@ -116,7 +116,7 @@ def test_offsets_of_joined_lines_count_in_each_side(folder, tmp_path, capfdbinar
     path = write(tmp_path / "pairs", [f" \t {s}   |||\u3000{t} " for s, t in zip(ENGLISH, CHINESE, strict=True)])
     outputs = []
     files = ["--source", str(folder / "en.zst"), "--target", str(folder / "zh.gz")]
-    for given in (["--input", path], files):
+    for given in (["--source", path], files):
         assert main(["align", "run", str(folder / "raw"), "--device", "cpu", "--offsets", *given]) == 0
         outputs.append(capfdbinary.readouterr().out)
     assert outputs[0] == outputs[1]

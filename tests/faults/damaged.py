@@ -570,7 +570,7 @@ class Group:
         folder = damage.case.partition("/")[0]
         model = folder if folder in ("model", "lora") else "adapter"
         if model == "model" and (self.kind.startswith("align") or number % 2 or "alignment.json" in damage.case):
-            return ["align", "run", model, "--device", "cpu", "--input", "../pairs"]
+            return ["align", "run", model, "--device", "cpu", "--source", "../pairs"]
         return ["translate", model, "--device", "cpu", "--beams", "2", "--max-new-tokens", "6"]
 
 

@@ -135,7 +135,7 @@ def _aligned(place: commands.Place, folder: Path, limit: int) -> Judged:
     folder.mkdir()
     output, before = folder / "links", folder / "links.partial"
     output.write_text(OLD, encoding="utf-8")
-    command = [*place.align_run(), "--input", str(place.pairs), "--output", str(output)]
+    command = [*place.align_run(), "--source", str(place.pairs), "--output", str(output)]
     result, detail = judge(commands.finish(command, limit=limit), output)
     if result != "refused":
         return result, detail

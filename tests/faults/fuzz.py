@@ -428,9 +428,9 @@ def align_case(seed: int, models: Models, folder: Path, environment: dict[str, s
     batches = ["--batch-size", rng.choice(["1", "2", "256"])]
     folder = folder / f"align{seed}"
     folder.mkdir()
-    size, way = rng.randint(1, 40), rng.choice(["-", "-", "--input", "--source"])
+    size, way = rng.randint(1, 40), rng.choice(["-", "-", "one file", "two files"])
     stdin, files = b"", ()
-    if way == "--source":
+    if way == "two files":
         sides = [[fuzzed_text(rng) for _ in range(size + (rng.random() < 0.1))] for _ in range(2)]
         sides = [[unreadable(rng, line) if rng.random() < wrong / 2 else line for line in side] for side in sides]
         data = [file_of(rng, side) for side in sides]
@@ -446,8 +446,8 @@ def align_case(seed: int, models: Models, folder: Path, environment: dict[str, s
         number = _up_to(texts, lambda text: pair_of(text) is None)
         items = [pair_of(text) for text in texts[:number]]
         told = None if number == len(texts) and unread is None else rf" line {number + 1} "
-        if way == "--input":
-            files = ("--input", _written(folder / "pairs", data, rng))
+        if way == "one file":
+            files = ("--source", _written(folder / "pairs", data, rng))
         else:
             stdin = data
     if model == models.translator:
@@ -669,7 +669,7 @@ BAD_VALUES = {
 
 
 def option_outcomes() -> list[Outcome]:
-    """One for each of `BAD_VALUES`: status 2, before anything is read or loaded."""
+    """One for each of `BAD_VALUES`: refused before anything is read or loaded."""
     return [
         judge_option(command, option, value, here([*command, f"{option}={value}"]))
         for command, options in BAD_VALUES.items()
@@ -679,11 +679,12 @@ def option_outcomes() -> list[Outcome]:
 
 
 def judge_option(command: Sequence[str], option: str, value: str, answer: Answer) -> Outcome:
-    """After the usage there must be one line, which names the option."""
+    """There must be one line, behind the usage if that is shown, which names the option; status 2 where it is no value
+    of its type, 1 where the command refuses it."""
     usage, _, error = answer.err.partition(": error: ")
-    right = usage.startswith("usage: ") and error.startswith(f"argument {option}: ") and error.count("\n") == 1
+    right = usage.startswith(("usage: ", "attncal")) and option in error and error.count("\n") == 1
     case, detail = f"{' '.join(command)} {option}={value[:50]!r}", f"status {answer.status}: {answer.err[-300:]}"
-    if answer.status == 2 and right and not answer.out:
+    if answer.status in (1, 2) and right and not answer.out:
         return Outcome(OPTIONS, case, "refused")
     failed = "hung" if answer.status is None else "traceback" if "Traceback" in answer.err else None
     return Outcome(OPTIONS, case, failed or ("lost" if answer.status else "wrong_with_exit_0"), detail)

@@ -160,7 +160,7 @@ def _output(
     """Strike `align run --output`, look into what it leaves, and run it again."""
     folder.mkdir()
     output, partial = folder / "links", folder / "links.partial"
-    arguments = [*place.align_run(), "--input", str(_repeated(place, place.pairs)), "--output", str(output)]
+    arguments = [*place.align_run(), "--source", str(_repeated(place, place.pairs)), "--output", str(output)]
     with commands.start(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         commands.until(process, lambda: partial.is_file() and partial.stat().st_size >= moment.number)
         _, err, status = _struck(process, by)

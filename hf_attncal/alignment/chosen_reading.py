@@ -1,0 +1,108 @@
+"""A `WordAligner` that reads of its model what the user asks for, and what tells it from another."""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any
+
+from hf_attncal.errors import CommandError
+from hf_attncal.inference.opening import load_errors
+from hf_attncal.inference.running import Running
+
+from .opening import open_aligner, try_aligner
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+# What can be read of a model, as words of a command line: the fields of `Seq2SeqAttention` and `EncoderStates` without
+# their threshold.
+READABLE: dict[str, tuple[Callable[[str], Any], str]] = {
+    "layer": (int, "a number"),
+    "heads": (_numbers, "numbers from 0, such as 0,3"),
+    "shift": ({"true": True, "false": False}.__getitem__, "true or false"),
+    "weights": (str, ""),
+    "source_language": (str, ""),
+    "target_language": (str, ""),
+    "source_prefix": (str, ""),
+    "target_prefix": (str, ""),
+}
+
+
+def open_to_align(
+    model,
+    running: Running,
+    *,
+    read: Mapping[str, Any] | Sequence[str] | None = None,
+    adapt: bool = False,
+    **checked: Any,
+):
+    """Load a `WordAligner`, and make it ready to align a text.
+
+    Args:
+        model: folder or Hub name; or an aligner, which stays as it is unless it adapts.
+        running: how it runs.
+        read: settings to change, by name, or as words of a command line, `layer=8`.
+        adapt: it will learn from the text.
+        checked: options of `WordAligner.check` that it has to suit.
+
+    Raises:
+        CommandError: it cannot be loaded, or the settings or options do not suit it.
+    """
+    changes = changes_of(read)
+    # What is read by default need not be possible, and options that do not suit shall not be blamed on the first line.
+    named, other = isinstance(model, str), "weights" in changes
+    aligner = open_aligner(model, running, tried=not other, plain=not other and not adapt) if named else model
+    try:
+        if changes:
+            if not named:
+                aligner = copy(aligner)
+                aligner.source = copy(aligner.source)
+            aligner.choose(**changes)
+        aligner.check(**checked)
+    except ValueError as error:
+        name = model if named else "The model"
+        raise CommandError(f"{name} cannot be used with these options: {error}") from error
+    if named and other:
+        try_aligner(model, aligner)
+    return aligner
+
+
+def changes_of(read: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
+    """Return settings by name, from such a mapping or from words `key=value` of a command line.
+
+    Raises:
+        CommandError: there is no such setting, or its value cannot be understood.
+    """
+    words = {} if isinstance(read, Mapping) else dict(word.partition("=")[::2] for word in read or ())
+    for name in read if isinstance(read, Mapping) else words:
+        if name not in READABLE:
+            raise CommandError(f"--read has no {name!r}, it has {', '.join(READABLE)}: write layer=8, for example.")
+    settings = dict(read) if isinstance(read, Mapping) else {}
+    for name, word in words.items():
+        parse, kind = READABLE[name]
+        try:
+            settings[name] = parse(word)
+        except (ValueError, KeyError) as error:
+            raise CommandError(f"--read {name} must be {kind}, got {word!r}.") from error
+    return settings
+
+
+def identity_of(name: str) -> dict[str, str | None]:
+    """Return what is known of an aligner that links depend on: version of the package, model, files beside it.
+
+    Raises:
+        CommandError: there is no such checkpoint.
+    """
+    with load_errors(name):
+        from hf_attncal import __version__
+        from hf_attncal.files import sha256
+        from hf_attncal.inference.files import file_beside
+        from hf_attncal.inference.revision import revision_of
+
+        from .probabilities import PROBABILITIES_FILE
+        from .sources import SETTINGS_FILE
+
+        beside = {file: file_beside(name, file) for file in (SETTINGS_FILE, PROBABILITIES_FILE)}
+        hashes = {file: None if path is None else f"sha256:{sha256(path)}" for file, path in beside.items()}
+        return {"hf_attncal": __version__, "model": revision_of(name), **hashes}

@@ -1,0 +1,144 @@
+"""Align a text of any length: windows of pairs in, alignments out, written as they come."""
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from hf_attncal.data.pair_text import PairText
+from hf_attncal.data.piecewise import until_failure
+from hf_attncal.data.streams import (
+    BATCHES_PER_WINDOW,
+    PairWindow,
+    groups_by_size,
+    line_error,
+    output_lines,
+    progress_bar,
+    write_lines,
+)
+from hf_attncal.errors import CommandError
+from hf_attncal.messages import LOG
+
+from .formats import LinkStyle
+from .judge import Judge
+from .merging import WordAlignment
+
+# Most pairs in a batch where nothing else is asked for, and of ordinary ones, which have so many tokens on both sides.
+_MOST_PAIRS, _PAIRS, _TOKENS_OF_PAIR = 256, 64, 64
+# Characters of the source times those of the target, of pairs that are aligned before any is written: links at most.
+_CELLS_AT_ONCE = 1 << 26
+
+
+def lines_at_once(batch_size: int | None) -> int:
+    """Return how many lines are read before any is aligned: full batches, so that lines can be sorted by length."""
+    return BATCHES_PER_WINDOW * (batch_size or _PAIRS)
+
+
+def batch_limits(batch_size: int | None) -> dict[str, int]:
+    """Return `batch_size` and `batch_tokens` of `WordAligner.align` for so many pairs at once."""
+    return {"batch_size": batch_size or _MOST_PAIRS, "batch_tokens": _TOKENS_OF_PAIR * max(batch_size or 0, _PAIRS)}
+
+
+def align_windows(
+    aligner,
+    windows: Iterable[PairWindow],
+    *,
+    adapt: bool = False,
+    shows_scores: bool = False,
+    progress: bool | None = None,
+    before: int = 0,
+    **options,
+) -> Iterator[Sequence[WordAlignment]]:
+    """Yield the alignments of pairs in groups that are to be written at once.
+
+    Args:
+        aligner: a `WordAligner`.
+        windows: groups of pairs; with a group comes what is wrong with the line after it.
+        adapt: learn from each window before it is aligned.
+        shows_scores: the user sees the probabilities of links, or chooses by them.
+        progress: count lines on standard error; None: if that is a terminal.
+        before: number of lines before the first window.
+        options: of `WordAligner.align`.
+
+    Raises:
+        CommandError: a line that cannot be read or aligned, when all lines before it have been given.
+
+    Warns:
+        UserWarning: what `Judge` notices.
+    """
+    align = partial(aligner.align, **options)
+    reading = {name: options.get(name) for name in ("tokenize", "words") if name in options}
+    judge = Judge(aligner, adapt, shows_scores, **reading)
+    first = before + 1
+    with progress_bar("aligned", progress) as bar:
+        for pairs, error in windows:
+            judge.see(pairs)
+            if adapt and pairs:
+                _adapt(aligner, pairs, **reading)
+            for group in groups_by_size(pairs, _CELLS_AT_ONCE):
+                alignments, failure = until_failure(align, group)
+                yield alignments
+                judge.add(alignments)
+                if failure is not None:
+                    raise line_error(first + len(alignments), "cannot be aligned", failure) from failure
+                bar.update(len(group))
+                first += len(group)
+            if error is not None:
+                raise error
+    judge.warn()
+
+
+def _adapt(aligner, pairs: Sequence, **reading) -> None:
+    """Let the aligner learn from pairs, and say how much."""
+    try:
+        adapted = aligner.adapt(pairs, **reading)
+    except ValueError as error:
+        raise CommandError(f"the model cannot adapt: {error}") from error
+    what = f"{adapted.unknown:.0%} of the tokens of {adapted.pairs} pairs are new"
+    how = f"learned from them with a weight of {adapted.weight:.2f}" if adapted.weight else "a known text"
+    LOG.info("%s: %s", what, how)
+    if adapted.replaced:
+        warnings.warn(f"{what}: the counts in the folder hmm align in place of the network.", stacklevel=3)
+
+
+def align_text(
+    aligner,
+    text: PairText,
+    output: str | os.PathLike[str] | None,
+    style: LinkStyle,
+    *,
+    name: str,
+    window: int,
+    part=None,
+    **options,
+) -> list[WordAlignment] | None:
+    """Align a text, and write the links or return the alignments.
+
+    Args:
+        aligner: a `WordAligner`.
+        text: the pairs.
+        output: the file that is written, "-" for standard output; None: the alignments are returned.
+        style: how links are written.
+        name: what aligns, for the heading of a page.
+        window: lines that are read before any is aligned.
+        part: a `data.shards.Part` of the text, which is written to the file of the part; None for all of it.
+        options: of `align_windows`.
+
+    Raises:
+        CommandError: a file that cannot be read or written, or see `align_windows`.
+    """
+    shows_scores = style.shows_scores or options.get("least_probability") is not None
+    options |= {"spans": style.offsets, "shows_scores": shows_scores}
+    if output is None:
+        with text.windows(window) as windows:
+            return [alignment for group in align_windows(aligner, windows, **options) for alignment in group]
+    before = 0 if part is None else part.lines.start
+    writing = output_lines(os.fspath(output)) if part is None else part.output()
+    with writing as target, style.document(target, name), text.windows(window, part) as windows:
+        number = before + 1
+        for group in align_windows(aligner, windows, before=before, **options):
+            write_lines(target, [style.line(number + place, alignment) for place, alignment in enumerate(group)])
+            number += len(group)
+            if part is not None:
+                part.add(group)
+    return None

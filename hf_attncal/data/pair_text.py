@@ -1,0 +1,107 @@
+"""Sentence pairs from wherever they are: two files, one of lines `source ||| target`, standard input, or lists."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+from hf_attncal.data.streams import (
+    LONGEST_LINE,
+    STANDARD,
+    PairWindow,
+    check_files,
+    files_among,
+    input_lines,
+    is_file,
+    joined_pairs,
+    open_file,
+    parallel_lines,
+    read_windows,
+    text_name,
+)
+from hf_attncal.errors import CommandError
+
+_PAIRS = 1024  # that are read together where all are
+
+
+class PairText:
+    """Sentence pairs that are read a window at a time.
+
+    Args:
+        source: a file, or its lines; "-" for standard input. Without `target`, lines `source ||| target`, or pairs.
+        target: a file, or its lines.
+        longest: most bytes of a line of a file; None for 10,000.
+
+    Raises:
+        CommandError: there is no source, or it is standard input although there is a target.
+    """
+
+    def __init__(self, source: Any, target: Any = None, longest: int | None = None):
+        if source is None or (source == STANDARD and target is not None):
+            raise CommandError("--source and --target go together: give both, or lines `source ||| target`.")
+        self.source, self.target = map(_path_or_list, (source, target))
+        self.longest = longest or LONGEST_LINE
+        self._sides = [self.source] if self.target is None else [self.source, self.target]
+
+    @property
+    def files(self) -> list[str]:
+        """The files that are read."""
+        return [file for file in files_among(*self._sides) if file != STANDARD]
+
+    def check(self, outputs: Mapping[str, Any], *others: "PairText") -> None:
+        """Refuse files that cannot be read, and outputs that cannot be written or are inputs; see `check_files`.
+
+        Args:
+            outputs: files that will be written, by the options that name them.
+            others: texts that are read, too.
+        """
+        files = [file for text in (self, *others) for file in text.files]
+        written = {option: None if path is None else os.fspath(path) for option, path in outputs.items()}
+        check_files(files, written, standard=self.source == STANDARD)
+
+    def pairs(self) -> list[tuple]:
+        """Read all pairs.
+
+        Raises:
+            CommandError: a file or a line cannot be read.
+        """
+        found: list[tuple] = []
+        with self.windows(_PAIRS) as windows:
+            for pairs, error in windows:
+                if error is not None:
+                    raise error
+                found += pairs
+        return found
+
+    @contextmanager
+    def windows(self, size: int, part=None) -> Iterator[Iterator[PairWindow]]:
+        """Open the text and give its pairs, at most `size` at a time; someone who types gets each line answered.
+
+        With a group comes what is wrong with the line after it, or None.
+
+        Args:
+            size: most pairs at a time.
+            part: a `data.shards.Part` of the text; None for all of it.
+
+        Raises:
+            CommandError: a file cannot be opened.
+        """
+        opened, before = (partial(open_file, mode="rb"), 0) if part is None else (part.open, part.lines.start)
+        with ExitStack() as stack:
+            if self.source == STANDARD:
+                file, size, name = stack.enter_context(input_lines(None, size))
+                yield joined_pairs(file, size, name, self.longest)
+                return
+            names = [text_name(side, name) for side, name in zip(self._sides, ("source", "target"), strict=False)]
+            sides = [stack.enter_context(opened(side)) if is_file(side) else side for side in self._sides]
+            if self.target is not None:
+                yield parallel_lines(sides, size, names, self.longest, before)
+            elif is_file(self.source) or any(isinstance(line, str) for line in self.source[:1]):
+                yield joined_pairs(*sides, size, *names, self.longest, before)
+            else:
+                yield read_windows(self.source, size)
+
+
+def _path_or_list(side: Any) -> str | list | None:
+    return side if side is None else os.fspath(side) if is_file(side) else list(side)
