@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.commands.demo import demo as demo
     from hf_attncal.commands.export import export as export
     from hf_attncal.commands.publish import publish as publish
+    from hf_attncal.commands.score import score as score
     from hf_attncal.commands.show import show as show
     from hf_attncal.commands.train import train as train
     from hf_attncal.inference.running import Running as Running

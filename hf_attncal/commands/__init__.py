@@ -23,8 +23,6 @@ from .check import add_check
 from .common import running_of
 from .completion import add_completion
 from .parser import Parser
-from .rouge import add_rouge
-from .score import add_score
 from .summarize import add_summarize
 from .translate import add_translate
 
@@ -35,8 +33,6 @@ PARSED = {
     "translate": add_translate,
     "summarize": add_summarize,
     "check": add_check,
-    "score": add_score,
-    "rouge": add_rouge,
 }
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
 _INTERRUPT_STATUS = 128 + 2

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter, Token
 from docstring_parser import parse
 from rich.console import Console
 
@@ -22,7 +22,7 @@ from hf_attncal.inference.running import Running
 
 from .kinds import STANDARD, Kind, Setting
 from .old import respelled
-from .table import COMMANDS
+from .table import ALIASES, COMMANDS
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
 _DASH = "\0"  # which no token of a command line holds
@@ -50,7 +50,7 @@ def command_of(tokens: Sequence[str]) -> str | None:
     words = [token for token in tokens if not token.startswith("-")]
     for size in (2, 1):
         name = " ".join(words[:size])
-        if name in COMMANDS or (name and name in functions()):
+        if name in COMMANDS or name in ALIASES or (name and name in functions()):
             return name
     return None
 
@@ -78,11 +78,21 @@ def signature_of(function: Callable) -> inspect.Signature:
         elif annotation is not inspect.Parameter.empty and not _python_only(annotation):
             if annotation != bool | None and default is not True:
                 how["negative"] = ""
+            if annotation in (int, int | None):
+                how["converter"] = _whole_number
             annotation = Annotated[annotation, Parameter(**how)]
         else:
             continue
         parameters.append(parameter.replace(annotation=annotation, default=default))
     return inspect.Signature(parameters)
+
+
+def _whole_number(_, tokens: Sequence[Token]) -> int:
+    """Read an integer; cyclopts by itself would round 1.5."""
+    try:
+        return int(tokens[0].value)
+    except ValueError as error:
+        raise ValueError(f"it must be a whole number, got {tokens[0].value[:30]!r}") from error
 
 
 def kind_of(annotation: Any) -> Kind | None:
@@ -167,10 +177,17 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
     """
     name = command_of(tokens)
     rest, common = _common(tokens)
+    if name in ALIASES:
+        place = rest.index(name)
+        rest[place : place + 1] = ALIASES[name]
+        name = ALIASES[name][0]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         if name is not None:
-            rest = _settings_behind(respelled(name, rest), name)
+            try:
+                rest = _settings_behind(respelled(name, rest), name)
+            except CommandError as error:
+                raise UsageError(f"attncal {name}: error: {error}") from error
     app = app_of([name] if name is not None else list(functions()))
     if name is None and (not rest or rest == ["align"]):
         app.help_print(rest, console=Console(stderr=True))

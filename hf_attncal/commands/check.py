@@ -19,11 +19,11 @@ from hf_attncal.data.streams import (
     rows_of_files,
     write_lines,
 )
+from hf_attncal.drawing.table import text_table as table
 from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.inference.opening import load_errors
 
 from .common import add_model_options, add_output_option, add_pair_files, not_negative, positive
-from .scoring import table
 
 _SEED = 1
 

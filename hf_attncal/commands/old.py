@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from hf_attncal.errors import CommandError
+
 
 class Old(NamedTuple):
     """An option that has another spelling now.
@@ -15,14 +17,25 @@ class Old(NamedTuple):
         values: how many values follow the old one.
         why: what is said of one that is left out.
         beside: the new spelling if the command line has the option `new` already.
+        refused: one that is left out is an error, as without it the result would be another.
     """
 
     new: str
     values: int = 1
     why: str = ""
     beside: str = ""
+    refused: bool = False
 
 
+_COUNTED = Old("", 1, "whether words are counted from 0 or from 1 is detected.")
+_REVERSE = Old(
+    "",
+    0,
+    "the source index comes first. Exchange the columns of the file: sed -E 's/([0-9]+)([-p?])([0-9]+)/\\3\\2\\1/g'.",
+    refused=True,
+)
+_CHECKED = Old("", 0, "files that do not count alike are refused.")
+_STATED = Old("", 1, "the signature says what is computed here: words, and links as they are.")
 _LINKS = {"--aligner": Old("--links")}
 # What all commands that train had.
 _TRAINING = {
@@ -69,6 +82,18 @@ OLD: dict[str, dict[str, Old]] = {
         "--batch-tokens": Old("", 1, "--batch-size says how many pairs are aligned at once, of 64 tokens each."),
     },
     "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
+    "score": {
+        "--base": _COUNTED,
+        "--gold-base": _COUNTED,
+        "--reverse": _REVERSE,
+        "--reverse-gold": _REVERSE,
+        "--index-check": _CHECKED,
+        "--no-index-check": _CHECKED,
+        "--unit": _STATED,
+        "--symmetrization": _STATED,
+        "--longest-line": Old("", 1, "a line may have 1000000 bytes."),
+        "--reference": Old("--references"),
+    },
     "train": _TRAINING
     | _START
     | {"--text": Old("--source"), "--dev-text": Old("--dev"), "--test-text": Old("--test")},
@@ -118,6 +143,9 @@ def respelled(command: str, tokens: Sequence[str]) -> list[str]:
 
     Warns:
         UserWarning: for each; it says the new spelling.
+
+    Raises:
+        CommandError: an option without which the result would be another.
     """
     old = OLD.get("", {}) | OLD.get(command, {})
     result: list[str] = []
@@ -130,6 +158,8 @@ def respelled(command: str, tokens: Sequence[str]) -> list[str]:
             result.append(token)
             continue
         spelling = old[option]
+        if spelling.refused:
+            raise CommandError(f"{option} is left out: {spelling.why}")
         values = [value] if equals else [waiting.pop(0) for _ in range(min(spelling.values, len(waiting)))]
         new = spelling.beside if spelling.beside and _place_of(spelling.new, tokens) is not None else spelling.new
         if not new:

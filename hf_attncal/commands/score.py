@@ -1,244 +1,110 @@
-"""`attncal score`: alignment error rate of files with word links against a gold alignment."""
+"""`attncal score`: word links against a gold alignment, or summaries against references."""
 
-import argparse
-import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
-from hf_attncal.errors import CommandError, user_errors
+from hf_attncal.errors import CommandError, at_least
 
-from .scoring import (
-    SEED,
-    add_hypotheses,
-    add_scoring,
-    as_json,
-    called,
-    check_once,
-    check_same_length,
-    read_scored_lines,
-    signatures,
-    table,
-    too_few,
-)
+from .kinds import Files, Text
+
+if TYPE_CHECKING:
+    from hf_attncal.metrics.tables import ScoreTable
+
+GROUPS = {
+    "Word links": ("source", "target", "ignore_possible", "without_punctuation"),
+    "Summaries": ("references", "tokenize", "stemmer"),
+}
 
 
-def add_score(commands: argparse._SubParsersAction) -> None:
-    """Add the sub-command `score`."""
-    parser = commands.add_parser(
-        "score",
-        help="score word alignments against a gold alignment: AER, precision, recall, F1",
-        description="Score word alignments against a gold alignment: alignment error rate (lower is better), "
-        "precision against possible links, recall against sure links, their F1, and a signature that says how they "
-        "were computed. Files hold one sentence pair a line; i-j is a link of source word i to target word j, in GOLD "
-        "a sure one, ipj or i?j a possible one. With several hypotheses each is compared with the first by a paired "
-        "bootstrap.",
-        epilog="examples:\n"
-        "  attncal score gold.align links.align\n"
-        "  attncal align run MODEL < pairs.txt | attncal score gold.align -",
-    )
-    parser.add_argument("gold", metavar="GOLD", help="gold alignment: a plain, .gz, .xz or .zst file")
-    add_hypotheses(parser, "proposed alignment", "; scores (i-j:0.93) are ignored")
-    bases = {"choices": ("0", "1", "auto"), "default": "0"}
-    parser.add_argument("--gold-base", **bases, help="index of the first word in GOLD")
-    parser.add_argument("--base", **bases, help="index of the first word in every HYP")
-    parser.add_argument("--reverse-gold", action="store_true", help="GOLD has the target index first")
-    parser.add_argument("--reverse", action="store_true", help="every HYP has the target index first")
-    parser.add_argument(
-        "--index-check",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="refuse files that look as if they count from 1 or have source and target exchanged",
-    )
-    parser.add_argument(
-        "--source",
-        metavar="FILE",
-        help="tokenised source text, to refuse links outside of its sentences; without it, not checked",
-    )
-    parser.add_argument("--target", metavar="FILE", help="tokenised target text; without it, not checked")
-    parser.add_argument("--ignore-possible", action="store_true", help="count only the sure links of GOLD")
-    parser.add_argument(
-        "--without-punctuation",
-        action="store_true",
-        help="leave out links of which either word is only punctuation; needs --source and --target",
-    )
-    add_scoring(parser, "per cent and one decimal", "sentence pairs")
-    parser.add_argument(
-        "--unit", metavar="NAME", default="word", help="what indices count; only written in the signature"
-    )
-    parser.add_argument(
-        "--symmetrization",
-        default="unstated",
-        metavar="NAME",
-        help="how two directions were merged; only written in the signature",
-    )
-    parser.set_defaults(run=_run_score)
+def score(
+    gold: Text,
+    /,
+    *hypotheses: Text,
+    metric: Literal["aer", "rouge"] = "aer",
+    source: Text | None = None,
+    target: Text | None = None,
+    ignore_possible: bool = False,
+    without_punctuation: bool = False,
+    references: Files = (),
+    tokenize: Literal["rouge", "words", "none"] = "rouge",
+    stemmer: bool = False,
+    bootstrap: int = 1000,
+    format: Literal["text", "json"] = "text",
+) -> "ScoreTable":
+    """Score word links against a gold alignment, or summaries against references.
 
+    Of word links: alignment error rate (AER, lower is better), precision against possible links, recall against sure
+    links, and their F1. A line holds the links of a sentence pair: i-j links source word i to target word j; in GOLD
+    it is a sure link, and ipj or i?j a possible one. Whether words are counted from 0 or from 1 is detected. Files
+    that do not count alike, or have source and target exchanged, are refused.
 
-def _run_score(options: argparse.Namespace) -> None:
-    from hf_attncal.data.pharaoh import displacement_warning, parse_alignments, parse_hypotheses
+    Of summaries, a line each (`--metric rouge`, or `attncal rouge`): the mean F1 of ROUGE-1, ROUGE-2, ROUGE-L (a
+    summary is one sentence) and ROUGE-Lsum (sentence by sentence, each up to its `.`, `!` or `?`).
 
-    if bool(options.source) != bool(options.target):
-        raise CommandError("--source and --target belong together: pass both or neither.")
-    if options.without_punctuation and not options.source:
-        raise CommandError("--without-punctuation needs the words: pass --source and --target.")
-    check_once(options.hypotheses)
+    A signature says how scores were computed. Several hypotheses are compared with the first by a paired bootstrap.
 
-    gold, gold_base = _read_links(
-        options, options.gold, parse_alignments, options.gold_base, options.reverse_gold, "--gold-base"
-    )
-    sentences = _read_sentences(options, gold)
-    _check_inside(options.gold, gold, sentences, "--gold-base", "--reverse-gold")
-    if sentences and (problem := displacement_warning(gold, sentences)):
-        warnings.warn(f"{options.gold}: {problem}", stacklevel=2)
-    systems, bases = [], []
-    for name in options.hypotheses:
-        links, base = _read_links(options, name, parse_hypotheses, options.base, options.reverse, "--base")
-        check_same_length(links, name, gold, options.gold, "sentence pair")
-        _check_inside(name, links, sentences, "--base", "--reverse")
-        systems.append(links)
-        bases.append(base if base == gold_base else f"gold={gold_base},hyp={base}")
-    rows = score_rows(gold, systems, bases, sentences, options)
-    print(as_json(options, rows, gold=options.gold) if options.format == "json" else _as_text(options, rows))
-
-
-def score_rows(
-    gold: Sequence, systems: Sequence[Sequence], bases: Sequence[str], sentences: list | None, options
-) -> list[dict[str, Any]]:
-    """Return for every hypothesis its name, the fields of its `AlignmentScore`, `better_than_first` and `p_value`.
+    Examples:
+        attncal score gold.align links.align
+        attncal align run MODEL < pairs.txt | attncal score gold.align -
+        attncal rouge summaries.txt found.txt other.txt
+        attncal rouge first.txt found.txt --references second.txt third.txt
 
     Args:
-        gold: annotated links of every sentence pair.
-        systems: for every hypothesis the links of every sentence pair.
-        bases: index bases that the signature of every hypothesis states.
-        sentences: source and target words of every sentence pair, if known.
-        options: options of `attncal score`.
+        gold: gold alignment, or reference summaries; may be compressed (.gz, .xz, .zst)
+        hypotheses: proposed links, of which scores (i-j:0.93) are ignored, or proposed summaries; one may be - for
+            standard input
+        metric: what to score: word links (aer) or summaries (rouge)
+        source: tokenised source sentences, to refuse links outside of them; without it, not checked
+        target: tokenised target sentences; without it, not checked
+        ignore_possible: count only the sure links of GOLD
+        without_punctuation: leave out links of which either word is only punctuation; needs --source and --target
+        references: further references of each summary, of which each measure takes the best; without it, one
+        tokenize: how text is cut: English, lower case and runs of a-z and 0-9 (rouge); any language, lower case,
+            without punctuation (words); or at white space, for text that is tokenised already (none)
+        stemmer: compare the stems of English words (Porter)
+        bootstrap: resamples of the lines for 95 % intervals and comparisons; 0 for none
+        format: a table with rounded numbers, or JSON with all digits
+
+    Returns:
+        `rows`, one for each hypothesis, with its name, its scores and their `signature`. Printed, it is the table or
+        JSON.
 
     Raises:
-        CommandError: indices of a hypothesis seem shifted or exchanged, or the signature cannot hold an option.
+        CommandError: a file that is wrong, options of the other metric, or a number out of range.
     """
-    from dataclasses import asdict
-
-    from hf_attncal.metrics.aer import alignment_error_rate, find_index_mismatch, paired_bootstrap, paired_p_value
-
-    selection = {
-        "ignore_possible": options.ignore_possible,
-        "sentences": sentences,
-        "punctuation": not options.without_punctuation,
-        "bootstrap": options.bootstrap,
-        "seed": SEED,
+    others = {
+        "aer": {"--references": references, "--tokenize": tokenize != "rouge", "--stemmer": stemmer},
+        "rouge": {
+            "--source": source,
+            "--target": target,
+            "--ignore-possible": ignore_possible,
+            "--without-punctuation": without_punctuation,
+        },
     }
-    stated = {"unit": options.unit, "symmetrization": options.symmetrization}
-    rows = []
-    for name, links, base in zip(options.hypotheses, systems, bases, strict=True):
-        if options.index_check and (problem := find_index_mismatch(gold, links)):
-            raise CommandError(
-                f"{called(name)} and {options.gold}: {problem} See --base, --gold-base, --reverse and "
-                "--reverse-gold, or pass --no-index-check to score the files as they are."
-            )
-        with user_errors():
-            score = alignment_error_rate(gold, links, base=base, check_indices=False, **stated, **selection)
-        compared = {"better_than_first": paired_bootstrap, "p_value": paired_p_value}
-        against = {
-            field: measure(gold, systems[0], links, **selection) if rows and options.bootstrap else None
-            for field, measure in compared.items()
-        }
-        rows.append({"hypothesis": name, **asdict(score), **against})
-    return rows
+    at_least("--bootstrap", bootstrap, 0)
+    if wrong := [option for option, value in others[metric].items() if value not in (None, False, ())]:
+        raise CommandError(f"{wrong[0]} is not for --metric {metric}: leave it out.")
+    if not hypotheses:
+        raise CommandError("HYP must be a file or more, got none: name what is scored behind GOLD.")
+    if (source is None) != (target is None):
+        raise CommandError("--source and --target belong together: pass both or neither.")
+    if without_punctuation and source is None:
+        raise CommandError("--without-punctuation needs the words: pass --source and --target.")
+    from hf_attncal.data.scored import read_scored
+    from hf_attncal.files import is_file
 
+    options = {"bootstrap": bootstrap, "format": format}
+    proposed = {f"hypothesis {number}": text for number, text in enumerate(hypotheses, start=1)}
+    if metric == "rouge":
+        from hf_attncal.metrics.summary_scores import score_summaries
 
-# ---- reading ----
+        more = [references] if is_file(references) else references
+        named = {f"reference {number}": text for number, text in enumerate([gold, *more], start=1)}
+        texts = list(read_scored(named | proposed, "summary"))
+        cut = {"tokenize": tokenize, "stemmer": stemmer}
+        return score_summaries(texts[: len(named)], texts[len(named) :], **cut, **options)
+    from hf_attncal.metrics.link_scores import score_links
 
-
-def _read_links(
-    options: argparse.Namespace, name: str, parse: Callable[..., list], base: str, reverse: bool, option: str
-) -> tuple[list, str]:
-    """Read the links of a file, counted from 0, and return them with the index base for the signature."""
-    from hf_attncal.data.pharaoh import detect_index_base
-
-    lines = read_scored_lines(options, name)
-    try:
-        links = parse(lines, base=int(base == "1"), reverse=reverse)
-        if base == "1":
-            return links, base
-        detected = detect_index_base(links)
-        if base == "0":
-            if detected == 1 and options.index_check:
-                raise CommandError(
-                    f"{called(name)} looks 1-based: none of its links has an index 0. Pass {option} 1, or "
-                    "--no-index-check if it counts from 0 all the same."
-                )
-            return links, base
-        if detected is None:
-            raise CommandError(
-                f"{called(name)}: {option} auto cannot tell whether its words count from 0 or 1: no index is 0, and "
-                f"few lines have links. Pass {option} 0 or {option} 1."
-            )
-        return parse(lines, base=detected, reverse=reverse), f"{detected}(auto)"
-    except CommandError:
-        raise
-    except ValueError as error:
-        raise CommandError(f"{called(name)}: {error}") from error
-
-
-def _read_sentences(options: argparse.Namespace, gold: list) -> list[tuple[list[str], list[str]]] | None:
-    """Read source and target words of every pair; return None without --source and --target."""
-    if not options.source:
-        return None
-    sides = []
-    for name in (options.source, options.target):
-        lines = read_scored_lines(options, name)
-        check_same_length(lines, name, gold, options.gold, "sentence pair")
-        sides.append([line.split() for line in lines])
-    return list(zip(*sides, strict=True))
-
-
-def _check_inside(name: str, links: list, sentences: list | None, base: str, reverse: str) -> None:
-    """Raise CommandError for links of words that do not exist, and suggest the option `base` or `reverse`."""
-    from hf_attncal.data.pharaoh import check_inside_sentences
-
-    if sentences is None:
-        return
-    lengths = [(len(a), len(b)) for a, b in sentences]
-    try:
-        check_inside_sentences(links, lengths, remedy=f"pass {base} 1")
-    except ValueError as error:
-        message = f"{called(name)}: {error}"
-        with suppress(ValueError):
-            check_inside_sentences(links, [(b, a) for a, b in lengths])
-            message += f" All are inside with source and target exchanged: see {reverse}, or exchange the texts."
-        raise CommandError(message) from error
-
-
-# ---- writing ----
-
-
-def _as_text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
-    """Format a table with one row for each hypothesis, in per cent, and notes that explain it."""
-
-    def rates(field: str) -> list[str]:
-        return ["" if row[field] is None else f"{100 * row[field]:.1f}" for row in rows]
-
-    columns = {"hypothesis": [row["hypothesis"] for row in rows], "AER": rates("aer")}
-    notes = [
-        f"{rows[0]['sentences']} sentence pairs, {rows[0]['sure']} sure links, {rows[0]['possible']} possible links "
-        "(sure ones included). Rates in per cent."
-    ]
-    resampled = rows[0]["interval"] is not None
-    if resampled:
-        columns["95 % interval"] = [
-            f"{100 * low:.1f} to {100 * high:.1f}" for low, high in (row["interval"] for row in rows)
-        ]
-        notes.append(f"95 % interval: percentiles of AER over {options.bootstrap} resamples of the sentence pairs.")
-    elif options.bootstrap:
-        notes.append(too_few(rows[0]["sentences"], "sentence pairs"))
-    columns |= {"precision": rates("precision"), "recall": rates("recall"), "F1": rates("f1")}
-    columns["links"] = [str(row["proposed"]) for row in rows]
-    if resampled and len(rows) > 1:
-        columns["better than first"] = rates("better_than_first")
-        columns["p"] = ["" if row["p_value"] is None else f"{row['p_value']:.3f}" for row in rows]
-        notes += [
-            "better than first: share of the same resamples in which AER is lower than that of the first hypothesis;",
-            "a tie is not better. p: of a two-sided paired bootstrap test that both have the same AER.",
-        ]
-    return "\n".join([*table(columns), "", *notes, *signatures(rows)])
+    sides = {} if source is None else {"source": source, "target": target}
+    texts = read_scored({"gold": gold} | sides | proposed, "sentence pair")
+    counted = {"ignore_possible": ignore_possible, "punctuation": not without_punctuation}
+    return score_links(next(texts), texts, [next(texts) for _ in sides], **counted, **options)

@@ -15,6 +15,9 @@ COMMANDS = {
     "demo": "hf_attncal.commands.demo:demo",
     "export": "hf_attncal.commands.export:export",
     "publish": "hf_attncal.commands.publish:publish",
+    "score": "hf_attncal.commands.score:score",
     "show": "hf_attncal.commands.show:show",
     "train": "hf_attncal.commands.train:train",
 }
+# Second names of commands, and the options that they stand for.
+ALIASES = {"rouge": ("score", "--metric", "rouge")}

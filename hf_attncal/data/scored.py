@@ -20,22 +20,36 @@ class ScoredText(NamedTuple):
         name: its file, or what lines without one are called.
         told: what messages call it.
         lines: at least one has text.
+        unit: what a line of it and of every other text belong to, such as "sentence pair".
+        first: the text whose number of lines it must have; None for that text itself.
     """
 
     name: str
     told: str
     lines: Sequence[str]
+    unit: str
+    first: "ScoredText | None" = None
 
-    def parsed(self, parse: Callable, *arguments: Any, **options: Any) -> Any:
+    def parsed(self, parse: Callable[..., list], **options: Any) -> list:
         """Return what `parse` makes of the lines.
 
         Raises:
-            CommandError: in place of a ValueError; it names the text.
+            CommandError: in place of a ValueError, or for another number of lines; it names the text.
         """
         try:
-            return parse(self.lines, *arguments, **options)
+            found = parse(self.lines, **options)
         except ValueError as error:
             raise CommandError(f"{self.told}: {error}") from error
+        self.check_length()
+        return found
+
+    def check_length(self) -> None:
+        """Raise CommandError for another number of lines than that of the first text."""
+        if self.first is not None and len(self.lines) != len(self.first.lines):
+            raise CommandError(
+                f"{self.first.told} has {len(self.first.lines)} lines and {self.told} has {len(self.lines)}. Line n "
+                f"of every file must belong to the same {self.unit}."
+            )
 
 
 def read_scored(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
@@ -43,11 +57,10 @@ def read_scored(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
 
     Args:
         texts: files, - for standard input, or lines with the names that they are called by.
-        unit: what line n of every text belongs to, such as "sentence pair".
+        unit: see `ScoredText`.
 
     Raises:
-        CommandError: standard input is named twice, or a text cannot be read, is empty, or has another number of
-            lines than the first.
+        CommandError: standard input is named twice, or a text cannot be read or is empty.
     """
     if files_among(*texts.values()).count(STANDARD) > 1:
         raise CommandError("Standard input (-) can be read only once.")
@@ -62,14 +75,14 @@ def _read(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
         lines = _lines_of_file(name, told) if is_file(text) else list(text)
         if not any(line.strip() for line in lines):
             raise CommandError(f"{told} is empty ({len(lines)} lines without text).")
-        read = ScoredText(name, told, lines)
+        read = ScoredText(name, told, lines, unit, first)
         first = first or read
-        if len(lines) != len(first.lines):
-            raise CommandError(
-                f"{first.told} has {len(first.lines)} lines and {told} has {len(lines)}. Line n of every file must "
-                f"belong to the same {unit}."
-            )
         yield read
+
+
+def split_words(lines: Sequence[str]) -> list[list[str]]:
+    """Return the words of each line, as white space parts them."""
+    return [line.split() for line in lines]
 
 
 def _lines_of_file(name: str, told: str) -> list[str]:

@@ -1,10 +1,12 @@
-"""What commands print of scores: a table with its notes, or JSON."""
+"""What is printed of the scores of several hypotheses: a table with its notes, or JSON."""
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+from hf_attncal.drawing.table import text_table
 
 from .base import FEWEST_SENTENCES
 
@@ -18,14 +20,18 @@ class ScoreTable(ABC):
     Args:
         rows: scores of each hypothesis: objects with fields, of which `hypothesis` is its name.
         against: what they were scored against.
+        count: number of units in each.
         bootstrap: number of resamples; 0 for none.
         format: how they print: "text" or "json".
     """
 
     rows: Sequence[Any]
     against: Mapping[str, Any]
+    count: int
     bootstrap: int
     format: str = "text"
+
+    units: ClassVar[str]  # what the bootstrap resamples
 
     def __str__(self) -> str:
         return self.as_json() if self.format == "json" else self.as_text()
@@ -36,26 +42,21 @@ class ScoreTable(ABC):
         rows = [{"hypothesis": row.hypothesis} | asdict(row) for row in self.rows]
         return json.dumps({**self.against, "bootstrap": bootstrap, "scores": rows}, indent=2)
 
-    @abstractmethod
     def as_text(self) -> str:
-        """Return a table with notes that explain it, and the signatures."""
-
-    def column(self, field: str, form: str) -> list[str]:
-        """Return one cell a row: the field in a format, or nothing where it is None."""
-        return ["" if (value := getattr(row, field)) is None else f"{value:{form}}" for row in self.rows]
-
-    def signatures(self) -> list[str]:
-        """Return the common signature of all rows, or that of each row if they differ."""
+        """Return a table with notes that explain it, and the common signature or that of each row."""
+        columns, notes = self.columns_and_notes()
+        signatures = [f"{row.hypothesis}: {row.signature}" for row in self.rows]
         if len({row.signature for row in self.rows}) == 1:
-            return [self.rows[0].signature]
-        return [f"{row.hypothesis}: {row.signature}" for row in self.rows]
+            signatures = [self.rows[0].signature]
+        return "\n".join([*text_table(columns), "", *notes, *signatures])
 
+    @abstractmethod
+    def columns_and_notes(self) -> tuple[dict[str, list[str]], list[str]]:
+        """Return heading -> cells of the table, and the notes below it."""
 
-def too_few_units(count: int, what: str) -> str:
-    """Explain to the reader of a table why there is no interval.
-
-    Args:
-        count: number of units.
-        what: name of the units that the bootstrap resamples.
-    """
-    return f"No interval and no comparison: {count} {what} are too few, {FEWEST_SENTENCES} or more are needed."
+    def why_no_interval(self) -> list[str]:
+        """Return the note about an interval that could not be computed; none where nobody asked for one."""
+        if not self.bootstrap:
+            return []
+        few = f"{self.count} {self.units} are too few, {FEWEST_SENTENCES} or more are needed."
+        return [f"No interval and no comparison: {few}"]

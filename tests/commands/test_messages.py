@@ -44,7 +44,7 @@ def test_more_and_less_at_once_are_refused(links, capsys):
     with pytest.raises(SystemExit) as raised:
         main(["score", "links", "links", "-q", "-v"])
     assert raised.value.code == 2
-    assert "not allowed with argument" in capsys.readouterr().err
+    assert "-v and -q cannot go together" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [["-q"], ["-v"], ["-vv"], []])

@@ -216,29 +216,21 @@ def test_links_are_read_or_the_line_is_named(data, gold):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(gold=link_files, proposed=proposed_files, base=st.sampled_from(["0", "1"]))
-def test_scores_are_those_of_an_independent_scorer_or_the_line_is_named(gold, proposed, base, tmp_path):
+@given(gold=link_files, proposed=proposed_files)
+def test_scores_are_those_of_an_independent_scorer_or_the_line_is_named(gold, proposed, tmp_path):
     paths = tmp_path / "gold", tmp_path / "proposed"
     for path, data in zip(paths, (gold, proposed), strict=True):
         path.write_bytes(data)
-    arguments = [*map(str, paths), "--format", "json", "--bootstrap", "0", "--no-index-check", "--base", base]
+    arguments = [*map(str, paths), "--format", "json", "--bootstrap", "0"]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(["score", *arguments, "--gold-base", base])
+        status = main(["score", *arguments])
     expected = [links_of_file(gold, True), links_of_file(proposed, False)]
-    below = base == "1"
     for side, path in zip(expected, paths, strict=True):
-        wrong = side if isinstance(side, int) else None
-        if below and side is not None and not isinstance(side, int):
-            lows = [n for n, (_, links) in enumerate(side, start=1) if any(0 in link for link in links)]
-            wrong = lows[0] if lows else None
-        if side is None or wrong is not None:
+        if side is None or isinstance(side, int):
             assert (status, out.getvalue()) == (1, "")
             assert str(path) in err.getvalue()
-            if side is None:
-                assert "is empty" in err.getvalue()
-            elif not below:
-                assert re.search(rf"line {wrong}\b", err.getvalue())
+            assert re.search("is empty" if side is None else rf"line {side}\b", err.getvalue())
             return
     sides = expected
     if len(sides[0]) != len(sides[1]):

@@ -92,3 +92,34 @@ def test_align(attncal, files, tmp_path):
         hf_attncal.align(aligner, files["source"], files["target"], output=tmp_path / "parts", shard="1/2")
     with pytest.raises(ValueError, match="`layer` is for an encoder-decoder"):
         hf_attncal.align(aligner, pairs, read={"layer": 1})
+
+
+def test_score(attncal, files, tmp_path):
+    gold, other = ["0-0 1-1 2p2", "0-0 1-1"], ["0-0 1-1 2-2", "0-1"]
+    for name, lines in {"gold": gold, "other": other}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    first, second = hf_attncal.score(gold, files["links"], other, source=SOURCE, target=TARGET, bootstrap=0).rows
+    assert (first.hypothesis, first.aer, first.recall) == (str(files["links"]), 0, 1)
+    assert (second.hypothesis, second.aer) == ("hypothesis 2", pytest.approx(1 - (2 + 3) / (4 + 4)))
+    names = [str(tmp_path / "gold"), str(files["links"]), str(tmp_path / "other")]
+    assert f"{hf_attncal.score(*names)}\n" == attncal("score", *names)[1]
+    with pytest.raises(ValueError, match="--source and --target belong together"):
+        hf_attncal.score(gold, other, source=SOURCE)
+
+
+def test_score_of_summaries(attncal, tmp_path):
+    pytest.importorskip("rouge_score")
+    texts = {
+        "one": ["oil falls", "the bank cuts rates"],
+        "two": ["oil prices fall", "rates cut"],
+        "hyp": ["oil", "rates"],
+    }
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    one, two, hyp = texts.values()
+    (row,) = hf_attncal.score(one, hyp, metric="rouge", references=[two], bootstrap=0).rows
+    assert row.rouge1 > hf_attncal.score(one, hyp, metric="rouge", bootstrap=0).rows[0].rouge1
+    command = ["rouge", str(tmp_path / "one"), str(tmp_path / "hyp"), "--references", str(tmp_path / "two")]
+    found = hf_attncal.score(tmp_path / "one", tmp_path / "hyp", metric="rouge", references=[tmp_path / "two"])
+    assert f"{found}\n" == attncal(*command)[1]
+    assert found.rows[0].rouge1 == row.rouge1

@@ -31,7 +31,7 @@ def run(tmp_path, monkeypatch, capsys):
 
     def rouge_command(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        status = hf_attncal.commands.main(["rouge", *arguments])
+        status = hf_attncal.commands.main([*(() if "score" in arguments else ("rouge",)), *arguments])
         return status, *capsys.readouterr()
 
     return rouge_command
@@ -113,13 +113,16 @@ def test_without_bootstrap_there_is_a_difference_and_no_interval(run):
 
 
 def test_several_references(run):
-    (row,) = json.loads(run("ref", "hyp", "--reference", "second", "--bootstrap", "0", "--format", "json")[1])[
+    (row,) = json.loads(run("ref", "hyp", "--references", "second", "--bootstrap", "0", "--format", "json")[1])[
         "scores"
     ]
     score = rouge(HYPOTHESIS, list(zip(REFERENCE, SECOND, strict=True)))
     assert (row["rouge1"], row["signature"]) == (score.rouge1, score.signature)
     assert row["rouge1"] > rouge(HYPOTHESIS, REFERENCE).rouge1
-    assert "|refs:3|" in run("ref", "hyp", "--reference", "second", "--reference", "better")[1]
+    assert "|refs:3|" in run("ref", "hyp", "--references", "second", "better")[1]
+    status, out, err = run("ref", "hyp", "--reference", "second", "--reference", "better")
+    assert (status, set(err.splitlines())) == (0, {"attncal: warning: --reference is --references now."})
+    assert out == run("score", "ref", "hyp", "--metric=rouge", "--references", "second", "better")[1]
 
 
 def test_standard_input_and_packed_files(run, tmp_path):
@@ -137,14 +140,14 @@ def test_a_reference_without_text_is_told(run):
         "attncal: warning: second: 2 of 6 lines have no text, the first is line 3. Whatever the summary, it scores 0 "
         "there.\n"
     )
-    assert run("second", "hyp", "--reference", "ref")[2] == ""
+    assert run("second", "hyp", "--references", "ref")[2] == ""
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ("ref short", "ref has 6 lines and short has 2. Line n of every file must belong to the same summary."),
-        ("ref hyp --reference short", "ref has 6 lines and short has 2. "),
+        ("ref hyp --references short", "ref has 6 lines and short has 2. "),
         ("short hyp", "short has 2 lines and hyp has 6. "),
         ("ref blank", "blank is empty (3 lines without text)."),
         ("blank hyp", "blank is empty (3 lines without text)."),
@@ -152,7 +155,7 @@ def test_a_reference_without_text_is_told(run):
         ("ref missing", "missing cannot be opened: No such file"),
         ("ref bad", "line 2 of bad is not UTF-8 (byte 1)."),
         ("- -", "Standard input (-) can be read only once."),
-        ("ref - --reference -", "Standard input (-) can be read only once."),
+        ("ref - --references -", "Standard input (-) can be read only once."),
         ("ref -", "standard input is empty (0 lines without text)."),
     ],
 )

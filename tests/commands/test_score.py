@@ -13,7 +13,6 @@ import pytest
 
 import hf_attncal.commands
 from hf_attncal import __version__
-from hf_attncal.commands.score import add_score
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.pharaoh import parse_hypotheses as parse
 from hf_attncal.metrics.aer import AER_METRIC, alignment_error_rate, paired_bootstrap, paired_p_value
@@ -30,13 +29,6 @@ TARGET = ["x y", "x y", "x", "x . z"]
 @pytest.fixture
 def score(monkeypatch, capfdbinary):
     """Run `attncal score` in this process: (arguments, standard input) -> (status, standard output, errors)."""
-
-    def build_parser(*_):
-        parser = argparse.ArgumentParser()
-        add_score(parser.add_subparsers())
-        return parser
-
-    monkeypatch.setattr(hf_attncal.commands, "build_parser", build_parser)
 
     def run(*arguments: object, stdin: bytes = b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -87,7 +79,7 @@ def refused(result: tuple[int, str, str]) -> str:
 
 
 def test_text_for_one_hypothesis(score, files):
-    status, out, err = score(files.gold, files.first, "--bootstrap", "0", "--symmetrization", "harmonic>0.2")
+    status, out, err = score(files.gold, files.first, "--bootstrap", "0")
     assert (status, err) == (0, "")
     heading, row, blank, corpus, signature = out.splitlines()
     assert heading.split() == ["hypothesis", "AER", "precision", "recall", "F1", "links"]
@@ -95,7 +87,7 @@ def test_text_for_one_hypothesis(score, files):
     assert len(heading) == len(row)
     assert blank == ""
     assert corpus == "4 sentence pairs, 4 sure links, 7 possible links (sure ones included). Rates in per cent."
-    assert signature == f"AER|base:0|possible:used|unit:word|symm:harmonic>0.2|n:4|version:{__version__}"
+    assert signature == f"AER|base:0|possible:used|unit:word|symm:unstated|n:4|version:{__version__}"
 
 
 def test_text_for_several_hypotheses(score, files, write):
@@ -197,17 +189,7 @@ def test_compressed_files_scores_and_standard_input(score, write):
     assert (row["hypothesis"], row["aer"]) == ("-", pytest.approx(0.3))
 
 
-def test_files_with_the_target_first(score, write, files):
-    gold, first = (
-        write(f"{name}.reversed", [" ".join(t[2] + t[1] + t[0] for t in line.split()) for line in lines])
-        for name, lines in (("gold", GOLD), ("first", FIRST))
-    )
-    assert rates(score(gold, files.first, "--reverse-gold", *QUICK))["aer"] == pytest.approx(0.3)
-    assert rates(score(files.gold, first, "--reverse", *QUICK))["aer"] == pytest.approx(0.3)
-    assert rates(score(files.gold, first, *QUICK))["aer"] > 0.3
-
-
-# ---- index bases ----
+# ---- which words indices mean ----
 
 
 @pytest.fixture
@@ -221,50 +203,77 @@ def counted(write):
     ]
 
 
-def test_files_that_look_one_based_are_refused(score, counted):
+def base_of(result: tuple[int, str, str]) -> tuple[float, str, list[str]]:
+    """AER, the base in the signature, and the warnings."""
+    status, out, err = result
+    assert status == 0, err
+    (row,) = json.loads(out)["scores"]
+    return row["aer"], row["signature"].split("|")[1], err.splitlines()
+
+
+def test_the_base_is_detected_stated_and_told(score, counted):
     from0, from1 = counted
-    message = refused(score(from0, from1))
-    assert f"{from1} looks 1-based" in message
-    assert "Pass --base 1, or --no-index-check" in message
-    message = refused(score(from1, from0))
-    assert f"{from1} looks 1-based" in message
-    assert "Pass --gold-base 1" in message
+    told = f"attncal: warning: {from1} is read as counting words from 1: none of its links has an index 0."
+    assert base_of(score(from0, from0, *QUICK)) == (0, "base:0", [])
+    assert base_of(score(from1, from1, *QUICK)) == (0, "base:1(auto)", [told, told])
+    assert base_of(score(from0, from1, *QUICK)) == (0, "base:gold=0,hyp=1(auto)", [told])
+    assert base_of(score(from1, from0, *QUICK)) == (0, "base:gold=1(auto),hyp=0", [told])
     with open(from1, "rb") as file:
-        assert "standard input looks 1-based" in refused(score(from0, "-", stdin=file.read()))
-    assert rates(score(from0, from1, "--no-index-check", *QUICK))["aer"] > 0.5
-
-
-def test_bases_are_taken_from_options_or_detected_and_stated(score, counted):
-    from0, from1 = counted
-
-    def base(*arguments: str) -> str:
-        row = rates(score(*arguments, *QUICK))
-        assert row["aer"] == 0
-        return row["signature"].split("|")[1]
-
-    assert base(from0, from0) == "base:0"
-    assert base(from1, from1, "--base", "1", "--gold-base", "1") == "base:1"
-    assert base(from0, from1, "--base", "1") == "base:gold=0,hyp=1"
-    assert base(from1, from0, "--gold-base", "1") == "base:gold=1,hyp=0"
-    assert base(from0, from1, "--base", "auto") == "base:gold=0,hyp=1(auto)"
-    assert base(from1, from0, "--gold-base", "auto", "--base", "auto") == "base:gold=1(auto),hyp=0(auto)"
-    assert base(from1, from1, "--gold-base", "auto", "--base", "auto") == "base:1(auto)"
+        aer, base, warnings = base_of(score(from0, "-", *QUICK, stdin=file.read()))
+    assert (aer, base) == (0, "base:gold=0,hyp=1(auto)")
+    assert warnings == [told.replace(from1, "standard input")]
 
 
 def test_each_hypothesis_has_its_own_signature_where_they_differ(score, counted):
     from0, from1 = counted
-    _, out, _ = score(from0, from0, from1, "--base", "auto")
-    assert f"\n{from0}: AER|base:gold=0,hyp=0(auto)|" in out
+    _, out, _ = score(from0, from0, from1)
+    assert f"\n{from0}: AER|base:0|" in out
     assert f"\n{from1}: AER|base:gold=0,hyp=1(auto)|" in out
 
 
-def test_a_base_that_cannot_be_told_or_is_wrong_is_refused(score, counted, write):
-    short = write("short", ["1-1", "2-2"])
-    message = refused(score(write("gold", ["0-0", "0-1"]), short, "--base", "auto"))
-    assert f"{short}: --base auto cannot tell" in message
-    message = refused(score(*counted[:1] * 2, "--gold-base", "1"))
-    assert f"{counted[0]}: line 1: '0-" in message
-    assert "read the file with the base 0" in message
+def test_where_the_base_cannot_be_told_words_count_from_0_with_a_warning(score, write):
+    gold, short = write("gold", ["0-0 1-1", "0-1"]), write("short", ["1-1", ""])
+    aer, base, warnings = base_of(score(gold, short, *QUICK))
+    assert (aer, base) == (pytest.approx(1 - 2 / 4), "base:0")
+    assert len(warnings) == 1
+    assert f"warning: {short} has no index 0, and too few lines with links to tell" in warnings[0]
+    nothing = write("nothing", ["", " ", ""])
+    assert "is empty" in refused(score(write("three", ["0-0"] * 3), nothing))
+
+
+def test_the_words_tell_the_base_of_few_lines(score, files, write):
+    texts = ("--source", files.source, "--target", files.target)
+    late = write("late", ["1-1 3-2", "1-1", "", ""])
+    aer, base, warnings = base_of(score(files.gold, late, *texts, *QUICK))
+    assert base == "base:gold=0,hyp=1(auto)"
+    assert aer == base_of(score(files.gold, write("early", ["0-0 2-1", "0-0", "", ""]), *QUICK))[0]
+    told = "is read as counting words from 1: else there would be links outside of the sentences."
+    assert warnings == [f"attncal: warning: {late} {told}"]
+    assert base_of(score(late, files.second, *texts, *QUICK))[1] == "base:gold=1(auto),hyp=0"
+
+
+def test_words_that_could_count_from_1_or_be_exchanged_are_refused(score, write):
+    texts = ("--source", write("source", ["a b c", "a"]), "--target", write("target", ["x y z u", "x"]))
+    message = refused(score(write("gold", ["0-0", "0-0"]), write("three", ["3-1", ""]), *texts))
+    assert "three: line 1: link 3-1 lies outside a pair of 3 source and 4 target words" in message
+    assert "it looks 1-based, take 1 from each index. All are inside with source and target exchanged" in message
+
+
+def test_files_with_the_target_first_are_refused_where_that_can_be_seen(score, write, counted, files):
+    with open(counted[0]) as file:
+        lines = [line.split() for line in file]
+    turned = write("turned", [" ".join("-".join(reversed(link.split("-"))) for link in line) for line in lines])
+    for pair in ((counted[0], turned), (turned, counted[0])):
+        status, out, err = score(*pair)
+        exchanged = "exchanged between source and target: one of the two has the target index first." in err
+        assert (status, out, exchanged) == (1, "", True)
+    texts = ("--source", files.source, "--target", files.target)
+    turned = write("turned", ["0-2", "0-0", "", ""])
+    told = (
+        f"All are inside with source and target exchanged: exchange --source and --target, or the columns of {turned}"
+    )
+    assert told in refused(score(files.gold, turned, *texts))
+    assert told in refused(score(turned, files.first, *texts))
 
 
 def test_a_shift_that_leaves_an_index_zero_is_found_by_its_error_rate(score, counted, write):
@@ -274,8 +283,22 @@ def test_a_shift_that_leaves_an_index_zero_is_found_by_its_error_rate(score, cou
     message = refused(score(gold, from0))
     assert f"{from0} and {gold}: AER is " in message
     assert "raised by 1: the gold alignment looks 1-based" in message
-    assert "--gold-base" in message
-    assert 0.6 < rates(score(gold, from0, "--no-index-check", *QUICK))["aer"] < 0.8
+    assert "change the indices of one of the files, or exchange its columns" in message
+
+
+def test_options_of_an_earlier_version_are_left_out_where_the_result_is_the_same(score, counted, capfdbinary):
+    from0, from1 = counted
+    old = ("--base=1", "--gold-base", "auto", "--no-index-check", "--unit", "word", "--symmetrization=union")
+    status, out, err = score(from0, from1, *old, "--longest-line", "100", *QUICK)
+    assert (status, out) == (0, score(from0, from1, *QUICK)[1])
+    for option in ("--base", "--gold-base", "--no-index-check", "--unit", "--symmetrization", "--longest-line"):
+        assert f"warning: {option} is left out: " in err
+    for option in ("--reverse", "--reverse-gold"):
+        with pytest.raises(SystemExit) as raised:
+            score(from0, from1, option)
+        assert raised.value.code == 2
+        err = capfdbinary.readouterr().err.decode()
+        assert f"attncal score: error: {option} is left out: the source index comes first. Exchange the columns" in err
 
 
 # ---- errors ----
@@ -299,19 +322,17 @@ def test_links_outside_the_sentences(score, files, write):
     )
     assert f"{outside}: line 2: link 1-2 lies outside" in refused(score(outside, files.first, *texts))
     assert score(files.gold, outside, "--bootstrap", "0")[0] == 0
-    late = write("late", ["1-1 3-2", "1-1", "", ""])
-    assert "it looks 1-based, pass --base 1." in refused(score(files.gold, late, *texts))
-    assert "it looks 1-based, pass --gold-base 1." in refused(score(late, files.first, *texts))
-    turned = write("turned", ["0-2", "0-0", "", ""])
-    told = "All are inside with source and target exchanged: see "
-    assert f"{told}--reverse, or" in refused(score(files.gold, turned, *texts))
-    assert f"{told}--reverse-gold, or" in refused(score(turned, files.first, *texts))
-    assert told not in refused(score(files.gold, outside, *texts))
-    assert score(files.gold, turned, *texts, "--reverse")[0] == 0
+    assert "All are inside with source and target exchanged" not in refused(score(files.gold, outside, *texts))
 
 
 def test_options_that_need_each_other(score, files):
     assert "--source and --target belong together" in refused(score(files.gold, files.first, "--source", files.source))
+    assert "HYP must be a file or more" in refused(score(files.gold))
+    for option in ("--stemmer", "--tokenize=words", "--references=x"):
+        assert f"{option.split('=')[0]} is not for --metric aer" in refused(score(files.gold, files.first, option))
+    for option in ("--ignore-possible", "--without-punctuation", "--source=x"):
+        told = f"{option.split('=')[0]} is not for --metric rouge"
+        assert told in refused(score(files.gold, files.first, "--metric=rouge", option))
     message = refused(score(files.gold, files.first, "--without-punctuation"))
     assert "needs the words: pass --source and --target" in message
     assert "read only once" in refused(score(files.gold, "-", "-"))
@@ -362,9 +383,8 @@ def test_a_huge_token_is_named(score, files, write, token):
 
 def test_a_line_without_end_is_named(score, files, write):
     bad = write("bad.gz", ["0-0", "0-0 " * 250_001, "", ""])
-    assert f"line 2 of {bad} has more than 1000000 bytes" in refused(score(files.gold, bad))
-    assert f"line 1 of {files.gold} has more than 9 bytes" in refused(score(files.gold, bad, "--longest-line", "9"))
-    assert rates(score(files.gold, bad, "--longest-line", "2000000", *QUICK))["proposed"] == 2
+    assert f"line 2 of {bad} has more than 1000000 bytes. Split it.\n" in refused(score(files.gold, bad))
+    assert rates(score(files.gold, write("good.gz", ["0-0", "0-0 " * 250_000, "", ""]), *QUICK))["proposed"] == 2
 
 
 def test_a_byte_order_mark_is_no_link_in_files_and_on_standard_input(score, files, write):
@@ -379,19 +399,18 @@ def test_a_byte_order_mark_is_no_link_in_files_and_on_standard_input(score, file
         assert row | {"hypothesis": files.first} == expected
 
 
-def test_what_the_signature_cannot_hold(score, files):
-    message = refused(score(files.gold, files.first, "--symmetrization", "a|b"))
-    assert "`symm` of the signature must be one line of text without `|`, got 'a|b'" in message
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--bootstrap", "-1"], ["--bootstrap", "x"], ["--base", "2"], ["--format", "xml"]]
-)
-def test_values_out_of_range_are_refused_at_once(arguments, score, capfdbinary):
+@pytest.mark.parametrize("arguments", [["--bootstrap", "x"], ["--metric", "bleu"], ["--format", "xml"]])
+def test_values_that_cannot_be_are_refused_at_once(arguments, score, capfdbinary):
     with pytest.raises(SystemExit) as raised:
         score("gold", "hypothesis", *arguments)
     assert raised.value.code == 2
-    assert f"argument {arguments[0]}: " in capfdbinary.readouterr().err.decode()
+    err = capfdbinary.readouterr().err.decode()
+    assert err.startswith("attncal score: error: ")
+    assert arguments[0] in err
+
+
+def test_less_than_no_resample_is_refused(score, files):
+    assert "--bootstrap must be from 0 to" in refused(score(files.gold, files.first, "--bootstrap=-1"))
 
 
 # ---- evaluate ----

@@ -198,8 +198,7 @@ ROW |= {"proposed": 3, "sure_hits": 1, "possible_hits": 2}
 
 
 def score_result(answer: Answer, links: bytes = LINKS, **options) -> str:
-    plain = {"base": 0, "ignored": False, "reverse": False}
-    return judge_score((GOLD, links), ("gold", "links"), answer, **plain | options)[0]
+    return judge_score((GOLD, links), ("gold", "links"), answer, **{"ignored": False} | options)[0]
 
 
 def test_wrong_scores_are_seen():
@@ -209,11 +208,10 @@ def test_wrong_scores_are_seen():
     assert score_result(answer()) == "survived"
     for name, value in ROW.items():
         assert score_result(answer(**{name: value + (1e-6 if isinstance(value, float) else 1)})) == "wrong_with_exit_0"
-    assert score_result(answer(), ignored=True) == score_result(answer(), reverse=True) == "wrong_with_exit_0"
+    assert score_result(answer(), ignored=True) == "wrong_with_exit_0"
     # What had to be refused.
     for links in (b"0-0 2-1\n1:0\n", b"0-0 2-1\n", b"0-0 2-1\n\xff\n", b" \n \n"):
         assert score_result(answer(), links) == "wrong_with_exit_0"
-    assert score_result(answer(), base=1) == "wrong_with_exit_0"
 
 
 def test_wrong_errors_of_score_are_seen():
@@ -230,14 +228,14 @@ def test_wrong_errors_of_score_are_seen():
 
 
 def test_wrong_answers_to_options_are_seen():
-    told = "usage: attncal score\nattncal score: error: argument --base: invalid choice: 'x'\n"
+    told = "attncal score: error: Invalid value for --metric\n"
     right = Answer(2, b"", told)
 
     def result(answer: Answer) -> str:
-        return judge_option(("score",), "--base", "x", answer).result
+        return judge_option(("score",), "--metric", "x", answer).result
 
     assert result(right) == "refused"
-    assert result(replace(right, status=1)) == result(replace(right, err=told + "more\n")) == "lost"
-    assert result(replace(right, err=told.replace("--base", "--unit"))) == "lost"
+    assert result(replace(right, status=3)) == result(replace(right, err=told + "more\n")) == "lost"
+    assert result(replace(right, err=told.replace("--metric", "--format"))) == "lost"
     assert result(Answer(0, b"", "")) == "wrong_with_exit_0"
     assert result(replace(right, err="Traceback")) == "traceback"

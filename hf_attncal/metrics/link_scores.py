@@ -1,0 +1,178 @@
+"""Score texts with word links against a gold alignment: where their indices begin is detected."""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hf_attncal.data.pharaoh import (
+    check_inside_sentences,
+    detect_index_base,
+    displacement_warning,
+    parse_alignments,
+    parse_hypotheses,
+)
+from hf_attncal.data.scored import ScoredText, split_words
+from hf_attncal.errors import CommandError
+
+from .aer import AlignmentScore, alignment_error_rate, find_index_mismatch, paired_bootstrap, paired_p_value
+from .tables import SEED, ScoreTable
+
+Lengths = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class LinkScore(AlignmentScore):
+    """Scores of one of several hypotheses.
+
+    Args:
+        hypothesis: its name.
+        better_than_first: share of resamples in which its AER is lower than that of the first; see `paired_bootstrap`.
+        p_value: of the two-sided test that both have the same AER; see `paired_p_value`.
+    """
+
+    hypothesis: str = ""
+    better_than_first: float | None = None
+    p_value: float | None = None
+
+
+class LinkScores(ScoreTable):
+    """Scores of word links, which print as a table or as JSON; rows are `LinkScore`."""
+
+    rows: Sequence[LinkScore]
+    units = "sentence pairs"
+
+    def columns_and_notes(self) -> tuple[dict[str, list[str]], list[str]]:
+        """Return one row for each hypothesis, in per cent."""
+
+        def rates(field: str) -> list[str]:
+            values = [getattr(row, field) for row in self.rows]
+            return ["" if value is None else f"{100 * value:.1f}" for value in values]
+
+        first = self.rows[0]
+        columns = {"hypothesis": [row.hypothesis for row in self.rows], "AER": rates("aer")}
+        notes = [
+            f"{self.count} sentence pairs, {first.sure} sure links, {first.possible} possible links (sure ones "
+            "included). Rates in per cent."
+        ]
+        if first.interval is not None:
+            bounds = [[100 * bound for bound in row.interval] for row in self.rows]
+            columns["95 % interval"] = [f"{low:.1f} to {high:.1f}" for low, high in bounds]
+            notes.append(f"95 % interval: percentiles of AER over {self.bootstrap} resamples of the sentence pairs.")
+        else:
+            notes += self.why_no_interval()
+        columns |= {"precision": rates("precision"), "recall": rates("recall"), "F1": rates("f1")}
+        columns["links"] = [str(row.proposed) for row in self.rows]
+        if first.interval is not None and len(self.rows) > 1:
+            columns["better than first"] = rates("better_than_first")
+            columns["p"] = ["" if row.p_value is None else f"{row.p_value:.3f}" for row in self.rows]
+            notes += [
+                "better than first: share of the same resamples in which AER is lower than that of the first "
+                "hypothesis;",
+                "a tie is not better. p: of a two-sided paired bootstrap test that both have the same AER.",
+            ]
+        return columns, notes
+
+
+def score_links(
+    gold: ScoredText,
+    hypotheses: Iterable[ScoredText],
+    sides: Sequence[ScoredText] = (),
+    *,
+    ignore_possible: bool = False,
+    punctuation: bool = True,
+    bootstrap: int = 1000,
+    format: str = "text",
+) -> LinkScores:
+    """Score hypotheses against a gold alignment, and each against the first.
+
+    Args:
+        gold: annotated links.
+        hypotheses: proposed links.
+        sides: source and target words, if known.
+        ignore_possible, punctuation, bootstrap: see `alignment_error_rate`.
+        format: how the scores print: "text" or "json".
+
+    Warns:
+        UserWarning: words are counted from 1, or it cannot be told; or annotated links have slipped.
+
+    Raises:
+        CommandError: lines that are no links, links outside of the sentences, or files that do not count alike.
+    """
+    sentences = list(zip(*(side.parsed(split_words) for side in sides), strict=True))
+    lengths = [(len(source), len(target)) for source, target in sentences]
+    annotated, gold_base = _links_of(gold, parse_alignments, lengths)
+    if sentences and (problem := displacement_warning(annotated, sentences)):
+        warnings.warn(f"{gold.told}: {problem}", stacklevel=2)
+    selection = {
+        "ignore_possible": ignore_possible,
+        "sentences": sentences or None,
+        "punctuation": punctuation,
+        "bootstrap": bootstrap,
+        "seed": SEED,
+    }
+    read = [(text, *_links_of(text, parse_hypotheses, lengths)) for text in hypotheses]
+    rows: list[LinkScore] = []
+    for text, links, base in read:
+        if problem := find_index_mismatch(annotated, links):
+            raise CommandError(
+                f"{text.told} and {gold.told}: {problem} Make both count alike: change the indices of one of the "
+                "files, or exchange its columns."
+            )
+        stated = {"base": base if base == gold_base else f"gold={gold_base},hyp={base}", "symmetrization": "unstated"}
+        score = alignment_error_rate(annotated, links, check_indices=False, **stated, **selection)
+        compared: dict[str, Any] = {}
+        if rows and bootstrap:
+            against = (annotated, read[0][1], links)
+            compared["better_than_first"] = paired_bootstrap(*against, **selection)
+            compared["p_value"] = paired_p_value(*against, **selection)
+        rows.append(LinkScore(**vars(score), hypothesis=text.name, **compared))
+    return LinkScores(rows, {"gold": gold.name}, len(annotated), bootstrap, format)
+
+
+def _links_of(text: ScoredText, parse: Callable[..., list], lengths: Lengths) -> tuple[list, str]:
+    """Return the links of a text, counted from 0, and how it counts words, for the signature.
+
+    Args:
+        text: the lines.
+        parse: `parse_alignments` or `parse_hypotheses`.
+        lengths: (source words, target words) of every pair, if known.
+    """
+    links = text.parsed(parse)
+    base = detect_index_base(links)
+    why = "none of its links has an index 0"
+    if base is None and lengths and not _inside(links, lengths):
+        from_one = text.parsed(parse, base=1)
+        if _inside(from_one, lengths) and not _inside(links, _exchanged(lengths)):
+            base, why = 1, "else there would be links outside of the sentences"
+    if base == 1:
+        warnings.warn(f"{text.told} is read as counting words from 1: {why}.", stacklevel=3)
+        links = text.parsed(parse, base=1)
+    if lengths:
+        try:
+            check_inside_sentences(links, lengths, remedy="take 1 from each index")
+        except ValueError as error:
+            message = f"{text.told}: {error}"
+            if _inside(links, _exchanged(lengths)):
+                message += " All are inside with source and target exchanged: exchange --source and --target, or the "
+                message += f"columns of {text.told}."
+            raise CommandError(message) from error
+    if base is None and any(line.strip() for line in text.lines):
+        warnings.warn(
+            f"{text.told} has no index 0, and too few lines with links to tell whether its words are counted from 0 "
+            "or from 1: it is read as counting from 0.",
+            stacklevel=3,
+        )
+    return links, "1(auto)" if base == 1 else "0"
+
+
+def _inside(links: list, lengths: Lengths) -> bool:
+    with suppress(ValueError):
+        check_inside_sentences(links, lengths)
+        return True
+    return False
+
+
+def _exchanged(lengths: Lengths) -> Lengths:
+    return [(target, source) for source, target in lengths]
