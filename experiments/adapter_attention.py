@@ -17,7 +17,7 @@ import torch
 from aligners import FILES
 
 from hf_attncal.alignment import WordAligner, select_attention
-from hf_attncal.alignment.seq2seq import WEIGHTS
+from hf_attncal.alignment.seq2seq import READABLE_WEIGHTS
 from hf_attncal.data.gold import Gold
 from hf_attncal.files import write_json
 from hf_attncal.inference.loading import load_seq2seq
@@ -31,7 +31,7 @@ SPLITS = ("dev", "test")
 def measure(model, tokenizer, gold: dict[str, Gold], bootstrap: int) -> dict[str, dict]:
     """For attention, and contributions where there are any: what dev chose, of all and of averages, and its scores."""
     rows = {}
-    for weights in WEIGHTS[: 1 if calibration_of(model) is None else 2]:
+    for weights in READABLE_WEIGHTS[: 1 if calibration_of(model) is None else 2]:
         sources, targets = map(list, zip(*gold["dev"].pairs, strict=True))
         ranked = select_attention(model, tokenizer, sources, targets, gold["dev"].links, weights=weights)
         averages = [entry for entry in ranked if entry[0].heads is None]

@@ -27,7 +27,7 @@ import hf_attncal
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.planted import PlantedScore, planted_score
-from hf_attncal.report.planted_truth import CHANCE, MEASURED, SENTENCES, STEPS, run_self_test
+from hf_attncal.report.planted_truth import CHANCE, MEASURED, SELF_TEST_STEPS, SENTENCES, run_self_test
 
 # ---- the stack language ----
 
@@ -117,7 +117,7 @@ def stack_language(models: list[Frozen], count: int, bootstrap: int) -> None:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1, help="of the model and of its training")
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--steps", type=int, default=SELF_TEST_STEPS)
     parser.add_argument("--measured", type=int, default=MEASURED, help="test pairs that faithfulness is measured on")
     parser.add_argument("--bootstrap", type=int, default=1000)
     parser.add_argument(

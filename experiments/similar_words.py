@@ -54,9 +54,9 @@ def main(arguments: list[str] | None = None) -> None:
                 beside = list(zip(*(islice(read_lines(side), size) for side in sides), strict=True))
                 paths += sides
             files |= {path.relative_to(args.data).as_posix(): path for path in paths}
-            most, found = quick.MOST_PAIRS, {}
+            most, found = quick.MOST_PAIRS_READ, {}
             for how in ("without", "with"):
-                quick.MOST_PAIRS = most if how == "with" else 0
+                quick.MOST_PAIRS_READ = most if how == "with" else 0
                 links = [one.links for one in quick.quick_links(gold.pairs, beside=beside)]
                 found[how] = alignment_error_rate(gold.links, links, check_indices=False).aer
             result[split][f"{name}, {len(gold.pairs) + size} pairs"] = found

@@ -327,6 +327,41 @@ def test_a_name_with_two_meanings_is_found():
     assert defined_twice(sources) == {"read": ["a", "b"]}
 
 
+def assigned(node: ast.stmt) -> list[tuple[ast.expr, ast.expr | None]]:
+    """What a statement assigns: targets, each with its value; those of a tuple one by one."""
+    if isinstance(node, ast.AnnAssign):
+        return [(node.target, node.value)]
+    pairs = [(target, node.value) for target in node.targets] if isinstance(node, ast.Assign) else []
+    found = []
+    for target, value in pairs:
+        both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        found += zip(target.elts, value.elts, strict=True) if both else [(target, value)]
+    return found
+
+
+def constants_with_two_values(sources: dict[str, str]) -> dict[str, list[str]]:
+    """Public constants that several files define at their top with different values, each with those files."""
+    places: dict[str, dict[str, str]] = defaultdict(dict)
+    for file, source in sources.items():
+        for target, value in (pair for node in ast.parse(source).body for pair in assigned(node)):
+            if value is not None and isinstance(target, ast.Name) and re.fullmatch(r"[A-Z][A-Z0-9_]*", target.id):
+                places[target.id].setdefault(file, ast.unparse(value))
+    return {name: sorted(files) for name, files in places.items() if len(set(files.values())) > 1}
+
+
+def test_a_public_constant_has_one_meaning():
+    """`GROUPS` is that of a command, in each of these files: the titles of its options."""
+    sources = {file_name(path): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    found = constants_with_two_values(sources)
+    assert all(file.startswith("hf_attncal.commands.") for file in found.pop("GROUPS", []))
+    assert found == {}
+
+
+def test_a_constant_with_two_values_is_found():
+    sources = {"a": "ONE, TWO = 1, 2\nTHREE: int = 3\n_OWN = 4", "b": "ONE = 1\nTWO = 3\n_OWN = 5", "c": "THREE = 4"}
+    assert constants_with_two_values(sources) == {"TWO": ["a", "b"], "THREE": ["a", "c"]}
+
+
 # ---- light ----
 
 

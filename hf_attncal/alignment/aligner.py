@@ -14,7 +14,7 @@ from pkgutil import resolve_name
 import torch
 
 from hf_attncal.data.folding import solid
-from hf_attncal.data.piecewise import WINDOW, piecewise
+from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.words import WORDS, split_words
 from hf_attncal.families import FAMILIES
@@ -324,7 +324,7 @@ class WordAligner:
         return adapted
 
     def stream(
-        self, pairs: Iterable[tuple[Sentence, Sentence]], *, window: int = WINDOW, **options
+        self, pairs: Iterable[tuple[Sentence, Sentence]], *, window: int = ITEMS_AT_ONCE, **options
     ) -> Iterator[WordAlignment]:
         """Align pairs as they arrive, `window` of them at once.
 

@@ -64,7 +64,7 @@ SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for 
 _DEFAULT_SIZE = "small"
 # Of the optimiser steps of a run whose length is given, where its warm-ups are not.
 _WARMUPS = {"warmup_steps": 1 / 8, "agreement_warmup_steps": 1 / 4}
-TRAINING_DEFAULTS = {
+ALIGNER_DEFAULTS = {
     "output_dir": "runs/aligner",
     "bf16": "auto",
     "seed": 1,
@@ -142,7 +142,7 @@ class AlignerConfig(Settings):
         chosen["model"] = {"size": size} | ({} if model.get("init_from") else chosen["model"])
         if model.get("prediction", "mixture") != "mixture":
             chosen["model"].pop("max_jump", None)
-        chosen["training"] |= TRAINING_DEFAULTS
+        chosen["training"] |= ALIGNER_DEFAULTS
         if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
             for name in ("max_steps", "num_train_epochs", "least_steps"):
                 chosen["training"].pop(name, None)

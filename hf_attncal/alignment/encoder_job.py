@@ -41,7 +41,7 @@ from hf_attncal.training.token_batches import TokenBatchTrainerMixin
 from .counting import CountsConfig, counted_links, counting_seconds
 
 _SELECTED = 500  # pairs that the threshold is chosen on where there are no annotated ones
-TRAINING_DEFAULTS = {
+ENCODER_DEFAULTS = {
     "output_dir": "runs/encoder",
     "bf16": "auto",
     "seed": 1,
@@ -100,7 +100,7 @@ class TunedEncoderConfig(Settings):
     @classmethod
     def defaults(cls, values, texts):
         chosen = copy.deepcopy(read_preset("encoder", values.get("preset") or "small"))
-        chosen["training"] |= TRAINING_DEFAULTS
+        chosen["training"] |= ENCODER_DEFAULTS
         if {"max_steps", "num_train_epochs"} & values.get("training", {}).keys():  # the length of the run is given
             chosen["training"].pop("max_steps")
         if steps := cls.steps_given(values):

@@ -5,7 +5,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from hf_attncal.drawing.fonts import families_for
-from hf_attncal.drawing.plots import FAINT, POINTS, TEXT, Picture
+from hf_attncal.drawing.plots import FAINT, POINTS, TEXT_COLOUR, Picture
 
 from .pictures import LINK_COLOUR, SMALL, Aligned, place, short
 
@@ -34,11 +34,11 @@ def pair_plot(pair: Aligned) -> Figure:
         style = {"linewidth": 0.8 + 1.2 * link.score, "alpha": 0.3 + 0.7 * link.score, "capstyle": "round"}
         axes.add_patch(PathPatch(curve, fill=False, edgecolor=LINK_COLOUR, **style))
         side = "right" if link.number_left else "left"
-        axes.text(*link.number, short(link.score), ha=side, fontsize=SMALL * points, color=TEXT)
+        axes.text(*link.number, short(link.score), ha=side, fontsize=SMALL * points, color=TEXT_COLOUR)
     families = families_for("".join((*pair.source, *pair.target)))
     for row in (picture.source, picture.target):
         for word in row.words:
-            style = {"ha": "center", "color": TEXT if word.linked else FAINT, "parse_math": False}
+            style = {"ha": "center", "color": TEXT_COLOUR if word.linked else FAINT, "parse_math": False}
             axes.text(word.x, row.y, word.text, fontsize=points, fontfamily=families, **style)
             if word.mark:
                 axes.text(word.x, row.mark_y, word.mark, fontsize=SMALL * points, **style)

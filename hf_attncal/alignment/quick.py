@@ -13,7 +13,7 @@ from .aligner import Sentence, WordAligner
 from .count_learner import IDENTICAL, CountLearner
 from .merging import WordAlignment
 from .plain_counts import CountFields, PlainTokenizer
-from .similar_words import MOST_PAIRS, begin_with, prior_counts
+from .similar_words import MOST_PAIRS_READ, begin_with, prior_counts
 
 # Tokens of the vocabulary of n pairs, beside their characters: _PIECES * sqrt(n). The less text, the shorter the
 # pieces that it has often enough to count; words that look alike share them.
@@ -85,7 +85,7 @@ def quick_aligner(
     )
     model = HMMTables(config).eval()
     sides = WordTokenizer(tokenizer)(lines)
-    if len(sides) <= 2 * MOST_PAIRS:
+    if len(sides) <= 2 * MOST_PAIRS_READ:
         words = [line.split() for line in lines]
         pairs = list(zip(words[::2], words[1::2], strict=True))
         begin_with(model, prior_counts(pairs, sides, lambda token: backend.id_to_token(token).strip(SPACE)))

@@ -38,7 +38,7 @@ from .sources import ReadingSettings, Weights, WeightSource, Words, check_thresh
 
 # What is read: of a cross-attention the weights that are used, or what each token contributes (Lu et al., eq. 6); or
 # what the unsupervised alignment module says, as one layer with one head.
-WEIGHTS = ("attention", "contribution", "uam")
+READABLE_WEIGHTS = ("attention", "contribution", "uam")
 
 
 # ---- settings ----
@@ -70,7 +70,7 @@ class Seq2SeqAttention(ReadingSettings):
     weights: str = "attention"
     threshold: float | None = None
 
-    readable: ClassVar[tuple[str, ...]] = WEIGHTS
+    readable: ClassVar[tuple[str, ...]] = READABLE_WEIGHTS
     what: ClassVar[str] = "the attention of an encoder-decoder"
 
     def __post_init__(self):
@@ -112,7 +112,7 @@ class Seq2SeqAttention(ReadingSettings):
         """Return the settings to try where nothing else is known: those of the alignment module, if there is one.
 
         Args:
-            model: an encoder-decoder. weights: one of `WEIGHTS`, if that is known.
+            model: an encoder-decoder. weights: one of `READABLE_WEIGHTS`, if that is known.
         """
         if weights is None:
             weights = "uam" if has_uam(model.config) else "attention"
@@ -167,9 +167,9 @@ class Seq2SeqAttention(ReadingSettings):
 
 
 def check_weights(weights: object) -> None:
-    """Raise ValueError unless `weights` is one of `WEIGHTS`."""
-    if weights not in WEIGHTS:
-        raise ValueError(f"`weights` must be one of {WEIGHTS}, got {weights!r}.")
+    """Raise ValueError unless `weights` is one of `READABLE_WEIGHTS`."""
+    if weights not in READABLE_WEIGHTS:
+        raise ValueError(f"`weights` must be one of {READABLE_WEIGHTS}, got {weights!r}.")
 
 
 # ---- weights between words ----
@@ -185,7 +185,7 @@ def read_weights(
     source_prefix: str = "",
     weights: str = "attention",
 ) -> Iterator[tuple[list[TokenPair], Layers, Reading]]:
-    """Yield `readings_of_pairs` with one of `WEIGHTS` of every layer, (batch, heads, steps, source)."""
+    """Yield `readings_of_pairs` with one of `READABLE_WEIGHTS` of every layer, (batch, heads, steps, source)."""
     check_weights(weights)
     for pairs, reading in readings_of_pairs(
         model,

@@ -19,7 +19,7 @@ from hf_attncal.models.hmm_tables import HMMTablesMixin
 
 # Chosen on small dev sets (results/aligner/similar_words.json).
 LEAST, PRIOR = 0.3, 0.5
-MOST_PAIRS = 10_000  # of more text, counts know the words, and the search takes long
+MOST_PAIRS_READ = 10_000  # of more text, counts know the words, and the search takes long
 _SHORTEST = 4  # letters of a word
 
 

@@ -24,7 +24,7 @@ from .check_model import (
 )
 from .checker import VERDICTS, Checker
 from .evidence import LinkEvidence, read_evidence, script_shares
-from .facts import GROUPS, FactModel, fact_features, fit_fact_table
+from .facts import FACT_GROUPS, FactModel, fact_features, fit_fact_table
 
 SAMPLE = 2000  # clean pairs that errors are planted into
 _FEWEST = 50
@@ -153,7 +153,7 @@ def _features(model: CheckModel, lines: Sequence[Line]) -> np.ndarray:
 
 def _fit_facts(aligner: WordAligner, clean: Sequence[Pair], seed: int) -> FactModel:
     """Learn what numbers, negations and names say, from clean pairs and from pairs in which one was changed."""
-    errors = plant_errors(clean, GROUPS, seed)
+    errors = plant_errors(clean, FACT_GROUPS, seed)
     good = read_evidence(aligner, _texts(clean))
     bad = read_evidence(aligner, _texts((error.source, error.target) for error in errors))
     planted = [
@@ -163,8 +163,8 @@ def _fit_facts(aligner: WordAligner, clean: Sequence[Pair], seed: int) -> FactMo
     ]
     field = "known" if good[0].known is not None else "best"
     table = fit_fact_table(good, planted, field)
-    model = FactModel(table, np.array([-_NEVER] + [0.0] * 2 * len(GROUPS)), field)
-    groups = [good, *([line for line, of, _ in planted if of == kind] for kind in GROUPS)]
+    model = FactModel(table, np.array([-_NEVER] + [0.0] * 2 * len(FACT_GROUPS)), field)
+    groups = [good, *([line for line, of, _ in planted if of == kind] for kind in FACT_GROUPS)]
     groups = [lines for lines in groups if lines]
     if len(groups) == 1:  # nothing could be planted
         return model

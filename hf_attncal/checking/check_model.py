@@ -26,7 +26,7 @@ from hf_attncal.files import write_json
 from hf_attncal.layouts import CHECK_FILE
 
 from .evidence import LinkEvidence
-from .facts import FACT_EDGES, GROUPS, FactModel, alike, fact_features
+from .facts import FACT_EDGES, FACT_GROUPS, FactModel, alike, fact_features
 
 # Best scores are counted between these.
 EDGES = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 0.97)
@@ -415,8 +415,8 @@ def _facts(values: dict | None) -> FactModel | None:
     if values is None:
         return None
     found = FactModel(np.array(values["table"], dtype=float), np.array(values["head"], dtype=float), values["field"])
-    shape = (2, len(GROUPS), 2, len(FACT_EDGES[found.field]) + 1)
-    if found.table.shape != shape or found.head.shape != (1 + 2 * len(GROUPS),):
+    shape = (2, len(FACT_GROUPS), 2, len(FACT_EDGES[found.field]) + 1)
+    if found.table.shape != shape or found.head.shape != (1 + 2 * len(FACT_GROUPS),):
         raise ValueError(f"the table of `facts` must have the shape {shape}, got {found.table.shape}")
     return found
 

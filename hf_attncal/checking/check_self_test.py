@@ -10,7 +10,7 @@ from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
 from hf_attncal.metrics.detection import Detection, detection
 
 from .checker import MARKED_ABOVE, Checker
-from .facts import GROUPS
+from .facts import FACT_GROUPS
 
 # The probability that an error of a kind should raise.
 VERDICT_OF = {
@@ -18,7 +18,7 @@ VERDICT_OF = {
     "truncation": "left_out",
     "repetition": "repeats",
     **dict.fromkeys(("insertion", "replacement", "untranslated"), "made_up"),
-    **dict.fromkeys(GROUPS, "changed"),
+    **dict.fromkeys(FACT_GROUPS, "changed"),
     **dict.fromkeys(("detached", "swapped"), "detached"),
 }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.data.piecewise import WINDOW, piecewise
+from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.files import file_beside
 from hf_attncal.layouts import CHECK_FILE
@@ -176,7 +176,7 @@ class Checker:
         return [self._verdict(*line) for line in zip(evidence, wrong, of_lines, sources, strict=True)]
 
     def stream(
-        self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = WINDOW
+        self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = ITEMS_AT_ONCE
     ) -> Iterator[PairVerdict]:
         """Check pairs as they arrive, `window` of them at once; see `check`.
 

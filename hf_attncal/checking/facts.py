@@ -19,8 +19,8 @@ from hf_attncal.data.synthetic.translation_errors import NEGATIONS
 
 from .evidence import LinkEvidence
 
-GROUPS = ("number", "negation", "name")  # also kinds of planted errors
-_NUMBER, _NEGATION, _NAME = range(len(GROUPS))
+FACT_GROUPS = ("number", "negation", "name")  # also kinds of planted errors
+_NUMBER, _NEGATION, _NAME = range(len(FACT_GROUPS))
 # Values of a field of `LinkEvidence` are counted between these: planted facts are few.
 FACT_EDGES = {"known": (-3.0, 0.0, 2.0, 4.0, 6.0), "best": (0.1, 0.3, 0.6, 0.9)}
 _BEFORE_SENTENCES = frozenset(".!?:;\"'“”„«»‘’()-–—…")
@@ -162,10 +162,10 @@ class FactModel:
 
 def fact_features(evidence: Sequence[Sequence[tuple[int, int, float]]]) -> list[float]:
     """Return the largest evidence against a fact of each group, of the source and then of the target; 0 for none."""
-    values = [0.0] * (2 * len(GROUPS))
+    values = [0.0] * (2 * len(FACT_GROUPS))
     for side, found in enumerate(evidence):
         for _, group, value in found:
-            column = side * len(GROUPS) + group
+            column = side * len(FACT_GROUPS) + group
             values[column] = max(values[column], min(value, _MOST_EVIDENCE))
     return values
 
@@ -179,13 +179,15 @@ def fit_fact_table(good: Sequence[LinkEvidence], bad: Sequence[tuple[LinkEvidenc
         field: see `FactModel`.
     """
     edges = FACT_EDGES[field]
-    counts = np.zeros((2, 2, len(GROUPS), 2, len(edges) + 1))  # clean or changed, side, group, has a counterpart, bin
+    counts = np.zeros(
+        (2, 2, len(FACT_GROUPS), 2, len(edges) + 1)
+    )  # clean or changed, side, group, has a counterpart, bin
     lines = [(0, line, None, None) for line in good] + [(1, *line) for line in bad]
     for changed, line, kind, places in lines:
         for side, facts in enumerate(find_facts(line.source.words, line.target.words)):
             values = getattr(line, field)[side]
             for place, group, has in facts:
-                if not changed or (GROUPS[group] == kind and place in places[side]):
+                if not changed or (FACT_GROUPS[group] == kind and place in places[side]):
                     counts[changed, side, group, int(has), bisect_right(edges, values[place])] += 1
     logs = []
     for of_all in counts:

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TypeVar
 
 Item, Result = TypeVar("Item"), TypeVar("Result")
-WINDOW = 1024  # items that are worked on together
+ITEMS_AT_ONCE = 1024  # items that are worked on together
 
 
 class LineError(ValueError):
@@ -33,7 +33,7 @@ def in_line(number: int, where: str | None = None) -> Iterator[None]:
 
 
 def piecewise(
-    work: Callable[[Sequence[Item]], Sequence[Result]], items: Iterable[Item], window: int = WINDOW
+    work: Callable[[Sequence[Item]], Sequence[Result]], items: Iterable[Item], window: int = ITEMS_AT_ONCE
 ) -> Iterator[Result]:
     """Yield what `work` makes of each item, in order, `window` items at once.
 

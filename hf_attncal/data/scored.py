@@ -10,7 +10,7 @@ from hf_attncal.files import Text, is_file, text_name
 
 from .streams import STANDARD, files_among, open_file, read_windows, standard_input
 
-LONGEST_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB
+LONGEST_SCORED_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB
 
 
 class ScoredText(NamedTuple):
@@ -88,7 +88,7 @@ def split_words(lines: Sequence[str]) -> list[list[str]]:
 def _lines_of_file(name: str, told: str) -> list[str]:
     lines: list[str] = []
     with nullcontext(standard_input()) if name == STANDARD else open_file(name, "rb") as file:
-        for window, error in read_windows(file, sys.maxsize, told, LONGEST_LINE, remedy="Split it."):
+        for window, error in read_windows(file, sys.maxsize, told, LONGEST_SCORED_LINE, remedy="Split it."):
             if error is not None:
                 raise error
             lines += window

@@ -20,7 +20,7 @@ from .fonts import families_for
 from .text import shown, text_width
 
 # The only colours of text and rules, so that a page can turn them round at night; and what lies behind them.
-TEXT, FAINT = "#222222", "#6b6b6b"
+TEXT_COLOUR, FAINT = "#222222", "#6b6b6b"
 _BACKGROUND = "white"
 _RULE, _GRID = {"color": FAINT, "alpha": 0.35}, {"color": FAINT, "alpha": 0.15, "linewidth": 0.8}
 _GOLD = "#e08214"  # orange on blue: told apart by everyone
@@ -207,7 +207,7 @@ def _draw_panels(
     width = left + max(columns * step - _GAP, _LEGEND, _INCHES * text_width(title or "")) + _MARGIN
     height = heading + rows * (panel + _GAP) - _GAP + _BELOW
     figure = Picture(figsize=(width, height))
-    style = {"va": "center", "color": TEXT}
+    style = {"va": "center", "color": TEXT_COLOUR}
     if title:
         figure.text(left / width, 1 - (_MARGIN + _LINE / 2) / height, title, fontsize=POINTS, **style)
     for number, (name, matrix) in enumerate(matrices.items()):
@@ -234,7 +234,7 @@ def _draw_panels(
 
 def _label_axes(axes, across: _Side, down: _Side, families: Sequence[str]) -> None:
     """Write words and names of the axes; without words `down` those of another panel are meant."""
-    style = {"fontsize": POINTS, "color": TEXT, "fontfamily": families, "parse_math": False}
+    style = {"fontsize": POINTS, "color": TEXT_COLOUR, "fontfamily": families, "parse_math": False}
     name = {"fontsize": POINTS - 1, "color": FAINT, "labelpad": 4}
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
@@ -259,7 +259,7 @@ def _draw_legend(figure: Figure, image, left: float, measure: str, links: bool) 
     """Draw the colour scale of all panels, and what the outlines are."""
     width, height = figure.get_size_inches()
     _draw_scale(figure, image, left, measure)
-    style = {"va": "center", "color": TEXT, "fontsize": POINTS}
+    style = {"va": "center", "color": TEXT_COLOUR, "fontsize": POINTS}
     if links:
         x, size = left + 3.0, 0.13
         corner = x / width, (0.335 - size / 2) / height
@@ -275,15 +275,15 @@ def _draw_scale(figure: Figure, image, left: float, measure: str) -> None:
     bottom, top = image.get_clim()
     scale.set_ticks([bottom, top], labels=["0" if bottom == 0 else f"{bottom:.2g}".replace("-", "−"), f"{top:.2g}"])
     scale.outline.set_visible(False)
-    bar.tick_params(length=0, labelsize=POINTS - 1, labelcolor=TEXT, pad=2)
+    bar.tick_params(length=0, labelsize=POINTS - 1, labelcolor=TEXT_COLOUR, pad=2)
     first, last = bar.get_xticklabels()
     first.set_horizontalalignment("left")
     last.set_horizontalalignment("right")
-    figure.text((left + 1.3) / width, 0.335 / height, measure, va="center", color=TEXT, fontsize=POINTS)
+    figure.text((left + 1.3) / width, 0.335 / height, measure, va="center", color=TEXT_COLOUR, fontsize=POINTS)
 
 
 # Of Okabe and Ito: told apart by everyone. Shapes and hatches tell them apart in print.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", TEXT, "#e69f00", "#56b4e9")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", TEXT_COLOUR, "#e69f00", "#56b4e9")
 _SHAPES = "osD^vP*"
 _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "oo")
 _PANEL = 4.2  # inches
@@ -329,7 +329,7 @@ def lines(
     left, bottom = 0.65, _BELOW + legend
     box = (left / width, bottom / height, 1 - (left + 2 * _MARGIN) / width, 1 - (bottom + 2 * _MARGIN) / height)
     axes = figure.add_axes(box)
-    style = {"fontsize": POINTS, "color": TEXT}
+    style = {"fontsize": POINTS, "color": TEXT_COLOUR}
     number = -1
     for name, points in series.items():
         number += name not in dashed
@@ -361,7 +361,7 @@ def lines(
     axes.grid(**_GRID)
     _rule(axes)
     style = {"loc": "lower center", "ncols": 2, "frameon": False, "handlelength": 3.2}
-    figure.legend(*axes.get_legend_handles_labels(), fontsize=POINTS, labelcolor=TEXT, **style)
+    figure.legend(*axes.get_legend_handles_labels(), fontsize=POINTS, labelcolor=TEXT_COLOUR, **style)
     return figure
 
 
@@ -391,7 +391,7 @@ def reliability_diagram(series: Mapping[str, Sequence[tuple[float, float, int]]]
 
 def _rule(axes) -> None:
     """Draw rules at the left and below, with their numbers."""
-    axes.tick_params(labelsize=POINTS - 1, labelcolor=TEXT, color=FAINT, length=2.5)
+    axes.tick_params(labelsize=POINTS - 1, labelcolor=TEXT_COLOUR, color=FAINT, length=2.5)
     for side, spine in axes.spines.items():
         spine.set(visible=side in ("left", "bottom"), **_RULE)
 
@@ -449,7 +449,7 @@ def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str
         shown_labels = labels if number == 0 else [""] * len(labels)
         families = families_for("".join(labels))
         axes.set_yticks(range(len(labels)), shown_labels, fontfamily=families, parse_math=False)
-        axes.set_xlabel(panel, fontsize=POINTS, color=TEXT)
+        axes.set_xlabel(panel, fontsize=POINTS, color=TEXT_COLOUR)
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=(1, 2, 5, 10)))
         axes.xaxis.set_major_formatter("{x:.4g}")
         axes.grid(axis="x", **_GRID)
@@ -459,7 +459,13 @@ def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str
         axes.tick_params(axis="y", length=0, labelsize=POINTS)
     if legend:
         handles = {handle.get_label(): handle for axes in figure.axes for handle in axes.containers if handle.patches}
-        style = {"loc": "lower center", "ncols": columns, "frameon": False, "fontsize": POINTS, "labelcolor": TEXT}
+        style = {
+            "loc": "lower center",
+            "ncols": columns,
+            "frameon": False,
+            "fontsize": POINTS,
+            "labelcolor": TEXT_COLOUR,
+        }
         figure.legend([handles[name] for name in names], names, **style)
     return figure
 
@@ -472,4 +478,4 @@ def _draw_bars(axes, values: Sequence[Bar], offset: float, most: int, name: str,
     axes.barh(rows, [value for value, _ in values], height=0.86 * step, label=name, **style)
     for row, (_, interval) in zip(rows, values, strict=True):
         if interval is not None:
-            axes.plot(interval, (row, row), color=TEXT, linewidth=1.1, solid_capstyle="butt")
+            axes.plot(interval, (row, row), color=TEXT_COLOUR, linewidth=1.1, solid_capstyle="butt")

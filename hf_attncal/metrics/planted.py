@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from .base import Metric, ratio
 
 _MEAN = Metric("Planted", ratio)
-MEASURES = ("accuracy", "precision", "auc", "pooled_auc")
+PLANTED_MEASURES = ("accuracy", "precision", "auc", "pooled_auc")
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def planted_score(
     total = counts.sum(axis=0)
     if not total[-1, 1]:
         raise ValueError("`truths` must have a target word that comes from some of its candidates only, got none.")
-    values = {name: float(_MEAN.score(total[number])) for number, name in enumerate(MEASURES)}
-    intervals = {name: _MEAN.interval(counts[:, n], bootstrap, seed) for n, name in enumerate(MEASURES)}
+    values = {name: float(_MEAN.score(total[number])) for number, name in enumerate(PLANTED_MEASURES)}
+    intervals = {name: _MEAN.interval(counts[:, n], bootstrap, seed) for n, name in enumerate(PLANTED_MEASURES)}
     rows = [row for index in range(len(truths)) for row in _rows(truths, scores, candidates, index)]
     places = Counter(i for _, row in rows for i in np.flatnonzero(row.true))
     distances = Counter(i - j for j, row in rows for i in np.flatnonzero(row.true))
@@ -97,8 +97,8 @@ def planted_counts(
 ) -> np.ndarray:
     """Sum each measure over the target words of each pair: sums and numbers of terms, (pairs, measures, 2).
 
-    Measures are in the order of `MEASURES`; a pair is one term of `pooled_auc`. `Metric.paired_interval` of a measure
-    compares two methods on the same pairs.
+    Measures are in the order of `PLANTED_MEASURES`; a pair is one term of `pooled_auc`. `Metric.paired_interval` of a
+    measure compares two methods on the same pairs.
 
     Raises:
         ValueError: numbers of pairs or shapes that differ, truths that are not booleans, or scores that are not
@@ -107,7 +107,7 @@ def planted_counts(
     for name, matrices in (("scores", scores), ("candidates", candidates)):
         if matrices is not None and len(matrices) != len(truths):
             raise ValueError(f"`{name}` must have one entry for each of {len(truths)} pairs, got {len(matrices)}.")
-    counts = np.zeros((len(truths), len(MEASURES), 2))
+    counts = np.zeros((len(truths), len(PLANTED_MEASURES), 2))
     for index in range(len(truths)):
         rows = [row for _, row in _rows(truths, scores, candidates, index)]
         if not rows:

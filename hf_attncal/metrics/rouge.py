@@ -22,7 +22,7 @@ from hf_attncal.data.words import is_punctuation
 
 from .base import Metric
 
-MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+ROUGE_MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 TOKENIZERS = ("rouge", "words", "none")
 # Of sums (..., 2): F1 and pairs.
 ROUGE = Metric("ROUGE", lambda sums: 100 * sums[..., 0] / sums[..., 1])
@@ -113,7 +113,7 @@ def rouge_counts(
     *,
     stemmer: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Return for each of `MEASURES` an array (pairs, 2): F1 of the pair, and 1.
+    """Return for each of `ROUGE_MEASURES` an array (pairs, 2): F1 of the pair, and 1.
 
     `ROUGE.paired_interval` of such counts compares two systems on the same pairs.
 
@@ -136,15 +136,15 @@ def rouge_counts(
         tokenizer = DefaultTokenizer(stemmer)
     else:
         tokenizer = _Whole(str.split if tokenize == "none" else _words, stemmer)
-    *whole, by_sentence = MEASURES
+    *whole, by_sentence = ROUGE_MEASURES
     text_scorer, sentence_scorer = (RougeScorer(names, tokenizer=tokenizer) for names in (whole, [by_sentence]))
-    counts = {name: np.ones((len(references), 2)) for name in MEASURES}
+    counts = {name: np.ones((len(references), 2)) for name in ROUGE_MEASURES}
     for number, (summary, alternatives) in enumerate(zip(hypotheses, references, strict=True)):
         if not (alternatives := _as_list(alternatives)):
             raise ValueError(f"`references[{number}]` must have at least one reference, got none.")
         scores = text_scorer.score_multi(alternatives, summary)
         scores |= sentence_scorer.score_multi(list(map(_sentence_lines, alternatives)), _sentence_lines(summary))
-        for name in MEASURES:
+        for name in ROUGE_MEASURES:
             counts[name][number, 0] = scores[name].fmeasure
     return counts
 

@@ -30,7 +30,7 @@ from .reliability import (
 )
 
 NEED_INFORMATION = ("reliability", "divergence", "entropy_change", "moved")
-MEASURES = ("entropy", "average_entropy", "null", "mask", "informed", *NEED_INFORMATION)
+STEP_MEASURES = ("entropy", "average_entropy", "null", "mask", "informed", *NEED_INFORMATION)
 
 
 class LayerRows(NamedTuple):

@@ -39,7 +39,7 @@ from hf_attncal.training.translation import TranslationConfig
 
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}
 # Settings in the format of configs/.
-SETTINGS = """
+DEMO_SETTINGS = """
 tokenizer: {vocab_size: 800}
 model: {d_model: 128, encoder_layers: 2, decoder_layers: 2, encoder_attention_heads: 4, decoder_attention_heads: 4,
   encoder_ffn_dim: 256, decoder_ffn_dim: 256, max_position_embeddings: 128, activation_function: relu,
@@ -50,7 +50,7 @@ evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
 """
 LONGEST_MAP = 10  # words of the longer side of the sentence in the heat map
 TRANSLATED = 3  # sentences that the process without the package translates
-WORDS = ("all", "without_punctuation")  # words that alignments are scored on
+SCORED_WORDS = ("all", "without_punctuation")  # words that alignments are scored on
 Scored = tuple[Sequence[AlignedPair], Sequence[WordDetails]]
 
 
@@ -77,7 +77,7 @@ def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
     _quiet_libraries()
     console = Console(highlight=False)
     folder = Path(output) / "model"
-    values = load_yaml(SETTINGS)
+    values = load_yaml(DEMO_SETTINGS)
     values["training"] |= {"output_dir": str(folder), "max_steps": steps, "seed": seed}
     config = TranslationConfig.make(values)
     run = Run(config.arguments())
@@ -158,7 +158,7 @@ def compare_alignments(dev: Scored, test: Scored) -> dict[str, dict]:
     for name in ("attention", "contribution"):
         rates = [aer(dev, name, layer)["aer"] for layer in range(len(dev[1][0].attention))]
         layer = rates.index(min(rates))
-        scores[name] = {"layer": layer, **{words: aer(test, name, layer, words) for words in WORDS}}
+        scores[name] = {"layer": layer, **{words: aer(test, name, layer, words) for words in SCORED_WORDS}}
     return scores
 
 
@@ -168,7 +168,7 @@ def print_alignments(scores: dict[str, dict], reliability: Sequence[float], cons
     for heading in ("all words", "without punctuation", "layer"):
         table.add_column(heading, justify="right")
     for name, symbols in (("attention", "attention a"), ("contribution", "contribution phi = |a_p - a|")):
-        rates = (f"[bold]{100 * scores[name][words]['aer']:.1f}" for words in WORDS)
+        rates = (f"[bold]{100 * scores[name][words]['aer']:.1f}" for words in SCORED_WORDS)
         table.add_row(symbols, *rates, str(scores[name]["layer"]))
     console.print(table)
     layer = scores["contribution"]["layer"]
@@ -218,7 +218,7 @@ def save(folder: Path, model, example: str, score: dict, alignment: dict) -> Non
     """Save model, code and model card; the tokenizer is saved already."""
     model.save_pretrained(folder)
     results = [Result("BLEU", score["bleu"], score["signature"])]
-    for (name, scores), words in product(alignment.items(), WORDS):
+    for (name, scores), words in product(alignment.items(), SCORED_WORDS):
         measure = f"AER of {name}, layer {scores['layer']} from 0"
         results.append(Result(measure, 100 * scores[words]["aer"], scores[words]["signature"]))
     write_model_card(

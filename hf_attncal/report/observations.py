@@ -29,15 +29,15 @@ from hf_attncal.data.words import NO_WORD, is_punctuation
 from hf_attncal.inference.reading import Reading, TokenPair, check_some_words, readings_of_pairs
 from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.metrics.reliability import WITHOUT_MASKS, head_average
-from hf_attncal.metrics.step_measures import MEASURES, NEED_INFORMATION, LayerRows, layer_rows
+from hf_attncal.metrics.step_measures import NEED_INFORMATION, STEP_MEASURES, LayerRows, layer_rows
 
 from .tags import Tagger, tags_of
 from .value_norms import recorded_value_norms
 
-THRESHOLDS = tuple(0.25 * step for step in range(1, 21))  # of entropy, as far as Lu et al., Fig. 4
+ENTROPY_THRESHOLDS = tuple(0.25 * step for step in range(1, 21))  # of entropy, as far as Lu et al., Fig. 4
 BUCKETS = (0.8, 1.6, 2.4, 3.2)  # of entropy, as in Lu et al., Fig. 8
-GROUPS = ("words", "punctuation", "special tokens")  # of source tokens
-WEIGHTS = ("attention", "contribution")
+TOKEN_GROUPS = ("words", "punctuation", "special tokens")  # of source tokens
+WEIGHT_KINDS = ("attention", "contribution")
 _ROUNDING = 1e-5  # nats
 _MOST_STEPS = 0.5  # at fewer, masks that tell source tokens apart are the exception, and a mean over steps is of noise
 
@@ -69,14 +69,14 @@ class Observations:
         tags: the tags of target words, the most frequent first; empty where none were given.
         by_tag: (N, L, tags, 2), sums of `reliability` and `average_entropy` over steps of words with this tag.
         tag_steps: (N, tags), how many steps.
-        by_group: (N, L, 3), attention of `GROUPS` of source tokens, the mean over heads; with `null` they add up to 1.
+        by_group: (N, L, 3), attention of `TOKEN_GROUPS` of the source, mean over heads; with `null` they add up to 1.
         group_tokens: (N, 3), how many tokens.
         group_norms: (N, L, 3), norms of their value vectors, summed over tokens, the mean over heads; 0 for models
             whose values are not known.
         null_norms: layer -> norm of the value vector of NULL, the mean over heads.
         word_tags: the tags of every pair of the corpus, as they were given.
-        best: of `WEIGHTS`, for every pair of the corpus (L, target words), the source word that gets most, -1 for none
-            (`best_links`); None without `alignments`.
+        best: of `WEIGHT_KINDS`, for every pair of the corpus (L, target words), the source word that gets most, -1 for
+            none (`best_links`); None without `alignments`.
         predicted: for every pair of the corpus (target words,), whether the model would choose any of the word's
             subwords; None without `alignments`.
     """
@@ -121,7 +121,7 @@ class Observations:
         return max(self._layers_of(measure))
 
     def counts(self, measure: str, layer: int) -> np.ndarray:
-        """Return the sums of one of `MEASURES` in a layer, and the steps: (N, 2).
+        """Return the sums of one of `STEP_MEASURES` in a layer, and the steps: (N, 2).
 
         Raises:
             ValueError: another measure, or a layer that does not have it.
@@ -181,18 +181,18 @@ class Observations:
         return np.stack([self.by_tag[:, layer, :, names.index(measure)], self.tag_steps], axis=2)
 
     def attention_of_groups(self, layer: int) -> np.ndarray:
-        """Add up the share of attention that each of `GROUPS` of source tokens gets in a layer: (N, 3, 2)."""
-        return np.stack([self.by_group[:, layer], np.repeat(self.steps[:, None], len(GROUPS), axis=1)], axis=2)
+        """Add up the share of attention that each of `TOKEN_GROUPS` of source tokens gets in a layer: (N, 3, 2)."""
+        return np.stack([self.by_group[:, layer], np.repeat(self.steps[:, None], len(TOKEN_GROUPS), axis=1)], axis=2)
 
     def norms_of_groups(self, layer: int) -> np.ndarray:
-        """Add up the norms of value vectors of `GROUPS` of source tokens in a layer, mean over heads: (N, 3, 2)."""
+        """Add up the norms of value vectors of `TOKEN_GROUPS` of the source in a layer, mean over heads: (N, 3, 2)."""
         return np.stack([self.group_norms[:, layer], self.group_tokens], axis=2)
 
     def links(self, weights: str, layer: int) -> list[frozenset[Link]]:
         """Return, for every pair, links from each target word to its best source word by the head average of a layer.
 
         Args:
-            weights: one of `WEIGHTS`; attention is that before calibration.
+            weights: one of `WEIGHT_KINDS`; attention is that before calibration.
             layer: from 0.
 
         Raises:
@@ -200,16 +200,16 @@ class Observations:
         """
         if self.best is None:
             raise ValueError("There are no links: call `observe` with `alignments=True`.")
-        if weights not in WEIGHTS:
-            raise ValueError(f"`weights` must be one of {', '.join(WEIGHTS)}, got {weights!r}.")
+        if weights not in WEIGHT_KINDS:
+            raise ValueError(f"`weights` must be one of {', '.join(WEIGHT_KINDS)}, got {weights!r}.")
         self.counts("entropy" if weights == "attention" else "reliability", layer)
         return [
             frozenset((int(i), j) for j, i in enumerate(of_pair[layer]) if i >= 0) for of_pair in self.best[weights]
         ]
 
     def _layers_of(self, measure: str) -> tuple[int, ...]:
-        if measure not in MEASURES:
-            raise ValueError(f"`measure` must be one of {', '.join(MEASURES)}, got {measure!r}.")
+        if measure not in STEP_MEASURES:
+            raise ValueError(f"`measure` must be one of {', '.join(STEP_MEASURES)}, got {measure!r}.")
         if not self.layers[measure]:
             if self.idle and measure in NEED_INFORMATION:
                 raise ValueError(
@@ -232,7 +232,7 @@ def observe(
     *,
     tags: Sequence[Sequence[str]] | Tagger | None = None,
     alignments: bool = False,
-    thresholds: Sequence[float] = THRESHOLDS,
+    thresholds: Sequence[float] = ENTROPY_THRESHOLDS,
     buckets: Sequence[float] = BUCKETS,
     batch_size: int = 32,
     source_prefix: str = "",
@@ -289,7 +289,7 @@ class _Sums:
     alignments: bool
     tags: tuple[str, ...]
     pairs: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
-    layers: dict[str, set[int]] = field(default_factory=lambda: {measure: set() for measure in MEASURES})
+    layers: dict[str, set[int]] = field(default_factory=lambda: {measure: set() for measure in STEP_MEASURES})
     heads: dict[str, np.ndarray] = field(default_factory=dict)
     best: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     predicted: dict[int, np.ndarray] = field(default_factory=dict)
@@ -325,7 +325,7 @@ class _Sums:
             if not self.alignments:
                 continue
             self.best[pair.index] = best = {}
-            for name, weights in zip(WEIGHTS, (plain, contributions), strict=True):
+            for name, weights in zip(WEIGHT_KINDS, (plain, contributions), strict=True):
                 best[name] = np.full((len(weights), pair.target.words), -1, dtype=np.int16)
                 for number, layer in enumerate(weights):
                     if layer is not None:
@@ -340,10 +340,10 @@ class _Sums:
 
         Returns:
             (batch, steps), real steps; (batch, steps, tags), steps that predict a token of a word with this tag;
-            (batch, source, groups), source tokens of this one of `GROUPS`.
+            (batch, source, groups), source tokens of this one of `TOKEN_GROUPS`.
         """
         tags = np.zeros((*reading.target_mask.shape, len(self.tags)))
-        groups = np.zeros((*reading.source_mask.shape, len(GROUPS)))
+        groups = np.zeros((*reading.source_mask.shape, len(TOKEN_GROUPS)))
         for row, pair in enumerate(pairs):
             kinds = np.array([*map(is_punctuation, self.sources[pair.index].split()), 2])  # no word is -1: the last
             groups[row, np.arange(len(pair.source.ids)), kinds[pair.source.word_ids]] = 1
@@ -364,7 +364,7 @@ class _Sums:
         groups: Tensor,
     ) -> dict[str, Tensor]:
         """Return the sums of one layer, (batch, ...): measures, and those by threshold, bucket, tag and group."""
-        measures = {name: rows.layer[name] * steps if name in rows.layer else 0 * steps for name in MEASURES}
+        measures = {name: rows.layer[name] * steps if name in rows.layer else 0 * steps for name in STEP_MEASURES}
         # Below, which threshold and bucket a row belongs to, (..., 1 + bounds).
         of_steps = _one_hot(rows.layer["average_entropy"], self.thresholds, right=False)
         of_rows = _one_hot(rows.heads["entropy"], self.buckets, right=True) * steps[:, None, :, None]
@@ -389,7 +389,7 @@ class _Sums:
             nothing = [np.full((layers, len(target.split())), -1) for target in targets]
             best = {
                 name: [self.best[index][name] if index in self.best else empty for index, empty in enumerate(nothing)]
-                for name in WEIGHTS
+                for name in WEIGHT_KINDS
             }
             predicted = [self.predicted.get(index, empty[0] >= 0) for index, empty in enumerate(nothing)]
         steps = sums["steps"].sum()
@@ -403,7 +403,7 @@ class _Sums:
         return Observations(
             pairs=np.array(read),
             layers=layers,
-            by_layer={measure: sums.pop(measure) for measure in MEASURES},
+            by_layer={measure: sums.pop(measure) for measure in STEP_MEASURES},
             by_head=by_head,
             thresholds=self.thresholds,
             buckets=self.buckets,

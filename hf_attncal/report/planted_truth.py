@@ -29,7 +29,7 @@ from hf_attncal.metrics.faithfulness import (
     sign_of,
 )
 from hf_attncal.metrics.means import mean_difference
-from hf_attncal.metrics.planted import MEASURES, PlantedScore, planted_counts, planted_score
+from hf_attncal.metrics.planted import PLANTED_MEASURES, PlantedScore, planted_counts, planted_score
 from hf_attncal.report.attribution import CONTROLS, word_scores, works_on
 from hf_attncal.report.attributions import word_posteriors
 from hf_attncal.report.faithfulness import CUTS, faithfulness_falls, measures, word_effects
@@ -38,11 +38,11 @@ from hf_attncal.training.settings_yaml import load_yaml
 from hf_attncal.training.translation import TranslationConfig, train_translation
 
 SENTENCES = {"train": 20_000, "dev": 100, "test": 200}
-STEPS = 1000
+SELF_TEST_STEPS = 1000
 MEASURED = 30
 VOCABULARY_SIZE = 800
 # Settings in the format of configs/.
-SETTINGS = """
+SELF_TEST_SETTINGS = """
 data: {train: {source: train.en, target: train.de}, dev: {source: dev.en, target: dev.de},
   test: {source: test.en, target: test.de}}
 tokenizer: {vocab_size: %d}
@@ -115,7 +115,7 @@ def train_planted(folder: Path, pairs: Mapping[str, Sequence[AlignedPair]], step
     folder.mkdir(parents=True, exist_ok=True)
     for name, split in pairs.items():
         write_pairs(split, folder / f"{name}.en", folder / f"{name}.de")
-    values = load_yaml(SETTINGS % VOCABULARY_SIZE)
+    values = load_yaml(SELF_TEST_SETTINGS % VOCABULARY_SIZE)
     values["data"]["root"] = str(folder)
     values["training"] |= {"output_dir": str(folder / "model"), "max_steps": steps, "seed": seed}
     return train_translation(TranslationConfig.make(values), resume=True)
@@ -178,7 +178,7 @@ def compared_with_controls(
         For each control the difference of accuracies, `value`, and its `interval` on the same resamples; the strongest
         control first.
     """
-    place, truths = MEASURES.index("accuracy"), task.truths["links"]
+    place, truths = PLANTED_MEASURES.index("accuracy"), task.truths["links"]
     counts = {name: planted_counts(truths, scores[name])[:, place] for name in (method, *CONTROLS) if name in scores}
     differences = {
         name: asdict(mean_difference(counts[method], control, bootstrap, seed))
@@ -246,7 +246,7 @@ def judge_metrics(measured: Faithfulness, accuracies: Mapping[str, float]) -> di
 
 
 def run_self_test(
-    folder: str | Path, *, steps: int = STEPS, seed: int = 1, measured: int = MEASURED, bootstrap: int = 1000
+    folder: str | Path, *, steps: int = SELF_TEST_STEPS, seed: int = 1, measured: int = MEASURED, bootstrap: int = 1000
 ) -> dict:
     """Train a translator on planted truth, and judge methods and metrics by it.
 

@@ -10,11 +10,11 @@ from hf_attncal.report.figures.contents import Report
 from hf_attncal.report.figures.findings import compared
 from hf_attncal.report.figures.self_test_charts import self_test_charts
 from hf_attncal.report.figures.templates import listed, percent
-from hf_attncal.report.planted_truth import ALIGNER, MEASURED, STEPS, run_self_test
+from hf_attncal.report.planted_truth import ALIGNER, MEASURED, SELF_TEST_STEPS, run_self_test
 
 
 def self_test_report(
-    folder: str | Path, *, seed: int = 1, steps: int = STEPS, measured: int = MEASURED, bootstrap: int = 1000
+    folder: str | Path, *, seed: int = 1, steps: int = SELF_TEST_STEPS, measured: int = MEASURED, bootstrap: int = 1000
 ) -> Report:
     """Run the self-test, some minutes on one core, and report on it; args are those of `run_self_test`."""
     options = {"seed": seed, "steps": steps, "measured": measured, "bootstrap": bootstrap}

@@ -33,9 +33,9 @@ from .settings_types import check, hints_of, naming
 from .settings_yaml import merge_settings
 from .translation import BleuConfig
 
-METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
+ADAPTER_METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
 TASK = TaskType.SEQ_2_SEQ_LM
-METHOD = {"method": Literal[tuple(METHODS)]}
+METHOD = {"method": Literal[tuple(ADAPTER_METHODS)]}
 # Set by the job, or with `model.label_smoothing`, for every method in the same way.
 _NOT_IN_FILES = {"label_smoothing", "base_model_type", "base_d_model", "task_type", "peft_type", "inference_mode"}
 # Mean weight of NULL in each head before a leaky adapter of a preset is trained.
@@ -92,7 +92,7 @@ class AdapterConfig(Settings):
         if not 0 <= self.model.label_smoothing < 1:
             raise ValueError(f"`model.label_smoothing` must be in [0, 1), got {self.model.label_smoothing!r}.")
         beside = {"null_mass": float | None, "lora": dict | None} if self.adapter["method"] == "attncal" else {}
-        check(self.adapter, METHOD | _hints(METHODS[self.adapter["method"]]) | beside, "adapter")
+        check(self.adapter, METHOD | _hints(ADAPTER_METHODS[self.adapter["method"]]) | beside, "adapter")
         null_mass, lora = self.adapter.get("null_mass"), self.adapter.get("lora")
         if null_mass is not None and not (0 < null_mass < 1 and self.adapter.get("leaky")):
             raise ValueError(f"`adapter.null_mass` must be between 0 and 1, with `leaky: true`, got {null_mass!r}.")

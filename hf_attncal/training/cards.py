@@ -10,12 +10,12 @@ from .settings import Settings, as_list
 
 # Input of the example in a card: whose sentences a text holds is not ours to publish.
 SENTENCE = "A sentence to translate."
-TEXT = "A text that is longer than its summary."
+SUMMARY_EXAMPLE = "A text that is longer than its summary."
 PAIR = "A source sentence . ||| Its translation ."
 BEGINNING = ""  # of a text: any has it
 # The scores of generated text, by their keys in a results file.
-MEASURES = {"bleu": "BLEU"}
-MEASURES |= {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
+CARD_MEASURES = {"bleu": "BLEU"}
+CARD_MEASURES |= {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
 
 
 def base_name(base: str) -> str:
@@ -30,7 +30,7 @@ def split_name(config: Settings, split: str) -> str:
 
 def score_results(score: dict[str, Any], what: str) -> list[Result]:
     """Return the scores of generated text as results for a card."""
-    measures = {label: score[name] for name, label in MEASURES.items() if name in score}
+    measures = {label: score[name] for name, label in CARD_MEASURES.items() if name in score}
     return [Result(f"{label} on {what}", value, score["signature"]) for label, value in measures.items()]
 
 

@@ -3,12 +3,12 @@
 from pkgutil import resolve_name
 from typing import Any
 
-NAMES = {
+ALIGNMENT_NAMES = {
     "guided_head_on_gold": "hf_attncal.alignment.guided_head:guided_head_on_gold",
     "with_counted_links": "hf_attncal.alignment.counting:with_counted_links",
 }
 
 
 def of_alignment(name: str) -> Any:
-    """Import one of `NAMES` and return it."""
-    return resolve_name(NAMES[name])
+    """Import one of `ALIGNMENT_NAMES` and return it."""
+    return resolve_name(ALIGNMENT_NAMES[name])

@@ -11,7 +11,7 @@ from .settings_types import check, hints_of
 from .settings_yaml import merge_settings, read_settings
 from .text import Texts
 
-FOLDER = Path(__file__).with_name("presets")
+_FOLDER = Path(__file__).with_name("presets")
 _FITTED = ("small", "probe")  # presets whose sizes and steps follow from the amount of text
 _HARDENED = 2 / 3  # of the steps
 _ANNEALED = 2 / 3  # of the steps, as in Lu et al. (2021): 1e5 of 150,000
@@ -21,12 +21,12 @@ _SHARES = ("warmup_steps", "logging_steps", "eval_steps", "save_steps")
 
 def names_of(job: str) -> tuple[str, ...]:
     """Return the names of the presets of a job ("translation", "adapter", "aligner", "language")."""
-    return tuple(sorted(path.stem for path in (FOLDER / job).glob("*.yaml")))
+    return tuple(sorted(path.stem for path in (_FOLDER / job).glob("*.yaml")))
 
 
 def read_preset(job: str, name: str) -> dict[str, Any]:
     """Read the sections of a preset."""
-    return read_settings(FOLDER / job / f"{name}.yaml")
+    return read_settings(_FOLDER / job / f"{name}.yaml")
 
 
 def sections_of(

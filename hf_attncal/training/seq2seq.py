@@ -37,7 +37,7 @@ from hf_attncal.models.calibration import calibration_of
 from hf_attncal.models.configuration_attncal import guided_place
 
 from .calibrated import AttnCalTrainer
-from .cards import MEASURES, about_run, attention, score_results, split_name
+from .cards import CARD_MEASURES, about_run, attention, score_results, split_name
 from .job import Job, build_model, build_tokenizer
 from .of_alignment import of_alignment
 from .presets import anneal, check_preset, sections_of, wait_for_attention
@@ -81,7 +81,7 @@ class EvaluationConfig:
         return Search(self.num_beams, self.length_penalty, self.max_new_tokens)
 
     def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-        """Return the scores by their keys in `cards.MEASURES`, and their `signature`."""
+        """Return the scores by their keys in `cards.CARD_MEASURES`, and their `signature`."""
         raise NotImplementedError
 
 
@@ -294,7 +294,7 @@ class Seq2SeqJob(Job):
         pairs, tokenizer = self.splits[split], self.tokenizer
         progress = bars_are_shown(self.run.args)
         hypotheses, score = evaluate(model, tokenizer, pairs, self.config, progress=progress)
-        message = "".join(f" {label} {score[name]:.2f} " for name, label in MEASURES.items() if name in score)
+        message = "".join(f" {label} {score[name]:.2f} " for name, label in CARD_MEASURES.items() if name in score)
         message += f" {score['signature']}"
         if self.config.data.max_source_length is not None:
             limit = source_limit(model, tokenizer)
@@ -422,7 +422,7 @@ class ScoreCallback(TrainerCallback):
         settings, tokenizer = self.config.evaluation, self.trainer.processing_class
         options = {"num_beams": settings.dev_beams, "length": self.length}
         _, score = evaluate(model, tokenizer, self.dev, self.config, **options)
-        numbers = {f"eval_{name}": score[name] for name in MEASURES if name in score}
+        numbers = {f"eval_{name}": score[name] for name in CARD_MEASURES if name in score}
         metrics |= numbers  # `metric_for_best_model`
         entry = {**{f"eval_{name}": value for name, value in score.items()}, "step": state.global_step}
         state.log_history.append(entry)

@@ -15,7 +15,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 # What people who know other tools, or older files, may call a key.
 OTHER_NAMES = {"max_tokens": "tokens_per_batch", "valid": "dev", "valid_pairs": "held_out_pairs"}
-WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
+TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
 Positive = Annotated[int, 1]  # the number is the least that is allowed
 NotNegative = Annotated[int, 0]
 
@@ -68,7 +68,7 @@ def _problem(value: Any, hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     kind = origin or hint
     if origin is Annotated:
-        fits, rule = not _problem(value, inner[0]) and value >= inner[1], f"{WORDS[inner[0]]} >= {inner[1]}"
+        fits, rule = not _problem(value, inner[0]) and value >= inner[1], f"{TYPE_NAMES[inner[0]]} >= {inner[1]}"
     elif origin in (Union, UnionType):
         # "An enumeration or text": the enumeration has the texts that mean something.
         of_texts = any(isinstance(choice, type) and issubclass(choice, Enum) for choice in inner)
@@ -83,10 +83,10 @@ def _problem(value: Any, hint: Any) -> str:
         fits, rule = isinstance(value, dict), "a section of keys"
     elif hint in (int, float):  # `yes` is an integer to Python
         whole = isinstance(value, int) and not isinstance(value, bool)
-        fits, rule = whole or (hint is float and isinstance(value, float) and math.isfinite(value)), WORDS[hint]
+        fits, rule = whole or (hint is float and isinstance(value, float) and math.isfinite(value)), TYPE_NAMES[hint]
     elif isinstance(hint, type) and issubclass(hint, Enum):
         texts = tuple(member.value for member in hint)
         fits, rule = value in texts or isinstance(value, hint), f"one of {texts}"
     else:
-        fits, rule = not isinstance(kind, type) or isinstance(value, kind), WORDS.get(kind, str(hint))
+        fits, rule = not isinstance(kind, type) or isinstance(value, kind), TYPE_NAMES.get(kind, str(hint))
     return "" if fits else rule

@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Literal
 
-from hf_attncal.metrics.rouge import MEASURES, TOKENIZERS, rouge
+from hf_attncal.metrics.rouge import ROUGE_MEASURES, TOKENIZERS, rouge
 
-from .cards import TEXT
+from .cards import SUMMARY_EXAMPLE
 from .seq2seq import EvaluationConfig, Seq2SeqConfig, Seq2SeqJob
 from .settings import DataConfig
 
@@ -33,7 +33,7 @@ class RougeConfig(EvaluationConfig):
 
     def score(self, hypotheses, references):
         score = asdict(rouge(hypotheses, references, self.rouge_tokenize, stemmer=self.rouge_stemmer))
-        return {name: score[name] for name in (*MEASURES, "signature")}
+        return {name: score[name] for name in (*ROUGE_MEASURES, "signature")}
 
 
 @dataclass
@@ -43,7 +43,7 @@ class SummarizationConfig(Seq2SeqConfig):
     data: SummaryDataConfig = field(default_factory=SummaryDataConfig)
     evaluation: RougeConfig = field(default_factory=RougeConfig)
 
-    job, example = "summarization", TEXT
+    job, example = "summarization", SUMMARY_EXAMPLE
 
 
 class SummarizationJob(Seq2SeqJob):

@@ -8,7 +8,7 @@ import pytest
 from hf_attncal.checking.evidence import LinkEvidence
 from hf_attncal.checking.facts import (
     FACT_EDGES,
-    GROUPS,
+    FACT_GROUPS,
     FactModel,
     fact_features,
     find_facts,
@@ -22,7 +22,7 @@ def facts(source, target):
     sides = source.split(), target.split()
     found = find_facts(*sides)
     return [
-        [(words[fact.place], GROUPS[fact.group], fact.has_counterpart) for fact in of_side]
+        [(words[fact.place], FACT_GROUPS[fact.group], fact.has_counterpart) for fact in of_side]
         for words, of_side in zip(sides, found, strict=True)
     ]
 
@@ -93,7 +93,7 @@ def some_lines(seed, number):
 def test_the_table_is_a_ratio_of_shares():
     """Against a count in loops: a share of counterparts, times one of bins with a prior of five words."""
     good = list(some_lines(1, 60))
-    bad = [(one, GROUPS[number % 3], ((0, 1), (0, 2))) for number, one in enumerate(some_lines(2, 80))]
+    bad = [(one, FACT_GROUPS[number % 3], ((0, 1), (0, 2))) for number, one in enumerate(some_lines(2, 80))]
     table = fit_fact_table(good, bad, "known")
     edges = FACT_EDGES["known"]
     seen = []
@@ -102,7 +102,7 @@ def test_the_table_is_a_ratio_of_shares():
             pair = one.source.words, one.target.words
             for side, found in enumerate(find_facts(*pair)):
                 for place, group, has in found:
-                    if not changed or (GROUPS[group] == kind and place in places[side]):
+                    if not changed or (FACT_GROUPS[group] == kind and place in places[side]):
                         value = sum(one.known[side][place] >= edge for edge in edges)
                         seen.append((changed, side, group, has, value))
     assert {len(found) for found in seen} == {5}

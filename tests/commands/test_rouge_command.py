@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import hf_attncal.commands
-from hf_attncal.metrics.rouge import MEASURES, ROUGE, rouge, rouge_counts
+from hf_attncal.metrics.rouge import ROUGE, ROUGE_MEASURES, rouge, rouge_counts
 
 REFERENCE = ["oil prices rise # pct", "the bank cuts rates again", "gold falls"] * 2
 SECOND = ["oil rises", "rates cut by bank", ""] * 2
@@ -44,7 +44,9 @@ def test_text(run):
     assert heading.split() == ["hypothesis", "measure", "F1"]
     score = rouge(HYPOTHESIS, REFERENCE, "none")
     labels = ("ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum")
-    expected = [["hyp", label, f"{getattr(score, name):.2f}"] for label, name in zip(labels, MEASURES, strict=True)]
+    expected = [
+        ["hyp", label, f"{getattr(score, name):.2f}"] for label, name in zip(labels, ROUGE_MEASURES, strict=True)
+    ]
     assert [row.split() for row in rows] == expected
     assert (blank, signature) == ("", score.signature)
 

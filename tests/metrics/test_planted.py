@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from hf_attncal.metrics.planted import MEASURES, planted_counts, planted_score
+from hf_attncal.metrics.planted import PLANTED_MEASURES, planted_counts, planted_score
 
 
 def random_task(seed: int, pairs: int = 8) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
@@ -79,12 +79,12 @@ def test_scores_that_cannot_be_compared_between_target_words_have_a_lower_pooled
 def test_intervals_are_over_pairs():
     truths, scores, _ = random_task(3, pairs=40)
     score = planted_score(truths, scores, bootstrap=200)
-    assert tuple(score.intervals) == MEASURES
+    assert tuple(score.intervals) == PLANTED_MEASURES
     for name, (low, high) in score.intervals.items():
         assert low < getattr(score, name) < high
     assert planted_score(truths, scores).intervals is None
     counts = planted_counts(truths, scores)
-    assert counts.shape == (40, len(MEASURES), 2)
+    assert counts.shape == (40, len(PLANTED_MEASURES), 2)
     assert counts[:, 0, 1].sum() == score.target_words
 
 

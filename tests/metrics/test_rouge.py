@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from hf_attncal.metrics.rouge import MEASURES, ROUGE, _sentence_lines, rouge, rouge_counts
+from hf_attncal.metrics.rouge import ROUGE, ROUGE_MEASURES, _sentence_lines, rouge, rouge_counts
 
 REFERENCES = ["oil prices rise # pct", "the bank cuts rates again", "gold falls"]
 HYPOTHESES = ["oil prices rise by # pct", "rates cut by the bank", ""]
@@ -37,9 +37,9 @@ def test_tokens_that_are_no_letters_count_only_where_text_is_tokenised_already()
 def test_the_packages_own_tokenisation_and_stems():
     plain, stemmed = (rouge(HYPOTHESES, REFERENCES, stemmer=stemmer) for stemmer in (False, True))
     for score, stemmer in ((plain, False), (stemmed, True)):
-        scorer = RougeScorer(MEASURES, use_stemmer=stemmer)  # without a full stop, a line is a sentence to both
+        scorer = RougeScorer(ROUGE_MEASURES, use_stemmer=stemmer)  # without a full stop, a line is a sentence to both
         theirs = [scorer.score(*pair) for pair in zip(REFERENCES, HYPOTHESES, strict=True)]
-        for name in MEASURES:
+        for name in ROUGE_MEASURES:
             assert getattr(score, name) == pytest.approx(100 * np.mean([one[name].fmeasure for one in theirs]))
         assert ("stem:porter" in score.signature) == stemmer
     assert stemmed.rouge1 > plain.rouge1  # cut, cuts
@@ -51,7 +51,7 @@ JAPANESE = ["猫は椅子の上で寝ています。", "Das Größte, überall",
 
 def test_texts_in_any_script_have_their_words():
     same = rouge(JAPANESE, JAPANESE, "words")
-    assert [getattr(same, name) for name in MEASURES] == pytest.approx([100] * 4)
+    assert [getattr(same, name) for name in ROUGE_MEASURES] == pytest.approx([100] * 4)
     assert "|tok:words|" in same.signature
     changed = rouge(["собака, СПИТ быстро!"], ["Собака бежит быстро"], "words")
     assert changed.rouge1 == pytest.approx(100 * 2 / 3)
@@ -77,7 +77,7 @@ def test_english_is_scored_without_a_word():
 def test_intervals_and_the_comparison_of_two_systems():
     better, worse = REFERENCES * 5, [line.split(" ", 1)[1] for line in REFERENCES] * 5
     score = rouge(worse, better, "none", bootstrap=200, seed=1)
-    for name in MEASURES:
+    for name in ROUGE_MEASURES:
         low, high = score.intervals[name]
         assert low <= getattr(score, name) <= high
     assert score.intervals["rouge1"][0] < score.rouge1 < score.intervals["rouge1"][1]

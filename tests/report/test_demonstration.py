@@ -67,8 +67,8 @@ def test_the_heat_map_is_of_the_pair_that_calibration_changes_most_among_those_t
 
 def test_the_whole_demo(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "PAIRS", dict.fromkeys(demo.PAIRS, 60))
-    settings = demo.SETTINGS.replace("tokens_per_batch: 1024", "tokens_per_batch: 300")
-    monkeypatch.setattr(demo, "SETTINGS", settings.replace("vocab_size: 800", "vocab_size: 300"))
+    settings = demo.DEMO_SETTINGS.replace("tokens_per_batch: 1024", "tokens_per_batch: 300")
+    monkeypatch.setattr(demo, "DEMO_SETTINGS", settings.replace("vocab_size: 800", "vocab_size: 300"))
     results = hf_attncal.demo(output=tmp_path, steps=3)
     capsys.readouterr()
     assert (

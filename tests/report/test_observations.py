@@ -19,8 +19,8 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.words import tokenize_words
 from hf_attncal.inference.reading import readings_of_pairs
 from hf_attncal.metrics.reliability import LEAST_SPREAD, attention_entropy, jensen_shannon, mask_spread
-from hf_attncal.metrics.step_measures import MEASURES, NEED_INFORMATION
-from hf_attncal.report.observations import GROUPS, observe
+from hf_attncal.metrics.step_measures import NEED_INFORMATION, STEP_MEASURES
+from hf_attncal.report.observations import TOKEN_GROUPS, observe
 from hf_attncal.report.tags import load_tags, read_tags, tags_of
 
 THRESHOLDS, BUCKETS = (1.5, 2.0, 2.25, 2.5, 2.75), (0.4, 0.8, 1.2, 1.6)
@@ -56,7 +56,7 @@ def both(request):
 # ---- against loops ----
 
 
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("measure", STEP_MEASURES)
 def test_means_are_those_of_the_formulas(both, measure):
     found, slow = both
     assert found.layers[measure] == found.calibrated == (0, 1, 2)
@@ -129,7 +129,7 @@ def test_groups_of_source_tokens_share_what_null_leaves(both):
     found, slow = both
     for layer in range(3):
         received = mean(found.attention_of_groups(layer))
-        for group in range(len(GROUPS)):
+        for group in range(len(TOKEN_GROUPS)):
             assert received[group] == pytest.approx(slow.mean("group", layer, group), abs=1e-10)
         assert received.sum() + found.mean("null", layer) == pytest.approx(1, abs=1e-10)
         assert received.min() > 0

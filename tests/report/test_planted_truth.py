@@ -92,10 +92,10 @@ def test_a_run_of_a_few_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(planted_truth, "SENTENCES", {"train": 80, "dev": 4, "test": 6})
     monkeypatch.setattr(planted_truth, "VOCABULARY_SIZE", 150)
     small = {"d_model: 128": "d_model: 16", "ffn_dim: 256": "ffn_dim: 16"}
-    settings = planted_truth.SETTINGS
+    settings = planted_truth.SELF_TEST_SETTINGS
     for old, new in small.items():
         settings = settings.replace(old, new)
-    monkeypatch.setattr(planted_truth, "SETTINGS", settings)
+    monkeypatch.setattr(planted_truth, "SELF_TEST_SETTINGS", settings)
     found = planted_truth.run_self_test(tmp_path / "run", steps=2, measured=2, bootstrap=20)
     assert found["training"]["steps"] == 2
     names = {"attention", "attention@layer0", "contribution@layer1", "value_zeroing@layer1", "alti", "posterior"}

@@ -18,7 +18,7 @@ from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, pairs_of, report,
 
 from hf_attncal.data.words import WordTokens
 from hf_attncal.inference.word_attention import word_attention
-from hf_attncal.report.figures.page import SIGNED_STEPS, STEPS, packed, write_page
+from hf_attncal.report.figures.page import SIGNED_STEPS, WEIGHT_STEPS, packed, write_page
 from hf_attncal.report.figures.pair_view import PairWeights, pair_view_html
 
 VOID = {"meta", "input", "br"}
@@ -161,7 +161,7 @@ def test_weights_are_what_they_were_but_for_half_a_step():
         if weights.null is not None:
             expected = np.concatenate([expected, weights.null[..., None]], axis=-1)
         largest = np.abs(expected).max(axis=(2, 3), keepdims=True)
-        np.testing.assert_allclose(steps, largest / (SIGNED_STEPS if weights.signed else STEPS), rtol=1e-6)
+        np.testing.assert_allclose(steps, largest / (SIGNED_STEPS if weights.signed else WEIGHT_STEPS), rtol=1e-6)
         assert (np.abs(values - expected) <= 0.501 * steps).all()
         assert np.abs(values - expected).max() > 0.3 * steps.max()  # it is rounded indeed
     assert len(data) < sum(weights.values.size + 500 for weights in pair.weights.values())

@@ -18,7 +18,7 @@ from hf_attncal.inference.revision import revision_of
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import seq2seq
-from hf_attncal.training.adapter import METHODS, AdapterConfig, base_checkpoint, build
+from hf_attncal.training.adapter import ADAPTER_METHODS, AdapterConfig, base_checkpoint, build
 from hf_attncal.training.settings_yaml import read_settings
 
 sys.path.insert(0, str(ROOT / "training"))
@@ -204,7 +204,7 @@ def test_every_file_is_valid(path, tmp_path):
     run = AdapterConfig.make(read_settings(path, [f"training.output_dir={tmp_path}"]))
     assert run.arguments().seed == 1
     assert run.model.label_smoothing == (0.0 if path.name.startswith("reference") else 0.1)
-    method = METHODS[run.adapter["method"]]
+    method = ADAPTER_METHODS[run.adapter["method"]]
     assert method is None or isinstance(run.method_config(), method)
     assert run.data.train
 

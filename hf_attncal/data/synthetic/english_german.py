@@ -310,7 +310,7 @@ class _Grammar:
             german = (row[2 + CASES.index(case)], meanings)
             return _Phrase([(row[0 if case == "nom" else 1], meanings)], [german], int(row[5]), pronoun=True)
         if kind == "person" and self.chance(0.12):
-            name = (self.rng.choice(lexicon.NAMES), (self.meaning(),))
+            name = (self.rng.choice(lexicon.PERSON_NAMES), (self.meaning(),))
             return _Phrase([name], [name])
         plural = self.chance(0.25)
         determiners = DETERMINERS["plural" if plural else "singular"]
@@ -330,7 +330,7 @@ class _Grammar:
         german = [(lexicon.noun_form(noun, case, plural), head)]
         owned = determiner == THE and case != "gen" and self.chance(0.12)
         if owned and self.chance(0.25):
-            owner, name = (self.meaning(),), self.rng.choice(lexicon.NAMES)
+            owner, name = (self.meaning(),), self.rng.choice(lexicon.PERSON_NAMES)
             return _Phrase([(name, owner), ("'s", owner), *english], [(name + "s", owner), *german], person)
         if self.chance(0.3):
             row = self.rng.choice(lexicon.ADJECTIVES["person" if noun.kind in {"person", "animal"} else "thing"])

@@ -61,7 +61,7 @@ def _adverb(english: str, german: str, links: str, tenses: str) -> Adverb:
 
 
 _TABLES = json.loads((Path(__file__).parent / "lexicon.json").read_text(encoding="utf-8"))
-NAMES, PARTICLES = _TABLES["names"], _TABLES["particles"]
+PERSON_NAMES, PARTICLES = _TABLES["names"], _TABLES["particles"]
 FRAME_WEIGHTS, MODALS = _TABLES["frame_weights"], _TABLES["modals"]
 # German preposition and article, and what they become.
 CONTRACTIONS = {tuple(words.split()): contraction for words, contraction in _TABLES["contractions"].items()}

@@ -19,7 +19,7 @@ from hf_attncal.metrics.means import means
 from hf_attncal.metrics.prediction_and_alignment import PredictionAndAlignment, prediction_and_alignment
 from hf_attncal.report.attribution import CONTROLS
 from hf_attncal.report.attributions import ScoredMethod
-from hf_attncal.report.observations import GROUPS, Observations
+from hf_attncal.report.observations import TOKEN_GROUPS, Observations
 
 from .contents import Cell, Chart, Section
 from .templates import FOLDER, display, listed
@@ -301,11 +301,11 @@ def _spread(layers: Sequence[int]) -> list[int]:
 def _attention_by_group(observed: Observations, measure: _Means) -> Chart:
     """Show who gets attention (words, punctuation, special tokens, NULL), and how long their value vectors are."""
     layers, has_norms = observed.layers["entropy"], bool(observed.group_norms.any())
-    names = (*GROUPS, *(["NULL"] if observed.layers["null"] else []))
+    names = (*TOKEN_GROUPS, *(["NULL"] if observed.layers["null"] else []))
     rows = []  # layer, name, attention, norm
     for layer in layers:
         attention = measure(observed.attention_of_groups(layer))
-        norms = measure(observed.norms_of_groups(layer)) if has_norms else [_NOTHING] * len(GROUPS)
+        norms = measure(observed.norms_of_groups(layer)) if has_norms else [_NOTHING] * len(TOKEN_GROUPS)
         if observed.layers["null"]:
             attention += measure(observed.counts("null", layer)) if layer in observed.layers["null"] else [_NOTHING]
             norms = [*norms, Measured(observed.null_norms.get(layer, math.nan), None)]

@@ -28,7 +28,7 @@ _MOST_ROWS = 500  # of a table on the page
 _MOST_INCHES, _MOST_COLUMNS = 9.0, 6  # of a figure, and of a table without one, beside another chart
 _GROUPS = {"config": "Settings", "data_sha256": "Text (SHA-256)"}  # of the record
 # A weight is a byte, in these steps of the largest one of its layer and head: from 0 on, or to both sides of it.
-STEPS, SIGNED_STEPS = 255, 127
+WEIGHT_STEPS, SIGNED_STEPS = 255, 127
 
 
 def write_page(report: Report, path: str | Path) -> None:
@@ -96,7 +96,7 @@ def browser_parts(live: bool = False) -> dict[str, Any]:
     return {
         "script": script,
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        "steps": STEPS,
+        "steps": WEIGHT_STEPS,
         "signed_steps": SIGNED_STEPS,
     }
 
@@ -207,7 +207,8 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
     The bytes are compressed by zlib. For each way of looking, in order, they are the step of each layer and head,
     float32 in little-endian order, then the weights in these steps, (layers, heads, target tokens, source tokens),
     unsigned bytes or, where `signed`, signed ones. NULL is one more source token, the last. So a weight is rounded by
-    at most half a step: a step is the largest weight of the layer and head divided by `STEPS` or `SIGNED_STEPS`.
+    at most half a step: a step is the largest weight of the layer and head divided by `WEIGHT_STEPS`, or
+    `SIGNED_STEPS`.
 
     Raises:
         ValueError: see `check_pair`.
@@ -251,7 +252,7 @@ def _in_steps(weights: PairWeights) -> tuple[np.ndarray, np.ndarray]:
     """Return the step of each layer and head, and the weights in them."""
     values = with_null(weights).astype(np.float64)
     values = values if weights.signed else values.clip(min=0)
-    most, kind = (SIGNED_STEPS, np.int8) if weights.signed else (STEPS, np.uint8)
+    most, kind = (SIGNED_STEPS, np.int8) if weights.signed else (WEIGHT_STEPS, np.uint8)
     steps = (np.abs(values).max(axis=(2, 3), initial=0) / most).astype("<f4")
     in_steps = values / np.where(steps > 0, steps, 1).astype(np.float64)[..., None, None]
     return steps, np.rint(in_steps).clip(-most, most).astype(kind)

@@ -13,7 +13,7 @@ from hf_attncal.metrics.base import Measured
 
 FOLDER = Path(__file__).parent
 
-NAMES = {
+METHOD_NAMES = {
     "value_norm": "value norms",
     "transformed_norm": "transformed norms",
     "full_norm": "full norms",
@@ -24,7 +24,7 @@ NAMES = {
     "layer_gradient_x_activation": "layer gradient × activation",
     "attention_shifted": "attention of the step after",
 }
-_ANY = re.compile(rf"(?<![\w`])(?:{'|'.join(sorted(NAMES, key=len, reverse=True))})(?!\w)(?!\.\w)(?!`)")
+_ANY = re.compile(rf"(?<![\w`])(?:{'|'.join(sorted(METHOD_NAMES, key=len, reverse=True))})(?!\w)(?!\.\w)(?!`)")
 
 
 @cache
@@ -55,7 +55,7 @@ def _digits(value: float, largest: float) -> str:
 
 def display(text: str) -> str:
     """Return the text with the names of methods for people, where a program writes `input_x_gradient`."""
-    return _ANY.sub(lambda name: NAMES[name[0]], text)
+    return _ANY.sub(lambda name: METHOD_NAMES[name[0]], text)
 
 
 def listed(names: Sequence[str]) -> str:
