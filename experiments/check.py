@@ -32,7 +32,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from hf_attncal.checking.check_self_test import self_test
+from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import VERDICTS, Checker, PairVerdict, SharedTargets
 from hf_attncal.compressed import open_to_read
 from hf_attncal.files import write_json
@@ -99,7 +99,7 @@ def hallucinations(options: argparse.Namespace, checker: Checker) -> None:
 def planted(options: argparse.Namespace, checker: Checker) -> None:
     """Find planted errors, kind by kind."""
     pairs, files = clean_text(options)
-    result = self_test(checker, pairs, bootstrap=BOOTSTRAP)
+    result = plant_and_check(checker, pairs, bootstrap=BOOTSTRAP)
     kinds = {
         found.kind: {
             "verdict": found.verdict,

@@ -27,7 +27,7 @@ from frozen import Frozen, add_models, read_models
 
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.files import write_json
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_texts
 from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training.checkpoints import average_checkpoints
@@ -128,7 +128,7 @@ def way_of(frozen: Frozen, cost: float, sources: list[str], targets: list[str]) 
             weights[name].copy_(tensor)  # in place, which reaches tied weights too
         points[step] = {"pairs": round(PAIRS * step / steps[-1]), "nats": nats(model, tokenizer, sources, targets)}
         if step in (*scored, timely):
-            found = bleu(translate(model, tokenizer, sources, num_beams=1), targets, tokenize="none")
+            found = bleu(translate_texts(model, tokenizer, sources, num_beams=1), targets, tokenize="none")
             points[step] |= {"bleu": found.score, "signature": found.signature}
         print(frozen.stem, step, points[step], flush=True)
     return {

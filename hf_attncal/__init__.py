@@ -22,13 +22,16 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.commands.align_train import train_aligner as train_aligner
     from hf_attncal.commands.align_tune import tune_encoder as tune_encoder
     from hf_attncal.commands.analyze import analyze as analyze
+    from hf_attncal.commands.check import check as check
     from hf_attncal.commands.data import fetch_data as fetch_data
     from hf_attncal.commands.demo import demo as demo
     from hf_attncal.commands.export import export as export
     from hf_attncal.commands.publish import publish as publish
     from hf_attncal.commands.score import score as score
     from hf_attncal.commands.show import show as show
+    from hf_attncal.commands.summarize import summarize as summarize
     from hf_attncal.commands.train import train as train
+    from hf_attncal.commands.translate import translate as translate
     from hf_attncal.inference.running import Running as Running
     from hf_attncal.models.configuration_attncal import AttnCalBartConfig as AttnCalBartConfig
     from hf_attncal.models.configuration_attncal import AttnCalMarianConfig as AttnCalMarianConfig

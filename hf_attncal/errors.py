@@ -22,8 +22,8 @@ def one_of(option: str, value: str | None, choices: Sequence[str]) -> None:
 
 
 @contextmanager
-def user_errors(kind: type[Exception] = ValueError) -> Iterator[None]:
-    """Turn errors of a kind into errors for the user, with the same message.
+def user_errors(kind: type[Exception] | tuple[type[Exception], ...] = ValueError) -> Iterator[None]:
+    """Turn errors of a kind, or of several, into errors for the user, with the same message.
 
     Raises:
         CommandError: in their place.

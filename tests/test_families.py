@@ -19,7 +19,7 @@ from hf_attncal.alignment import WordAligner
 from hf_attncal.errors import CommandError
 from hf_attncal.families import FAMILIES, Card, Family, backbones
 from hf_attncal.hub import inspect_folder
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_texts
 from hf_attncal.training.translation import TranslationConfig, train_translation
 
 SIZES_OF_A_SIDE = {"attention_heads": 2, "ffn_dim": 8}
@@ -152,7 +152,7 @@ def test_a_new_family_is_its_model_files_and_a_row(toy, tmp_path):
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
     assert type(model) is toy.model_class
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    assert len(translate(model, tokenizer, SENTENCES[:2])) == 2
+    assert len(translate_texts(model, tokenizer, SENTENCES[:2])) == 2
     (links,) = WordAligner.from_pretrained(folder, device="cpu").align([(SENTENCES[0], SENTENCES[1])])
     assert {target for _, target in links.links} == set(range(4))
 

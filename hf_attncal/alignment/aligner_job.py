@@ -36,7 +36,7 @@ from hf_attncal.training.guide import with_links, without_links
 from hf_attncal.training.job import Job, build_model, build_tokenizer, recorded
 from hf_attncal.training.presets import names_of, read_preset
 from hf_attncal.training.settings import LINKS_OF_SPLITS, DataConfig, Settings, TokenizerConfig
-from hf_attncal.training.settings_types import NotNegative, Positive, check, hints_of
+from hf_attncal.training.settings_types import NotNegative, Positive, check_section, hints_of
 from hf_attncal.training.token_batches import TokenBatchTrainerMixin
 
 from .counting import CountsConfig, counted_links, counting_seconds, learn_counts, plan_of_counts
@@ -134,8 +134,8 @@ class AlignerConfig(Settings):
         """Return the settings of `preset`, or `model.size`, its other name."""
         model, training = values.get("model", {}), values.get("training", {})
         size = values.get("preset") or model.get("size", _DEFAULT_SIZE)
-        check({"size": model.get("size", _DEFAULT_SIZE)}, {"size": Literal[tuple(SIZES)]}, "model")
-        check({"preset": size}, {"preset": Literal[tuple(SIZES)]})
+        check_section({"size": model.get("size", _DEFAULT_SIZE)}, {"size": Literal[tuple(SIZES)]}, "model")
+        check_section({"preset": size}, {"preset": Literal[tuple(SIZES)]})
         if model.get("size", size) != size:
             raise ValueError(f"`model.size` must be `preset` ({size}) or left out, got {model['size']!r}.")
         chosen = copy.deepcopy(SIZES[size])

@@ -35,7 +35,7 @@ from hf_attncal.training.guide import with_links
 from hf_attncal.training.job import Job
 from hf_attncal.training.presets import read_preset
 from hf_attncal.training.settings import LINKS_OF_SPLITS, Settings
-from hf_attncal.training.settings_types import check, hints_of, naming
+from hf_attncal.training.settings_types import check_section, hints_of, naming
 from hf_attncal.training.token_batches import TokenBatchTrainerMixin
 
 from .counting import CountsConfig, counted_links, counting_seconds
@@ -110,7 +110,7 @@ class TunedEncoderConfig(Settings):
     def __post_init__(self):
         super().__post_init__()
         hints = {name: hint for name, hint in hints_of(EncoderStates).items() if name != "weights"}
-        check(self.states, hints, "states")
+        check_section(self.states, hints, "states")
         with naming("states", hints):
             EncoderStates(**{"layer": 0} | self.states)
         for name in ("dev", "test"):

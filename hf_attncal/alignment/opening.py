@@ -2,6 +2,7 @@
 
 import os
 from pkgutil import resolve_name
+from typing import Any
 
 from hf_attncal.inference.opening import choose_device, fetched, load_errors, tell_model
 from hf_attncal.inference.running import Running
@@ -10,6 +11,9 @@ from hf_attncal.layouts import CONFIG
 # The aligner of any model, and one that counts, which starts without transformers.
 _ALIGNER = "hf_attncal.alignment.aligner:WordAligner"
 _PLAIN = "hf_attncal.alignment.plain_counts:plain_aligner"
+# What lies beside a model that aligns.
+_SETTINGS = "hf_attncal.alignment.sources:saved_settings"
+_PROBABILITIES = "hf_attncal.alignment.probabilities:saved_probabilities"
 
 
 def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bool = False, plain: bool = False):
@@ -50,6 +54,31 @@ def _plain_aligner(name: str, running: Running):
     if running.dtype is not None or running.trust_remote_code or not os.path.isfile(os.path.join(name, CONFIG)):
         return None
     return resolve_name(_PLAIN)(name, choose_device(running))
+
+
+def aligner_beside(aligner, running: Running, name: str | None, model: tuple[Any, Any], raw_scores: bool) -> Any:
+    """Return the `WordAligner` that links a text with what a model makes of it.
+
+    Args:
+        aligner: folder or Hub name of one, or one that is loaded; None for one that reads the model itself.
+        running: how it runs.
+        name: folder or Hub name that the model was loaded from, beside which what is read of it lies; None for none.
+        model: an encoder-decoder, on its device, and its tokenizer.
+        raw_scores: of the model itself: as for `open_aligner`.
+
+    Raises:
+        CommandError: it cannot be loaded, or the model cannot align.
+    """
+    if aligner is not None:
+        return aligner if hasattr(aligner, "align") else open_aligner(os.fspath(aligner), running, plain=True)
+    word_aligner = resolve_name(_ALIGNER)
+    if name is None:
+        return word_aligner(*model)
+    with load_errors(name):
+        probabilities = None if raw_scores else resolve_name(_PROBABILITIES)(name)
+        reader = word_aligner(*model, resolve_name(_SETTINGS)(name), probabilities)
+    try_aligner(name, reader)
+    return reader
 
 
 def try_aligner(name: str, aligner) -> None:

@@ -2,15 +2,20 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.segmentation import segment, white_space_words
+from hf_attncal.data.streams import rows_of_files
 from hf_attncal.data.synthetic.translation_errors import Pair, plant_errors
+from hf_attncal.errors import CommandError, user_errors
 
 from .check_model import (
     CAUSES,
+    CHECK_FILE,
     PLANTED,
     CheckModel,
     Sides,
@@ -97,6 +102,41 @@ def learn_check(
         highest = np.quantile([getattr(verdict, name) for verdict in verdicts], 1 - allowed)
         model.alarms[name] = max(0.5, float(highest))
     return model
+
+
+@dataclass(frozen=True)
+class LearnedCheck:
+    """What was learned: the file that it is in, and from how many pairs."""
+
+    path: Path
+    pairs: int
+
+    def __str__(self) -> str:
+        return f"wrote {self.path}, learned from {self.pairs} pairs"
+
+
+def learn_check_beside(
+    aligner: WordAligner, folder: str | Path | None, sources: Sequence[str], targets: Sequence[str], longest_line: int
+) -> LearnedCheck:
+    """Learn from files of clean text what good pairs look like, and write it beside the aligner.
+
+    Args:
+        aligner: of two directions.
+        folder: where it was loaded from.
+        sources, targets: files, line n of each source with line n of its target.
+        longest_line: most bytes of a line.
+
+    Raises:
+        CommandError: there is no such folder, a line cannot be read, or too few pairs.
+    """
+    if folder is None or not Path(folder).is_dir():
+        raise CommandError(f"{folder} is no folder, into which {CHECK_FILE} could be written. Download it first.")
+    files = zip(sources, targets, strict=True)
+    with user_errors():
+        model = learn_check(
+            aligner, (pair for pair_of_files in files for pair in rows_of_files(pair_of_files, longest_line))
+        )
+    return LearnedCheck(model.save(folder), model.learned["pairs"])
 
 
 class _Sample:

@@ -27,13 +27,13 @@ def check_page_head(source: str, target: str) -> str:
     return page_beginning(f"{source} and {target}, checked", lead, "checked")
 
 
-def page_line(number: int, verdict: PairVerdict) -> str:
-    """Return a line of the page, in one line of HTML; `number` is that of the line in its file, from 1."""
+def page_line(verdict: PairVerdict) -> str:
+    """Return a line of the page, in one line of HTML."""
     scores = ", ".join(_score(verdict, name) for name in _TOLD)
     names = "".join(f"; {escape(name)}" for name in verdict.names)
     source = marked_text(verdict.source, verdict.left_out_spans, "<del>", "</del>", escape)
     target = marked_text(verdict.target, verdict.made_up_spans, "<ins>", "</ins>", escape)
-    text = f"<article><small>{number}: {scores}{names}</small><p>{source}</p><p>{target}</p></article>"
+    text = f"<article><small>{verdict.line}: {scores}{names}</small><p>{source}</p><p>{target}</p></article>"
     return text.replace("\r", " ").replace("\n", " ")
 
 

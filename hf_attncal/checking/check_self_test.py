@@ -7,6 +7,7 @@ import numpy as np
 
 from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
+from hf_attncal.drawing.table import text_table
 from hf_attncal.metrics.detection import Detection, detection
 
 from .checker import MARKED_ABOVE, Checker
@@ -57,8 +58,27 @@ class SelfTest:
     false_alarms: float
     clean: int
 
+    def __str__(self) -> str:
+        columns = {
+            "planted": [found.kind for found in self.found],
+            "lines": [str(found.lines.faults) for found in self.found],
+            "judged by": [found.verdict for found in self.found],
+            "AUC": [_percent(found.lines) for found in self.found],
+            "words left out": [_percent(found.left_out) for found in self.found],
+            "F1": [_percent(found.left_out, "f1") for found in self.found],
+            "words made up": [_percent(found.made_up) for found in self.found],
+            "F1 ": [_percent(found.made_up, "f1") for found in self.found],
+            "flagged": [f"{100 * found.flagged:.1f}" for found in self.found],
+        }
+        alarms = f"Of {self.clean} clean lines {100 * self.false_alarms:.2f} % are flagged."
+        return "\n".join([*text_table(columns), "", f"{alarms} All figures are in percent."])
 
-def self_test(
+
+def _percent(found: Detection | None, measure: str = "auc") -> str:
+    return "-" if found is None else f"{100 * getattr(found, measure).value:.1f}"
+
+
+def plant_and_check(
     checker: Checker,
     pairs: Sequence[tuple[str, str]],
     kinds: Sequence[str] = tuple(KINDS),

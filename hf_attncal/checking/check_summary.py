@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hf_attncal.drawing.table import text_table
 from hf_attncal.metrics.base import Measured, Metric, ratio
 from hf_attncal.metrics.means import mean_difference, means
 
@@ -28,11 +29,24 @@ class Summary:
         shares: name (one of `SHARES`) -> share, with its 95 % interval over lines: of lines flagged by any verdict and
             by each, of source words left out and of target words made up.
         signature: how they were computed.
+        alarms: probability above which a line is flagged, by the name of the verdict.
     """
 
     lines: int
     shares: dict[str, Measured]
     signature: str
+    alarms: dict[str, float]
+
+    def __str__(self) -> str:
+        shares = [_percent(share) for share in self.shares.values()]
+        return "\n".join(
+            [*text_table({"": list(self.shares), "per cent": shares}), "", self.lines_and_alarms(), self.signature]
+        )
+
+    def lines_and_alarms(self) -> str:
+        """Say how many lines there are, and when one is flagged."""
+        alarms = ", ".join(f"{name} {alarm:.2f}" for name, alarm in self.alarms.items())
+        return f"{self.lines} lines; a line is flagged if a probability is above its alarm ({alarms})."
 
 
 @dataclass(frozen=True)
@@ -43,11 +57,30 @@ class Comparison:
         differences: name (one of `SHARES`) -> share of the first minus share of the second, with its 95 % interval.
         p_values: name -> two-sided p of the paired bootstrap; None for too few lines (`FEWEST_SENTENCES`).
         signature: how they were computed.
+        first, second: sums of each translation alone.
+        names: of the two.
     """
 
     differences: dict[str, Measured]
     p_values: dict[str, float | None]
     signature: str
+    first: Summary
+    second: Summary
+    names: tuple[str, str] = ("first", "second")
+
+    def __str__(self) -> str:
+        columns = {"per cent": list(self.differences)}
+        for heading, summary in (("target", self.first), ("compared with", self.second)):
+            columns[heading] = [_percent(share) for share in summary.shares.values()]
+        columns["difference"] = [_percent(share, "+") for share in self.differences.values()]
+        columns["p"] = ["-" if p is None else f"{p:.3f}" for p in self.p_values.values()]
+        names = "target: {}; compared with: {}".format(*self.names)
+        return "\n".join([*text_table(columns), "", names, self.first.lines_and_alarms(), self.signature])
+
+
+def _percent(share: Measured, sign: str = "") -> str:
+    ends = share.interval and f" ({' to '.join(f'{100 * end:{sign}.2f}' for end in share.interval)})"
+    return f"{100 * share.value:{sign}.2f}{ends or ''}"
 
 
 def count_faults(verdicts: Iterable[PairVerdict]) -> np.ndarray:
@@ -78,11 +111,17 @@ def summarize_verdicts(
 def summarize_counts(checker: Checker, counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> Summary:
     """Sum up what `count_faults` counted; errors are those of `summarize_verdicts`."""
     shares = means(counts.astype(float), bootstrap, seed)
-    return Summary(len(counts), dict(zip(SHARES, shares, strict=True)), _signature(checker, len(counts)))
+    by_name = dict(zip(SHARES, shares, strict=True))
+    return Summary(len(counts), by_name, _signature(checker, len(counts)), dict(checker.model.alarms))
 
 
 def compare_counts(
-    checker: Checker, first: np.ndarray, second: np.ndarray, bootstrap: int = 1000, seed: int = 0
+    checker: Checker,
+    first: np.ndarray,
+    second: np.ndarray,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    names: tuple[str, str] = ("first", "second"),
 ) -> Comparison:
     """Compare the faults of two translations of the same sources, by a paired bootstrap over lines.
 
@@ -91,6 +130,7 @@ def compare_counts(
         first, second: what `count_faults` counted, (lines, shares, 2) each.
         bootstrap: number of resamples, at least 1.
         seed: of the resamples.
+        names: of the two translations.
 
     Raises:
         ValueError: no lines, different numbers of them, or `bootstrap` below 1.
@@ -100,7 +140,21 @@ def compare_counts(
         of_first, of_second = first[:, place].astype(float), second[:, place].astype(float)
         differences[name] = mean_difference(of_first, of_second, bootstrap, seed)
         p_values[name] = _METRIC.paired_p_value(of_second, of_first, bootstrap, seed)
-    return Comparison(differences, p_values, _signature(checker, len(first), bs=str(bootstrap), seed=str(seed)))
+    signature = _signature(checker, len(first), bs=str(bootstrap), seed=str(seed))
+    sums = [summarize_counts(checker, counts, bootstrap, seed) for counts in (first, second)]
+    return Comparison(differences, p_values, signature, *sums, names)
+
+
+def compare_verdicts(
+    checker: Checker,
+    first: Iterable[PairVerdict],
+    second: Iterable[PairVerdict],
+    bootstrap: int = 1000,
+    names: tuple[str, str] = ("first", "second"),
+) -> Comparison:
+    """Compare the verdicts on two translations of the same sources; see `compare_counts`."""
+    counts = [count_faults(verdicts) for verdicts in (first, second)]
+    return compare_counts(checker, *counts, bootstrap, names=names)
 
 
 def _signature(checker: Checker, lines: int, **fields: str) -> str:

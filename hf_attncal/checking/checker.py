@@ -55,6 +55,7 @@ class PairVerdict:
         names: what can be told by name: "empty source", "empty target", "identical sides", "untranslated", "wrong
             language", "alien script", "one target for N sources".
         flagged: which of the probabilities are above their alarm.
+        line: number of the pair in its text, from 1; None of a pair that is not of a text.
     """
 
     source: str
@@ -70,6 +71,7 @@ class PairVerdict:
     made_up_spans: tuple[FlaggedSpan, ...]
     names: tuple[str, ...]
     flagged: tuple[str, ...]
+    line: int | None = None
 
     @property
     def hallucinated(self) -> float:
@@ -90,7 +92,8 @@ class PairVerdict:
             name: [{"words": list(span.words), "characters": list(span.characters)} for span in getattr(self, name)]
             for name in ("left_out_spans", "made_up_spans")
         }
-        return {**sides, **scores, **spans, **words, "names": list(self.names), "flagged": list(self.flagged)}
+        line = {} if self.line is None else {"line": self.line}
+        return {**line, **sides, **scores, **spans, **words, "names": list(self.names), "flagged": list(self.flagged)}
 
     def marked(self) -> tuple[str, str]:
         """Return both texts, with `[-left out-]` and `{+made up+}` around the spans."""

@@ -19,21 +19,14 @@ from hf_attncal.messages import loudness
 from hf_attncal.metrics.records import recorded_as
 
 from .align_select import add_select
-from .check import add_check
 from .common import running_of
 from .completion import add_completion
 from .parser import Parser
-from .summarize import add_summarize
-from .translate import add_translate
 
 ALIGN_ACTIONS = {
     "select": add_select,
 }
-PARSED = {
-    "translate": add_translate,
-    "summarize": add_summarize,
-    "check": add_check,
-}
+PARSED = {}
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
 _INTERRUPT_STATUS = 128 + 2
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
 
-from .kinds import STANDARD, Kind, Setting
+from .kinds import STANDARD, Kind, Setting, Values
 from .old import respelled
 from .table import ALIASES, COMMANDS
 
@@ -236,12 +236,16 @@ def _common(tokens: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _settings_behind(tokens: list[str], name: str) -> list[str]:
-    """Put `key=value` behind `--`: behind `--source` it would be taken for a file of it."""
+    """Put `key=value` behind `--`: behind `--source` it would be taken for a file of it.
+
+    Where the function has an option for them, they go behind that.
+    """
     parameters = inspect.signature(resolve_name(functions()[name])).parameters.values()
     settings = [token for token in tokens if _SETTING.match(token)]
-    if "--" in tokens or not settings or not any(parameter.annotation == Setting for parameter in parameters):
+    own = next((f"--{parameter.name}" for parameter in parameters if parameter.annotation == Values), None)
+    if "--" in tokens or not settings or not (own or any(parameter.annotation == Setting for parameter in parameters)):
         return tokens
-    return [*(token for token in tokens if token not in settings), "--", *settings]
+    return [*(token for token in tokens if token not in (*settings, own)), own or "--", *settings]
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> str:

@@ -33,13 +33,15 @@ Links = Annotated[Path | Sequence[Any] | Any, Kind("LINKS")]
 Output = Annotated[Path | None, Kind("FILE", standard=True)]
 # A folder, or a name on the Hub.
 Model = Annotated[Path, Kind("MODEL")]
+# The same, or what was loaded from it.
+Loaded = Annotated[Path | Any, Kind("MODEL")]
 # `key=value`, as many as there are.
 Setting = Annotated[str, Kind("KEY=VALUE", many=True)]
+# Values by name; on the command line `key=value`, several behind one option or anywhere.
+Values = Annotated[Mapping[str, Any] | Sequence[str] | None, Kind("KEY=VALUE", many=True)]
 STANDARD = "-"
 # A file or lines of `source ||| target`; beside the targets, a file or lines of the sources; or a list of pairs.
 Pairs = Annotated[Path | Sequence[str] | Sequence[tuple[Any, Any]] | None, Kind("FILE", standard=True)]
-# Values by name; on the command line `key=value`, several behind one option.
-Values = Annotated[Mapping[str, Any] | Sequence[str] | None, Kind("KEY=VALUE", many=True)]
 # How links are written, what parts words, how the two directions of links are merged.
 LinkFormat = Literal["pharaoh", "words", "opustrainer", "json", "html"]
 WordLimits = Literal["white-space", "spaces"]

@@ -18,6 +18,8 @@ class Old(NamedTuple):
         why: what is said of one that is left out.
         beside: the new spelling if the command line has the option `new` already.
         refused: one that is left out is an error, as without it the result would be another.
+        unless: values of other options with which it is left out.
+        bare: the option is as before, but has this value where it had none.
     """
 
     new: str
@@ -25,6 +27,8 @@ class Old(NamedTuple):
     why: str = ""
     beside: str = ""
     refused: bool = False
+    unless: tuple[str, ...] = ()
+    bare: str = ""
 
 
 _COUNTED = Old("", 1, "whether words are counted from 0 or from 1 is detected.")
@@ -51,6 +55,11 @@ _TRAINING = {
 _START = {"--tokenizer": Old("tokenizer.pretrained={}"), "--init-from": Old("model.init_from={}")}
 _STATES = ("layer", "source-language", "target-language", "source-prefix", "target-prefix")
 _READ = ("heads", "weights", *_STATES)
+_SEARCH = {
+    "--input": Old("--source"),
+    "--length-penalty": Old("length_penalty={}"),
+    "--max-new-tokens": Old("max_new_tokens={}"),
+}
 # For each command its old options; under "" those of any.
 OLD: dict[str, dict[str, Old]] = {
     "align calibrate": {"--bins": Old("", 1, "the calibration error has 10 bins.")},
@@ -106,6 +115,14 @@ OLD: dict[str, dict[str, Old]] = {
         "--no-fold": Old("data.fold=false", 0),
     },
     "align tune": _TRAINING | {f"--{name}": Old(f"states.{name.replace('-', '_')}={{}}") for name in _STATES},
+    "summarize": _SEARCH
+    | {
+        "--copied": Old("--format copied", 0, "the other forms say what is copied.", unless=("json", "marked")),
+        "--min-new-tokens": Old("min_new_tokens={}"),
+        "--no-repeat-ngrams": Old("no_repeat_ngram_size={}"),
+        "--prefix": Old("prefix={}"),
+    },
+    "translate": _SEARCH | {"--alignments": Old("--alignments", bare="-")},
 }
 _SPLITS = {
     f"--{split}": tuple(f"--{split}-{side}" for side in ("source", "target", "gold")) for split in ("dev", "test")
@@ -160,9 +177,15 @@ def respelled(command: str, tokens: Sequence[str]) -> list[str]:
         spelling = old[option]
         if spelling.refused:
             raise CommandError(f"{option} is left out: {spelling.why}")
+        if spelling.bare:
+            result.append(token)
+            if not equals and (not waiting or waiting[0].startswith("--")):
+                result.append(spelling.bare)
+                warnings.warn(f"{option} without a value is {option} {spelling.bare} now.", stacklevel=2)
+            continue
         values = [value] if equals else [waiting.pop(0) for _ in range(min(spelling.values, len(waiting)))]
         new = spelling.beside if spelling.beside and _place_of(spelling.new, tokens) is not None else spelling.new
-        if not new:
+        if not new or {*spelling.unless} & {token.rpartition("=")[2] for token in tokens}:
             warnings.warn(f"{option} is left out: {spelling.why}", stacklevel=2)
             continue
         warnings.warn(f"{option} is {new.partition('{')[0].rstrip('= ')} now.", stacklevel=2)
@@ -170,7 +193,7 @@ def respelled(command: str, tokens: Sequence[str]) -> list[str]:
             values = [text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False) for text in values]
             settings.append(new.format(*values))
         else:
-            result += [part.format(*values) for part in new.split()] if "{}" in new else [*new.split(), *values]
+            result += [part.format(*values) for part in new.split()] + ([] if "{}" in new else values)
     size = len(command.split())
     return _gathered(command, _joined(command, [*result[:size], *settings, *result[size:]]))
 

@@ -11,13 +11,16 @@ COMMANDS = {
     "analyze": "hf_attncal.commands.analyze:analyze",
     "align quick": "hf_attncal.commands.align_quick:align_quick",
     "align run": "hf_attncal.commands.align:align",
+    "check": "hf_attncal.commands.check:check",
     "data": "hf_attncal.commands.data:fetch_data",
     "demo": "hf_attncal.commands.demo:demo",
     "export": "hf_attncal.commands.export:export",
     "publish": "hf_attncal.commands.publish:publish",
     "score": "hf_attncal.commands.score:score",
     "show": "hf_attncal.commands.show:show",
+    "summarize": "hf_attncal.commands.summarize:summarize",
     "train": "hf_attncal.commands.train:train",
+    "translate": "hf_attncal.commands.translate:translate",
 }
 # Second names of commands, and the options that they stand for.
 ALIASES = {"rouge": ("score", "--metric", "rouge")}

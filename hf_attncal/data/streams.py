@@ -334,23 +334,44 @@ def open_file(path: str, mode: str) -> BinaryIO:
     return file
 
 
+class _Lines:
+    """Lines that are read as those of a file are."""
+
+    def __init__(self, lines: Iterable[str]):
+        self._lines, self._rest = enumerate(lines, start=1), b""
+
+    def readline(self, size: int) -> bytes:
+        if not self._rest:
+            number, line = next(self._lines, (0, None))
+            if not number:
+                return b""
+            if not isinstance(line, str) or "\n" in line:
+                raise CommandError(f"line {number} must be text without a line end, got {line!r}.")
+            self._rest = line.encode("utf-8", "surrogatepass") + b"\n"
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        return piece
+
+
 @contextmanager
-def input_lines(path: str | None, window: int) -> Iterator[tuple[BinaryIO, int, str]]:
-    """Open --input or standard input; yield it, the lines to read at once, and its name in messages.
+def input_lines(text: Text | None, window: int, name: str = "the lines") -> Iterator[tuple[BinaryIO, int, str]]:
+    """Open a text; yield it, the number of lines to read at once, and its name in messages.
 
     Args:
-        path: a file, plain or compressed; None for standard input.
+        text: a file, plain or compressed, or lines; None or `-` for standard input.
         window: lines that make full batches. Someone who types wants each line answered.
+        name: what messages call lines.
 
     Raises:
         CommandError: it cannot be opened, or standard input is closed.
     """
-    if path is None:
+    if text is None or text == STANDARD:
         source = standard_input()
         yield source, 1 if source.isatty() else window, "the input"
+    elif is_file(text):
+        with open_file(os.fspath(text), "rb") as source:
+            yield source, window, os.fspath(text)
     else:
-        with open_file(path, "rb") as source:
-            yield source, window, path
+        yield _Lines(text), window, name  # type: ignore[misc]
 
 
 @contextmanager
@@ -461,6 +482,19 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], standa
     check_readable(*inputs)
     for path in named.values():
         suffix_of(path)
+
+
+def check_text(source: Text | None, outputs: Mapping[str, str | os.PathLike[str] | None]) -> None:
+    """Refuse a text that is missing, and files that a command cannot read or write; `outputs` as for `check_files`.
+
+    Raises:
+        CommandError: what is wrong, and with which.
+    """
+    if source is None:
+        raise CommandError("`source` must be a file or its lines, got None.")
+    files = [path for path in files_among(source) if path != STANDARD]
+    written = {option: None if path is None else os.fspath(path) for option, path in outputs.items()}
+    check_files(files, written, standard=is_file(source) and not files)
 
 
 def check_output(path: str, inputs: Iterable[str | BinaryIO], option: str = "--output") -> None:

@@ -1,54 +1,167 @@
-"""Parts of commands whose models write a line for each line: the loop over lines, warnings of cut lines."""
+"""The lines of `attncal translate` and `attncal summarize`: the loop over an input, and the forms of an answer."""
 
-import argparse
+import os
 import warnings
-from collections.abc import Callable, Sequence
-from typing import BinaryIO
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple
 
-from hf_attncal.data.streams import line_error, progress_bar, read_windows
-from hf_attncal.errors import CommandError
+from hf_attncal.data.pharaoh import format_links
+from hf_attncal.data.streams import (
+    BATCHES_PER_WINDOW,
+    Text,
+    input_lines,
+    json_line,
+    line_error,
+    output_lines,
+    progress_bar,
+    read_windows,
+    write_lines,
+)
+from hf_attncal.errors import CommandError, one_line
 
+from .generation import Generated, LineTooLongError, source_limit
+
+_VERBS = {"translation": "translated", "summary": "summarised"}
 _NAMED = 10  # lines that a warning names
+_NOT_AGAIN = ("source", "target")  # of a verdict: the line says them
+_OF_COPIES = {
+    "copied_shares": "share",
+    "source_tokens": "source_token",
+    "source_words": "source_word",
+    "summary_words": "word",
+}
 
 
-def answer_lines(
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model wrote for a line.
+
+    Args:
+        source: the line.
+        generated: the text, with its scores and copies where they were asked for.
+        verdict: of a checker; None without one.
+        alignment: of an aligner; None without one.
+        unlinked: the aligner could not read the pair, which is too long for it.
+    """
+
+    source: str
+    generated: Generated
+    verdict: Any = None
+    alignment: Any = None
+    unlinked: bool = False
+
+    @property
+    def text(self) -> str:
+        """The translation or summary."""
+        return self.generated.text
+
+    @property
+    def score(self) -> float | None:
+        """Score of the text, by which the search compares texts; None if it was not asked for."""
+        return self.generated.score
+
+    def to_dict(self, called: str = "translation", copied: bool = False) -> dict[str, Any]:
+        """Return plain data, for JSON; `called` names the text, and with `copied` its copied words are told."""
+        of = self.generated
+        values = {"source": self.source, called: of.text}
+        values |= {name: getattr(of, name) for name in ("score", "tokens", "token_scores")}
+        if called == "summary":
+            values["cut_from"] = of.cut_from
+        if copied:
+            values["links"] = of.links
+            values |= {name: tuple(getattr(copy, part) for copy in of.copies) for name, part in _OF_COPIES.items()}
+        if self.alignment is not None or self.unlinked:
+            values["alignment"] = self.alignment and self.alignment.to_dict()
+        if self.verdict is not None:
+            verdict = self.verdict.to_dict()
+            values["check"] = {name: value for name, value in verdict.items() if name not in _NOT_AGAIN}
+        return values
+
+    def line(self, scores: bool = False, form: str = "text") -> str:
+        """Return the text as a line, with columns before and behind it.
+
+        Args:
+            scores: the score with four decimals stands before it.
+            form: "marked" puts copied words in brackets, with the numbers of the words that they are copied from;
+                "copied" puts links from word i of the line to word j of the text behind it.
+        """
+        columns = [marked(self.generated) if form == "marked" else self.text]
+        if self.verdict is not None:
+            columns.insert(0, ",".join(self.verdict.flagged) or "-")
+        if scores:
+            columns.insert(0, "" if self.score is None else f"{self.score:.4f}")
+        if form == "copied":
+            columns = [*columns[:-1], columns[-1].replace("\t", " "), format_links(self.generated.links)]
+        return "\t".join(columns)
+
+
+def marked(generated: Generated) -> str:
+    """Mark the copied words of a text, with the number of the word that each is copied from."""
+    sources = defaultdict(list)
+    for i, j in generated.links:
+        sources[j].append(str(i))
+    words = enumerate(generated.text.split())
+    return " ".join(f"[{word}]{','.join(sources[j])}" if j in sources else word for j, word in words)
+
+
+class Answered(NamedTuple):
+    """The answers to the lines of a window up to the first that fails, its error, and what could not be done."""
+
+    rows: list[Answer]
+    failure: Exception | None
+    problem: str
+
+
+def answer_windows(
     model,
     tokenizer,
     lines: tuple[BinaryIO, int, str],
-    options: argparse.Namespace,
+    answer: Callable[[Sequence[str]], Answered],
     verb: str,
-    answer: Callable[[Sequence[str]], tuple[list[tuple], Exception | None, str]],
-    write: Callable[[list[tuple]], None],
-) -> None:
-    """Answer line by line, a window of lines at a time, and warn at the end of lines that were cut or lack words.
+    *,
+    too_long: str,
+    longest_line: int,
+    progress: bool | None = None,
+) -> Iterator[list[Answer]]:
+    """Answer a window of lines at a time; warn at the end of lines that were cut, or lack words or links.
 
     Args:
         model: an encoder-decoder.
         tokenizer: its tokenizer.
         lines: the input, the number of lines of a window, and the input's name in messages (`input_lines`).
-        options: options of the command, with `longest_line`, `progress` and `too_long`.
+        answer: answers the lines of a window.
         verb: participle for messages, such as "translated".
-        answer: function of the lines of a window. It returns rows (line, `Generated`, ...) up to the first line that
-            fails, the error or None, and a participle of what could not be done with that line.
-        write: function that writes rows.
+        too_long: "truncate" or "error".
+        longest_line: most bytes of a line.
+        progress: as for `progress_bar`.
 
     Raises:
         CommandError: a line is not UTF-8, is too long, or cannot be answered; the message has its number. All lines
-            before it have been answered and written.
-    """
-    from hf_attncal.inference.generation import LineTooLongError, source_limit
+            before it have been answered and given.
 
+    Warns:
+        UserWarning: lines were cut, their text lacks words that the vocabulary does not have, or they have no links,
+            because their text, split into tokens again, has more tokens than the aligner has positions.
+    """
     source, window, name = lines
-    done, cut, unknown = 0, set(), []
+    done, cut, unknown, unlinked = 0, set(), [], []
     try:
-        with progress_bar(verb, options.progress) as bar:
-            truncate = cut.add if options.too_long == "truncate" else None
-            for texts, error in read_windows(source, window, name, options.longest_line, truncate):
+        with progress_bar(verb, progress) as bar:
+            truncate = cut.add if too_long == "truncate" else None
+            for texts, error in read_windows(source, window, name, longest_line, truncate):
                 rows, failure, problem = answer(texts)
-                write(rows)
+                yield rows
                 bar.update(len(rows))
-                cut |= {number for number, row in enumerate(rows, start=done + 1) if row[1].cut_from is not None}
-                unknown += [number for number, row in enumerate(rows, start=done + 1) if row[1].unknown]
+                for number, row in enumerate(rows, start=done + 1):
+                    if row.generated.cut_from is not None:
+                        cut.add(number)
+                    if row.generated.unknown:
+                        unknown.append(number)
+                    if row.unlinked:
+                        unlinked.append(number)
                 done += len(rows)
                 if isinstance(failure, LineTooLongError):
                     raise CommandError(
@@ -64,18 +177,90 @@ def answer_lines(
             limit = source_limit(model, tokenizer)
             warnings.warn(
                 f"of {len(cut)} of {done} lines of {name} only the beginning was {verb}: {limit} tokens, of at most "
-                f"{options.longest_line} bytes ({named_lines(cut)}).",
+                f"{longest_line} bytes ({_named(cut)}).",
                 stacklevel=2,
             )
         if unknown:
             warnings.warn(
                 f"the output for {len(unknown)} of {done} lines of {name} lacks words that are not in the vocabulary "
-                f"of the model ({named_lines(unknown)}).",
+                f"of the model ({_named(unknown)}).",
+                stacklevel=2,
+            )
+        if unlinked:
+            warnings.warn(
+                f"{len(unlinked)} of {done} lines of {name} have no links: their translation, split into tokens "
+                f"again, has more than the aligner has positions ({_named(unlinked)}).",
                 stacklevel=2,
             )
 
 
-def named_lines(numbers: Sequence[int]) -> str:
+def _named(numbers: Sequence[int]) -> str:
     """List the first line numbers: "lines 1, 4, ..."."""
     first = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
     return f"line{'s' if len(numbers) > 1 else ''} {first}"
+
+
+def try_answers(answer: Callable[[Sequence[str]], Answered], name: str, texts: Sequence[str]) -> None:
+    """Answer `texts`, so that settings which do not suit the model `name` are not blamed on the first line.
+
+    Raises:
+        CommandError: that fails.
+    """
+    failure = answer(texts).failure
+    if failure is not None:
+        raise CommandError(f"{name} cannot be used with these options: {one_line(failure)}") from failure
+
+
+def answer_text(
+    loaded: tuple[Any, Any],
+    source: Text,
+    answer: Callable[[Sequence[str]], Answered],
+    called: str,
+    *,
+    form: str,
+    scores: bool,
+    copied: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    links: str | os.PathLike[str] | None = None,
+    batch_size: int,
+    too_long: str,
+    longest_line: int,
+    progress: bool | None = None,
+) -> list[str] | list[Answer] | None:
+    """Answer each line of a text; write the answers as they come, or return them where nothing is written.
+
+    Args:
+        loaded: model and tokenizer.
+        source: a file, or lines.
+        answer: answers the lines of a window.
+        called: what the answers are, "translation" or "summary".
+        form: "json", or a form of `Answer.line`.
+        scores, copied: as for `Answer.line` and `Answer.to_dict`.
+        output: file for the answers, `-` for standard output; None: they are returned.
+        links: file for the links of each answer; None for none.
+        batch_size: lines that make a batch.
+        too_long, longest_line, progress: as for `answer_windows`, whose errors are raised and whose warnings are
+            given.
+
+    Returns:
+        Without `output` the lines, or with "json" the answers.
+    """
+
+    def line(row: Answer) -> str:
+        return json_line(row.to_dict(called, copied)) if form == "json" else row.line(scores, form)
+
+    found: list = []
+    with ExitStack() as stack:
+        lines = stack.enter_context(input_lines(source, BATCHES_PER_WINDOW * batch_size, "source"))
+        target = None if output is None else stack.enter_context(output_lines(os.fspath(output)))
+        beside = None if links is None else stack.enter_context(output_lines(os.fspath(links), "--alignments"))
+        reading = {"too_long": too_long, "longest_line": longest_line, "progress": progress}
+        windows = answer_windows(*loaded, lines, answer, _VERBS[called], **reading)
+        for rows in stack.enter_context(closing(windows)):
+            if target is not None:
+                write_lines(target, map(line, rows))
+            else:
+                found += rows if form == "json" else map(line, rows)
+            if beside is not None:
+                write_lines(beside, ("" if row.alignment is None else row.alignment.pharaoh() for row in rows))
+    return found if output is None else None

@@ -1,8 +1,8 @@
 """Generate a text for each line with any encoder-decoder: batches, search, scores, and the origin of copied words."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -74,6 +74,7 @@ class Search:
         min_new_tokens: shortest text, in tokens. None: that of the model's `generation_config`.
         no_repeat_ngram_size: length of token runs that must not repeat. None: that of the model's `generation_config`.
         num_return_sequences: texts for each line, at most `num_beams`.
+        others: further arguments of `generate`, by name (`generation_settings.FIELDS`).
 
     Raises:
         ValueError: a setting out of range.
@@ -85,6 +86,7 @@ class Search:
     min_new_tokens: int | None = None
     no_repeat_ngram_size: int | None = None
     num_return_sequences: int = 1
+    others: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -121,6 +123,7 @@ class Search:
             "return_dict_in_generate": False,
             "max_new_tokens": min(longest, limit - 1),
             "max_length": None,
+            **self.others,
         }
         if self.num_beams == 1:  # it would warn of options for beams
             options |= {"length_penalty": None, "early_stopping": None}
@@ -221,7 +224,8 @@ def generate_lines(
                 text = " ".join(text.split("\n")).strip()
                 generated[place] = Generated(text, cut_from=sources[n].cut_from, unknown=count)
             if scores or copied:
-                rows = list(_read_back(model, inputs, output, copied))
+                forced = search.others.get("forced_bos_token_id", model.generation_config.forced_bos_token_id)
+                rows = list(_read_back(model, inputs, output, copied, forced is not None))
                 for n, place, row in zip(batch, places, rows, strict=True):
                     score = sum(row.scores) / len(row.ids) ** search.length_penalty
                     names = _names(tokenizer, vocab_size, row.ids, sources[n].words)
@@ -336,7 +340,7 @@ class _Read:
         )
 
 
-def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool) -> Iterator[_Read]:
+def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool, forced: bool) -> Iterator[_Read]:
     """Run the model over a generated batch; yield each row from after the decoder's start to the end of sentence.
 
     Args:
@@ -344,6 +348,7 @@ def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool) -
         inputs: inputs of the model.
         output: generated tokens, (batch, 1 + steps).
         copied: also compute copied shares.
+        forced: the first token was not chosen, so that its score is 0.
     """
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list | tuple) else [ends]
@@ -364,7 +369,7 @@ def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool) -
         columns = [scores]
         if copied:
             columns += copy_shares(source[part], outputs.copy_probabilities, tokens, scores)
-        if model.generation_config.forced_bos_token_id is not None:
+        if forced:
             scores[:, 0] = 0
         for ids, *columns_of_row in zip(tokens.tolist(), *(column.tolist() for column in columns), strict=True):
             length = next((n for n, token in enumerate(ids, start=1) if token in ends), len(ids))

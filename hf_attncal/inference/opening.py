@@ -16,7 +16,7 @@ from .running import Running
 # What loads an encoder-decoder, and what tries it out: imported once the name of the model is known to be good.
 _LOAD_CONFIG = "hf_attncal.inference.loading:load_config"
 _LOAD_MODEL = "hf_attncal.inference.loading:load_seq2seq"
-_TRY_OUT = "hf_attncal.inference.translation:translate"
+_TRY_OUT = "hf_attncal.inference.translation:translate_texts"
 
 
 def fetched(name: str | os.PathLike[str], running: Running) -> str:
@@ -25,7 +25,8 @@ def fetched(name: str | os.PathLike[str], running: Running) -> str:
     Raises:
         CommandError: the name is a folder or no name of the Hub, or the revision cannot be fetched.
     """
-    name, revision = os.fspath(name), running.revision
+    name = os.fspath(name) if isinstance(name, str | os.PathLike) else name
+    revision = running.revision
     if revision is None:
         return name
     if Path(name).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
@@ -122,17 +123,19 @@ def choose_device(running: Running) -> str:
     return device
 
 
-def load_model(name: str, running: Running, beams: int | None = 2):
+def load_model(name: str | tuple, running: Running, beams: int | None = 2):
     """Load model and tokenizer of an encoder-decoder checkpoint.
 
     Args:
-        name: folder or Hub name of an encoder-decoder, or of an adapter.
+        name: folder or Hub name of an encoder-decoder, or of an adapter; or model and tokenizer, which are returned.
         running: how it runs.
         beams: with how many beams to try out whether the model generates; None: it need not.
 
     Raises:
         CommandError: the checkpoint is missing or of another kind, or the device cannot be used.
     """
+    if isinstance(name, tuple):
+        return name
     trust_remote_code = running.trust_remote_code
     with load_errors(name):
         from hf_attncal.inference.files import blamed

@@ -1,13 +1,17 @@
 """Summarise lists and streams of texts; the checkpoint's `generation_config` gives the defaults of the search."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
+from hf_attncal.data.piecewise import until_failure
+
+from .answers import Answer, Answered
 from .generation import Generated, LineTooLongError, Search, generate_lines, position_limit
 
 
-def summarize(model, tokenizer, texts: Sequence[str], **options: Any) -> list[str]:
+def summarize_texts(model, tokenizer, texts: Sequence[str], **options: Any) -> list[str]:
     """Summarise texts and return only the summaries; options and errors are those of `summarize_lines`."""
     return [summary.text for summary in summarize_lines(model, tokenizer, texts, **options)]
 
@@ -29,6 +33,7 @@ def summarize_lines(
     copied: bool = False,
     prefix: str | None = None,
     progress: bool = False,
+    **others: Any,
 ) -> list[Generated]:
     """Summarise `texts`: one summary for each, on one line, in the order of the input.
 
@@ -36,6 +41,7 @@ def summarize_lines(
         num_beams, length_penalty, no_repeat_ngram_size, min_new_tokens, max_new_tokens: as for `generation.Search`;
             None takes the value of the model's `generation_config`. If that does not limit the length of a summary
             either, or only to all positions of the model, it is twice the longest text of the batch plus 10 tokens.
+        others: further settings, as for `generation.Search`.
         too_long: for a text of more tokens than `generation.source_limit` allows, "truncate" summarises its beginning
             (see `cut_from` of the summary), and "error" raises LineTooLongError.
         prefix: text put before each text; None for that of `prefix_of`.
@@ -49,7 +55,9 @@ def summarize_lines(
         model,
         tokenizer,
         texts,
-        _search(model, tokenizer, num_beams, length_penalty, max_new_tokens, min_new_tokens, no_repeat_ngram_size),
+        _search(
+            model, tokenizer, num_beams, length_penalty, max_new_tokens, min_new_tokens, no_repeat_ngram_size, others
+        ),
         batch_size=batch_size,
         max_tokens=max_tokens,
         too_long=too_long,
@@ -80,6 +88,18 @@ def summarize_stream(
         before += len(group)
 
 
+def summarizing(model, tokenizer, **options: Any) -> Callable[[Sequence[str]], Answered]:
+    """Return a function that summarises the texts of a window, for `answers.answer_windows`; see `summarize_lines`."""
+    summarize = partial(summarize_lines, model, tokenizer, **options)
+
+    def summarized(texts: Sequence[str]) -> Answered:
+        found, failure = until_failure(summarize, texts)
+        rows = [Answer(text, summary) for text, summary in zip(texts, found, strict=False)]
+        return Answered(rows, failure, "summarised")
+
+    return summarized
+
+
 def _search(
     model,
     tokenizer,
@@ -88,6 +108,7 @@ def _search(
     max_new_tokens: int | None,
     min_new_tokens: int | None,
     no_repeat_ngram_size: int | None,
+    others: Mapping[str, Any],
 ) -> Search:
     own, limit = model.generation_config, position_limit(model, tokenizer) - 1
     # The decoder's start counts in `min_length` and `max_length`.
@@ -109,6 +130,7 @@ def _search(
         longest,
         shortest,
         no_repeat_ngram_size,
+        others=others,
     )
 
 

@@ -13,7 +13,7 @@ from hf_attncal.hub.cards import read_model_card
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.opening import load_errors, load_model
 from hf_attncal.inference.running import Running
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_texts
 from hf_attncal.layouts import CHECK_FILE
 from hf_attncal.report.attribution import CONTROLS, word_scores, works_on
 from hf_attncal.report.figures.contents import Report
@@ -155,7 +155,7 @@ class LiveModel:
 
     def translations(self, lines: Sequence[str]) -> list[str]:
         """Translate lines."""
-        return translate(self.model, self.tokenizer, lines, num_beams=self.beams)
+        return translate_texts(self.model, self.tokenizer, lines, num_beams=self.beams)
 
     def write_report(self, lines: Sequence[str], path: str | Path) -> None:
         """Write the page of `attncal analyze` for lines: a sentence browser, nothing else.

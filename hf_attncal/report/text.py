@@ -11,7 +11,7 @@ from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.files import Text, is_file, lines_of, read_pairs
 from hf_attncal.inference.generation import LineTooLongError
 from hf_attncal.inference.reading import PairTooLongError
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_texts
 from hf_attncal.report.tags import Tagger, load_tags
 
 
@@ -104,7 +104,7 @@ class Corpus:
             ValueError: a source has more tokens than the model has positions; the message names its line.
         """
         with self.naming_lines():
-            targets = translate(model, tokenizer, list(self.sources), batch_size=batch_size)
+            targets = translate_texts(model, tokenizer, list(self.sources), batch_size=batch_size)
         return replace(self, targets=targets, are_output=True)
 
     def check(self, measured: int = 0) -> None:

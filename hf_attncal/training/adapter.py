@@ -29,7 +29,7 @@ from .job import Job
 from .presets import anneal, sections_of
 from .seq2seq import TRAINING_DEFAULTS, Seq2SeqJob, check_guide, search_as_scored
 from .settings import LINKS_OF_SPLITS, Settings
-from .settings_types import check, hints_of, naming
+from .settings_types import check_section, hints_of, naming
 from .settings_yaml import merge_settings
 from .translation import BleuConfig
 
@@ -88,11 +88,11 @@ class AdapterConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        check({"method": self.adapter["method"]}, METHOD, "adapter")
+        check_section({"method": self.adapter["method"]}, METHOD, "adapter")
         if not 0 <= self.model.label_smoothing < 1:
             raise ValueError(f"`model.label_smoothing` must be in [0, 1), got {self.model.label_smoothing!r}.")
         beside = {"null_mass": float | None, "lora": dict | None} if self.adapter["method"] == "attncal" else {}
-        check(self.adapter, METHOD | _hints(ADAPTER_METHODS[self.adapter["method"]]) | beside, "adapter")
+        check_section(self.adapter, METHOD | _hints(ADAPTER_METHODS[self.adapter["method"]]) | beside, "adapter")
         null_mass, lora = self.adapter.get("null_mass"), self.adapter.get("lora")
         if null_mass is not None and not (0 < null_mass < 1 and self.adapter.get("leaky")):
             raise ValueError(f"`adapter.null_mass` must be between 0 and 1, with `leaky: true`, got {null_mass!r}.")
@@ -109,7 +109,7 @@ class AdapterConfig(Settings):
 
     def _check_lora(self, lora: dict[str, Any]) -> None:
         """Check a LoRA beside a calibration: it adapts named linear layers, and can be switched off."""
-        check(lora, _hints(LoraConfig), "adapter.lora")
+        check_section(lora, _hints(LoraConfig), "adapter.lora")
         if not lora.get("target_modules"):
             raise ValueError(f"`adapter.lora` must be fields of LoraConfig with `target_modules`, got {lora!r}.")
         plain = {f.name: f.default for f in dataclasses.fields(LoraConfig)}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from hf_attncal.families import Family
 
 from .settings import Settings
-from .settings_types import check, hints_of
+from .settings_types import check_section, hints_of
 from .settings_yaml import merge_settings, read_settings
 from .text import Texts
 
@@ -47,7 +47,7 @@ def sections_of(
         ValueError: no such preset, or no text to fit it to.
     """
     name, job = values["preset"], config_class.job
-    check({"preset": name}, {"preset": Literal[names_of(job)]})
+    check_section({"preset": name}, {"preset": Literal[names_of(job)]})
     sections = read_preset(job, name)
     if name in _FITTED:
         steps = config_class.steps_given(values)
@@ -123,7 +123,7 @@ def count_lines(section: dict[str, Any], config_class: type[Settings], texts: Te
         ValueError: it names none, or text that cannot be read.
     """
     data_class = hints_of(config_class)["data"]
-    check(section, hints_of(data_class), "data")
+    check_section(section, hints_of(data_class), "data")
     data = data_class(**section)
     data.texts = texts
     data.check(config_class.links)

@@ -43,7 +43,7 @@ from .of_alignment import of_alignment
 from .presets import anneal, check_preset, sections_of, wait_for_attention
 from .progress import bars_are_shown
 from .settings import LINKS, SPLITS, DataConfig, Settings, VocabularyConfig
-from .settings_types import Positive, check
+from .settings_types import Positive, check_section
 from .settings_yaml import merge_settings
 
 # Whether a model aligns by a unified attention model, and whether it has slots for copied words -> its collator.
@@ -103,7 +103,7 @@ class Seq2SeqConfig(Settings):
         own = {"backbone": default_of(cls.job).name}
         given = values.get("model", {})
         backbone, families = (own | given)["backbone"], translators()
-        check({"backbone": backbone}, {"backbone": Literal[tuple(families)]}, "model")
+        check_section({"backbone": backbone}, {"backbone": Literal[tuple(families)]}, "model")
         family = families[backbone]
         sections = {"model": own.copy(), "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"}}
         if values.get("preset"):

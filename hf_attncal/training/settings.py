@@ -25,7 +25,7 @@ from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
 from .arguments import AttnCalTrainingArguments
-from .settings_types import NotNegative, Positive, check, hints_of, naming
+from .settings_types import NotNegative, Positive, check_section, hints_of, naming
 from .settings_yaml import merge_settings
 from .text import Texts
 
@@ -154,7 +154,7 @@ class TextConfig:
             if entry is None:
                 continue
             text = dataset if "dataset" in entry else files
-            check(entry, text | ({links[split]: str | None} if split in links else {}), f"data.{split}")
+            check_section(entry, text | ({links[split]: str | None} if split in links else {}), f"data.{split}")
             required = [key for key in text if key != "config"]
             if not all(entry.get(key) for key in required):
                 named = " and ".join(f"`{key}`" for key in required)
@@ -313,11 +313,11 @@ class Settings:
         if (job := values.pop("job", cls.job)) != cls.job:
             raise ValueError(f"`job` must be {cls.job} here, got {job!r}: these settings are for something else.")
         hints, texts = hints_of(cls), texts or Texts()
-        check(values, hints)
+        check_section(values, hints)
         merged = merge_settings(copy.deepcopy(cls.defaults(values, texts)), copy.deepcopy(values))
         for name, value in merged.items():
             if dataclasses.is_dataclass(hints[name]):
-                check(value, hints_of(hints[name]), name)
+                check_section(value, hints_of(hints[name]), name)
                 merged[name] = hints[name](**value)
         made = cls(**merged)
         made.given, made.data.texts = values, texts
@@ -338,14 +338,14 @@ class Settings:
     def steps_given(cls, values: dict[str, Any]) -> int:
         """Return the `training.max_steps` of a nested dictionary, or 0 if something else decides their number."""
         steps = values.get("training", {}).get("max_steps", 0)
-        check({"max_steps": steps}, {"max_steps": int}, "training")
+        check_section({"max_steps": steps}, {"max_steps": int}, "training")
         return max(0, steps)
 
     def __post_init__(self):
         for name in ("eval_strategy", "save_strategy", "logging_strategy"):
             if self.training.get(name) is False:  # what YAML makes of `no`
                 self.training[name] = "no"
-        check(self.training, hints_of(self.arguments_class) | TRAINING_HINTS, "training")
+        check_section(self.training, hints_of(self.arguments_class) | TRAINING_HINTS, "training")
         try:  # here, as the Trainer would try them after all text is read
             for reporter in get_reporting_integration_callbacks(self.training.get("report_to")):
                 reporter()
@@ -369,7 +369,7 @@ class Settings:
         """
         own |= {"init_from": str | None, "attn_implementation": str | None}
         hints = hints_of(config_class)
-        check(self.model, hints | own, "model")
+        check_section(self.model, hints | own, "model")
         fields = {name: value for name, value in self.model.items() if name not in own}
         if fields.get("max_copied_tokens"):
             fields.setdefault("unk_token_id", 0)  # the tokenizer's, which is not known yet

@@ -27,7 +27,7 @@ def hints_of(cls: type) -> dict[str, Any]:
     return {f.name: types[f.name] for f in dataclasses.fields(cls) if f.init}
 
 
-def check(values: Any, hints: dict[str, Any], section: str = "") -> None:
+def check_section(values: Any, hints: dict[str, Any], section: str = "") -> None:
     """Refuse what is no section, a key that is not known (with the closest that is), and a value of another type.
 
     Args:

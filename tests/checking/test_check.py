@@ -24,7 +24,7 @@ from hf_attncal.checking.check_model import (
     fit_table,
     seen,
 )
-from hf_attncal.checking.check_self_test import self_test
+from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
 from hf_attncal.checking.checker import VERDICTS, Checker, SharedTargets, saved_check
 from hf_attncal.checking.evidence import read_evidence
@@ -155,7 +155,7 @@ def test_classes_of_words():
 
 
 def test_planted_errors_are_found(checker, learned):
-    result = self_test(checker, learned[1])
+    result = plant_and_check(checker, learned[1])
     found = {one.kind: one for one in result.found}
     least = {
         "omission": 0.9,
@@ -322,7 +322,7 @@ def test_damaged_facts(learned, tmp_path, damage):
 
 def test_a_dropped_negation_is_a_change(checker, learned):
     """Its probability rises, and its word is marked more than all others but few."""
-    result = self_test(checker, learned[1], kinds=["negation"]).found[0]
+    result = plant_and_check(checker, learned[1], kinds=["negation"]).found[0]
     assert result.verdict == "changed"
     assert result.lines.faults > 10
     assert result.lines.auc.value > 0.9

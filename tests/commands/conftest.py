@@ -21,3 +21,19 @@ def attncal(monkeypatch, capfdbinary):
         return status, out.decode(), err.decode()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A folder with an aligner that counts and its text, and text that it has not seen."""
+    from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
+    from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+
+    folder = tmp_path_factory.mktemp("trained")
+    split = generate_split(800, 60, 0, seed=2)
+    write_pairs(split.train, folder / "train.en", folder / "train.de")
+    write_pairs(split.valid, folder / "dev.en", folder / "dev.de")
+    train = {"source": str(folder / "train.en"), "target": str(folder / "train.de")}
+    settings = {"preset": "hmm", "data": {"train": train}, "training": {"output_dir": str(folder / "aligner")}}
+    AlignerJob.train(AlignerConfig.make(settings | {"tokenizer": {"vocab_size": 500}}))
+    return folder

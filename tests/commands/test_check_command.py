@@ -7,23 +7,7 @@ import re
 import pytest
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
-from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
-from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
-
 _SCORES = ("left_out", "made_up", "repeats", "detached", "changed")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A folder with an aligner that counts and its text, and text that it has not seen."""
-    folder = tmp_path_factory.mktemp("trained")
-    split = generate_split(800, 60, 0, seed=2)
-    write_pairs(split.train, folder / "train.en", folder / "train.de")
-    write_pairs(split.valid, folder / "dev.en", folder / "dev.de")
-    train = {"source": str(folder / "train.en"), "target": str(folder / "train.de")}
-    settings = {"preset": "hmm", "data": {"train": train}, "training": {"output_dir": str(folder / "aligner")}}
-    AlignerJob.train(AlignerConfig.make(settings | {"tokenizer": {"vocab_size": 500}}))
-    return folder
 
 
 @pytest.fixture
@@ -197,7 +181,7 @@ LINES = [*SOURCES[:5], "", *SOURCES[5:]]
 
 
 def translated(attncal, translator, *options):
-    search = ("--device", "cpu", "--beams", "3", "--max-new-tokens", "12", "--batch-size", "4")
+    search = ("--device", "cpu", "--beams", "3", "max_new_tokens=12", "--batch-size", "4")
     status, out, err = attncal("translate", translator, *search, *options, text="".join(f"{line}\n" for line in LINES))
     assert (status, err) == (0, "")
     return out.splitlines()
@@ -237,7 +221,7 @@ def test_a_flagged_translation_gives_way_to_the_least_bad(attncal, ready, transl
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--candidates", "2"), "give --check NAME"),
+        (("--candidates", "2"), "give --check MODEL"),
         (("--candidates", "4", "--check", "aligner", "--beams", "3"), "--candidates 4 needs as many beams"),
         (("--check", "nothing"), "nothing"),
     ],

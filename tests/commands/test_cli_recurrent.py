@@ -31,7 +31,7 @@ def folders(tmp_path_factory) -> dict[str | None, str]:
 @pytest.mark.parametrize("window", ["global", "local-m", "local-p"])
 def test_translations_and_their_links(attncal, folders, tmp_path, window):
     name, links = folders[window], tmp_path / "links"
-    search = ("--beams", "3", "--max-new-tokens", "8", "--alignments", str(links))
+    search = ("--beams", "3", "max_new_tokens=8", "--alignments", str(links))
     status, out, err = attncal("translate", name, "--device", "cpu", *search, text=TEXT)
     assert (status, err) == (0, "")
     found = WordAligner.from_pretrained(name, device="cpu").align(zip(SOURCES, out.splitlines(), strict=True))
@@ -58,7 +58,7 @@ def test_the_better_step_is_chosen_and_used(attncal, folders, tmp_path):
 
 def test_without_attention_there_are_no_links_and_one_line_says_why(attncal, folders, tmp_path):
     name, links = folders[None], tmp_path / "links"
-    assert attncal("translate", name, "--device", "cpu", "--max-new-tokens", "4", text=TEXT)[0] == 0
+    assert attncal("translate", name, "--device", "cpu", "max_new_tokens=4", text=TEXT)[0] == 0
     for command in (("translate", name, "--alignments", str(links)), ("align", "run", name)):
         status, out, err = attncal(*command, "--device", "cpu", text="a ||| b\n")
         assert (status, out, err.count("\n")) == (1, "", 1)

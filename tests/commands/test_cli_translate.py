@@ -25,7 +25,7 @@ from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 LINES = [*SOURCES[:4], "", "  ", "geht nach München", *SOURCES[4:]]
 TEXT = "".join(f"{line}\n" for line in LINES)
-SEARCH = ("--device", "cpu", "--beams", "2", "--max-new-tokens", "12", "--batch-size", "3")
+SEARCH = ("--device", "cpu", "--beams", "2", "max_new_tokens=12", "--batch-size", "3")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_from_a_file_to_a_file(attncal, translator, tmp_path, suffix, compress):
     source, output = tmp_path / f"source{suffix}", tmp_path / "translations"
     source.write_bytes(compress(TEXT.encode()))
     assert attncal("translate", translator.folder, *SEARCH, text=TEXT) == (0, text_of(translator.texts), "")
-    files = ("--input", str(source), "--output", str(output))
+    files = ("--source", str(source), "--output", str(output))
     assert attncal("translate", translator.folder, *SEARCH, *files) == (0, "", "")
     assert output.read_text() == text_of(translator.texts)
     assert {path.name for path in tmp_path.iterdir()} == {source.name, output.name}
@@ -87,7 +87,7 @@ def test_an_output_file_is_whole_or_not_there(attncal, translator, tmp_path):
     source, output, links = tmp_path / "source", tmp_path / "output", tmp_path / "links"
     source.write_bytes(text_of(LINES * 7).encode() + b"a\xff\n")
     output.write_text("of an earlier run\n")
-    files = ("--input", str(source), "--output", str(output), "--alignments", str(links))
+    files = ("--source", str(source), "--output", str(output), "--alignments", str(links))
     status, out, err = attncal("translate", translator.folder, *SEARCH, *files)
     assert (status, out) == (1, "")
     assert f"line {7 * len(LINES) + 1} of {source} is not UTF-8 (byte 2)." in err
@@ -107,17 +107,16 @@ def test_an_output_file_is_whole_or_not_there(attncal, translator, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--input no/such/file", "There is no file no/such/file"),
+        ("--source no/such/file", "There is no file no/such/file"),
         ("--output no/folder/file", "--output no/folder/file lies in"),
         ("--alignments no/folder/file", "--alignments no/folder/file lies in"),
         ("--alignments .", "--alignments . is a folder"),
-        ("--alignments -", "--alignments - would be a file of that name."),
-        ("--input {0} --output {0}", "would overwrite {0}, the same file"),
-        ("--input {0} --alignments {0}", "--alignments {0} would overwrite {0}, the same file"),
+        ("--alignments -", "Links need a file beside the text: give --alignments FILE, or --format json."),
+        ("--source {0} --output {0}", "would overwrite {0}, the same file"),
+        ("--source {0} --alignments {0}", "--alignments {0} would overwrite {0}, the same file"),
         ("--output {1} --alignments {1}", "--alignments {1} would overwrite that of --output"),
         ("--output {1} --alignments {1}.partial", "would overwrite that of --output"),
-        ("--alignments", "Links need a file beside the text: give --alignments FILE, or --format json."),
-        ("--aligner no/such/model", "Links need a file beside the text"),
+        ("--aligner no/such/model", "Links need a file beside the text: give --alignments FILE, or --format json."),
         ("--alignments {1} --too-long truncate", "With --too-long truncate, links need a word aligner (--aligner)"),
     ],
 )
@@ -156,7 +155,7 @@ def test_scores_stand_before_the_translation(attncal, translator):
 
 @pytest.mark.parametrize("penalty", ["1", "-0.5"])
 def test_json_is_one_object_a_line(attncal, translator, penalty):
-    options = ("--format", "json", "--length-penalty", penalty)
+    options = ("--format", "json", f"length_penalty={penalty}")
     status, out, err = attncal("translate", translator.folder, *SEARCH, *options, text=TEXT)
     assert (status, err) == (0, "")
     assert '"source": "geht nach München"' in out  # readable, as it is
@@ -205,13 +204,13 @@ def test_links_are_those_of_align_run(attncal, translator, word_aligner, chosen_
     assert len(set(rows)) > 5
 
     expected = [json.loads(line) for line in aligned(model, "--format", "json").split("\n")[:-1]]
-    for place in (("--alignments",), ("--alignments", str(links)), () if options else ("--alignments",)):
+    for place in (("--alignments", "-"), ("--alignments", str(links)), () if options else ("--alignments", "-")):
         links.unlink(missing_ok=True)
         status, out, err = attncal(*command, "--format", "json", *place, text=TEXT)
         assert (status, err) == (0, "")
         for line, alignment in zip(out.split("\n")[:-1], expected, strict=True):
             assert json.loads(line)["alignment"] == alignment
-        if len(place) == 2:
+        if str(links) in place:
             assert links.read_text().split("\n")[:-1] == rows
 
 
@@ -219,7 +218,7 @@ def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, ali
     path = LinkProbabilities({"forward": Platt(2.0, 1.0)}, 3).save(translator.folder)
     try:
         expected = [json.loads(line) for line in aligned(translator.folder, "--format", "json").split("\n")[:-1]]
-        command = ("translate", translator.folder, *SEARCH, "--format", "json", "--alignments")
+        command = ("translate", translator.folder, *SEARCH, "--format", "json", "--alignments", "-")
         status, out, err = attncal(*command, text=TEXT)
         assert (status, err) == (0, "")
         assert [json.loads(line)["alignment"] for line in out.split("\n")[:-1]] == expected
@@ -230,7 +229,7 @@ def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, ali
         assert f"error: {translator.folder} cannot be loaded: {path.name}, config.json" in err
         assert "Link probabilities were learned with the settings {'layer': 1}, got None" in err
         links = tmp_path / "links"
-        assert attncal(*command[:-3], "--alignments", str(links), text=TEXT)[0] == 0  # which tells no scores
+        assert attncal(*command[:-4], "--alignments", str(links), text=TEXT)[0] == 0  # which tells no scores
         assert links.read_text() == text_of(format_links(alignment["links"]) for alignment in expected)
         path.write_text("{}")
         status, out, err = attncal(*command, text=TEXT)

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rules import BOM, LONGEST_LINKS, links_of_file, links_of_lines, readable_lines, scores
 
+import hf_attncal.inference.answers as answers
 import hf_attncal.inference.generation as generation
 import hf_attncal.inference.translation as translation
 from hf_attncal.alignment import WordAlignment
 from hf_attncal.alignment.formats import LinkStyle
 from hf_attncal.alignment.streaming import align_windows
 from hf_attncal.commands import main
-from hf_attncal.commands.translate import translate_stream
 from hf_attncal.data.pharaoh import parse_alignments, parse_hypotheses
 from hf_attncal.data.streams import joined_pairs, parallel_lines, read_windows, write_lines
 from hf_attncal.errors import CommandError
@@ -168,15 +168,16 @@ class NoLinksOfTabs(FakeAligner):
 @pytest.mark.filterwarnings("ignore:of .* only the beginning was")
 @given(data=files(), size=st.sampled_from(["error", "truncate"]), aligned=st.booleans())
 def test_translating_gives_a_line_for_each_line_or_names_one(data, size, aligned):
-    more = {"beams": 1, "length_penalty": 1.0, "max_new_tokens": None, "too_long": size, "longest_line": 30}
-    more |= {"format": "text", "scores": False}
-    target, links, wrong = io.BytesIO(), io.BytesIO(), None
+    found, wrong = [], None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(translation, "translate_lines", fake_translate)
-        patch.setattr(generation, "source_limit", lambda *_: 8)
+        patch.setattr(answers, "source_limit", lambda *_: 8)
+        aligner = NoLinksOfTabs() if aligned else None
+        work = translation.translating(None, None, batch_size=2, aligner=aligner, too_long=size)
+        reading = {"too_long": size, "longest_line": 30}
         try:
-            aligner = (NoLinksOfTabs(), links) if aligned else ()
-            translate_stream(None, None, (io.BytesIO(data), 3, "x"), target, options(**more), *aligner)
+            for rows in answers.answer_windows(None, None, (io.BytesIO(data), 3, "x"), work, "translated", **reading):
+                found += rows
         except CommandError as error:
             wrong = int(re.match(r"line (\d+) of x ", str(error))[1])
     texts, bad = collected(read_windows(io.BytesIO(data), 9, "x", 30, {"truncate": set().add}.get(size)), 9)
@@ -186,9 +187,11 @@ def test_translating_gives_a_line_for_each_line_or_names_one(data, size, aligned
             break
     assert wrong == bad
     good = texts[: None if bad is None else bad - 1]
-    assert target.getvalue().decode().split("\n") == [*(text.upper() for text in good), ""]
-    numbers = [len(text.split()) for text in good] if aligned else []
-    assert links.getvalue().decode() == "".join(f"{n}-{n}\n" for n in numbers)
+    assert [(row.source, row.text) for row in found] == [(text, text.upper()) for text in good]
+    numbers = [len(text.split()) for text in good]
+    assert [row.alignment and row.alignment.pharaoh() for row in found] == [
+        f"{n}-{n}" if aligned else None for n in numbers
+    ]
 
 
 # ---- score ----

@@ -1,9 +1,14 @@
 """The functions of the commands from Python: over lists and files, with the result that the command writes."""
 
+import copy
+import re
+
 import pytest
 from aligner_helpers import counting_aligner
+from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
 import hf_attncal
+from hf_attncal.checking import Checker
 
 SOURCE, TARGET, LINKS = ["the old house", "the cat"], ["das alte Haus", "die Katze"], ["0-0 1-1 2-2", "0-0 1-1"]
 
@@ -123,3 +128,109 @@ def test_score_of_summaries(attncal, tmp_path):
     found = hf_attncal.score(tmp_path / "one", tmp_path / "hyp", metric="rouge", references=[tmp_path / "two"])
     assert f"{found}\n" == attncal(*command)[1]
     assert found.rows[0].rouge1 == row.rouge1
+
+
+# ---- what a model writes ----
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory):
+    """The folder of a random model, of whose texts some end, and the model with its tokenizer."""
+    folder, tokenizer = tmp_path_factory.mktemp("writer"), bpe_tokenizer()
+    model = copy.deepcopy(text_model("bart", "ours")).eval()
+    model.final_logits_bias[0, tokenizer.eos_token_id] = 4
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder), (model, tokenizer)
+
+
+def written(attncal, command, model, *words) -> list[str]:
+    status, out, err = attncal(
+        command, model, "--device", "cpu", *words, text="".join(f"{line}\n" for line in SOURCES)
+    )
+    assert (status, err) == (0, "")
+    return out.splitlines()
+
+
+def test_translate(attncal, writer, tmp_path):
+    folder, loaded = writer
+    settings = {"max_new_tokens": 8, "length_penalty": 0.5, "repetition_penalty": 1.5}
+    words = [f"{name}={value}" for name, value in settings.items()]
+    running = hf_attncal.Running(device="cpu")
+    texts = hf_attncal.translate(folder, SOURCES, beams=2, generation=settings, running=running)
+    assert texts == written(attncal, "translate", folder, "--beams", "2", *words)
+    assert texts == hf_attncal.translate(loaded, SOURCES, beams=2, generation=words)
+    assert texts != hf_attncal.translate(loaded, SOURCES, beams=2, generation={"max_new_tokens": 8})
+    answers = hf_attncal.translate(loaded, SOURCES, beams=2, generation=settings, format="json", alignments=True)
+    assert [answer.text for answer in answers] == texts
+    links = [answer.alignment.pharaoh() for answer in answers]
+    output, beside = tmp_path / "translations", tmp_path / "links"
+    more = {"output": output, "alignments": beside, "running": running}
+    assert hf_attncal.translate(folder, SOURCES, beams=2, generation=settings, **more) is None
+    assert (output.read_text().splitlines(), beside.read_text().splitlines()) == (texts, links)
+
+
+def test_summarize(attncal, writer):
+    folder, loaded = writer
+    settings = {"max_new_tokens": 8, "no_repeat_ngram_size": 2, "prefix": "das "}
+    words = [f"{name}={value}" for name, value in settings.items()]
+    lines = hf_attncal.summarize(loaded, SOURCES, scores=True, generation=settings)
+    assert lines == written(attncal, "summarize", folder, "--scores", *words)
+    answers = hf_attncal.summarize(loaded, SOURCES, format="json", generation=settings)
+    assert [f"{answer.score:.4f}\t{answer.text}" for answer in answers] == lines
+    assert [answer.source for answer in answers] == SOURCES
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"lenght_penalty": 1}, "`lenght_penalty` is no setting of the search: did you mean `length_penalty`?"),
+        ({"num_beams": 3}, "`num_beams` is no setting of the search: give the number of beams with --beams."),
+        (["max_new_tokens=3", "max_new_tokens=4"], "`max_new_tokens` is given twice. Leave one out."),
+        ({"no_repeat_ngram_size": 1.5}, "`no_repeat_ngram_size` must be a whole number >= 0, got '1.5'."),
+        (["early_stopping=always"], "`early_stopping` must be true, false or \"never\", got 'always'."),
+        ({"suppress_tokens": [3, -1]}, "`suppress_tokens` must be a list of numbers of tokens, got '[3, -1]'."),
+        ({"temperature": 0.7}, "`temperature` is for sampling. Add `do_sample=true`, or leave it out."),
+        ({"forced_bos_token_id": 10**6}, "the model cannot be used with these options: "),
+    ],
+)
+def test_a_setting_that_cannot_be_is_told(writer, settings, told):
+    with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
+        hf_attncal.translate(writer[1], SOURCES, generation=settings)
+
+
+def test_a_text_that_is_missing_or_no_lines(writer):
+    with pytest.raises(ValueError, match="`source` must be a file or its lines, got None"):
+        hf_attncal.translate(writer[1])
+    with pytest.raises(ValueError, match=r"line 2 must be text without a line end, got 'b\\nc'"):
+        hf_attncal.translate(writer[1], ["a", "b\nc"])
+
+
+# ---- check ----
+
+
+def test_check(attncal, trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    sources, targets = ((trained / name).read_text().splitlines()[:20] for name in ("dev.en", "dev.de"))
+    targets[3] = ""
+    learned = hf_attncal.check("aligner", clean_source="train.en", clean_target=["train.de"])
+    assert str(learned) == "wrote aligner/check.json, learned from 800 pairs"
+    verdicts = hf_attncal.check("aligner", sources, targets)
+    assert [(verdict.line, verdict.source) for verdict in verdicts] == list(enumerate(sources, start=1))
+    assert "empty target" in verdicts[3].names
+    assert [verdict.line for verdict in hf_attncal.check("aligner", sources, targets, worst=1)] == [4]
+    checker = Checker.from_pretrained("aligner")
+    for name, lines in {"some.en": sources, "some.de": targets}.items():
+        (trained / name).write_text("".join(f"{line}\n" for line in lines))
+    assert hf_attncal.check(checker, "some.en", trained / "some.de") == verdicts
+    assert hf_attncal.check(checker.aligner, sources, targets, format="kept") == [
+        verdict for verdict in verdicts if not verdict.flagged
+    ]
+    pair = ("--source", "some.en", "--target", "some.de")
+    summary = hf_attncal.check(checker, "some.en", "some.de", format="summary")
+    assert (summary.lines, f"{summary}\n") == (20, attncal("check", "aligner", *pair, "--format", "summary")[1])
+    compared = hf_attncal.check(checker, "some.en", "some.de", compare_with=trained / "some.de")
+    assert set(compared.p_values.values()) == {1.0}
+    assert f"{compared}\n" == attncal("check", "aligner", *pair, "--compare-with", str(trained / "some.de"))[1]
+    tested = hf_attncal.check(checker, "dev.en", "dev.de", self_test=True)
+    assert f"{tested}\n" == attncal("check", "aligner", "--source", "dev.en", "--target", "dev.de", "--self-test")[1]

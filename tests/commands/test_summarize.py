@@ -13,10 +13,10 @@ from summary_helpers import TEXTS, UNKNOWN, copying_model
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from hf_attncal.data.pharaoh import parse_hypotheses
-from hf_attncal.inference.summarization import summarize, summarize_lines
+from hf_attncal.inference.summarization import summarize_lines, summarize_texts
 
 LINES = [*SOURCES[:4], "", "  ", *SOURCES[4:]]
-SHORT = ("--device", "cpu", "--max-new-tokens", "8", "--batch-size", "3")
+SHORT = ("--device", "cpu", "max_new_tokens=8", "--batch-size", "3")
 
 
 def text_of(lines) -> str:
@@ -50,7 +50,7 @@ def copier(tmp_path_factory):
 
 
 def test_one_line_for_each_text(attncal, summarizer):
-    expected = summarize(summarizer.model, summarizer.tokenizer, LINES)
+    expected = summarize_texts(summarizer.model, summarizer.tokenizer, LINES)
     assert len(set(expected)) > 4
     status, out, _ = attncal("summarize", summarizer.folder, "--device", "cpu", text=text_of(LINES))
     assert (status, out) == (0, text_of(expected))
@@ -60,20 +60,26 @@ def test_one_line_for_each_text(attncal, summarizer):
 def test_options_go_before_what_the_checkpoint_says(attncal, summarizer):
     options = {"num_beams": 2, "length_penalty": -1.0, "no_repeat_ngram_size": 0, "min_new_tokens": 0}
     options |= {"max_new_tokens": 10, "prefix": "das "}
-    expected = summarize(summarizer.model, summarizer.tokenizer, LINES, **options)
-    assert expected != summarize(summarizer.model, summarizer.tokenizer, LINES)
-    given = ("--beams", "2", "--length-penalty", "-1", "--no-repeat-ngrams", "0", "--min-new-tokens", "0")
-    given += ("--max-new-tokens", "10", "--prefix", "das ")
-    status, out, _ = attncal("summarize", summarizer.folder, "--device", "cpu", *given, text=text_of(LINES))
+    expected = summarize_texts(summarizer.model, summarizer.tokenizer, LINES, **options)
+    assert expected != summarize_texts(summarizer.model, summarizer.tokenizer, LINES)
+    given = ("--beams", "2", "length_penalty=-1", "no_repeat_ngram_size=0", "min_new_tokens=0", "max_new_tokens=10")
+    command = ("summarize", summarizer.folder, "--device", "cpu")
+    status, out, err = attncal(*command, *given, "prefix=das ", text=text_of(LINES))
     assert (status, out) == (0, text_of(expected))
+    assert "now." not in err
+    old = ("--beams", "2", "--length-penalty", "-1", "--no-repeat-ngrams", "0", "--min-new-tokens=0")
+    old += ("--max-new-tokens", "10", "--prefix", "das ")
+    status, out, err = attncal(*command, *old, text=text_of(LINES))
+    assert (status, out) == (0, text_of(expected))
+    assert "--no-repeat-ngrams is no_repeat_ngram_size now." in err
 
 
 def test_from_a_file_to_a_file(attncal, copier, tmp_path):
     source, output = tmp_path / "texts", tmp_path / "summaries"
     source.write_text(text_of(TEXTS))
-    files = ("--input", str(source), "--output", str(output))
+    files = ("--source", str(source), "--output", str(output))
     assert attncal("summarize", copier.folder, *SHORT, *files) == (0, "", "")
-    assert output.read_text() == text_of(summarize(copier.model, copier.tokenizer, TEXTS, max_new_tokens=8))
+    assert output.read_text() == text_of(summarize_texts(copier.model, copier.tokenizer, TEXTS, max_new_tokens=8))
     assert {path.name for path in tmp_path.iterdir()} == {"texts", "summaries"}
 
 
@@ -91,10 +97,10 @@ def test_scores_stand_before_the_summary(attncal, copier, form):
 
 
 def test_links_of_copied_words_stand_behind_the_summary(attncal, copier):
-    status, out, err = attncal("summarize", copier.folder, *SHORT, "--copied", text=text_of(TEXTS))
+    status, out, err = attncal("summarize", copier.folder, *SHORT, "--format", "copied", text=text_of(TEXTS))
     assert (status, err) == (0, "")
     rows = [line.split("\t") for line in out.split("\n")[:-1]]
-    assert [summary for summary, _ in rows] == summarize(copier.model, copier.tokenizer, TEXTS, max_new_tokens=8)
+    assert [summary for summary, _ in rows] == summarize_texts(copier.model, copier.tokenizer, TEXTS, max_new_tokens=8)
     assert rows[TEXTS.index("")] == ["", ""]
     for text, (summary, _), links in zip(TEXTS, rows, parse_hypotheses([links for _, links in rows]), strict=True):
         words, written = text.split(), summary.split()
@@ -109,11 +115,20 @@ def test_copied_words_are_marked_for_a_reader(attncal, copier):
     for line in found:
         sources = {j: i for i, j in line.links}
         expected.append(" ".join(f"[{word}]{sources[j]}" for j, word in enumerate(line.text.split())))
-    for more in ((), ("--copied",)):
-        status, out, err = attncal(
-            "summarize", copier.folder, *SHORT, "--format", "marked", *more, text=text_of(TEXTS)
-        )
-        assert (status, out, err) == (0, text_of(expected), "")
+    command = ("summarize", copier.folder, *SHORT, "--format", "marked")
+    assert attncal(*command, text=text_of(TEXTS)) == (0, text_of(expected), "")
+
+
+@pytest.mark.parametrize("form", ["copied", "marked", "json"])
+def test_the_old_spelling_of_copied_words(attncal, copier, form):
+    command = ("summarize", copier.folder, *SHORT)
+    new = attncal(*command, "--format", form, text=text_of(TEXTS))
+    status, out, err = attncal(
+        *command, *(() if form == "copied" else ("--format", form)), "--copied", text=text_of(TEXTS)
+    )
+    assert ((status, out), new[2]) == (new[:2], "")
+    told = "is --format copied now." if form == "copied" else "is left out: the other forms say what is copied."
+    assert err == f"attncal: warning: --copied {told}\n"
 
 
 def test_what_is_generated_is_not_marked(attncal, tmp_path):
@@ -121,27 +136,28 @@ def test_what_is_generated_is_not_marked(attncal, tmp_path):
     options = ("--format", "marked", "--scores")
     _, out, _ = attncal("summarize", maker.folder, *SHORT, *options, text=text_of(TEXTS))
     texts = [line.split("\t")[1] for line in out.split("\n")[:-1]]
-    assert texts == summarize(maker.model, maker.tokenizer, TEXTS, max_new_tokens=8)
+    assert texts == summarize_texts(maker.model, maker.tokenizer, TEXTS, max_new_tokens=8)
     assert any(texts)
-    _, out, _ = attncal("summarize", maker.folder, *SHORT, "--copied", text=text_of(TEXTS))
+    _, out, _ = attncal("summarize", maker.folder, *SHORT, "--format", "copied", text=text_of(TEXTS))
     assert out == text_of(f"{text}\t" for text in texts)
 
 
 @pytest.mark.parametrize("copied", [True, False])
-def test_json_is_one_object_a_line(attncal, copier, copied):
-    options = ("--format", "json", *(("--copied",) if copied else ()))
-    status, out, err = attncal("summarize", copier.folder, *SHORT, *options, text=text_of(TEXTS))
-    assert (status, err) == (0, "")
+def test_json_is_one_object_a_line(attncal, copier, summarizer, copied):
+    """Of a model that copies with what is copied, of any other without."""
+    maker, texts = (copier, TEXTS) if copied else (summarizer, LINES)
+    status, out, err = attncal("summarize", maker.folder, *SHORT, "--format", "json", text=text_of(texts))
+    assert (status, bool(err)) == (0, not copied)  # of lines that are cut
     rows = [json.loads(line) for line in out.split("\n")[:-1]]
     fields = ["source", "summary", "score", "tokens", "token_scores", "cut_from"]
     more = ["links", "copied_shares", "source_tokens", "source_words", "summary_words"] if copied else []
-    found = summarize_lines(copier.model, copier.tokenizer, TEXTS, copied=True, max_new_tokens=8)
-    for text, row, expected in zip(TEXTS, rows, found, strict=True):
+    found = summarize_lines(maker.model, maker.tokenizer, texts, scores=True, copied=copied, max_new_tokens=8)
+    for text, row, expected in zip(texts, rows, found, strict=True):
         assert list(row) == fields + more
         assert (row["source"], row["summary"], row["tokens"]) == (text, expected.text, list(expected.tokens))
         assert row["score"] == (None if expected.score is None else pytest.approx(expected.score, abs=1e-6))
         assert row["token_scores"] == pytest.approx(expected.token_scores, abs=1e-6)
-        assert row["cut_from"] is None
+        assert row["cut_from"] == expected.cut_from
         if copied:
             assert row["links"] == [list(link) for link in expected.links]
             columns = zip(*(row[name] for name in more[1:]), expected.copies, strict=True)
@@ -165,7 +181,7 @@ def test_of_a_long_text_the_beginning_is_summarised_and_it_is_told(attncal, summ
     command = ("summarize", summarizer.folder, "--device", "cpu", "--batch-size", "2")
     status, out, err = attncal(*command, text=text_of(texts))
     assert (status, out.count("\n"), err) == (0, 60, told("2, 50, 51", 3, 60))
-    assert out == text_of(summarize(summarizer.model, summarizer.tokenizer, texts))
+    assert out == text_of(summarize_texts(summarizer.model, summarizer.tokenizer, texts))
     assert attncal(*command, "-q", text=text_of(texts)) == (0, out, "")
     assert attncal(*command, text=text_of(texts[:2]))[2] == told("2", 1, 2)
     many = text_of(texts[1:2] * 12)
@@ -206,19 +222,17 @@ def test_what_was_cut_before_an_error_is_told(attncal, summarizer):
 # ---- errors ----
 
 
-@pytest.mark.parametrize("options", ["--copied", "--format=marked", "--format=json --copied"])
+@pytest.mark.parametrize("options", ["--copied", "--format=copied", "--format=marked"])
 def test_what_a_model_did_not_copy_cannot_be_told(attncal, summarizer, options):
     status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", *options.split(), text="das\n")
     assert (status, out) == (1, "")
     assert f"{summarizer.folder} cannot be used with these options: `copied=True` needs a model that copies" in err
     assert "`model.copy=true`" in err
-    assert err.count("\n") == 1
+    assert err.count("\n") == 1 + ("--copied" in options)
 
 
 def test_lengths_that_exclude_each_other_are_told_before_any_line(attncal, summarizer):
-    status, out, err = attncal(
-        "summarize", summarizer.folder, "--device", "cpu", "--max-new-tokens", "2", text="das\n"
-    )
+    status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", "max_new_tokens=2", text="das\n")
     assert (status, out) == (1, "")
     assert "`min_new_tokens` must be at most 2, the longest summary allowed, got the model's own 3." in err
 
@@ -268,7 +282,7 @@ def test_bfloat16_copies(attncal, copier, monkeypatch):
         return forward(self, *arguments, **options)
 
     monkeypatch.setattr(model, "forward", watched)
-    options = ("--dtype", "bfloat16", "--copied")
+    options = ("--dtype", "bfloat16", "--format", "copied")
     status, out, err = attncal("summarize", copier.folder, *SHORT, *options, text="oil falls\n")
     assert (status, err) == (0, "")
     assert out.count("\t") == 1

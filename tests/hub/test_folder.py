@@ -9,7 +9,7 @@ from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.hub import inspect_folder, translate_in_fresh_process, write_model_card
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_texts
 
 
 def test_a_complete_folder_has_no_problem(folder):
@@ -101,7 +101,7 @@ def test_the_folder_translates_where_the_package_cannot_be_imported(folder):
     alone = translate_in_fresh_process(folder, sentences, num_beams=2, max_new_tokens=5)
     tokenizer = train_bpe_tokenizer(["the old house is a house"] * 3, vocab_size=40)
     model = AttnCalMarianMTModel.from_pretrained(folder)
-    here = translate(model, tokenizer, sentences, num_beams=2, max_new_tokens=5)
+    here = translate_texts(model, tokenizer, sentences, num_beams=2, max_new_tokens=5)
     assert [text.strip() for text in alone] == here
 
 

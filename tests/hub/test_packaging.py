@@ -326,12 +326,12 @@ def test_a_type_checker_knows_what_a_script_gets_and_finds_no_nonsense(tmp_path)
     pytest.importorskip("mypy")
     script = """
 from hf_attncal import AttnCalMarianMTModel, WordAligner
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_texts
 aligner = WordAligner.from_pretrained("aligner", device="cpu")
 for alignment in aligner.align([("the house", "das Haus")], threshold=0.5):
     reveal_type(alignment)
 reveal_type(AttnCalMarianMTModel)
-reveal_type(translate(None, None, ["a house"], num_beams=2))
+reveal_type(translate_texts(None, None, ["a house"], num_beams=2))
 aligner.align([("the house", "das Haus")], treshold=0.5)
 """
     (tmp_path / "script.py").write_text(script)

@@ -14,7 +14,7 @@ from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.words import NO_WORD, tokenize_words
 from hf_attncal.inference.copies import words_of_text
 from hf_attncal.inference.generation import Generated, LineTooLongError
-from hf_attncal.inference.summarization import summarize, summarize_lines, summarize_stream
+from hf_attncal.inference.summarization import summarize_lines, summarize_stream, summarize_texts
 
 SHORT = {"num_beams": 2, "max_new_tokens": 8}
 
@@ -58,7 +58,7 @@ def test_copies_are_those_of_the_model_token_by_token(family, slots):
     others = set(range(3, len(tokenizer))) - {token for text in texts for token in tokenizer(text)["input_ids"]}
     model.generation_config.forced_bos_token_id = min(others)
     found = summarize_lines(model, tokenizer, texts, copied=True, batch_size=4, **options)
-    assert [line.text for line in found] == summarize(model, tokenizer, texts, **options)
+    assert [line.text for line in found] == summarize_texts(model, tokenizer, texts, **options)
     for text, line in zip(texts, found, strict=True):
         if not text.strip():
             assert line == Generated("")
@@ -176,26 +176,28 @@ def test_the_search_is_the_model_s_own_but_for_what_is_given(own_search, changed
         expected["min_length"] = expected.pop("min_new_tokens") + 1
     if "max_new_tokens" in options:
         expected["max_length"] = expected.pop("max_new_tokens") + 1
-    found = summarize(own_search, bpe_tokenizer(), SOURCES, batch_size=1, **options)
+    found = summarize_texts(own_search, bpe_tokenizer(), SOURCES, batch_size=1, **options)
     assert found == [generated(own_search, text, **expected) for text in SOURCES]
     assert [str(warning.message) for warning in recwarn] == []
 
 
 def test_what_is_given_matters(own_search):
-    own = summarize(own_search, bpe_tokenizer(), SOURCES)
-    changed = {name: summarize(own_search, bpe_tokenizer(), SOURCES, **{name: CALLER[name]}) != own for name in CALLER}
+    own = summarize_texts(own_search, bpe_tokenizer(), SOURCES)
+    changed = {
+        name: summarize_texts(own_search, bpe_tokenizer(), SOURCES, **{name: CALLER[name]}) != own for name in CALLER
+    }
     assert sum(changed.values()) >= 3, changed
     stock = text_model("bart", "stock")
     assert stock.generation_config.num_beams is None
-    assert summarize(stock, bpe_tokenizer(), SOURCES[:2], max_new_tokens=5) == [
+    assert summarize_texts(stock, bpe_tokenizer(), SOURCES[:2], max_new_tokens=5) == [
         generated(stock, text, max_new_tokens=5) for text in SOURCES[:2]
     ]
 
 
 def test_nothing_is_sampled_and_each_text_has_one_summary(own_search):
-    before = summarize(own_search, bpe_tokenizer(), SOURCES)
+    before = summarize_texts(own_search, bpe_tokenizer(), SOURCES)
     own_search.generation_config.update(do_sample=True, num_return_sequences=2, return_dict_in_generate=True)
-    assert summarize(own_search, bpe_tokenizer(), SOURCES) == before
+    assert summarize_texts(own_search, bpe_tokenizer(), SOURCES) == before
 
 
 def test_scores_are_by_the_penalty_that_holds(own_search):
@@ -220,7 +222,7 @@ def test_scores_are_by_the_penalty_that_holds(own_search):
 @pytest.mark.parametrize("family", ["bart"])
 def test_settings_that_cannot_be_are_refused_before_any_work(own_search, options, message):
     with pytest.raises(ValueError, match=message):
-        summarize(own_search, bpe_tokenizer(), [], **options)
+        summarize_texts(own_search, bpe_tokenizer(), [], **options)
 
 
 def test_the_prefix_is_that_of_the_configuration():
@@ -231,12 +233,14 @@ def test_the_prefix_is_that_of_the_configuration():
     torch.manual_seed(1)
     model = T5ForConditionalGeneration(T5Config(**tokens, **sizes, task_specific_params=task)).double()
     scatter(model)
-    plain = summarize(model, bpe_tokenizer(), SOURCES, prefix="", **SHORT)
-    found = summarize(model, bpe_tokenizer(), SOURCES, **SHORT)
+    plain = summarize_texts(model, bpe_tokenizer(), SOURCES, prefix="", **SHORT)
+    found = summarize_texts(model, bpe_tokenizer(), SOURCES, **SHORT)
     assert found != plain
-    assert found == summarize(model, bpe_tokenizer(), [f"das alte {text}" for text in SOURCES], prefix="", **SHORT)
+    assert found == summarize_texts(
+        model, bpe_tokenizer(), [f"das alte {text}" for text in SOURCES], prefix="", **SHORT
+    )
     model.config.task_specific_params = "damaged"
-    assert summarize(model, bpe_tokenizer(), SOURCES, **SHORT) == plain
+    assert summarize_texts(model, bpe_tokenizer(), SOURCES, **SHORT) == plain
 
 
 # ---- long texts, streams ----
@@ -258,7 +262,7 @@ def test_a_long_text_is_cut_and_it_is_told(narrow):
     assert any(line.cut_from for line in found)
     first = lengths.index(next(length for length in lengths if length > 8))
     with pytest.raises(LineTooLongError, match=rf"^line {first + 1} has {lengths[first]} tokens"):
-        summarize(model, narrow, SOURCES, too_long="error")
+        summarize_texts(model, narrow, SOURCES, too_long="error")
 
 
 def test_a_stream_is_summarised_as_it_comes(narrow):

@@ -5,7 +5,7 @@ from helpers import tiny_model
 
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.generation import LineTooLongError
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_texts
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_the_mode_is_put_back_after_an_error(translator, monkeypatch, training):
     monkeypatch.setattr(model, "generate", out_of_memory)
     model.train(training)
     with pytest.raises(RuntimeError, match="out of memory"):
-        translate(model, tokenizer, ["the house"])
+        translate_texts(model, tokenizer, ["the house"])
     assert seen == [False]
     assert model.training is training
 
@@ -36,7 +36,7 @@ def test_the_mode_is_put_back_after_an_error(translator, monkeypatch, training):
 def test_the_first_line_that_is_too_long_is_told(translator):
     lines = ["the house", "", "old " * 20, "a", "house " * 30]
     with pytest.raises(LineTooLongError, match=r"^line 3 has \d+ tokens, the model takes at most 16\.") as raised:
-        translate(*translator, lines)
+        translate_texts(*translator, lines)
     error = raised.value
     assert (error.index, error.limit) == (2, 16)
     assert error.tokens == len(translator[1](lines[2])["input_ids"])

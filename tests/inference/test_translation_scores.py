@@ -9,7 +9,7 @@ from seq2seq_helpers import KINDS, SOURCES, bpe_tokenizer, text_model
 
 import hf_attncal.inference.generation as generation
 from hf_attncal.inference.generation import Generated
-from hf_attncal.inference.translation import translate, translate_lines
+from hf_attncal.inference.translation import translate_lines, translate_texts
 
 LINES = [*SOURCES[:3], " ", *SOURCES[3:]]
 # Added to the logit of the end of sentence: some translations then end by themselves, others are cut off.
@@ -84,7 +84,7 @@ def test_scores_change_no_translation(family):
         scored = translate_lines(model, bpe_tokenizer(), LINES, num_beams=beams, scores=True)
         plain = translate_lines(model, bpe_tokenizer(), LINES, num_beams=beams)
         assert plain == [replace(line, tokens=(), token_scores=(), score=None) for line in scored]
-        assert translate(model, bpe_tokenizer(), LINES, num_beams=beams) == [line.text for line in plain]
+        assert translate_texts(model, bpe_tokenizer(), LINES, num_beams=beams) == [line.text for line in plain]
 
 
 def test_what_is_scored_at_once_changes_no_score(monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 from live_helpers import HOSTILE_LINE, LINES, tiny_live
 from report_helpers import unpack
 
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_texts
 from hf_attncal.report.attribution import word_scores
 from hf_attncal.report.live import MOST_LINES, given_target
 from hf_attncal.report.live_server import LiveServer, _numbers
@@ -54,7 +54,7 @@ def refused(server, *args, **fields) -> tuple[int, str]:
 
 def test_translations_are_those_of_the_model_and_given_ones_stay(live):
     views = list(live.views([*LINES, "a house\tein <i>Haus</i>", "the house ||| das Haus ||| x"]))
-    assert [view.target for view in views[:2]] == translate(live.model, live.tokenizer, LINES, num_beams=2)
+    assert [view.target for view in views[:2]] == translate_texts(live.model, live.tokenizer, LINES, num_beams=2)
     assert [(view.source, view.target) for view in views[2:]] == [
         ("a house", "ein <i>Haus</i>"),
         ("the house", "das Haus ||| x"),
@@ -97,7 +97,7 @@ def test_any_method_is_what_attribution_says(live, method):
 
 def test_words_that_are_taken_away_are_not_seen(live):
     found = live.without(LINES[0], [1, 2, 2, 99])
-    whole, rest = translate(live.model, live.tokenizer, [LINES[0], "the is a house"], num_beams=2)
+    whole, rest = translate_texts(live.model, live.tokenizer, [LINES[0], "the is a house"], num_beams=2)
     assert [word.text for word in found.before] == [word.text for word in found.target] == whole.split()
     assert [word.text for word in found.after] == rest.split()
     (scores,) = word_scores(live.model, live.tokenizer, LINES[:1], [whole], "occlusion")

@@ -15,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal.hub import inspect_folder
 from hf_attncal.inference.revision import revision_of
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_texts
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import ADAPTER_METHODS, AdapterConfig, base_checkpoint, build
@@ -58,7 +58,7 @@ def test_text_to_scored_adapter(base, corpus, tmp_path):
     adapted = AutoPeftModelForSeq2SeqLM.from_pretrained(run)
     assert adapted.annealing_step == 4
     for model, what in ((adapted, "trained"), (AutoModelForSeq2SeqLM.from_pretrained(base), "base")):
-        score = bleu(translate(model, tokenizer, lines, num_beams=2), list(map(german, lines)), "none").score
+        score = bleu(translate_texts(model, tokenizer, lines, num_beams=2), list(map(german, lines)), "none").score
         assert score == results["test"][what]["bleu"]
 
     with pytest.raises(ValueError, match="holds another run"):
@@ -124,7 +124,7 @@ def test_with_a_lora(base):
     lines = (base.parent / "data" / "test.en").read_text(encoding="utf-8").splitlines()
     for model, what in ((full, "trained"), (AutoModelForSeq2SeqLM.from_pretrained(base), "base")):
         score = bleu(
-            translate(model, tokenizer, lines, num_beams=2, max_new_tokens=24), list(map(german, lines)), "none"
+            translate_texts(model, tokenizer, lines, num_beams=2, max_new_tokens=24), list(map(german, lines)), "none"
         ).score
         assert score == pytest.approx(results["test"][what]["bleu"])
     plain = full.generate(**tokenizer(lines, return_tensors="pt", padding=True))

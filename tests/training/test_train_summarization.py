@@ -16,8 +16,8 @@ from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.inference.generation import longer_than, source_limit
-from hf_attncal.inference.summarization import summarize
-from hf_attncal.inference.translation import translate, translate_lines
+from hf_attncal.inference.summarization import summarize_texts
+from hf_attncal.inference.translation import translate_lines, translate_texts
 from hf_attncal.metrics.rouge import rouge
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
@@ -105,14 +105,14 @@ def test_text_to_scored_model(backbone, switches, corpus, tmp_path, capsys):
     assert len(tokenizer(LONG[0], truncation=True)["input_ids"]) == 24
     lines, references = ((corpus / f"test.{end}").read_text().splitlines() for end in SIDES.values())
     with pytest.raises(ValueError, match=r"line 6 has \d+ tokens, the model takes at most 24"):
-        translate(model, tokenizer, lines)
-    again = translate(model, tokenizer, lines, num_beams=2, max_new_tokens=8, too_long="truncate")
+        translate_texts(model, tokenizer, lines)
+    again = translate_texts(model, tokenizer, lines, num_beams=2, max_new_tokens=8, too_long="truncate")
     assert again == (run / "test.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    assert again == summarize(model, tokenizer, lines)  # as the saved model says
+    assert again == summarize_texts(model, tokenizer, lines)  # as the saved model says
     score = rouge(again, references, "none")
     assert (results["test"]["rouge1"], results["test"]["signature"]) == (score.rouge1, score.signature)
     longer = [f"{LONG[0]} steel rises"]
-    assert again[-1:] == translate(model, tokenizer, longer, num_beams=2, max_new_tokens=8, too_long="truncate")
+    assert again[-1:] == translate_texts(model, tokenizer, longer, num_beams=2, max_new_tokens=8, too_long="truncate")
 
     card = ModelCard.load(run / "README.md")
     assert card.data.pipeline_tag == "summarization"

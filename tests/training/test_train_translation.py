@@ -19,7 +19,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from hf_attncal.data.tokenizer import NULL, train_bpe_tokenizer
 from hf_attncal.files import sha256
 from hf_attncal.hub import translate_in_fresh_process
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_texts
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training.checkpoints import average_checkpoints
 from hf_attncal.training.folder import last_checkpoints
@@ -106,7 +106,7 @@ def test_text_to_scored_model(model, corpus, tmp_path):
     assert saved.generation_config.use_cache
     assert saved.generation_config.num_beams == 2
     lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
-    again = translate(saved, tokenizer, lines, num_beams=2)
+    again = translate_texts(saved, tokenizer, lines, num_beams=2)
     assert again == (run / "test.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
     assert bleu(again, list(map(german, lines)), "none").score == results["test"]["bleu"]
     if model.get("calibration") == "annealed":
@@ -313,32 +313,32 @@ def test_one_line_out_per_line_in(translator, beams):
     lines = ["a big dog runs .", "", "a cat .", "   ", "cat", "a dog sleeps ."]
     model.train()
     options = {"num_beams": beams, "max_new_tokens": 8}
-    together = translate(model, tokenizer, lines, **options)
+    together = translate_texts(model, tokenizer, lines, **options)
     assert model.training
     assert len(together) == len(lines)
     assert together[1] == together[3] == ""
     assert all(together[i] for i in (0, 2, 4, 5))
     assert not any("\n" in line or "</s>" in line for line in together)
     for batches in ({"batch_size": 1}, {"max_tokens": 8}, {"batch_size": 2}):
-        assert translate(model, tokenizer, lines, **options, **batches) == together
-    assert translate(model, tokenizer, lines[::-1], **options) == together[::-1]
-    assert translate(model, tokenizer, [], **options) == []
+        assert translate_texts(model, tokenizer, lines, **options, **batches) == together
+    assert translate_texts(model, tokenizer, lines[::-1], **options) == together[::-1]
+    assert translate_texts(model, tokenizer, [], **options) == []
 
 
 def test_line_that_is_too_long(translator):
     model, tokenizer = translator
     lines = ["a dog .", "a dog runs . " * 10]
     with pytest.raises(ValueError, match=r"line 2 has \d+ tokens, the model takes at most 16"):
-        translate(model, tokenizer, lines)
-    translated = translate(model, tokenizer, lines, too_long="truncate", max_new_tokens=50)
+        translate_texts(model, tokenizer, lines)
+    translated = translate_texts(model, tokenizer, lines, too_long="truncate", max_new_tokens=50)
     assert len(translated) == 2
-    assert translated[0] == translate(model, tokenizer, lines[:1], max_new_tokens=50)[0]
+    assert translated[0] == translate_texts(model, tokenizer, lines[:1], max_new_tokens=50)[0]
 
 
 @pytest.mark.parametrize("options", [{"num_beams": 0}, {"batch_size": 0}, {"too_long": "skip"}])
 def test_translate_checks_its_settings(translator, options):
     with pytest.raises(ValueError, match=f"`{next(iter(options))}` must be"):
-        translate(*translator, ["a dog ."], **options)
+        translate_texts(*translator, ["a dog ."], **options)
 
 
 # ---- averaging ----

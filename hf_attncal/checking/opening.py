@@ -1,0 +1,44 @@
+"""From the name of a word aligner to a `Checker`, and what is said where that fails."""
+
+import os
+
+from hf_attncal.alignment.opening import open_aligner
+from hf_attncal.errors import CommandError, user_errors
+from hf_attncal.inference.running import Running
+
+
+def aligner_to_check(model, running: Running) -> tuple:
+    """Return a `WordAligner`, and the folder or Hub name that it was loaded from; None for one made in memory.
+
+    Args:
+        model: that name, the aligner, or a `Checker`.
+        running: how it runs.
+
+    Raises:
+        CommandError: it cannot be loaded.
+    """
+    if isinstance(model, str | os.PathLike):
+        return open_aligner(os.fspath(model), running, plain=True), os.fspath(model)
+    aligner = getattr(model, "aligner", model)
+    return aligner, getattr(aligner.model.config, "name_or_path", None) or None
+
+
+def open_checker(model, running: Running, aligner=None):
+    """Return the `Checker` of a word aligner.
+
+    Args:
+        model, running: as for `aligner_to_check`; a `Checker` is returned as it is.
+        aligner: the loaded aligner of the name `model`; None: it is loaded.
+
+    Raises:
+        CommandError: it cannot be loaded, or nothing was learned for it.
+    """
+    if hasattr(model, "aligner"):
+        return model
+    aligner, name = aligner_to_check(model, running) if aligner is None else (aligner, model)
+    from .checker import Checker, saved_check
+
+    if name is None:
+        raise CommandError("`model` must be the name of an aligner or a Checker: this aligner was made in memory.")
+    with user_errors((OSError, ValueError)):
+        return Checker(aligner, saved_check(name))
