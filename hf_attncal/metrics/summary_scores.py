@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from hf_attncal.data.scored import ScoredText
 
-from .rouge import MEASURES, ROUGE, RougeScore, rouge_counts, rouge_signature
+from .rouge import ROUGE, ROUGE_MEASURES, RougeScore, rouge_counts, rouge_signature
 from .tables import SEED, ScoreTable
 
 
@@ -39,7 +39,7 @@ class SummaryScores(ScoreTable):
 
     def columns_and_notes(self) -> tuple[dict[str, list[str]], list[str]]:
         """Return one row for each hypothesis and measure."""
-        cells = [(row, measure) for row in self.rows for measure in MEASURES]
+        cells = [(row, measure) for row in self.rows for measure in ROUGE_MEASURES]
         columns = {
             "hypothesis": [row.hypothesis for row, _ in cells],
             "measure": [measure.replace("rouge", "ROUGE-") for _, measure in cells],
@@ -98,7 +98,7 @@ def score_summaries(
     for text, counts in zip(hypotheses, counted, strict=True):
         row = replace(SummaryScore.of(counts, signature, bootstrap, SEED), hypothesis=text.name)
         above = {}
-        for measure in MEASURES if rows else ():
+        for measure in ROUGE_MEASURES if rows else ():
             pair = counted[0][measure], counts[measure]
             interval = ROUGE.paired_interval(*pair, bootstrap, SEED) if bootstrap else None
             above[measure] = Above(getattr(row, measure) - getattr(rows[0], measure), interval)
