@@ -85,7 +85,7 @@ def test_the_choice_in_words():
 
 @pytest.mark.parametrize("threads", [0, -1, 100_000])
 def test_numbers_of_threads_that_cannot_be(threads):
-    with pytest.raises(ValueError, match=rf"^`threads` must be from 1 to 1024, got {threads}"):
+    with pytest.raises(ValueError, match=rf"^`threads`.*1.*1024.*got {threads}"):
         check_threads(threads, "`threads`")
 
 

@@ -150,7 +150,7 @@ def test_a_mass_that_no_bias_gives_changes_nothing(bases, batch):
     model = adapted(bases["marian"], calibration=None, leaky=True)
     before = [layer.null.bias.clone() for layer in adapter_layers(model)]
     adapter_layers(model)[0].get_base_layer().k_proj.weight.data.fill_(float("nan"))
-    with pytest.raises(ValueError, match=r"no bias gives NULL a weight of 0\.1"):
+    with pytest.raises(ValueError, match=r"NULL.*0\.1"):
         set_null_mass(model, {**batch, "labels": torch.tensor([[5, 6, 7], [8, 9, 2]])}, 0.1)
     assert all(map(torch.equal, before, (layer.null.bias for layer in adapter_layers(model))))
 
@@ -158,7 +158,7 @@ def test_a_mass_that_no_bias_gives_changes_nothing(bases, batch):
 def test_the_mass_of_null_has_clear_errors(bases, batch):
     leaky = adapted(bases["marian"], calibration=None, leaky=True)
     inputs = {**batch, "labels": torch.full((2, 3), -100)}
-    with pytest.raises(ValueError, match="`mass` must be between 0 and 1, got 0"):
+    with pytest.raises(ValueError, match=r"`mass`.*0.*1.*got 0"):
         set_null_mass(leaky, inputs, 0)
     with pytest.raises(ValueError, match="at least one target step"):
         set_null_mass(leaky, inputs)
@@ -267,7 +267,7 @@ def test_two_of_ours_at_once_are_refused(bases):
     gated = AttentionCalibrationConfig(calibration="gated")
     model = get_peft_model(load_base(bases["bart"]), gated, adapter_name="one")
     model.add_adapter("two", AttentionCalibrationConfig(calibration="fixed"))
-    with pytest.raises(ValueError, match=r"one attention-calibration adapter .* at a time, got \['one', 'two'\]"):
+    with pytest.raises(ValueError, match=r"at a time.*\['one', 'two'\]"):
         model.base_model.set_adapter(["one", "two"])
 
 
@@ -316,7 +316,7 @@ def test_names_that_hide_each_other(bases, batch, tmp_path):
         model.set_adapter(name)
         loaded.set_adapter(name)
         assert_identical(logits(loaded.eval(), batch), logits(model.eval(), batch))
-    with pytest.raises(ValueError, match="must not be the name of a part of the model, got 'decoder'"):
+    with pytest.raises(ValueError, match=r"name of a part.*'decoder'"):
         model.add_adapter("decoder", AttentionCalibrationConfig())
     assert "decoder" not in model.peft_config
 
@@ -343,7 +343,7 @@ def test_a_replica_uses_its_own_projections(bases, batch):
 
 def test_a_batch_of_several_adapters_is_refused(bases, batch):
     model = adapted(bases["marian"], calibration="gated")
-    with pytest.raises(ValueError, match="`adapter_names` must be None"):
+    with pytest.raises(ValueError, match=r"`adapter_names`.*None"):
         model(**batch, adapter_names=["default", "__base__"])
 
 
@@ -364,7 +364,7 @@ def test_save_adapter_in_half_the_bytes(bases, batch, tmp_path):
     save_adapter(model, tmp_path / "whole")
     whole = PeftModel.from_pretrained(load_base(bases["marian"]), tmp_path / "whole").eval()
     assert_identical(logits(whole, batch), logits(model, batch))
-    with pytest.raises(ValueError, match=r"`adapter_name` must be one of .*\['default'\], got 'other'"):
+    with pytest.raises(ValueError, match=r"`adapter_name`.*'default'.*got 'other'"):
         save_adapter(model, tmp_path, adapter_name="other")
 
 
@@ -543,7 +543,7 @@ TINY_GPT = GPT2Config(vocab_size=11, n_embd=8, n_layer=1, n_head=2, bos_token_id
 )
 def test_models_without_such_a_cross_attention(make):
     model = make()
-    with pytest.raises(ValueError, match=rf"cross-attention as in BART, got {type(model).__name__} \(model_type"):
+    with pytest.raises(ValueError, match=rf"got {type(model).__name__} \(model_type"):
         get_peft_model(model, AttentionCalibrationConfig())
 
 
@@ -553,7 +553,7 @@ def test_a_calibrated_model_is_refused():
         ({"leaky": True}, "leaky=True"),
         ({"gumbel": True}, "gumbel=True"),
     ]:
-        with pytest.raises(ValueError, match=f"must be a stock one, .*got model_type 'attncal_marian' with `{said}`"):
+        with pytest.raises(ValueError, match=rf"got.*'attncal_marian'.*`{said}`"):
             get_peft_model(tiny_model("marian", **switches), AttentionCalibrationConfig())
 
 
@@ -592,29 +592,29 @@ def test_a_path_as_the_name_of_an_adapter(bases, name, tmp_path):
         lambda: base.add_adapter(config, name),
         lambda: adapted(bases["marian"]).add_adapter(name, config),
     ):
-        with pytest.raises(ValueError, match="`adapter_name` must be the name of a folder, not a path"):
+        with pytest.raises(ValueError, match=r"`adapter_name`.*folder"):
             add()
 
 
 def test_another_adapter_with_a_path_as_its_name_is_not_saved(bases, tmp_path):
     model = load_base(bases["marian"])
     model.add_adapter(LoraConfig(r=2, target_modules=["q_proj"]), "/lora")
-    with pytest.raises(ValueError, match=r"`adapter_name` must be the name of a folder.*'/lora'"):
+    with pytest.raises(ValueError, match=r"`adapter_name`.*'/lora'"):
         save_adapter(model, tmp_path / "folder", adapter_name="/lora")
     assert not list(tmp_path.iterdir())
 
 
 def test_another_architecture_or_size(bases, tmp_path):
     adapted(bases["marian"], calibration="gated").save_pretrained(tmp_path / "adapter")
-    with pytest.raises(ValueError, match=r"trained on a model of `model_type` 'marian', got 'bart'"):
+    with pytest.raises(ValueError, match=r"`model_type`.*'marian'.*got 'bart'"):
         PeftModel.from_pretrained(load_base(bases["bart"]), tmp_path / "adapter")
     wider = load_base(save_base(tmp_path, "marian", d_model=12))
-    with pytest.raises(ValueError, match=r"trained on a model with `d_model` 8, got 12"):
+    with pytest.raises(ValueError, match=r"`d_model`.*8.*got 12"):
         PeftModel.from_pretrained(wider, tmp_path / "adapter")
     with pytest.raises(ValueError, match=r"`d_model` 8, got 12"):
         wider.load_adapter(str(tmp_path / "adapter"))
     more_heads = load_base(save_base(tmp_path / "heads", "marian", decoder_attention_heads=4))
-    with pytest.raises(ValueError, match=r"gate.default.bias` must have shape \(4,\) in this model, got \(2,\)"):
+    with pytest.raises(ValueError, match=r"gate.default.bias`.*\(4,\).*got \(2,\)"):
         PeftModel.from_pretrained(more_heads, tmp_path / "adapter")
 
 
@@ -629,19 +629,19 @@ def test_a_file_with_missing_or_unexpected_keys(bases, damage, tmp_path):
     else:
         stored[name.replace("layers.0", "layers.9")] = stored[name].clone()
     save_file(stored, path)
-    with pytest.raises(ValueError, match=rf"does not hold the adapter .* {damage}: base_model.model.model.decoder"):
+    with pytest.raises(ValueError, match=rf"{damage}: base_model.model.model.decoder"):
         PeftModel.from_pretrained(load_base(bases["bart"]), tmp_path)
 
 
 def test_a_refused_adapter_leaves_the_model_as_it_was(bases, batch):
     base = load_base(bases["marian"])
     expected = logits(base, batch)
-    with pytest.raises(ValueError, match=r"`layers` must be decoder layers of the model, 0 to 1, got \[5\]"):
+    with pytest.raises(ValueError, match=r"`layers`.*0 to 1.*got \[5\]"):
         get_peft_model(base, AttentionCalibrationConfig(calibration="gated", layers=[0, 5]))
     assert not adapter_layers(base)
     assert_identical(logits(base, batch), expected)
     model = get_peft_model(base, AttentionCalibrationConfig(calibration="gated"))
-    with pytest.raises(ValueError, match=r"`mask_rank` must be at most d_model, 8, got 9"):
+    with pytest.raises(ValueError, match=r"`mask_rank`.*8.*got 9"):
         model.add_adapter("other", AttentionCalibrationConfig(calibration="gated", mask_rank=9))
     assert list(model.peft_config) == ["default"]
     model.add_adapter("other", AttentionCalibrationConfig(calibration="gated", mask_rank=8))
@@ -650,7 +650,7 @@ def test_a_refused_adapter_leaves_the_model_as_it_was(bases, batch):
 def test_a_kernel_without_weights_is_refused(bases):
     base = load_base(bases["marian"])
     base.config._attn_implementation_internal = "flash_attention_2"
-    with pytest.raises(ValueError, match=r"`attn_implementation` must be one of .*got 'flash_attention_2'"):
+    with pytest.raises(ValueError, match=r"`attn_implementation`.*got 'flash_attention_2'"):
         get_peft_model(base, AttentionCalibrationConfig())
 
 

@@ -111,14 +111,14 @@ def test_it_loads_where_the_package_is_absent(tmp_path, batch):
 
 
 def test_what_cannot_be_exported(bases):
-    with pytest.raises(ValueError, match=r"full models for \['bart', 'marian'\].*got MBartForConditionalGeneration"):
+    with pytest.raises(ValueError, match=r"'bart'.*'marian'.*got MBartForConditionalGeneration"):
         export_calibrated(adapted(bases["mbart"], calibration="gated"))
     with pytest.raises(ValueError, match="no active attention-calibration adapter"):
         export_calibrated(load_base(bases["bart"]))
     model = adapted(bases["bart"], calibration="gated")
     with model.disable_adapter(), pytest.raises(ValueError, match="no active attention-calibration adapter"):
         export_calibrated(model)
-    with pytest.raises(ValueError, match=r"`layers=\[1\]` with `renormalize=False` cannot be exported"):
+    with pytest.raises(ValueError, match=r"`layers=\[1\]`.*`renormalize=False`"):
         export_calibrated(adapted(bases["bart"], calibration="gated", layers=[1], renormalize=False))
 
 

@@ -157,7 +157,7 @@ def test_gradient_checkpointing(bases):
     model, batch = adapted(bases["marian"], **GUIDED), guided_batch()
     check_gradient_checkpointing(model, batch, model.get_base_model())
     enable_checkpointing(model.get_base_model(), {"use_reentrant": True})
-    with pytest.raises(ValueError, match="`use_reentrant` must be False to train an adapter with `guided=True`"):
+    with pytest.raises(ValueError, match=r"`use_reentrant`.*False.*`guided=True`"):
         model(**batch)
 
 
@@ -187,11 +187,11 @@ def test_settings(bases, settings, message):
 def test_links_that_nothing_would_learn(bases):
     batch = guided_batch()
     model = adapted(bases["marian"], **GUIDED)
-    with pytest.raises(ValueError, match="`links` are needed to train a guided model, got none"):
+    with pytest.raises(ValueError, match=r"`links`.*got none"):
         model.train()(**without_links(batch))
-    with pytest.raises(ValueError, match="`links` need `guided=True`"):
+    with pytest.raises(ValueError, match=r"`links`.*`guided=True`"):
         adapted(bases["marian"])(**batch)
-    with pytest.raises(ValueError, match=r"`links` must have a cell .* got \(3, 5, 4\)"):
+    with pytest.raises(ValueError, match=r"`links`.*got \(3, 5, 4\)"):
         model(**batch | {"links": batch["links"][..., 1:]})
 
 
@@ -220,5 +220,5 @@ def test_a_plain_trainer_needs_its_unused_columns(bases, tmp_path):
         if keep:
             assert trainer.train().global_step == 1
         else:
-            with pytest.raises(ValueError, match=r"`links` are needed .*`remove_unused_columns=False` for an adapter"):
+            with pytest.raises(ValueError, match=r"`links`.*`remove_unused_columns=False`"):
                 trainer.train()

@@ -292,7 +292,7 @@ def test_adapters_of_transformers_interface_resume_too(bases, with_lora, tmp_pat
         restore_adapter(own, folder, name)
     for name, tensor in tensors(own).items():
         assert torch.equal(tensor, tensors(loaded)[name]), name
-    with pytest.raises(ValueError, match=r"does not hold the adapter 'cal' of this model: \d"):
+    with pytest.raises(ValueError, match=r"'cal'.*: \d"):
         restore_adapter(fresh_of_another_kind(bases), folders["cal"], "cal")
 
 
@@ -327,7 +327,7 @@ def test_what_the_mask_loss_would_reach_is_refused(bases, batch, config, part):
     model.add_adapter(config, "other")
     model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
     model.set_adapter(["cal", "other"])
-    with pytest.raises(ValueError, match=f"`{part}` of another adapter cannot be trained beside"):
+    with pytest.raises(ValueError, match=rf"`{part}`.*another adapter"):
         model.train()(**batch)
 
 
@@ -350,7 +350,7 @@ def test_a_path_as_the_name_of_an_adapter_is_refused_before_training(bases, tmp_
     model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
     model.add_adapter(LoraConfig(r=2, target_modules=["q_proj"]), "/lora")
     model.set_adapter(["cal", "/lora"])
-    with pytest.raises(ValueError, match=r"`adapter_name` must be the name of a folder.*'/lora'"):
+    with pytest.raises(ValueError, match=r"`adapter_name`.*'/lora'"):
         train(tmp_path, model, own=True)
 
 
@@ -445,16 +445,16 @@ def test_autocast_trains_every_parameter(tmp_path, settings, batch):
 def test_reentrant_checkpointing_is_refused(bases, batch):
     model = adapted(bases["marian"], calibration="gated")
     enable_checkpointing(model.get_base_model(), {"use_reentrant": True})
-    with pytest.raises(ValueError, match=r"`use_reentrant` must be False to train an adapter"):
+    with pytest.raises(ValueError, match=r"`use_reentrant`.*False"):
         model.train()(**batch)
 
 
 def test_missing_labels_are_refused(bases, batch, tmp_path):
     model = adapted(bases["marian"], calibration="gated")
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
-    with pytest.raises(ValueError, match=r"`labels` are needed to train .*`label_smoothing_factor`"):
+    with pytest.raises(ValueError, match=r"`labels`.*`label_smoothing_factor`"):
         model.train()(**inputs, decoder_input_ids=batch["input_ids"])
-    with pytest.raises(ValueError, match=r"`labels` are needed to train .*`label_smoothing_factor`"):
+    with pytest.raises(ValueError, match=r"`labels`.*`label_smoothing_factor`"):
         train(tmp_path, model, label_smoothing_factor=0.1)
     model.generate(**inputs, max_new_tokens=2)  # without gradients there is nothing to lose
 
@@ -473,7 +473,7 @@ def test_annealing_that_nobody_counts_is_said(bases, batch, monkeypatch):
 
 def test_a_negative_step(bases):
     model = adapted(bases["marian"], calibration="annealed")
-    with pytest.raises(ValueError, match="`step` must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"`step`.*0.*got -1"):
         model.set_annealing_step(-1)
 
 

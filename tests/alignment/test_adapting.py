@@ -149,7 +149,7 @@ def test_the_counts_beside_a_network_align_what_is_new_to_both(tmp_path):
     assert aligner.adapt(OTHER).replaced
     counts.adapt(OTHER)
     assert aligner.align(OTHER) == counts.align(OTHER)
-    with pytest.raises(ValueError, match="only an aligner that counts can adapt"):
+    with pytest.raises(ValueError, match="only an aligner that counts"):
         WordAligner(tiny_mask_align(counts.tokenizer), counts.tokenizer).adapt(OTHER)
 
 
@@ -164,7 +164,7 @@ def test_quick_links_of_a_text_by_itself():
     assert align_quick([*text, ("", "leer")])[-1].links == ()
     same = [(source, source) for source in ENGLISH]
     assert all(one.links == tuple((i, i) for i in range(len(one.source))) for one in align_quick(same))
-    with pytest.raises(ValueError, match="no sentence pair has words on both sides"):
+    with pytest.raises(ValueError, match="words on both sides"):
         align_quick([("", "a")])
     (raw,) = align_quick([("the house, 水", "das Haus, 水")], tokenize=True, offsets=True)
     assert (3, 3) in raw.links

@@ -98,7 +98,7 @@ def test_columns_in_and_out(folder):
 
 
 def test_a_column_that_is_not_there_is_named(folder):
-    with pytest.raises(ValueError, match=r"no column 'en', it has \['source'\]"):
+    with pytest.raises(ValueError, match=r"'en'.*\['source'\]"):
         AlignBatch(folder, source="en")({"source": ["a"]})
 
 
@@ -118,5 +118,5 @@ def test_sentences_as_lists_of_words_and_what_is_missing(folder):
 @pytest.mark.parametrize("value", [3.5, 7, b"house", ["the", 1], [["the", "house"]], {"text": "house"}])
 def test_what_is_no_sentence_is_named(folder, value):
     function = AlignBatch(folder, source="en", target="de", device="cpu")
-    with pytest.raises(ValueError, match=r"Column .en. must have sentences, .* in row 1 of the batch"):
+    with pytest.raises(ValueError, match=r"Column .en..*row 1"):
         function({"en": ["a house", value], "de": ["ein Haus", "ein Haus"]})

@@ -255,18 +255,18 @@ def test_words_may_come_as_lists(aligner):
 
 @pytest.mark.parametrize("word", ["old house", "", " a", "a\u3000b"])
 def test_a_word_of_a_list_with_white_space_is_refused(word, aligner):
-    with pytest.raises(ValueError, match=r"`pairs\[1\]\[0\]` has the word .* must not be empty or hold white space"):
+    with pytest.raises(ValueError, match=r"`pairs\[1\]\[0\]`.*white space"):
         aligner.align([("a", "b"), (["the", word], ["das"])])
 
 
 def test_what_is_no_pair_is_refused(aligner):
-    with pytest.raises(ValueError, match=r"`pairs\[0\]` must be a source and a target, got 'ab'"):
+    with pytest.raises(ValueError, match=r"`pairs\[0\]`.*got 'ab'"):
         aligner.align(["ab"])
 
 
 def test_a_slow_tokenizer_is_refused(tokenizer):
     slow = SimpleNamespace(is_fast=False)
-    with pytest.raises(ValueError, match="A word aligner needs a fast tokenizer, got SimpleNamespace"):
+    with pytest.raises(ValueError, match="got SimpleNamespace"):
         WordAligner(tiny_mask_align(tokenizer), slow)
 
 
@@ -629,17 +629,15 @@ def test_another_source_may_take_the_place_of_the_models_own(tokenizer):
 
 def test_options_are_checked_without_aligning(aligner, seq2seq):
     aligner.check(threshold=0.5, symmetrize="union", null=True)
-    with pytest.raises(ValueError, match="`threshold` must be from 0 to 1, got 2"):
+    with pytest.raises(ValueError, match=r"`threshold`.*0.*1.*got 2"):
         aligner.check(threshold=2)
-    with pytest.raises(
-        ValueError, match="`layer` is for an encoder-decoder or an encoder, but the model is a word aligner"
-    ):
+    with pytest.raises(ValueError, match=r"`layer`.*word aligner"):
         aligner.source.choose(layer=1)
     other = WordAligner(seq2seq.model, aligner.tokenizer)
     other.check(threshold=0.5, symmetrize="forward")
-    with pytest.raises(ValueError, match="`null` needs a model with NULL, such as Mask-Align"):
+    with pytest.raises(ValueError, match=r"`null`.*NULL"):
         other.check(null=True)
-    with pytest.raises(ValueError, match="`heads` are those of one layer, and none is chosen yet: give `layer`, too"):
+    with pytest.raises(ValueError, match=r"`heads`.*`layer`"):
         other.source.choose(heads=(0,))
     other.source.choose(shift=False)
     other.source.choose(layer=1, heads=(0,))
@@ -669,7 +667,7 @@ def test_a_saved_mask_align_model_is_loaded(aligner, tmp_path):
     assert half.model.dtype == torch.bfloat16
     for one, other in zip(half.align(PAIRS), aligner.align(PAIRS), strict=True):
         assert one.source_null == pytest.approx(other.source_null, abs=0.1)
-    with pytest.raises(ValueError, match="`settings` choose the attention of an encoder-decoder"):
+    with pytest.raises(ValueError, match=r"`settings`.*encoder-decoder"):
         WordAligner.from_pretrained(tmp_path, settings=Seq2SeqAttention(0))
 
 
@@ -717,22 +715,20 @@ def test_settings_saved_beside_an_encoder_decoder_are_used(seq2seq, tmp_path, to
 def test_an_encoder_decoder_has_one_direction(seq2seq):
     aligner = WordAligner.from_pretrained(seq2seq.folder, device="cpu")
     assert aligner.align(PAIRS[:2], symmetrize="forward") == aligner.align(PAIRS[:2])
-    with pytest.raises(ValueError, match=r"must be 'forward' for an encoder-decoder.* got 'harmonic'"):
+    with pytest.raises(ValueError, match=r"'forward'.*got 'harmonic'"):
         aligner.align(PAIRS[:2], symmetrize="harmonic")
 
 
 def test_a_pair_that_is_too_long_for_an_encoder_decoder_is_an_error(seq2seq):
     aligner = WordAligner.from_pretrained(seq2seq.folder, device="cpu")
-    with pytest.raises(ValueError, match=f"the model takes at most {TINY['max_position_embeddings']}"):
+    with pytest.raises(ValueError, match=rf"at most {TINY['max_position_embeddings']}"):
         aligner.align([("a " * 60, "das")])
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path):
     GPT2Config(vocab_size=10, bos_token_id=1, eos_token_id=2).save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).model_type == "gpt2"
-    with pytest.raises(
-        ValueError, match=r"is of type 'gpt2', which reads from left to right\. Alignment needs a word"
-    ):
+    with pytest.raises(ValueError, match=r"'gpt2'.*left to right"):
         WordAligner.from_pretrained(tmp_path)
 
 

@@ -28,5 +28,5 @@ def test_a_side_without_words_has_no_link(shape):
 def test_scores_that_are_no_numbers_are_refused():
     with pytest.raises(ValueError, match="NaN in row 1"):
         best_links(torch.tensor([[0.1, 0.2], [0.1, float("nan")]]))
-    with pytest.raises(ValueError, match=r"\(target words, source words\), got the shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"shape \(2,\)"):
         best_links(torch.tensor([0.1, 0.2]))

@@ -208,18 +208,14 @@ def test_settings_that_do_not_fit_are_refused(kind, changes, message):
 
 
 def test_other_mergers_and_null_are_refused():
-    with pytest.raises(
-        ValueError, match="`symmetrize` must be 'intersection' for an encoder, read by its states, whose"
-    ):
+    with pytest.raises(ValueError, match=r"`symmetrize`.*'intersection'"):
         aligner().align(TEXTS, symmetrize="union")
-    with pytest.raises(ValueError, match="`null` needs a model with NULL"):
+    with pytest.raises(ValueError, match=r"`null`.*NULL"):
         aligner().check(null=True)
 
 
 def test_attention_settings_are_not_for_an_encoder():
-    with pytest.raises(
-        ValueError, match=r"`settings` choose the attention of an encoder-decoder, but .* EncoderStates"
-    ):
+    with pytest.raises(ValueError, match=r"`settings`.*EncoderStates"):
         WordAligner(encoder("bert"), bpe_tokenizer(), Seq2SeqAttention(0))
 
 
@@ -239,7 +235,7 @@ def test_settings_of_either_kind_are_read_from_alignment_json(tmp_path):
         settings.save(tmp_path)
         assert ReadingSettings.load(tmp_path) == settings
     (tmp_path / "alignment.json").write_text(json.dumps({"layer": 1, "weights": "thoughts"}))
-    with pytest.raises(ValueError, match=r"alignment.json: `weights` must be one of .*'states'.*, got 'thoughts'"):
+    with pytest.raises(ValueError, match=r"alignment.json.*`weights`.*'states'.*got 'thoughts'"):
         ReadingSettings.load(tmp_path)
 
 
@@ -251,7 +247,7 @@ class WithoutStates(torch.nn.Module):
 def test_an_encoder_without_states_is_refused():
     reader = EncoderReader(encoder("bert"), bpe_tokenizer(), EncoderStates(0))
     reader.encoder = WithoutStates()
-    with pytest.raises(ValueError, match="type 'bert' returned no states of its layers"):
+    with pytest.raises(ValueError, match=r"'bert'.*no states"):
         reader.states([np.array([5, 6])], 0)
 
 
@@ -361,7 +357,7 @@ def test_codes_stand_where_the_tokenizer_puts_them(tokenizer_class, languages, b
         for ids, expected in zip(frame, (before, after), strict=True):
             assert tokenizer.convert_ids_to_tokens(ids.tolist()) == [piece.format(language) for piece in expected]
     for wrong in (None, "xx"):
-        with pytest.raises(ValueError, match=f"`target_language` must be a code of .*, got {wrong!r}"):
+        with pytest.raises(ValueError, match=rf"`target_language`.*got {wrong!r}"):
             EncoderReader(encoder("bert"), tokenizer, EncoderStates(1, **settings | {"target_language": wrong}))
     assert tokenizer.src_lang == kept
 
@@ -486,7 +482,7 @@ def test_links_everywhere_and_nowhere_are_worth_nothing(monkeypatch):
 
 
 def test_one_pair_is_too_little_to_agree_on():
-    with pytest.raises(ValueError, match="must have two pairs with words to choose by agreement, got 1"):
+    with pytest.raises(ValueError, match=r"two pairs.*got 1"):
         select_states_by_agreement(encoder("bert"), bpe_tokenizer(), SOURCES[:1], TARGETS[:1])
 
 

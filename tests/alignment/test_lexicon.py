@@ -61,7 +61,7 @@ def test_what_is_rare_is_left_out_and_changes_no_probability():
 @pytest.mark.parametrize("link", [(3, 0), (0, 3), (-1, 0)])
 def test_a_link_of_a_word_that_is_not_there_is_refused_and_nothing_is_counted(link):
     counts = LinkCounts()
-    with pytest.raises(ValueError, match=f"link {link[0]}-{link[1]} lies outside a pair of 3 source and 3 target"):
+    with pytest.raises(ValueError, match=rf"link {link[0]}-{link[1]}.*3 source.*3 target"):
         counts.add(["a"] * 3, ["b"] * 3, [(0, 0), link])
     assert not counts.pairs
 

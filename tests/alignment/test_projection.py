@@ -107,7 +107,7 @@ def test_a_span_without_links_has_no_place():
 
 @pytest.mark.parametrize("spans", [[(0, 0)], [(1, 3)], [(-1, 1)], [(0, 2), (1, 2)]])
 def test_spans_that_cannot_be_are_refused(spans):
-    with pytest.raises(ValueError, match="`spans` must be of words from 0 to 1"):
+    with pytest.raises(ValueError, match=r"`spans`.*0.*1"):
         project_spans([Span(*span, "X") for span in spans], [], 2, 1)
 
 
@@ -237,7 +237,7 @@ def test_markup_that_is_not_balanced_is_refused(text, told):
 
 def test_elements_too_deep_in_each_other_are_refused():
     parse_markup("<b>" * 99 + "a" + "</b>" * 99)
-    with pytest.raises(ValueError, match="'<b>' is in more than 100 elements"):
+    with pytest.raises(ValueError, match=r"'<b>'.*100 elements"):
         parse_markup("<b>" * 2000 + "a" + "</b>" * 2000)
 
 

@@ -181,20 +181,20 @@ def test_wrong_arguments_are_named(model):
     call = functools.partial(seq2seq_weights, model, tokenizer)
     with pytest.raises(ValueError, match="got 2 and 1 sentences"):
         call(SOURCES[:2], TARGETS[:1])
-    with pytest.raises(ValueError, match="`batch_size` must be >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"`batch_size`.*1.*got 0"):
         call(SOURCES, TARGETS, batch_size=0)
-    with pytest.raises(ValueError, match=r"`layer` must be from -3 to 2 \(the decoder has 3 layers\), got 3"):
+    with pytest.raises(ValueError, match=r"`layer`.*-3.*2.*got 3"):
         call(SOURCES, TARGETS, Seq2SeqAttention(3))
-    with pytest.raises(ValueError, match=r"`layer` must be from -3 to 2 .*got -4"):
+    with pytest.raises(ValueError, match=r"`layer`.*-3.*2.*got -4"):
         call(SOURCES, TARGETS, Seq2SeqAttention(-4))
-    with pytest.raises(ValueError, match=r"`heads` must be from 0 to 1 \(each layer has 2 heads\), got \(0, 2\)"):
+    with pytest.raises(ValueError, match=r"`heads`.*0.*1.*got \(0, 2\)"):
         call(SOURCES, TARGETS, Seq2SeqAttention(0, heads=(0, 2)))
 
 
 def test_a_model_that_gives_no_weights_is_refused(monkeypatch):
     model = text_model("marian", "stock")
     monkeypatch.setattr(type(model), "set_attn_implementation", lambda *args: None)
-    with pytest.raises(ValueError, match=r"'marian' returned no cross-attention .*'sdpa'.*'eager'"):
+    with pytest.raises(ValueError, match=r"'marian'.*'sdpa'.*'eager'"):
         seq2seq_weights(model, bpe_tokenizer(), SOURCES, TARGETS)
 
 
@@ -363,11 +363,11 @@ def test_annotations_must_fit():
     model, tokenizer = text_model("marian", "stock"), bpe_tokenizer()
     none = GoldAlignment(frozenset(), frozenset())
     outside = GoldAlignment(frozenset({(99, 0)}), frozenset({(99, 0)}))
-    with pytest.raises(ValueError, match="line 1: link 99-0 lies outside"):
+    with pytest.raises(ValueError, match="line 1: link 99-0"):
         select_attention(model, tokenizer, SOURCES[:1], TARGETS[:1], [outside])
-    with pytest.raises(ValueError, match="1 lines of links for 2 sentence pairs"):
+    with pytest.raises(ValueError, match=r"1 lines.*2 sentence"):
         select_attention(model, tokenizer, SOURCES[:2], TARGETS[:2], [none])
-    with pytest.raises(ValueError, match="at least one pair with words on both sides"):
+    with pytest.raises(ValueError, match="words on both sides"):
         select_attention(model, tokenizer, [""], TARGETS[:1], [none])
 
 
@@ -524,7 +524,7 @@ def test_generation_records_no_contributions():
     model = generating_model("marian", "ours")
     batch, output = generate(model)
     settings = Seq2SeqAttention(layer=0, weights="contribution")
-    with pytest.raises(ValueError, match=r"`settings.weights` must be 'attention', got 'contribution'"):
+    with pytest.raises(ValueError, match=r"`settings.weights`.*'attention'.*got 'contribution'"):
         align_generated(model, output, attention_mask=batch["attention_mask"], settings=settings)
 
 
@@ -549,7 +549,7 @@ def test_what_is_missing_is_named():
         with pytest.raises(ValueError, match=arguments):
             align_generated(model, output, attention_mask=batch["attention_mask"])
     output = model.generate(**batch, **options, output_attentions=True)
-    with pytest.raises(ValueError, match=r"'sdpa' the model does not form them.*set_attn_implementation\('eager'\)"):
+    with pytest.raises(ValueError, match=r"'sdpa'.*set_attn_implementation\('eager'\)"):
         align_generated(model, output, attention_mask=batch["attention_mask"])
 
 
@@ -558,19 +558,19 @@ def test_inputs_that_do_not_fit_are_refused():
     batch, output = generate(model)
     mask = batch["attention_mask"]
     call = functools.partial(align_generated, model, output)
-    with pytest.raises(ValueError, match="must tell which source tokens are padding"):
+    with pytest.raises(ValueError, match="which source tokens"):
         call()
-    with pytest.raises(ValueError, match="`sources` need a `tokenizer`"):
+    with pytest.raises(ValueError, match=r"`sources`.*`tokenizer`"):
         call(sources=SOURCES)
-    with pytest.raises(ValueError, match="6 sequences cannot have been generated from 4 inputs"):
+    with pytest.raises(ValueError, match=r"6 sequences.*4 inputs"):
         call(attention_mask=mask[:4])
-    with pytest.raises(ValueError, match="do not fit the attention over"):
+    with pytest.raises(ValueError, match="do not fit"):
         call(attention_mask=mask[:, 1:])
-    with pytest.raises(ValueError, match="do not fit the attention over"):
+    with pytest.raises(ValueError, match="do not fit"):
         call(attention_mask=mask, tokenizer=tokenizer, sources=SOURCES[::-1])
-    with pytest.raises(ValueError, match="do not fit the attention over"):
+    with pytest.raises(ValueError, match="do not fit"):
         call(tokenizer=tokenizer, sources=[source + " dog" for source in SOURCES])
-    with pytest.raises(ValueError, match="`layer` must be from -3 to 2"):
+    with pytest.raises(ValueError, match=r"`layer`.*-3.*2"):
         call(attention_mask=mask, settings=Seq2SeqAttention(5))
 
 

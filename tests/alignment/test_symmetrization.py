@@ -118,7 +118,7 @@ def test_the_gradient_is_finite_where_both_are_0():
 
 def test_the_threshold_itself_is_not_above_the_threshold():
     assert links_above(torch.tensor([[0.25, 0.5], [0.75, 0.0]]), 0.25) == ((0, 1), (1, 0))
-    with pytest.raises(ValueError, match=r"\(source, target\), got the shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"shape \(2,\)"):
         links_above(torch.zeros(2), 0.1)
 
 
@@ -185,7 +185,7 @@ def test_links_come_as_any_collection_and_are_left_alone(method):
 
 @pytest.mark.parametrize("method", ["harmonic", "grow", ""])
 def test_a_method_without_links_is_refused(method):
-    with pytest.raises(ValueError, match=r"`method` must be one of.*'grow-diag-final-and'.*got"):
+    with pytest.raises(ValueError, match=r"`method`.*'grow-diag-final-and'.*got"):
         symmetrize_links(set(), set(), method)
 
 
@@ -245,7 +245,7 @@ def test_one_direction_is_enough_for_forward_only():
     assert torch.equal(scores, forward.T)
     for method in SYMMETRIZATIONS:
         if method != "forward":
-            with pytest.raises(ValueError, match=f"`method='{method}'` needs `backward_weights`, got None"):
+            with pytest.raises(ValueError, match=rf"`method='{method}'`.*`backward_weights`.*got None"):
                 symmetrize(forward, None, method, 0.4)
 
 
@@ -257,7 +257,7 @@ def test_an_unknown_method_is_answered_with_all_that_are_known():
 
 
 def test_two_matrices_of_one_orientation_are_refused():
-    with pytest.raises(ValueError, match=r"\(target, source\) and \(source, target\), got \(2, 3\) and \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"got \(2, 3\) and \(2, 3\)"):
         symmetrize(torch.zeros(2, 3), torch.zeros(2, 3), "harmonic", 0.2)
 
 

@@ -127,9 +127,9 @@ def test_the_choice_between_it_and_attention(model, tokenizer):
     )
     assert chosen(Seq2SeqAttention(0, (0,), True, "a "), shift=False) == Seq2SeqAttention(0, (0,), False, "a ")
     assert chosen(UAM, weights="uam") == UAM
-    with pytest.raises(ValueError, match=r"`layer` and `heads` are those of attention .*got 2 and None"):
+    with pytest.raises(ValueError, match=r"`layer`.*`heads`.*got 2 and None"):
         chosen(None, weights="uam", layer=2)
-    with pytest.raises(ValueError, match="`heads` are those of one layer"):
+    with pytest.raises(ValueError, match=r"`heads`.*one layer"):
         chosen(None, heads=(0,))
 
 
@@ -152,9 +152,9 @@ def test_settings_are_saved(tmp_path):
 
 def test_a_model_without_it_is_refused(tokenizer):
     plain = model_of("luong", tokenizer)
-    with pytest.raises(ValueError, match="need a model with `uam`, got one without"):
+    with pytest.raises(ValueError, match=r"`uam`.*got one without"):
         WordAligner(plain, tokenizer, UAM).align(TEXT)
-    with pytest.raises(ValueError, match="need a model with `uam`, got one without"):
+    with pytest.raises(ValueError, match=r"`uam`.*got one without"):
         source_rows(plain, tokenizer, SOURCES, TARGETS)
     assert Seq2SeqAttention.default_of(plain).weights == "attention"
 

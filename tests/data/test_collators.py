@@ -94,7 +94,7 @@ def test_tensors_and_labels_of_padding_alone():
 
 def test_a_model_without_the_token_is_refused():
     plain = LuongForConditionalGeneration(LuongConfig(vocab_size=9, d_model=4, encoder_layers=1, decoder_layers=1))
-    with pytest.raises(ValueError, match="`null_token_id` must be the token that extends targets, got None"):
+    with pytest.raises(ValueError, match=r"`null_token_id`.*got None"):
         NullCollator(tokenizer, plain)
 
 

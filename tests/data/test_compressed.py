@@ -56,7 +56,7 @@ def test_a_cut_or_damaged_file_is_an_error(tmp_path, suffix, cut):
     path.write_bytes(PACK[suffix](TEXT)[:cut])
     with pytest.raises(DamagedFile), open_to_read(path) as file:
         file.read()
-    with pytest.raises(ValueError, match=rf"a\{suffix}. cannot be decompressed .*damaged or not a \{suffix} file"):
+    with pytest.raises(ValueError, match=rf"a\{suffix}.*damaged"):
         read_lines(path)
     damaged = bytearray(PACK[suffix](TEXT))
     damaged[len(damaged) // 2] ^= 0xFF
@@ -90,7 +90,7 @@ def test_zero_bytes_are_padding_where_the_format_has_it(tmp_path, suffix, where,
     if suffix == ".gz" or (suffix == ".xz" and zeros % 4 == 0):
         assert read_lines(path) == ["first", "second"]
     else:
-        with pytest.raises(ValueError, match=rf"a\{suffix}. cannot be decompressed \(.*after part"):
+        with pytest.raises(ValueError, match=rf"a\{suffix}.*after part"):
             read_lines(path)
 
 
@@ -115,7 +115,7 @@ def test_a_file_that_is_not_whole_is_never_a_shorter_text(tmp_path, capsys, suff
     """Whether it is read at once, as training text, or line by line, by a command."""
     path = tmp_path / f"a{suffix}"
     path.write_bytes(damage(write(path, [TEXT[:30_000]]), write(path, [b"second\n"])))
-    with pytest.raises(ValueError, match=rf"a\{suffix}. cannot be decompressed \(\w.*\)"):
+    with pytest.raises(ValueError, match=rf"a\{suffix}.*decompressed \(\w.*\)"):
         read_lines(path)
     assert main(["score", str(path), str(path)]) == 1
     error = capsys.readouterr().err
@@ -132,7 +132,7 @@ def test_an_empty_file_is_damaged_only_where_its_name_says_that_it_is_compressed
             assert file.read() == b""
     for suffix in SUFFIXES:
         (tmp_path / f"b{suffix}").write_bytes(b"")
-        with pytest.raises(DamagedFile, match=rf"^0 bytes; a \{suffix} file has more even without text$"):
+        with pytest.raises(DamagedFile, match=rf"^0 bytes.*\{suffix}"):
             open_to_read(tmp_path / f"b{suffix}").read()
 
 
@@ -148,9 +148,9 @@ def test_a_file_that_is_not_what_its_name_says_is_told(tmp_path, suffix):
     plain, packed = tmp_path / f"plain{suffix}", tmp_path / "packed.txt"
     plain.write_bytes(b"plain text\n")
     packed.write_bytes(PACK[suffix](TEXT))
-    with pytest.raises(ValueError, match=rf"damaged or not a \{suffix} file"):
+    with pytest.raises(ValueError, match=rf"damaged.*\{suffix}"):
         read_lines(plain)
-    with pytest.raises(ValueError, match=rf"packed.txt. looks like a \{suffix} file\. Add"):
+    with pytest.raises(ValueError, match=rf"packed.txt.*\{suffix}"):
         read_lines(packed)
 
 
@@ -165,9 +165,7 @@ def test_a_zst_file_without_the_extra_names_it(tmp_path, monkeypatch):
     monkeypatch.setattr("hf_attncal.extras.find_spec", lambda name: None)
     for use in (lambda: need("zst"), lambda: read_lines(tmp_path / "a.zst"), lambda: write(tmp_path / "b.zst", [b""])):
         (tmp_path / "a.zst").write_bytes(b"")
-        with pytest.raises(
-            ModuleNotFoundError, match=r"needs zstandard, which is not installed: pip install '\.\[zst\]' in a clone"
-        ):
+        with pytest.raises(ModuleNotFoundError, match=r"zstandard.*pip install '\.\[zst\]'"):
             use()
 
 

@@ -93,11 +93,9 @@ def test_back_to_texts(tokenizer):
     words = [["Zebra", "Zora"], ["Otto"]]
     found = decode_copied(tokens, words, tokenizer, VOCABULARY)
     assert found == ["the Zebra sees Zora", "Zebra Zebra the", "Otto", "sees"]
-    with pytest.raises(ValueError, match="`tokens` must be below 15, as the source has 1 words of its own, got 15"):
+    with pytest.raises(ValueError, match=r"`tokens`.*15.*got 15"):
         decode_copied(tokens[:1], words[1:], tokenizer, VOCABULARY)
-    with pytest.raises(
-        ValueError, match=r"`tokens` must have as many rows for each of `copied_words`, got 3 rows for 2"
-    ):
+    with pytest.raises(ValueError, match=r"`tokens`.*`copied_words`.*got 3 rows for 2"):
         decode_copied(tokens[:3], words, tokenizer, VOCABULARY)
 
 
@@ -105,5 +103,5 @@ def test_a_tokenizer_without_unknown_words_is_refused(tokenizer, config):
     class Slow:
         is_fast, unk_token_id = False, None
 
-    with pytest.raises(ValueError, match=r"`tokenizer` must be a fast one with an unknown token.*got a Slow"):
+    with pytest.raises(ValueError, match=r"`tokenizer`.*got a Slow"):
         CopyTokenizer(Slow(), config)

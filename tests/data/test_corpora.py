@@ -64,7 +64,7 @@ def test_unreadable_files(write, name, content, message):
 
 
 def test_missing_files_and_directories(tmp_path):
-    with pytest.raises(ValueError, match=r"absent\.en` does not exist.*Give the path"):
+    with pytest.raises(ValueError, match=r"absent\.en`.*exist"):
         read_lines(tmp_path / "absent.en")
     with pytest.raises(ValueError, match="is a directory"):
         read_lines(tmp_path)
@@ -80,7 +80,7 @@ def test_read_parallel(write):
 
 
 def test_unequal_files_name_both_counts(write):
-    with pytest.raises(ValueError, match=r"x\.en` has 3 and .*x\.de` has 2\. Check"):
+    with pytest.raises(ValueError, match=r"x\.en`.*3.*x\.de`.*2"):
         read_parallel(write("x.en", "a\nb\nc\n"), write("x.de", "a\nb\n"))
 
 
@@ -88,7 +88,7 @@ def test_load_parallel_joins_lists_of_files(write):
     one, two = write("1", "a\nb"), write("2", "c")
     dataset = load_parallel({"source": [str(one), str(two)], "target": [str(two), str(one)][::-1]})
     assert dataset["source"][:] == dataset["target"][:] == ["a", "b", "c"]
-    with pytest.raises(ValueError, match="`source` lists 2 files and `target` 1"):
+    with pytest.raises(ValueError, match=r"`source`.*2 files.*`target`.*1"):
         load_parallel({"source": [one, two], "target": one})
 
 
@@ -162,7 +162,7 @@ def test_max_length_includes_the_end_of_the_sentence(tokenizer):
     dataset = Dataset.from_dict({"source": ["a man reads"], "target": ["a"]})
     length = len(tokenizer("a man reads").input_ids)
     assert tokenize_pairs(dataset, tokenizer, length)[1].kept == 1
-    with pytest.raises(ValueError, match=r"No sentence pair is left.*Dropped 1 with a side"):
+    with pytest.raises(ValueError, match=r"No sentence pair.*1 with a side"):
         tokenize_pairs(dataset, tokenizer, length - 1)
 
 
@@ -176,7 +176,7 @@ def test_tokenizer_without_trailing_eos_gets_one(tokenizer):
 
 def test_tokenize_pairs_checks_its_arguments(tokenizer):
     dataset = Dataset.from_dict({"source": ["a"], "target": ["b"]})
-    with pytest.raises(ValueError, match=r"`max_length` must be >= 2.*got 1"):
+    with pytest.raises(ValueError, match=r"`max_length`.*2.*got 1"):
         tokenize_pairs(dataset, tokenizer, 1)
     without = train_bpe_tokenizer(ENGLISH, vocab_size=100)
     without.eos_token = None

@@ -91,7 +91,7 @@ def test_multi30k_is_the_text_that_was_measured_or_refused(monkeypatch):
         *("train.en.gz", "train.de.gz", "val.en", "val.de", "test_2016_flickr.en", "test_2016_flickr.de")
     }
     at[f"{published._MULTI30K}val.lc.norm.tok.de"] += b"one line more\n"
-    with pytest.raises(ValueError, match=r"val\.lc\.norm\.tok\.de has changed: "):
+    with pytest.raises(ValueError, match=r"val\.lc\.norm\.tok\.de.*changed"):
         multi30k(at.__getitem__)
 
 

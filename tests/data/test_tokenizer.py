@@ -100,9 +100,7 @@ def test_vocabulary_size():
 
 def test_vocabulary_smaller_than_the_alphabet():
     characters = len({*"".join(LINES)} - {" "}) + 1  # the mark of a space
-    with pytest.raises(
-        ValueError, match=rf"at least {characters + 3} for this text \({characters} characters.*got 20"
-    ):
+    with pytest.raises(ValueError, match=rf"{characters + 3}.*{characters} characters.*got 20"):
         train_bpe_tokenizer(LINES, vocab_size=20)
     assert len(train_bpe_tokenizer(LINES, vocab_size=characters + 3)) == characters + 3
 

@@ -88,7 +88,7 @@ def test_a_matrix_of_zeros_can_be_drawn(matrix):
 
 
 def test_bad_input_is_refused(matrix):
-    with pytest.raises(ValueError, match=r"Panel 'a' has the shape \(4, 3\), but there are 3 target and 4 source"):
+    with pytest.raises(ValueError, match=r"'a'.*\(4, 3\).*3 target.*4 source"):
         heat_map({"a": matrix.T}, SOURCE, TARGET)
     with pytest.raises(ValueError, match="`panels` is empty"):
         heat_map({}, SOURCE, TARGET)
@@ -160,17 +160,15 @@ def test_fields_do_not_overlap(fields, tmp_path, read, title):
 
 
 def test_bad_fields_are_refused(fields):
-    with pytest.raises(
-        ValueError, match=r"Panel 'truth' has the shape \(3, 4\), but there are 4 predicted and 3 read"
-    ):
+    with pytest.raises(ValueError, match=r"'truth'.*\(3, 4\).*4 predicted.*3 read"):
         plot_receptive_fields(fields, PREDICTED, READ)
     with pytest.raises(ValueError, match="`panels` is empty"):
         plot_receptive_fields({}, READ, PREDICTED)
     plot_receptive_fields({"rounded": torch.full((3, 4), 1 + 1e-6)}, READ, PREDICTED)
     for value in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match="Panel 'soft' has values that are not from 0 to 1"):
+        with pytest.raises(ValueError, match=r"'soft'.*0.*1"):
             plot_receptive_fields(fields | {"soft": fields["soft"].fill_diagonal_(value)}, READ, PREDICTED)
-    with pytest.raises(ValueError, match=r"`columns` must be >= 1 .*got 0"):
+    with pytest.raises(ValueError, match=r"`columns`.*1.*got 0"):
         plot_receptive_fields({"truth": fields["truth"]}, READ, PREDICTED, columns=0)
 
 
@@ -228,7 +226,7 @@ def own_fonts(monkeypatch):
 
 
 def test_one_warning_for_all_missing_characters(own_fonts):
-    with pytest.warns(UserWarning, match="No installed font has the characters") as found:
+    with pytest.warns(UserWarning, match="No installed font") as found:
         pair_plot(aligned(["東京", "に"], ["Tokyo"], (), ())).savefig("/dev/null", format="png")
     assert len(found) == 1
     assert all(character in str(found[0].message) for character in "東京に")
@@ -291,7 +289,7 @@ def test_lines_that_cannot_be_drawn_are_refused():
         ({"a": point}, ["a"]),
         (dict.fromkeys("abcdefgh", point), ()),
     ):
-        with pytest.raises(ValueError, match="`series` must have 1 to 7 lines that are not dashed"):
+        with pytest.raises(ValueError, match=r"`series`.*1.*7"):
             lines(series, "x", "y", dashed=dashed)
 
 
@@ -346,9 +344,9 @@ def test_nothing_of_bars_is_cut_off(count):
 def test_bars_that_cannot_be_drawn_are_refused():
     bar = (1.0, None)
     for panels, labels in (({}, ["x"]), ({"a": {"b": []}}, []), ({"a": {str(n): [bar] for n in range(8)}}, ["x"])):
-        with pytest.raises(ValueError, match="must not be empty and have 1 to 7 names"):
+        with pytest.raises(ValueError, match="1 to 7 names"):
             bars(panels, labels)
-    with pytest.raises(ValueError, match="'b' of panel 'a' has 1 bars for 2 labels"):
+    with pytest.raises(ValueError, match=r"'b'.*'a'.*1 bars.*2 labels"):
         bars({"a": {"b": [bar]}}, ["x", "y"])
 
 
@@ -360,7 +358,7 @@ def test_heads_are_across_and_layers_down():
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2", "3"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "3"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("head", "layer")
-    with pytest.raises(ValueError, match="there are 1 layers and 4 heads"):
+    with pytest.raises(ValueError, match=r"1 layers.*4 heads"):
         head_map({"a": values}, [0], "share")
     with pytest.raises(ValueError, match="`panels` is empty"):
         head_map({}, [], "share")

@@ -119,7 +119,7 @@ def test_a_long_sentence_is_halved_between_words(experiments):
 
 
 def test_a_word_that_does_not_fit_or_has_no_token_is_named(experiments):
-    with pytest.raises(ValueError, match=r"The word 'm{30}' has \d+ tokens, and the model 8 positions"):
+    with pytest.raises(ValueError, match=r"'m{30}'.*8 positions"):
         experiments.chunking.first_subwords(tokenizer(), [["a", "m" * 30]], 8)
 
     tokens = tokenize_words(tokenizer(), ["a man"])[0]

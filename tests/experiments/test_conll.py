@@ -44,13 +44,13 @@ def test_the_last_sentence_needs_no_empty_line_and_gzip_is_read(tmp_path):
 )
 def test_a_line_that_is_none_is_named(tmp_path, line, told):
     path = written(tmp_path, *ROWS[:2], line)
-    with pytest.raises(ValueError, match=rf"text\.txt, line 3: .*{told}"):
+    with pytest.raises(ValueError, match=rf"text\.txt.*line 3.*{told}"):
         read_conll(path)
 
 
 @pytest.mark.parametrize("before", ["", "x NN O"])
 def test_a_chunk_does_not_begin_in_its_middle(tmp_path, before):
-    with pytest.raises(ValueError, match=r"line 6: `I-NP` must continue .* tag before it is `O`"):
+    with pytest.raises(ValueError, match=r"line 6.*`I-NP`.*`O`"):
         read_conll(written(tmp_path, *ROWS[:3], "", before, "dog NN I-NP"))
 
 
@@ -66,5 +66,5 @@ def test_tags():
 
 def test_the_most_frequent_tag_and_of_equals_the_first_in_the_alphabet():
     assert most_frequent_tags(["a", "b", "a", "b", "a"], ["Y", "Z", "X", "Y", "X"]) == {"a": "X", "b": "Y"}
-    with pytest.raises(ValueError, match="1 tags do not fit 2 words"):
+    with pytest.raises(ValueError, match=r"1 tags.*2 words"):
         most_frequent_tags(["a", "b"], ["X"])

@@ -74,9 +74,9 @@ def test_the_interval_is_over_pairs():
 
 
 def test_what_cannot_be_scored():
-    with pytest.raises(ValueError, match="`links` must be those of every pair, got 1 for 4 pairs"):
+    with pytest.raises(ValueError, match=r"`links`.*got 1 for 4 pairs"):
         copy_accuracy(PAIRS, [[]])
-    with pytest.raises(ValueError, match="a target word that stands exactly once in its source, got none"):
+    with pytest.raises(ValueError, match=r"exactly once.*got none"):
         copy_accuracy([("a a", "a b")], [[]])
     with pytest.raises(ValueError, match="`bootstrap` must be >= 0"):
         copy_accuracy(PAIRS, COPIED, bootstrap=-1)

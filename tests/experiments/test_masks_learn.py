@@ -69,5 +69,5 @@ def test_real_text_has_a_name_and_two_sides(module, options, message, capsys):
 def test_more_pairs_than_there_are(module, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text("one\ntwo\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="`--pairs` must be at most 2"):
+    with pytest.raises(ValueError, match=r"`--pairs`.*2"):
         module.first_pairs(str(tmp_path / "a"), str(tmp_path / "b"), 3)

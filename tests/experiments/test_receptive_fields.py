@@ -107,11 +107,11 @@ def test_a_soft_model_has_sums_of_weights():
 
 def test_what_is_missing_is_named():
     weights = torch.eye(3).expand(1, 1, 3, 3)
-    with pytest.raises(ValueError, match="`decoder_attentions` must have the weights of every layer, got none"):
+    with pytest.raises(ValueError, match=r"`decoder_attentions`.*got none"):
         receptive_fields(())
-    with pytest.raises(ValueError, match="`cross_attentions` and `encoder_attentions` belong together"):
+    with pytest.raises(ValueError, match=r"`cross_attentions`.*`encoder_attentions`"):
         receptive_fields([weights], [weights])
-    with pytest.raises(ValueError, match="as many layers as `decoder_attentions`, got 2 and 1"):
+    with pytest.raises(ValueError, match=r"`decoder_attentions`.*got 2 and 1"):
         receptive_fields([weights], [weights, weights], [weights])
 
 
@@ -132,7 +132,7 @@ def test_report_counts_real_predictions_alone(model):
     assert report["target_length"] == pytest.approx((28 + 28 + 10) / 18)
     assert report["source_share"] == pytest.approx(report["source_tokens"] / report["source_length"])
     nothing = {**inputs, "labels": torch.full_like(inputs["labels"], -100)}
-    with pytest.raises(ValueError, match="at least one prediction, got none"):
+    with pytest.raises(ValueError, match=r"prediction.*none"):
         receptive_field_report(model, [nothing])
 
 

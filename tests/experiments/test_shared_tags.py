@@ -39,9 +39,9 @@ def test_the_interval_is_over_words():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="`tags` must be those of at least two words, got 3 for 4 words"):
+    with pytest.raises(ValueError, match=r"`tags`.*got 3 for 4 words"):
         shared_tags(NEIGHBOURS, TAGS[:3])
-    with pytest.raises(ValueError, match="at least two words, got 1 for 1"):
+    with pytest.raises(ValueError, match="got 1 for 1"):
         shared_tags(NEIGHBOURS[:1], TAGS[:1])
-    with pytest.raises(ValueError, match="`neighbours` of word 1 has the word itself"):
+    with pytest.raises(ValueError, match=r"`neighbours`.*word 1"):
         shared_tags(np.array([[1, 2], [1, 3], [0, 1], [2, 0]]), TAGS)

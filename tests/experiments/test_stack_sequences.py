@@ -102,9 +102,9 @@ def test_a_split_shares_no_sequence():
 def test_the_sizes_of_a_split_have_a_limit():
     """9 sequences of four symbols there are."""
     assert len({*itertools.chain(*generate_stack_split(2, 1, 1, length=4))}) == 4
-    with pytest.raises(ValueError, match="5 different sequences are more than half of the 9 of length 4 and depth 4"):
+    with pytest.raises(ValueError, match=r"5 .*9 of length 4"):
         generate_stack_split(3, 1, 1, length=4)
-    with pytest.raises(ValueError, match=r"sizes of a split must be >= 0, got 3, -1 and 1"):
+    with pytest.raises(ValueError, match="got 3, -1 and 1"):
         generate_stack_split(3, -1, 1)
     for length, max_depth in SHAPES[1:]:
         there_are = len(language(length, max_depth))
@@ -237,7 +237,7 @@ def test_dependencies_and_the_position_are_enough_to_predict_and_less_is_not():
 
 
 def test_a_batch_has_one_length():
-    with pytest.raises(ValueError, match=r"Sequence 2 has 2 symbols and the first one 1: .* the same length"):
+    with pytest.raises(ValueError, match=r"Sequence 2.*2 symbols.*1"):
         true_dependencies(["0", "0 0"])
     with pytest.raises(ValueError, match="`sequences` is empty"):
         true_dependencies([])

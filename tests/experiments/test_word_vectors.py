@@ -48,9 +48,9 @@ def test_a_twin_is_a_neighbour_and_the_word_itself_is_not():
 def test_what_has_no_neighbours_is_refused():
     vectors = torch.ones(3, 2)
     for count in (0, 3):
-        with pytest.raises(ValueError, match=f"`count` must be from 1 to 2 for 3 vectors, got {count}"):
+        with pytest.raises(ValueError, match=rf"`count`.*1.*2.*3.*got {count}"):
             nearest_neighbours(vectors, count)
-    with pytest.raises(ValueError, match="length above 0, but number 1 has none"):
+    with pytest.raises(ValueError, match="number 1 has none"):
         nearest_neighbours(vectors * torch.tensor([[1.0], [0.0], [1.0]]), 1)
 
 
@@ -62,7 +62,7 @@ def test_the_map_keeps_groups_together_and_is_the_same_again():
     near = nearest_group(places)
     assert np.mean(near == np.repeat(range(3), 20)) > 0.95
     assert np.array_equal(places, plane(vectors, seed=1))
-    with pytest.raises(ValueError, match="A map needs at least 4 vectors, got 3"):
+    with pytest.raises(ValueError, match="4 vectors, got 3"):
         plane(vectors[:3])
 
 

@@ -69,7 +69,7 @@ def test_every_family_has_a_card(family, tmp_path):
 
 
 def test_a_card_of_an_unknown_model_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"`model_type` in config\.json must be one of .*, got 'marian'"):
+    with pytest.raises(ValueError, match=r"`model_type`.*config\.json.*got 'marian'"):
         card_of(tmp_path, {"model_type": "marian"})
 
 
@@ -148,7 +148,7 @@ def test_link_probabilities_have_a_section_that_is_written_anew(tmp_path, monkey
 
 @pytest.mark.parametrize("example", ["a house", "a|||b", "a ||| b ||| c"])
 def test_the_example_of_an_aligner_must_be_a_pair(tmp_path, example):
-    with pytest.raises(ValueError, match=r"`example` of an aligner must be a pair `source \|\|\| target`, got '"):
+    with pytest.raises(ValueError, match=r"`example`.*`source \|\|\| target`.*got '"):
         card_of(tmp_path, {"model_type": "mask_align"}, example=example)
 
 

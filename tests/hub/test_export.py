@@ -110,5 +110,5 @@ def test_a_recurrent_model_is_refused_with_the_first_error(needs_onnx, tmp_path)
 @pytest.mark.parametrize("module", ["transformers.exporters.exporter_onnx", "onnxruntime"])
 def test_what_is_missing_is_named(module, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ExportError, match=r"transformers >= 5.23 and onnx.*pip install onnx onnxscript onnxruntime"):
+    with pytest.raises(ExportError, match="pip install onnx onnxscript onnxruntime"):
         export_graph(saved(seq2seq(), tmp_path))

@@ -85,14 +85,14 @@ def test_an_adapter_is_ready_where_its_base_is_on_the_hub(tmp_path):
 
 
 def test_another_folder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"is not the folder of a saved model: config\.json cannot be read"):
+    with pytest.raises(ValueError, match=r"config\.json.*read"):
         inspect_folder(tmp_path)
 
 
 @pytest.mark.parametrize("config", [{"model_type": "marian"}, {}])
 def test_a_model_that_is_not_ours_is_refused(tmp_path, config):
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"`model_type` in config\.json must be one of .*'mask_align'.*, got "):
+    with pytest.raises(ValueError, match=r"`model_type`.*config\.json.*'mask_align'.*got "):
         inspect_folder(tmp_path)
 
 

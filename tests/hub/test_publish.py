@@ -84,7 +84,7 @@ def test_an_adapter_is_used_on_a_base_from_the_hub(hub, ready, tmp_path):
     adapter = peft.get_peft_model(base, config)
     folder = tmp_path / "adapter"
     adapter.save_pretrained(folder)
-    with pytest.raises(PublishError, match=r"does not load elsewhere: .*--base-model OWNER/NAME"):
+    with pytest.raises(PublishError, match=r"elsewhere.*--base-model OWNER/NAME"):
         publish_folder(folder, "someone/adapter", token="x", endpoint=hub.url)
     publish_folder(folder, "someone/adapter", token="x", endpoint=hub.url, base_model=NAME)
     files = hub.repositories["someone/adapter"].files("main")
@@ -305,7 +305,7 @@ def test_what_a_training_leaves_stays_behind(hub, ready):
 def test_the_user_is_not_named(hub, ready, monkeypatch):
     monkeypatch.setattr(getpass, "getuser", lambda: "annabel")
     (ready / "check.json").write_text('{"by": "annabel"}')
-    with pytest.raises(PublishError, match=r"check\.json holds the user name 'annabel' in line 1"):
+    with pytest.raises(PublishError, match=r"check\.json.*'annabel'.*line 1"):
         sent(ready, hub)
     publish_folder(ready, "annabel/model", token="x", endpoint=hub.url, try_loading=False)
     monkeypatch.setattr(getpass, "getuser", lambda: "root")
@@ -314,7 +314,7 @@ def test_the_user_is_not_named(hub, ready, monkeypatch):
 
 @pytest.mark.parametrize("name", ["model", "a/b/c", "a b/c", "", "../x"])
 def test_a_name_that_is_none(hub, ready, name):
-    with pytest.raises(PublishError, match="`repository` must be OWNER/NAME, got"):
+    with pytest.raises(PublishError, match=r"`repository`.*OWNER/NAME.*got"):
         publish_folder(ready, name, token="x", endpoint=hub.url)
 
 
@@ -372,7 +372,7 @@ def test_a_metric_is_loaded_by_name_and_commit(hub, tmp_path):
 
 
 def test_a_folder_without_a_metric_is_refused(hub, tmp_path):
-    with pytest.raises(PublishError, match=rf"has no {tmp_path.name}\.py"):
+    with pytest.raises(PublishError, match=rf"{tmp_path.name}\.py"):
         publish_metric(tmp_path, NAME, title="x", endpoint=hub.url)
     assert hub.requests == []
 
@@ -380,7 +380,7 @@ def test_a_folder_without_a_metric_is_refused(hub, tmp_path):
 def test_a_page_with_a_path_is_refused(hub, tmp_path):
     page = tmp_path / "report.html"
     page.write_text("<html>/home/anna/runs/7</html>")
-    with pytest.raises(PublishError, match=r"index\.html holds the path '/home/anna/runs/7'"):
+    with pytest.raises(PublishError, match=r"index\.html.*'/home/anna/runs/7'"):
         publish_page(page, NAME, title="x", endpoint=hub.url)
     with pytest.raises(PublishError, match="is not a page"):
         publish_page(tmp_path, NAME, title="x", endpoint=hub.url)

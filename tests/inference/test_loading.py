@@ -91,7 +91,7 @@ def test_the_command_line_takes_an_adapter(folders, tmp_path, capfd):
 def test_a_prompt_is_refused(folders, tmp_path):
     config = PromptTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=2)
     get_peft_model(AutoModelForSeq2SeqLM.from_pretrained(folders["base"]), config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"PROMPT_TUNING \(`peft_type`\), which is outside the model"):
+    with pytest.raises(ValueError, match=r"PROMPT_TUNING \(`peft_type`\)"):
         load_seq2seq(tmp_path)
 
 
@@ -146,12 +146,12 @@ def broken(folders, tmp_path):
 def test_an_adapter_of_an_unknown_kind_is_refused(broken, kind):
     folder = broken(peft_type=kind)
     for load in (load_config, load_seq2seq):
-        with pytest.raises(ValueError, match=rf"{folder} .*`peft_type`.* got {kind!r}\. Update peft"):
+        with pytest.raises(ValueError, match=rf"{folder} .*`peft_type`.* got {kind!r}.*Update peft"):
             load(folder)
 
 
 def test_an_adapter_for_an_adapter_is_refused(broken, folders):
-    with pytest.raises(ValueError, match=f"an adapter for {folders['adapter']}, which is an adapter itself. Merge"):
+    with pytest.raises(ValueError, match=rf"{folders['adapter']}.*itself.*Merge"):
         load_seq2seq(broken(base_model_name_or_path=str(folders["adapter"])))
 
 
@@ -167,7 +167,7 @@ def test_a_broken_tokenizer_of_an_adapter_is_not_replaced(broken):
 
 @pytest.mark.parametrize("dtype", ["float99", "int8", torch.int8])
 def test_a_dtype_that_is_none_is_refused(folders, dtype):
-    with pytest.raises(ValueError, match=f"`dtype` must be a floating-point type .*, got {dtype!r}"):
+    with pytest.raises(ValueError, match=rf"`dtype`.*got {dtype!r}"):
         load_seq2seq(folders["base"], dtype=dtype)
 
 
@@ -246,7 +246,7 @@ def test_a_kernel_of_the_hub_is_refused_wherever_the_model_is(copied, tmp_path, 
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
         monkeypatch.setattr(transformers.utils.hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     for load in (load_config, load_seq2seq, WordAligner.from_pretrained):
-        with pytest.raises(ValueError, match="`attn_implementation` must not name code of the Hub, got 'someone/kern"):
+        with pytest.raises(ValueError, match=r"`attn_implementation`.*got 'someone/kern"):
             load(name)
 
 
@@ -259,9 +259,7 @@ def test_the_tokenizer_of_another_model_is_refused(copied, folders, tmp_path):
             load(copied)
     adapter = shutil.copytree(folders["adapter"], tmp_path / "adapter")
     other.save_pretrained(adapter)
-    with pytest.raises(
-        ValueError, match=rf"the tokenizer in {adapter} \(.*\) is that of another model.*remove its files"
-    ):
+    with pytest.raises(ValueError, match=rf"tokenizer in {adapter}.*another model.*remove"):
         load_seq2seq(adapter)
 
 
@@ -277,7 +275,7 @@ def test_weights_that_are_no_floating_point_numbers_are_refused(copied):
     weights = load_file(copied / "model.safetensors")
     weights["model.encoder.layers.0.fc1.weight"] = weights["model.encoder.layers.0.fc1.weight"].to(torch.int64)
     save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"fc1.weight` must hold floating-point numbers, got I64"):
+    with pytest.raises(ValueError, match=r"fc1.weight`.*got I64"):
         load_seq2seq(copied)
 
 
@@ -352,7 +350,7 @@ def test_a_base_model_without_all_its_weights_is_refused_with_an_adapter(folders
     path = tmp_path / "lora" / "adapter_config.json"
     config = json.loads(path.read_text()) | {"base_model_name_or_path": str(tmp_path / "base")}
     path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=f"base lacks weights of the model.*{name}"):
+    with pytest.raises(ValueError, match=rf"lacks weights.*{name}"):
         load_seq2seq(tmp_path / "lora")
 
 
@@ -392,6 +390,6 @@ def test_a_configuration_does_not_trust_its_own_code(tmp_path):
     }
     _saved_with(tmp_path, {"model_type": "lightglue", "trust_remote_code": True, "keypoint_detector_config": inside})
     (tmp_path / "configuration_evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
-    with pytest.raises(ValueError, match=r"config\.json cannot be read: "):
+    with pytest.raises(ValueError, match=r"config\.json.*read"):
         load_seq2seq(tmp_path)
     assert not (tmp_path / "ran").exists()

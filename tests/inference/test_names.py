@@ -80,7 +80,7 @@ def test_a_folder_with_a_model_or_what_is_asked_for_passes(here, hub):
     for name in ("aligner", here / "aligner", "run/checkpoint-9"):
         check_name(name)
     check_name("aligner", files=TOKENIZER_FILES)
-    with pytest.raises(OSError, match=r"without tokenizer_config\.json or tokenizer\.json"):
+    with pytest.raises(OSError, match=r"tokenizer_config\.json.*tokenizer\.json"):
         check_name("run/checkpoint-9", files=TOKENIZER_FILES)
 
 
@@ -99,7 +99,7 @@ def of_the_hub(kind: type[Exception]) -> Exception:
 
 def test_a_hub_that_is_not_reached_is_asked_once_and_named(here, hub):
     hub.error = RuntimeError("Name or service not known")
-    with pytest.raises(ConnectionError, match=r"runs/alinger is neither a folder .* cannot be reached \(Name or serv"):
+    with pytest.raises(ConnectionError, match=r"runs/alinger.*Name or serv"):
         check_name("runs/alinger")
     assert len(hub.asked) == 1
     with pytest.raises(ConnectionError, match=r"Did you mean aligner\?"):

@@ -166,7 +166,7 @@ def test_layers_without_masks_have_none(family):
 def test_a_stock_model_has_no_details(family):
     reading = read(text_model(family, "stock"), next(iter(batches_of(4))), details=True)
     assert reading.uncalibrated == reading.masks == reading.nulls == (None,) * 3
-    with pytest.raises(ValueError, match="a model or an active adapter with `calibration`, got one without"):
+    with pytest.raises(ValueError, match=r"`calibration`.*got one without"):
         _ = reading.contributions
 
 
@@ -230,7 +230,7 @@ def test_the_report_is_the_mean_over_real_steps(family):
 
 
 def test_a_report_needs_masks_and_steps(family):
-    with pytest.raises(ValueError, match="a model or an active adapter with `calibration`, got one without"):
+    with pytest.raises(ValueError, match=r"`calibration`.*got one without"):
         attention_report(text_model(family, "stock"), batches_of(3))
-    with pytest.raises(ValueError, match="at least one target step, got none"):
+    with pytest.raises(ValueError, match=r"target step.*none"):
         attention_report(text_model(family, "ours"), [])

@@ -134,5 +134,5 @@ def test_several_translations_of_a_line_follow_each_other_the_best_first(family)
 
 
 def test_no_more_translations_than_beams():
-    with pytest.raises(ValueError, match=r"at most `num_beams` \(2\), got 3"):
+    with pytest.raises(ValueError, match=r"`num_beams`.*\(2\).*got 3"):
         translate_lines(text_model("bart", "ours"), bpe_tokenizer(), ["a"], num_beams=2, num_return_sequences=3)

@@ -47,7 +47,7 @@ def test_argmax_takes_the_first_of_equals():
 
 
 def test_more_word_ids_than_subwords_are_refused():
-    with pytest.raises(ValueError, match="3 word ids for 2 subwords"):
+    with pytest.raises(ValueError, match=r"3 word ids.*2 subwords"):
         word_attention(torch.ones(1, 2), tokens(0, 1, 2), tokens(0))
 
 

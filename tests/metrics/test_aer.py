@@ -51,10 +51,10 @@ def test_a_token_that_is_no_link_is_named_with_its_line(token):
 
 def test_base_one_counts_from_zero():
     assert parse_alignments(["1-2 2p1"], base=1)[0].possible == {(0, 1), (1, 0)}
-    with pytest.raises(ValueError, match=r"line 1: '0-2' has an index below the base 1"):
+    with pytest.raises(ValueError, match=r"line 1: .*'0-2'.*base 1"):
         parse_alignments(["0-2"], base=1)
 
-    with pytest.raises(ValueError, match=r"`base` must be 0 or 1.*got 2"):
+    with pytest.raises(ValueError, match=r"`base`.*0.*1.*got 2"):
         parse_alignments(["2-2"], base=2)
 
 
@@ -79,10 +79,10 @@ def test_scores_of_links_are_read_where_every_link_has_one():
     assert parse_scored("2-1 0-0:0.2") == (((0, 0), (2, 1)), None)
     assert parse_scored("") == ((), ())
     for twice in ("0-0:0.1 2-1 0-0:0.2", "0-0 0-0:0.2"):
-        with pytest.raises(ValueError, match=r"the link 0-0 is given twice, with different scores.*'0-0:0.2'"):
+        with pytest.raises(ValueError, match=r"link 0-0.*'0-0:0.2'"):
             parse_scored(twice)
     for wrong in ("0-0:1.5", "0-0:-0.1"):
-        with pytest.raises(ValueError, match=f"{wrong} has a score that is not from 0 to 1"):
+        with pytest.raises(ValueError, match=rf"{wrong}.*from 0 to 1"):
             parse_scored(wrong)
     with pytest.raises(ValueError, match="'0p0' is a possible link"):
         parse_scored("0p0")
@@ -90,7 +90,7 @@ def test_scores_of_links_are_read_where_every_link_has_one():
 
 @pytest.mark.parametrize("twice", ["0-0:0.5 0-0:0.9", "1-1 0-0 0-0:0.9"])
 def test_a_link_of_a_hypothesis_has_one_score(twice):
-    with pytest.raises(ValueError, match=r"line 2: the link 0-0 is given twice, with different scores.*'0-0:0.9'"):
+    with pytest.raises(ValueError, match=r"line 2: .*0-0.*'0-0:0.9'"):
         parse_hypotheses(["1-1", twice])
 
 
@@ -104,18 +104,14 @@ def test_scores_of_a_hypothesis_are_ignored():
 
 @pytest.mark.parametrize("token", ["3", "3_4", "1-2:", "1-2:x", "1-2:0.5:0.5", "1-2-3", "-1-2"])
 def test_a_token_that_is_no_proposed_link_is_named_with_its_line(token):
-    with pytest.raises(
-        ValueError, match=r"line 2: .* is not a link; expected `i-j` or `i-j:score` in '0-1 "
-    ) as raised:
+    with pytest.raises(ValueError, match=r"line 2: .*`i-j:score`.*'0-1 ") as raised:
         parse_hypotheses(["0-0", f"0-1 {token}"])
     assert repr(token) in str(raised.value)
 
 
 @pytest.mark.parametrize("token", ["1p2", "1?2", "1p2:0.5"])
 def test_a_hypothesis_has_no_possible_links(token):
-    with pytest.raises(
-        ValueError, match=r"line 1: .*is a possible link, and a hypothesis has none.*gold file"
-    ) as raised:
+    with pytest.raises(ValueError, match=r"line 1: .*possible link.*gold file") as raised:
         parse_hypotheses([f"0-0 {token}"])
     assert repr(token) in str(raised.value)
 
@@ -139,12 +135,10 @@ def test_one_link_of_a_first_word_is_enough_for_base_zero():
 def test_a_link_outside_its_sentence_is_named():
     gold = parse_alignments(["0-0", "0-1 2p1"])
     check_index_base(gold, [(1, 1), (3, 2)])
-    with pytest.raises(
-        ValueError, match=r"line 2: link 2-1 lies outside a pair of 2 source and 2 target words"
-    ) as raised:
+    with pytest.raises(ValueError, match=r"line 2: link 2-1.*2 source.*2 target") as raised:
         check_index_base(gold, [(1, 1), (2, 2)])
     assert "1-based" not in str(raised.value)  # there is an index 0
-    with pytest.raises(ValueError, match="2 lines of links for 1 sentence pairs"):
+    with pytest.raises(ValueError, match=r"2 lines.*1 sentence"):
         check_index_base(gold, [(1, 1)])
 
 
@@ -158,9 +152,9 @@ def test_the_base_is_detected_in_ten_pairs_with_links_and_not_in_nine():
 
 
 def test_hypotheses_are_checked_like_gold():
-    with pytest.raises(ValueError, match="looks 1-based, count from 0"):
+    with pytest.raises(ValueError, match=r"1-based.*count from 0"):
         check_index_base([{(1, 1)}] * 10, remedy="count from 0")
-    with pytest.raises(ValueError, match=r"line 1: link 1-2 lies outside a pair of 2 .* and 2 .*1-based"):
+    with pytest.raises(ValueError, match=r"line 1: link 1-2.*2 .*2 .*1-based"):
         check_inside_sentences([{(1, 1), (1, 2)}], [(2, 2)])
     check_inside_sentences([{(1, 1), (0, 1)}], [(2, 2)])
 
@@ -226,7 +220,7 @@ def test_a_gold_file_off_by_one_is_noticed_even_if_it_has_an_index_zero():
     lines = [" ".join(f"{i + 1}-{j + 1}" for i, j in pair) for pair in links]
     gold = parse_alignments([lines[0] + " 0-3", *lines[1:]])
     check_index_base(gold)
-    with pytest.warns(UserWarning, match=r"raised by 1: the gold alignment looks 1-based"):
+    with pytest.warns(UserWarning, match=r"raised by 1.*1-based"):
         score = alignment_error_rate(gold, links)
     assert 0.6 < score.aer < 0.8  # the error rate near 70 % that gives no other hint
     assert alignment_error_rate(gold_of(links), links).aer == 0
@@ -387,7 +381,7 @@ def test_perfect_and_empty_hypotheses():
 
 
 def test_numbers_of_pairs_must_agree():
-    with pytest.raises(ValueError, match="1 annotated sentence pairs, but 2 proposed"):
+    with pytest.raises(ValueError, match=r"1 annotated.*2 proposed"):
         alignment_error_rate(parse_alignments(["0-0"]), [set(), set()])
 
 
@@ -413,7 +407,7 @@ def test_the_signature_says_how_the_score_was_computed():
 
 def test_a_signature_keeps_its_form():
     for name in ("unit", "symmetrization", "base"):
-        with pytest.raises(ValueError, match=r"of the signature must be one line of text without `\|`, got 'a\|b'"):
+        with pytest.raises(ValueError, match=r"one line.*got 'a\|b'"):
             alignment_error_rate([], [], **{name: "a|b"})
         with pytest.raises(ValueError, match="got ''"):
             alignment_error_rate([], [], **{name: ""})
@@ -421,13 +415,13 @@ def test_a_signature_keeps_its_form():
 
 def test_links_must_lie_inside_sentences_that_are_known():
     gold = parse_alignments(["0-0 1-1"])
-    with pytest.raises(ValueError, match=r"The hypothesis: line 1: link 1-2 lies outside"):
+    with pytest.raises(ValueError, match="The hypothesis: line 1: link 1-2"):
         alignment_error_rate(gold, [{(1, 2)}], sentences=[(["a", "b"], ["c", "d"])])
-    with pytest.raises(ValueError, match=r"The gold alignment: line 1: link 1-1 lies outside"):
+    with pytest.raises(ValueError, match="The gold alignment: line 1: link 1-1"):
         alignment_error_rate(gold, [set()], sentences=[(["a"], ["c", "d"])])
-    with pytest.raises(ValueError, match="1 lines of links for 2 sentence pairs"):
+    with pytest.raises(ValueError, match=r"1 lines.*2 sentence"):
         alignment_error_rate(gold, [set()], sentences=[(["a"], ["c"])] * 2)
-    with pytest.raises(ValueError, match="`punctuation=False` needs `sentences`"):
+    with pytest.raises(ValueError, match=r"`punctuation=False`.*`sentences`"):
         alignment_error_rate(gold, [set()], punctuation=False)
 
 
@@ -483,7 +477,7 @@ def test_the_seed_decides_and_no_resamples_give_no_interval():
     assert alignment_error_rate(parse_alignments(["0-0"]) * 6, [set()] * 6, bootstrap=3).interval == (1, 1)
     assert alignment_error_rate(parse_alignments([""]) * 6, [set()] * 6, bootstrap=3).interval == (0, 0)
     assert alignment_error_rate(parse_alignments(["0-0"]), [set()], bootstrap=3).interval is None
-    with pytest.raises(ValueError, match=r"`bootstrap` must be >= 0.*got -1"):
+    with pytest.raises(ValueError, match=r"`bootstrap`.*0.*got -1"):
         alignment_error_rate(gold, hypotheses, bootstrap=-1)
 
 
@@ -512,5 +506,5 @@ def test_a_paired_bootstrap_needs_something_to_draw():
         paired_bootstrap(parse_alignments(["0-0"]), [set()], [set()], bootstrap=0)
     with pytest.raises(ValueError, match="got 5 resamples of 0 sentences"):
         paired_bootstrap([], [], [], bootstrap=5)
-    with pytest.raises(ValueError, match="1 annotated sentence pairs, but 2 proposed"):
+    with pytest.raises(ValueError, match=r"1 annotated.*2 proposed"):
         paired_bootstrap(parse_alignments(["0-0"]), [set()], [set()] * 2)

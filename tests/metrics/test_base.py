@@ -23,7 +23,7 @@ def means(counts: np.ndarray, seed: int, resamples: int = 200) -> list[float]:
 def test_the_signature_ends_with_the_version():
     assert MEAN.signature(unit="word", n="30") == f"Mean|unit:word|n:30|version:{__version__}"
     for value in ("", "a|b", "a\nb"):
-        with pytest.raises(ValueError, match=r"`unit` of the signature must be one line of text without `\|`"):
+        with pytest.raises(ValueError, match=r"`unit`.*one line"):
             MEAN.signature(unit=value)
 
 
@@ -33,7 +33,7 @@ def test_the_interval_is_that_of_a_slow_bootstrap():
     assert low < COUNTS[:, 0].mean() < high
     assert MEAN.interval(COUNTS, 200, seed=4) != (low, high)
     assert MEAN.interval(COUNTS, 0, seed=3) is MEAN.interval(COUNTS[:0], 200, seed=3) is None
-    with pytest.raises(ValueError, match=r"`bootstrap` must be >= 0.*got -1"):
+    with pytest.raises(ValueError, match=r"`bootstrap`.*0.*got -1"):
         MEAN.interval(COUNTS, -1, seed=3)
 
 
@@ -45,9 +45,9 @@ def test_better_is_higher_or_lower_and_a_tie_is_not_better():
     assert Metric("Error", MEAN.score, lower_is_better=True).paired_bootstrap(COUNTS, other, 200, 3) == 1 - higher
     assert MEAN.paired_bootstrap(COUNTS, COUNTS, 200, seed=3) == 0
     for compare in (MEAN.paired_bootstrap, MEAN.paired_interval, MEAN.paired_p_value):
-        with pytest.raises(ValueError, match="the same sentences, got 30 and 29 of them"):
+        with pytest.raises(ValueError, match="got 30 and 29"):
             compare(COUNTS, COUNTS[1:], 200, seed=3)
-        with pytest.raises(ValueError, match=r"needs `bootstrap` >= 1 and a sentence, got 0 resamples of 30"):
+        with pytest.raises(ValueError, match=r"`bootstrap`.*1.*got 0 resamples of 30"):
             compare(COUNTS, COUNTS, 0, seed=3)
 
 

@@ -20,7 +20,7 @@ def test_bleu_and_its_signature():
 
 @pytest.mark.parametrize("lines", [([], []), (["a"], ["a", "b"])])
 def test_bleu_needs_matching_lines(lines):
-    with pytest.raises(ValueError, match="must have the same number of lines, at least one"):
+    with pytest.raises(ValueError, match="same number of lines"):
         bleu(*lines)
 
 
@@ -41,9 +41,9 @@ def test_paired_bleu_tells_a_better_system_from_an_equal_one():
 
 
 def test_paired_bleu_needs_matching_lines_and_resamples():
-    with pytest.raises(ValueError, match="must have the same number of lines"):
+    with pytest.raises(ValueError, match="same number of lines"):
         paired_bleu(["a"], ["a", "b"], ["a"])
-    with pytest.raises(ValueError, match=r"`bootstrap` must be at least 1 .*, got 0"):
+    with pytest.raises(ValueError, match=r"`bootstrap`.*1.*got 0"):
         paired_bleu(["a"], ["a"], ["a"], bootstrap=0)
 
 

@@ -150,12 +150,12 @@ def test_what_is_refused(changes, message):
 
 def test_pairs_of_other_methods_and_unknown_names_are_refused():
     falls = falls_of({"a": [0.0] * 3}, pairs=1) + falls_of({"b": [0.0] * 3}, pairs=1)
-    with pytest.raises(ValueError, match=r"`falls` of pair 2 has the methods \['b'\]"):
+    with pytest.raises(ValueError, match=r"`falls`.*pair 2.*'b'"):
         faithfulness(falls, OPERATORS, MEASURES, targets="reference")
     found = score_of({"a": [0.0] * 3})
-    with pytest.raises(ValueError, match="`operator` must be one of replace, hide, unk, got 'delete'"):
+    with pytest.raises(ValueError, match=r"`operator`.*got 'delete'"):
         found.score("a", "delete")
-    with pytest.raises(ValueError, match="`method` must be one of a, got 'b'"):
+    with pytest.raises(ValueError, match=r"`method`.*got 'b'"):
         found.verdict("a", "b")
 
 
@@ -164,7 +164,7 @@ def test_agreement_of_one_operator_or_of_nothing_is_refused():
         operator_agreement([], ("hide",))
     with pytest.raises(ValueError, match="got none"):
         operator_agreement([], ("hide", "unk"))
-    with pytest.raises(ValueError, match="of pair 1 must have 2 operators, got 1"):
+    with pytest.raises(ValueError, match=r"pair 1.*got 1"):
         operator_agreement([np.zeros((1, 2, 2))], ("hide", "unk"))
     with pytest.raises(ValueError, match="one shape"):
         kendall_tau(np.zeros(2), np.zeros(3))

@@ -71,16 +71,16 @@ def test_few_words_of_a_kind_are_no_reason_to_doubt_the_indices():
 
 def test_what_does_not_fit_is_refused():
     links = {"attention": ATTENTION}
-    with pytest.raises(ValueError, match="`links` must have at least one name"):
+    with pytest.raises(ValueError, match=r"`links`.*at least one"):
         aer_by_tag(GOLD, {}, TAGS, SENTENCES)
-    with pytest.raises(ValueError, match="`tags` must have 2 pairs, as `gold`, got 1"):
+    with pytest.raises(ValueError, match=r"`tags`.*2.*`gold`.*got 1"):
         aer_by_tag(GOLD, links, TAGS[:1], SENTENCES)
-    with pytest.raises(ValueError, match="line 2: 3 tags for 2 target words"):
+    with pytest.raises(ValueError, match=r"line 2: 3 tags.*2 target"):
         aer_by_tag(GOLD, links, [TAGS[0], ["D", "N", "N"]], SENTENCES)
     outside = frozenset({(5, 1)})
-    with pytest.raises(ValueError, match="line 2: link 5-1 lies outside a pair of 2 source"):
+    with pytest.raises(ValueError, match=r"line 2: link 5-1.*2 source"):
         aer_by_tag([GOLD[0], GoldAlignment(outside, outside)], links, TAGS, SENTENCES)
-    with pytest.raises(ValueError, match=r"The hypothesis: line 1: link 0-9 lies outside"):
+    with pytest.raises(ValueError, match="The hypothesis: line 1: link 0-9"):
         aer_by_tag(GOLD, {"attention": [{(0, 9)}, set()]}, TAGS, SENTENCES)
     one_based = GoldAlignment(frozenset({(1, 1)}), frozenset({(1, 1)}))
     with pytest.raises(ValueError, match="it looks 1-based"):

@@ -39,12 +39,12 @@ def test_a_word_without_a_proposed_link_is_aligned_wrongly():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="must have the same pairs, got 2 in `gold`, 1 in `links`"):
+    with pytest.raises(ValueError, match=r"2 in `gold`.*1 in `links`"):
         prediction_and_alignment(GOLD, LINKS[:1], PREDICTED, LENGTHS)
-    with pytest.raises(ValueError, match="line 1: link 3-3 lies outside a pair of 3 source and 6 target words"):
+    with pytest.raises(ValueError, match=r"line 1: link 3-3.*3 source.*6 target"):
         prediction_and_alignment(GOLD, LINKS, PREDICTED, [3, 2])
-    with pytest.raises(ValueError, match="line 2: link 0-3 lies outside"):
+    with pytest.raises(ValueError, match="line 2: link 0-3"):
         prediction_and_alignment(GOLD, [LINKS[0], {(0, 3)}], PREDICTED, LENGTHS)
     nothing = GoldAlignment(frozenset(), frozenset())
-    with pytest.raises(ValueError, match="must link at least one target word"):
+    with pytest.raises(ValueError, match="at least one target word"):
         prediction_and_alignment([nothing] * 2, LINKS, PREDICTED, LENGTHS)

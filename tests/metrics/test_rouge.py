@@ -118,7 +118,7 @@ def test_one_reference_may_be_given_in_either_way():
 
 
 def test_a_summary_without_reference_is_named():
-    with pytest.raises(ValueError, match=r"`references\[1\]` must have at least one reference, got none"):
+    with pytest.raises(ValueError, match=r"`references\[1\]`.*got none"):
         rouge(["a", "b"], ["a", []])
 
 
@@ -169,10 +169,10 @@ def test_lines_and_sentences_do_not_change_the_other_measures():
 
 @pytest.mark.parametrize("lines", [([], []), (["a"], ["a", "b"])])
 def test_rouge_needs_matching_lines(lines):
-    with pytest.raises(ValueError, match="must have the same number of lines, at least one"):
+    with pytest.raises(ValueError, match="same number of lines"):
         rouge(*lines)
 
 
 def test_rouge_names_the_tokenisations_there_are():
-    with pytest.raises(ValueError, match=r"`tokenize` must be one of \('rouge', 'words', 'none'\), got '13a'"):
+    with pytest.raises(ValueError, match=r"`tokenize`.*'none'.*got '13a'"):
         rouge(["a"], ["a"], "13a")

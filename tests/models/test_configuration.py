@@ -135,7 +135,7 @@ def test_a_bad_value_in_a_saved_file_is_an_error(config_class, tmp_path):
     config_class(calibration="gated").save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"mask_penalty": -2.0}))
-    with pytest.raises(StrictDataclassError, match=r"`mask_penalty` must be >= 0.*, got -2\.0"):
+    with pytest.raises(StrictDataclassError, match=r"`mask_penalty`.*0.*got -2\.0"):
         config_class.from_pretrained(tmp_path)
 
 
@@ -184,9 +184,7 @@ def test_another_architecture_is_an_error(family):
     other = "bart" if family == "marian" else "marian"
     stock_class, _, config_class, _ = FAMILIES[other]
     for wrong in (stock_class(), config_class()):
-        with pytest.raises(
-            (ValueError, StrictDataclassError), match=f"`model_type` must be 'attncal_{family}'.*{other}"
-        ):
+        with pytest.raises((ValueError, StrictDataclassError), match=rf"`model_type`.*'attncal_{family}'.*{other}"):
             FAMILIES[family][2].from_dict(wrong.to_dict())
 
 

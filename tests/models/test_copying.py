@@ -304,7 +304,7 @@ def test_every_parameter_learns(family: str, switches: dict):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradient_checkpointing(family: str):
     check_gradient_checkpointing(build(family, calibration="gated"), batch_of(PAIRS))
-    with pytest.raises(ValueError, match="`use_reentrant` must be False to train a model with `copy=True`"):
+    with pytest.raises(ValueError, match=r"`use_reentrant`.*False.*`copy=True`"):
         enable_checkpointing(build(family), {"use_reentrant": True})
 
 
@@ -568,15 +568,15 @@ def test_what_is_refused(family: str):
     model, batch = build(family), batch_of(PAIRS)
     encoded = model.get_encoder()(batch["input_ids"], attention_mask=batch["attention_mask"])
     given = {"attention_mask": batch["attention_mask"], "labels": batch["labels"], "encoder_outputs": encoded}
-    with pytest.raises(ValueError, match="`input_ids` or `extended_input_ids` are needed by a model with `copy`"):
+    with pytest.raises(ValueError, match=r"`input_ids`.*`extended_input_ids`.*`copy`"):
         model(**given)
     with_ids = model(**given, extended_input_ids=batch["extended_input_ids"])
     assert_close(with_ids.loss.detach(), model(**batch).loss.detach())
-    with pytest.raises(ValueError, match=r"`extended_input_ids` must have the shape of the source, \(3, 6\), got"):
+    with pytest.raises(ValueError, match=r"`extended_input_ids`.*\(3, 6\)"):
         model(**batch | {"extended_input_ids": batch["extended_input_ids"][:, :4]})
-    with pytest.raises(ValueError, match=r"`extended_input_ids` must be from 0 to below 14 .*, got 14. Raise"):
+    with pytest.raises(ValueError, match=r"`extended_input_ids`.*14.*got 14.*Raise"):
         model(**batch | {"extended_input_ids": batch["extended_input_ids"] + 2})
-    with pytest.raises(ValueError, match=r"`extended_input_ids` must be from 0 to below 14 .*, got -1. Leave"):
+    with pytest.raises(ValueError, match=r"`extended_input_ids`.*14.*got -1.*Leave"):
         model(**batch | {"extended_input_ids": batch["extended_input_ids"] - 3})
     for other in (A, 8):  # a slot, or another word, in place of 7
         mixed_up = batch["extended_input_ids"].masked_fill(batch["input_ids"] == 7, other)
@@ -584,34 +584,32 @@ def test_what_is_refused(family: str):
         for call, inputs in ((model, batch), (model.generate, sources_of(batch))):
             with pytest.raises(ValueError, match=expected):
                 call(**inputs | {"extended_input_ids": mixed_up})
-    with pytest.raises(ValueError, match="`input_ids` or `extended_input_ids` are needed by a model with `copy`"):
+    with pytest.raises(ValueError, match=r"`input_ids`.*`extended_input_ids`.*`copy`"):
         model.generate(encoder_outputs=encoded)
     for row, label in ((1, B), (2, A), (0, V + E)):  # of another source; of none; beyond the slots
         labels = batch["labels"].clone()
         labels[row, 1] = label
-        with pytest.raises(
-            ValueError, match=rf"`labels` must be .*, got {label} \(slot {label - V}\) in row {row}, whose"
-        ):
+        with pytest.raises(ValueError, match=rf"`labels`.*got {label} .*row {row}"):
             model(**batch | {"labels": labels})
-    with pytest.raises(ValueError, match="`output_copy_probabilities` is not for `generate`"):
+    with pytest.raises(ValueError, match=r"`output_copy_probabilities`.*`generate`"):
         model.generate(**sources_of(batch), output_copy_probabilities=True)
     off = build(family, copy=False, max_copied_tokens=0)
-    with pytest.raises(ValueError, match="`output_copy_probabilities=True` needs a model with `copy`"):
+    with pytest.raises(ValueError, match=r"`output_copy_probabilities=True`.*`copy`"):
         off(batch["input_ids"], labels=batch["input_ids"], output_copy_probabilities=True)
-    with pytest.raises(ValueError, match="`extended_input_ids` need a model with `copy`"):
+    with pytest.raises(ValueError, match=r"`extended_input_ids`.*`copy`"):
         off(**batch)
 
 
 def test_vocabularies_that_differ_are_refused():
     sizes = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 9, "tie_word_embeddings": False}
-    with pytest.raises(StrictDataclassError, match="`copy` needs `share_encoder_decoder_embeddings=True`, got False"):
+    with pytest.raises(StrictDataclassError, match=r"`copy`.*`share_encoder_decoder_embeddings=True`.*got False"):
         build("marian", **sizes)
 
 
 def test_recurrent_models_need_attention_and_have_one_head():
-    with pytest.raises(StrictDataclassError, match="`copy` needs an `attention_window`, got None"):
+    with pytest.raises(StrictDataclassError, match=r"`copy`.*`attention_window`.*got None"):
         build("luong", attention_window=None, input_feeding=False)
-    with pytest.raises(StrictDataclassError, match="`copy_head` must be from 0 to 0 in this model, got 1"):
+    with pytest.raises(StrictDataclassError, match=r"`copy_head`.*0.*0.*got 1"):
         build("luong", copy_head=1)
 
 

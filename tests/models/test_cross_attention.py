@@ -222,10 +222,10 @@ def test_gumbel_samples_in_training_and_chooses_at_inference(family, batch):
 def test_a_source_of_length_zero_is_an_error(family, batch):
     model = tiny_model(family, calibration="gated")
     empty = {"input_ids": torch.empty(2, 0, dtype=torch.long), "labels": batch["labels"]}
-    with pytest.raises(ValueError, match=r"`input_ids` must have at least one source token, got shape \(2, 0\)"):
+    with pytest.raises(ValueError, match=r"`input_ids`.*\(2, 0\)"):
         model(**empty)
     embeds = {"inputs_embeds": torch.empty(2, 0, 8, dtype=torch.float64), "labels": batch["labels"]}
-    with pytest.raises(ValueError, match="`inputs_embeds` must have at least one source token"):
+    with pytest.raises(ValueError, match=r"`inputs_embeds`.*at least one"):
         model(**embeds)
 
 
@@ -243,9 +243,9 @@ def test_a_sentence_that_is_all_padding_gives_finite_numbers(family, batch):
 
 def test_mask_loss_that_cannot_be_computed_is_an_error(family, batch):
     inputs = {"input_ids": batch["input_ids"], "decoder_input_ids": batch["input_ids"]}
-    with pytest.raises(ValueError, match="`compute_mask_loss=True` needs `labels`"):
+    with pytest.raises(ValueError, match=r"`compute_mask_loss=True`.*`labels`"):
         tiny_model(family, calibration="gated")(**inputs, compute_mask_loss=True)
-    with pytest.raises(ValueError, match="`compute_mask_loss=True` needs `labels` and a model with `calibration`"):
+    with pytest.raises(ValueError, match=r"`compute_mask_loss=True`.*`labels`.*`calibration`"):
         tiny_model(family)(**batch, compute_mask_loss=True)
 
 
@@ -258,6 +258,6 @@ def test_annealing_step(family, batch):
         assert model.annealing_step == step
         logits[step] = model(**batch).logits
     assert (logits[0] - logits[7]).abs().max() > 1e-4
-    with pytest.raises(ValueError, match="`step` must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"`step`.*0.*got -1"):
         model.set_annealing_step(-1)
     assert tiny_model(family, calibration="gated").annealing_step is None

@@ -186,18 +186,18 @@ def test_encoder_outputs_of_another_model():
     states = two.get_encoder()(ids)
     given = states.last_hidden_state, states.syntactic_last_hidden_state
     assert_identical(two(encoder_outputs=given, decoder_input_ids=ids).logits, two(ids, decoder_input_ids=ids).logits)
-    with pytest.raises(ValueError, match="A tuple holds just these two"):
+    with pytest.raises(ValueError, match="just these two"):
         two(encoder_outputs=(given[0], (given[1],)), decoder_input_ids=ids)
 
 
 def test_embeddings_not_for_just_the_streams_there_are():
     ids, embeddings = torch.tensor([[4, 7, 2]]), torch.zeros(1, 3, 8, dtype=torch.float64)
     one, two = (tiny_discrete("causal", streams=streams) for streams in (1, 2))
-    with pytest.raises(ValueError, match="`syntactic_inputs_embeds` must be given with `inputs_embeds`"):
+    with pytest.raises(ValueError, match=r"`syntactic_inputs_embeds`.*`inputs_embeds`"):
         two(inputs_embeds=embeddings)
-    with pytest.raises(ValueError, match=r"got it with `streams=2` and `input_ids`\. Leave it out"):
+    with pytest.raises(ValueError, match=r"`streams=2`.*`input_ids`.*Leave it out"):
         two(ids, syntactic_inputs_embeds=embeddings)
-    with pytest.raises(ValueError, match="got it with `streams=1` and `inputs_embeds`"):
+    with pytest.raises(ValueError, match=r"`streams=1`.*`inputs_embeds`"):
         one(inputs_embeds=embeddings, syntactic_inputs_embeds=embeddings)
-    with pytest.raises(ValueError, match="exactly one of `input_ids` and `inputs_embeds`"):
+    with pytest.raises(ValueError, match=r"`input_ids`.*`inputs_embeds`"):
         one(ids, inputs_embeds=embeddings)

@@ -159,7 +159,7 @@ def test_fields_of_given_encoder_outputs():
     assert encoded.receptive_fields.dtype == torch.bool
     numbers = model.train()(encoder_outputs=encoded, **decoder)  # sets of an evaluation, sampled weights on top
     assert numbers.source_receptive_fields.dtype == torch.float64
-    with pytest.raises(ValueError, match=r"`encoder_receptive_fields` must be given .*`output_receptive_fields=True`"):
+    with pytest.raises(ValueError, match=r"`encoder_receptive_fields`.*`output_receptive_fields=True`"):
         model(encoder_outputs=model.get_encoder()(inputs["input_ids"]), **decoder)
 
 
@@ -231,11 +231,11 @@ def test_fields_need_all_steps_at_once(kind, streams):
     first = model(**inputs, use_cache=True, output_receptive_fields=True)  # an empty cache is none
     assert first.target_receptive_fields is not None
     name = "decoder_input_ids" if kind == "seq2seq" else "input_ids"
-    with pytest.raises(ValueError, match="`output_receptive_fields` needs all steps at once, got a cache of 6"):
+    with pytest.raises(ValueError, match=r"`output_receptive_fields`.*got a cache of 6"):
         model(
             **inputs | {name: torch.tensor([[4]])},
             past_key_values=first.past_key_values,
             output_receptive_fields=True,
         )
-    with pytest.raises(ValueError, match="`output_receptive_fields` is not for `generate`"):
+    with pytest.raises(ValueError, match=r"`output_receptive_fields`.*`generate`"):
         model.generate(**inputs, max_new_tokens=3, output_receptive_fields=True)

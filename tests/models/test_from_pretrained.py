@@ -88,17 +88,17 @@ def test_settings_given_in_loading_are_checked(family, stock, values, message):
 
 
 def test_settings_of_the_aligner_given_in_loading_are_checked(aligner):
-    with pytest.raises(StrictDataclassError, match=r"`prediction` must be one of .*got 'mix'"):
+    with pytest.raises(StrictDataclassError, match=r"`prediction`.*got 'mix'"):
         MaskAlignModel.from_pretrained(aligner, prediction="mix")
     config = MaskAlignConfig(**ALIGNER)
     config.agreement_weight = -1.0
-    with pytest.raises(StrictDataclassError, match="`agreement_weight` must be >= 0"):
+    with pytest.raises(StrictDataclassError, match=r"`agreement_weight`.*0"):
         MaskAlignModel(config)
 
 
 @pytest.mark.parametrize("name", ["encoder_layers", "decoder_layers", "d_model", "vocab_size", "ffn_dim"])
 def test_a_huge_aligner_is_refused_before_it_is_built(name):
-    with pytest.raises(StrictDataclassError, match=f"`{name}` must be at most [0-9]+, got 10000000000"):
+    with pytest.raises(StrictDataclassError, match=rf"`{name}`.*[0-9]+, got 10000000000"):
         MaskAlignConfig(**ALIGNER | {name: 10**10})
 
 
@@ -117,10 +117,10 @@ def test_labels_without_end_are_refused(values, message):
 
 
 def test_a_misspelt_setting_is_refused():
-    with pytest.raises(ValueError, match=r"`symetrization` is no setting. Write `symmetrization`"):
+    with pytest.raises(ValueError, match=r"`symetrization`.*`symmetrization`"):
         MaskAlignConfig(symetrization="union")
     for _, _, config_class, _ in FAMILIES.values():
-        with pytest.raises(ValueError, match=r"`calibraton` is no setting. Write `calibration`"):
+        with pytest.raises(ValueError, match=r"`calibraton`.*`calibration`"):
             config_class(calibraton="gated")
         config_class(something_else=1)
 
@@ -143,7 +143,7 @@ def test_a_missing_weight_is_refused(family, name, tmp_path):
     tiny_model(family, torch.float32, calibration="gated", leaky=True).save_pretrained(tmp_path)
     change(tmp_path, lambda weights: weights.pop(name))
     for load in (model_class.from_pretrained, AutoModelForSeq2SeqLM.from_pretrained, AutoModel.from_pretrained):
-        with pytest.raises(ValueError, match=f"lacks weights of the model.*{name.removeprefix('model.')}"):
+        with pytest.raises(ValueError, match=rf"lacks weights.*{name.removeprefix('model.')}"):
             load(tmp_path)
     _, report = model_class.from_pretrained(tmp_path, output_loading_info=True)  # the caller decides
     assert report["missing_keys"] == {name}
@@ -151,13 +151,13 @@ def test_a_missing_weight_is_refused(family, name, tmp_path):
 
 def test_a_missing_weight_of_a_stock_checkpoint_is_refused(family, stock):
     change(stock, lambda weights: weights.pop("model.decoder.layers.1.fc2.weight"))
-    with pytest.raises(ValueError, match=r"stock lacks .*: model.decoder.layers.1.fc2.weight. The checkpoint"):
+    with pytest.raises(ValueError, match=r"stock lacks.*decoder.layers.1.fc2.weight"):
         FAMILIES[family][3].from_pretrained(stock, calibration="gated")
 
 
 def test_many_missing_weights_are_counted(family, stock):
     change(stock, lambda weights: [weights.pop(name) for name in list(weights) if ".fc" in name])
-    with pytest.raises(ValueError, match=r": model.decoder.layers.0.fc1.bias, .* and 13 more\."):
+    with pytest.raises(ValueError, match=r"decoder.layers.0.fc1.bias.*13 more"):
         FAMILIES[family][3].from_pretrained(stock)
 
 
@@ -197,7 +197,7 @@ def test_a_missing_weight_of_the_aligner_is_refused(aligner):
     name = "forward_direction.encoder_layers.0.ffn.fc1.weight"
     change(aligner, lambda weights: weights.pop(name))
     for load in (MaskAlignModel.from_pretrained, AutoModel.from_pretrained):
-        with pytest.raises(ValueError, match=f"lacks weights of the model.*{name}"):
+        with pytest.raises(ValueError, match=rf"lacks weights.*{name}"):
             load(aligner)
 
 
@@ -210,13 +210,13 @@ def test_weights_that_are_not_finite_are_refused(family, tmp_path, value, dtype)
     name = "model.decoder.layers.1.fc2.weight"
     tiny_stock_model(family, dtype).save_pretrained(tmp_path)
     change(tmp_path, lambda weights: weights[name][3].fill_(value))
-    with pytest.raises(ValueError, match=f"`{name}` has values that are not finite in {dtype}"):
+    with pytest.raises(ValueError, match=rf"`{name}`.*not finite.*{dtype}"):
         FAMILIES[family][3].from_pretrained(tmp_path)
 
 
 def test_weights_of_the_aligner_that_are_not_finite_are_refused(aligner):
     change(aligner, lambda weights: weights["source_embeddings.weight"].fill_(float("nan")))
-    with pytest.raises(ValueError, match=r"`source_embeddings.weight` has values that are not finite"):
+    with pytest.raises(ValueError, match=r"`source_embeddings.weight`.*not finite"):
         MaskAlignModel.from_pretrained(aligner)
 
 
@@ -288,6 +288,6 @@ def test_a_class_of_somebody_elses_is_not_named(tmp_path):
 
 def test_generation_refuses_details_that_it_would_drop(family, batch):
     model = tiny_model(family, calibration="gated").eval()
-    with pytest.raises(ValueError, match=r"`output_attention_details` is not for `generate`.*decoder_input_ids"):
+    with pytest.raises(ValueError, match=r"`output_attention_details`.*`generate`.*decoder_input_ids"):
         model.generate(batch["input_ids"], output_attention_details=True, max_new_tokens=2)
     model.generate(batch["input_ids"], output_attention_details=False, max_new_tokens=2)

@@ -96,7 +96,7 @@ def test_checkpointing_changes_no_gradient(family, batch, switches):
 def test_reentrant_checkpointing_is_an_error(family, options):
     """Also where it is only torch's default."""
     model = tiny_model(family, calibration="gated")
-    with pytest.raises(ValueError, match="`use_reentrant` must be False"):
+    with pytest.raises(ValueError, match=r"`use_reentrant`.*False"):
         enable_checkpointing(model, options)
     enable_checkpointing(tiny_model(family), options)
 

@@ -169,7 +169,7 @@ def test_labels_are_not_smoothed_for_links(family: str):
 
 def test_gradient_checkpointing(family: str):
     check_gradient_checkpointing(build(family), guided_batch())
-    with pytest.raises(ValueError, match="`use_reentrant` must be False to train a model with `guided=True`"):
+    with pytest.raises(ValueError, match=r"`use_reentrant`.*False.*`guided=True`"):
         enable_checkpointing(build(family), {"use_reentrant": True})
 
 
@@ -232,19 +232,19 @@ def test_settings(family: str, values: dict, message: str):
 
 
 def test_a_recurrent_model_is_not_guided():
-    with pytest.raises(StrictDataclassError, match="`guided` is for Marian and BART, not for a recurrent model"):
+    with pytest.raises(StrictDataclassError, match=r"`guided`.*recurrent"):
         tiny_luong(guided=True)
 
 
 def test_links_that_nothing_would_learn(family: str):
     model, batch = build(family), guided_batch()
-    with pytest.raises(ValueError, match="`links` need `guided=True`"):
+    with pytest.raises(ValueError, match=r"`links`.*`guided=True`"):
         tiny_model(family)(**batch)
     with pytest.raises(ValueError, match="`links` need `labels`"):
         model(**{name: tensor for name, tensor in batch.items() if name != "labels"})
-    with pytest.raises(ValueError, match=r"`links` must have a cell .*, \(3, 5, 5\), got \(3, 5, 4\)"):
+    with pytest.raises(ValueError, match=r"`links`.*\(3, 5, 5\).*got \(3, 5, 4\)"):
         model(**batch | {"links": batch["links"][..., :-1]})
-    with pytest.raises(ValueError, match="`links` are needed to train a guided model, got none"):
+    with pytest.raises(ValueError, match=r"`links`.*got none"):
         model.train()(**without_links(batch))
     with torch.no_grad():
         model(**without_links(batch))

@@ -252,7 +252,7 @@ def test_the_output_may_be_a_tuple():
 )
 def test_a_side_that_is_missing_or_empty_is_named(name, value, shape):
     inputs = {"input_ids": torch.tensor([[3]]), "target_input_ids": torch.tensor([[4]])} | {name: value}
-    with pytest.raises(ValueError, match=rf"`{name}` must be \(batch, tokens\).*got {re.escape(shape)}"):
+    with pytest.raises(ValueError, match=rf"`{name}`.*\(batch, tokens\).*got {re.escape(shape)}"):
         tiny_model()(**inputs)
 
 
@@ -359,7 +359,7 @@ def test_counts_that_a_type_cannot_hold_are_refused(tmp_path):
     model = tiny_model()
     model.source_counts[3] = 1e6
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"`source_counts` has values that are not finite in torch\.float16"):
+    with pytest.raises(ValueError, match=r"`source_counts`.*not finite.*float16"):
         HMMAlignModel.from_pretrained(tmp_path, dtype=torch.float16)
 
 
@@ -369,7 +369,7 @@ def test_a_missing_table_is_refused(tmp_path, name):
     tensors = load_file(tmp_path / "model.safetensors")
     del tensors[name]
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=f"lacks weights of the model, which would be random: {name}"):
+    with pytest.raises(ValueError, match=rf"lacks weights.*{name}"):
         HMMAlignModel.from_pretrained(tmp_path)
 
 
@@ -379,7 +379,7 @@ def test_a_table_that_is_not_finite_is_refused(tmp_path, name, value):
     model = tiny_model()
     getattr(model, name)[2] = value
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=f"`{name}` has values that are not finite"):
+    with pytest.raises(ValueError, match=rf"`{name}`.*not finite"):
         HMMAlignModel.from_pretrained(tmp_path)
 
 
@@ -573,7 +573,7 @@ def test_a_no_break_space_shifts_nothing_for_those_who_split_at_spaces(tokenizer
     assert at_spaces.source_spans == ((0, 7), (8, 13))
     assert len(aligner.align([pair])[0].source) == 3
     assert aligner.align([(["the\u00a0dog", "house"], ["\u00a0"])], words="spaces")[0].target == ("\u00a0",)
-    with pytest.raises(ValueError, match="must not be empty or hold white space"):
+    with pytest.raises(ValueError, match="white space"):
         aligner.align([(["the\u00a0dog"], ["a"])])
     with pytest.raises(ValueError, match="`words` must be one of"):
         aligner.align([pair], words="tabs")

@@ -366,7 +366,7 @@ def test_a_setting_is_checked_again_when_a_model_is_built():
 def test_location_has_a_longest_source():
     model = tiny_luong(score="location").eval()
     long = torch.full((2, 7), 5)
-    with pytest.raises(ValueError, match=r"`max_source_length` of this model .* is 6 tokens, got a source of 7"):
+    with pytest.raises(ValueError, match=r"`max_source_length`.*6.*got.*7"):
         model(input_ids=long, labels=torch.tensor([[4, 2], [5, 2]]))
     mask = torch.ones_like(long)
     mask[:, -1] = 0  # padding does not count
@@ -378,18 +378,18 @@ def test_inputs_that_are_refused():
     batch = batch_of(PAIRS)
     source = {name: batch[name] for name in ("input_ids", "attention_mask")}
     tokens = torch.tensor([[2, 4], [2, 5], [2, 6]])
-    with pytest.raises(ValueError, match="`input_ids` must have at least one source token"):
+    with pytest.raises(ValueError, match=r"`input_ids`.*at least one"):
         model(input_ids=torch.zeros(1, 0, dtype=torch.long), decoder_input_ids=tokens[:1])
-    with pytest.raises(ValueError, match="`input_ids` or `inputs_embeds` must be given, and not both: got neither"):
+    with pytest.raises(ValueError, match=r"`input_ids`.*`inputs_embeds`.*got neither"):
         model(decoder_input_ids=tokens)
-    with pytest.raises(ValueError, match=r"`decoder_input_ids` or `decoder_inputs_embeds` must be given.*got neither"):
+    with pytest.raises(ValueError, match=r"`decoder_input_ids`.*`decoder_inputs_embeds`.*got neither"):
         model(**source)
-    with pytest.raises(ValueError, match="got padding in front of target tokens"):
+    with pytest.raises(ValueError, match="padding in front"):
         model(**source, decoder_input_ids=tokens, decoder_attention_mask=torch.tensor([[0, 1]] * 3))
-    with pytest.raises(ValueError, match="must have a row for each source, or equally many, got 2 for 3"):
+    with pytest.raises(ValueError, match="got 2 for 3"):
         model(**source, decoder_input_ids=tokens[:2])
     encoded = model.get_encoder()(**source)
-    with pytest.raises(ValueError, match="`encoder_outputs` must have `last_hidden_state` and `final_states`"):
+    with pytest.raises(ValueError, match=r"`encoder_outputs`.*`last_hidden_state`.*`final_states`"):
         model(encoder_outputs=BaseModelOutput(encoded.last_hidden_state), decoder_input_ids=tokens)
     expected = model(**source, decoder_input_ids=tokens).logits
     mask = {"attention_mask": batch["attention_mask"]}

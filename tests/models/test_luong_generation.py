@@ -233,7 +233,7 @@ def test_a_prefix_is_continued(model):
     # From the cache of another call, too.
     begun = generate(model, max_new_tokens=3, eos_token_id=PAD)
     given = {"decoder_input_ids": begun.sequences, "past_key_values": begun.past_key_values}
-    with pytest.raises(ValueError, match="`decoder_attention_mask` is needed with `past_key_values`"):
+    with pytest.raises(ValueError, match=r"`decoder_attention_mask`.*`past_key_values`"):
         generate(model, BATCH | given)
     given["decoder_attention_mask"] = torch.ones_like(begun.sequences)
     assert generate(model, BATCH | given, max_new_tokens=5, eos_token_id=PAD).sequences.tolist() == expected.tolist()
@@ -320,9 +320,9 @@ def test_the_source_is_projected_once_and_kept_once_for_all_beams(monkeypatch):
 
 def test_other_caches_and_ways_back_are_refused():
     model = random_model("general")
-    with pytest.raises(ValueError, match=r"`cache_implementation` must be left out .* got 'static'"):
+    with pytest.raises(ValueError, match=r"`cache_implementation`.*got 'static'"):
         generate(model, cache_implementation="static")
-    with pytest.raises(ValueError, match="`past_key_values` must be a RecurrentCache, got a EncoderDecoderCache"):
+    with pytest.raises(ValueError, match=r"`past_key_values`.*RecurrentCache.*got a EncoderDecoderCache"):
         generate(model, BATCH | {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())})
     with torch.no_grad():
         cache = model(**BATCH, decoder_input_ids=PREFIX, use_cache=True).past_key_values
@@ -339,5 +339,5 @@ def test_assisted_generation_is_refused():
 
 def test_prefixes_of_unequal_length_are_refused():
     mask = torch.tensor([[0, 1, 1], [1, 1, 1], [1, 1, 1]])
-    with pytest.raises(ValueError, match="generate from prefixes of one length at a time"):
+    with pytest.raises(ValueError, match="prefixes of one length"):
         generate(random_model("general"), BATCH | {"decoder_input_ids": PREFIX, "decoder_attention_mask": mask})

@@ -421,7 +421,7 @@ def test_token_counts_set_biases_and_frequencies():
         expected = (counts + 0.01) / (counts + 0.01).sum()
         assert_close(frequency, expected, 1e-7)
         assert_close(direction.prediction.output_bias.detach(), expected.log(), 1e-5)
-    with pytest.raises(ValueError, match=r"`target_counts` must have the shape \(13,\), got \(12,\)"):
+    with pytest.raises(ValueError, match=r"`target_counts`.*\(13,\).*got \(12,\)"):
         model.set_token_counts(source, target[1:])
 
 
@@ -593,7 +593,7 @@ def test_a_checkpoint_that_has_lost_its_jumps_is_refused(tmp_path):
     weights = load_file(tmp_path / "model.safetensors")
     del weights["forward_direction.prediction.jumps"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"lacks weights .*: forward_direction\.prediction\.jumps\."):
+    with pytest.raises(ValueError, match=r"lacks weights.*forward_direction\.prediction\.jumps"):
         MaskAlignModel.from_pretrained(tmp_path)
 
 
@@ -697,7 +697,7 @@ def test_the_longest_input_is_no_error():
 
 def test_resizing_the_vocabulary_is_refused():
     model = tiny_model()
-    with pytest.raises(NotImplementedError, match="vocabulary of a trained aligner is fixed"):
+    with pytest.raises(NotImplementedError, match=r"vocabulary.*fixed"):
         model.resize_token_embeddings(20)
     model.alignments(**batch_of(PAIRS))  # as before
 

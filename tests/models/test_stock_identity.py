@@ -260,7 +260,7 @@ class TestStockCheckpoints:
     def test_a_checkpoint_of_another_kind_is_an_error(self, family, tmp_path):
         other = "bart" if family == "marian" else "marian"
         tiny_stock_model(other, torch.float32).save_pretrained(tmp_path)
-        with pytest.raises(Exception, match=f"`model_type` must be 'attncal_{family}'"):
+        with pytest.raises(Exception, match=rf"`model_type`.*'attncal_{family}'"):
             FAMILIES[family][3].from_pretrained(tmp_path)
 
     def test_greedy_and_beam_search_give_the_stock_tokens(self, family, stock, folder):

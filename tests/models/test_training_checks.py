@@ -58,7 +58,7 @@ def test_the_trainers_label_smoothing_is_refused(family, tmp_path, said):
         output_dir=str(tmp_path), use_cpu=True, max_steps=1, label_smoothing_factor=0.1, report_to="none"
     )
     trainer = Seq2SeqTrainer(model=model, args=args, train_dataset=toy_dataset(), data_collator=shifted)
-    with pytest.raises(ValueError, match=r"`labels` are needed .*`label_smoothing_factor`.*of AttnCal\w+Config"):
+    with pytest.raises(ValueError, match=r"`labels`.*`label_smoothing_factor`.*AttnCal\w+Config"):
         trainer.train()
 
 
@@ -113,7 +113,7 @@ def test_what_the_mask_loss_would_reach_is_refused(family, batch, config, part):
     for name, parameter in model.named_parameters():
         if is_mask_network(name):
             parameter.requires_grad_(True)
-    with pytest.raises(ValueError, match=f"`{part}` of another adapter cannot be trained beside"):
+    with pytest.raises(ValueError, match=rf"`{part}`.*another adapter"):
         model(**batch)
 
 

@@ -267,16 +267,16 @@ def test_generation_does_not_compute_it(family: str):
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_what_is_refused(family: str):
-    with pytest.raises(ValueError, match=r"`uam` needs `null_token_id`, the token that extends .*got None"):
+    with pytest.raises(ValueError, match=r"`uam`.*`null_token_id`.*got None"):
         build(family, null_token_id=None)
     model, batch = build(family), padded_pairs(PAIRS)
     encoded = model.get_encoder()(batch["input_ids"], attention_mask=batch["attention_mask"])
     given = {"attention_mask": batch["attention_mask"], "labels": batch["labels"], "encoder_outputs": encoded}
-    with pytest.raises(ValueError, match=r"`input_ids` are needed with `labels` .* Pass them, beside"):
+    with pytest.raises(ValueError, match=r"`input_ids`.*`labels`"):
         model(**given)
     assert_close(model(**given, input_ids=batch["input_ids"]).loss.detach(), model(**batch).loss.detach())
     assert isinstance(encoded, BaseModelOutput)
-    with pytest.raises(ValueError, match="`output_uam_probabilities` is not for `generate`"):
+    with pytest.raises(ValueError, match=r"`output_uam_probabilities`.*`generate`"):
         model.generate(batch["input_ids"], output_uam_probabilities=True)
-    with pytest.raises(ValueError, match="`output_uam_probabilities=True` needs a model with `uam`"):
+    with pytest.raises(ValueError, match=r"`output_uam_probabilities=True`.*`uam`"):
         build(family, uam=False)(**batch, output_uam_probabilities=True)

@@ -112,13 +112,13 @@ def test_a_tie_is_a_miss_unless_the_index_is_equal():
 
 
 def test_shapes_that_do_not_fit_are_refused(attention, mask):
-    with pytest.raises(ValueError, match="`attention` and `mask` must both be"):
+    with pytest.raises(ValueError, match=r"`attention`.*`mask`"):
         contributions(attention, mask[:, :1])
-    with pytest.raises(ValueError, match=r"`source_mask` must be \(batch, source\) = \(2, 5\), got \(2, 4\)"):
+    with pytest.raises(ValueError, match=r"`source_mask`.*\(batch, source\).*\(2, 5\).*got \(2, 4\)"):
         contributions(attention, mask, SOURCE_MASK[:, :4])
-    with pytest.raises(ValueError, match="`attention` and `phi` must both be"):
+    with pytest.raises(ValueError, match=r"`attention`.*`phi`"):
         reliability_level(attention, mask[..., :4])
-    with pytest.raises(ValueError, match=r"`target_mask` must be \(batch, target\)"):
+    with pytest.raises(ValueError, match=r"`target_mask`.*\(batch, target\)"):
         reliability_level(attention, mask, torch.ones(BATCH, TARGET + 1))
     with pytest.raises(ValueError, match="leaves no step"):
         reliability_level(attention, mask, torch.zeros(BATCH, TARGET))

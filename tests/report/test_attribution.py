@@ -318,7 +318,7 @@ def test_an_adapter_has_contributions_where_it_has_masks():
     model = model_of("marian adapted")
     (mean, top) = (found_by(model, "contribution", **chosen) for chosen in ({}, {"layer": -1}))
     assert_close(mean[0].scores, top[0].scores)
-    with pytest.raises(ValueError, match=r"`layer` must be one with masks, \[1\], got 0"):
+    with pytest.raises(ValueError, match=r"`layer`.*\[1\].*got 0"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "contribution", layer=0)
 
 
@@ -593,11 +593,11 @@ def test_models_that_are_built_otherwise_are_refused_by_name():
     skip_without_cross_attention_of_t5(model)
     working = ["attention", "input_x_gradient", "integrated_gradients", "layer_gradient_x_activation", "occlusion"]
     assert works_on(model) == [*working, "posterior", "random", "diagonal"]
-    with pytest.raises(ValueError, match=r"`method` 'alti' does not work on this model: .* 't5'.* attention, input_x"):
+    with pytest.raises(ValueError, match=r"`method`.*'alti'.*'t5'.*input_x"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "alti")
-    with pytest.raises(ValueError, match="'contribution' does not work on this model: it reads the masks"):
+    with pytest.raises(ValueError, match=r"'contribution'.*masks"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "contribution")
-    with pytest.raises(ValueError, match="it works only on layers built as in Marian"):
+    with pytest.raises(ValueError, match="layers built as in Marian"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "layer_gradient_x_activation", layer=0)
     for method in works_on(model):
         assert len(found_by(model, method, **options_of(method))) == len(SOURCES)
@@ -666,16 +666,16 @@ def test_what_a_method_does_not_take_is_refused_at_once(method, options, message
 
 def test_what_an_aligner_returns_must_fit():
     model = model_of("marian stock")
-    with pytest.raises(ValueError, match="a matrix for each of 3 pairs, got 1"):
+    with pytest.raises(ValueError, match="3 pairs, got 1"):
         found_by(model, "posterior", weights=lambda sources, targets: [np.zeros((1, 1))])
-    with pytest.raises(ValueError, match=r"\(3, 2\) for pair 0 \(counted from 0\), got \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"\(3, 2\).*pair 0.*got \(2, 3\)"):
         found_by(model, "posterior", SOURCES[:1], TARGETS[:1], weights=lambda s, t: [np.zeros((2, 3))])
 
 
 def test_a_tokenizer_without_an_unknown_token_needs_another():
     tokenizer = copy.deepcopy(bpe_tokenizer())
     tokenizer.unk_token = None
-    with pytest.raises(ValueError, match="`by` must be the number of a token"):
+    with pytest.raises(ValueError, match=r"`by`.*token"):
         next(attribute(model_of("marian stock"), tokenizer, SOURCES, TARGETS, "occlusion"))
 
 

@@ -79,9 +79,7 @@ def test_a_pair_with_a_side_of_no_word_has_no_link(model):
 
 
 def test_what_does_not_look_at_heads_is_not_shifted(model):
-    with pytest.raises(
-        ValueError, match="`shift` is for methods that look at heads of the cross-attention, got 'alti'"
-    ):
+    with pytest.raises(ValueError, match=r"`shift`.*got 'alti'"):
         attribution_links(model, bpe_tokenizer(), TEXTS, WayOfReading("alti", shift=True))
 
 
@@ -175,9 +173,9 @@ def test_without_dev_there_are_means_and_without_a_bootstrap_no_intervals(model)
 
 
 def test_nothing_to_score_is_refused(model):
-    with pytest.raises(ValueError, match="`dev` must have an annotated pair at least, got none"):
+    with pytest.raises(ValueError, match=r"`dev`.*pair.*got none"):
         score_attributions(model, bpe_tokenizer(), TEST, Gold([], []))
-    with pytest.raises(ValueError, match="`ways` must have one way of reading at least, got none"):
+    with pytest.raises(ValueError, match=r"`ways`.*got none"):
         score_attributions(model, bpe_tokenizer(), TEST, ways={})
 
 

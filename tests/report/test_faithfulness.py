@@ -333,7 +333,7 @@ def test_a_tokenizer_without_an_unknown_token_is_refused_for_that_operator():
     class Tokenizer:
         unk_token_id = None
 
-    with pytest.raises(ValueError, match="'unk', for which the tokenizer must have a `unk_token_id`"):
+    with pytest.raises(ValueError, match=r"'unk'.*`unk_token_id`"):
         Perturber(text_model("marian", "stock"), Tokenizer(), ("unk",))
     Perturber(text_model("marian", "stock"), Tokenizer(), ("delete",))
 
@@ -353,11 +353,11 @@ def test_a_source_of_which_nothing_is_left_is_refused():
     ((pair,), _), *_ = batches_of_pairs(model, tokenizer, [SOURCES[0]], [TARGETS[0]])
     bare = pair._replace(source=pair.source._replace(ids=pair.source.ids[:-1], word_ids=pair.source.word_ids[:-1]))
     nothing = Change("hide", 0, np.zeros(pair.source.words, dtype=bool).tobytes())
-    with pytest.raises(ValueError, match=r"'hide', which would leave no source token of pair 0"):
+    with pytest.raises(ValueError, match=r"'hide'.*pair 0"):
         perturber(model).log_probabilities([bare], [SOURCES[0]], [{nothing: [0]}])
 
 
 def test_a_source_that_grows_beyond_the_positions_of_the_model_is_refused():
     frequencies = {"Donaudampfschifffahrtsgesellschaft" * 3: 1, "x" * 70: 1}
-    with pytest.raises(ValueError, match=r"'replace', with which the source of pair \d .* the model takes at most 64"):
+    with pytest.raises(ValueError, match=r"'replace'.*pair \d.*64"):
         falls_of(text_model("marian", "stock"), operators=("replace",), frequencies=frequencies)

@@ -126,7 +126,7 @@ def test_changed_words_are_those_that_the_other_translation_lacks(live, monkeypa
 
 
 def test_too_many_lines_are_refused(live, server):
-    with pytest.raises(ValueError, match="`lines` must be at most 200, got 201"):
+    with pytest.raises(ValueError, match=r"`lines`.*200.*got 201"):
         list(live.views(["a"] * (MOST_LINES + 1)))
     assert refused(server, "/answers", text="a\n" * 201) == (400, "`lines` must be at most 200, got 201.")
 
@@ -166,7 +166,7 @@ def test_what_changes_without_words(server, live):
 
 @pytest.mark.parametrize("text", ["", "x", "1,", "-1", "1" * 7, "1 2", "٣"])
 def test_numbers_that_are_none(text):
-    with pytest.raises(ValueError, match="Numbers must stand with commas between them"):
+    with pytest.raises(ValueError, match="commas"):
         _numbers(text)
     assert _numbers("0,12") == [0, 12]
 

@@ -221,7 +221,7 @@ def test_what_rests_on_masks_that_do_not_tell_tokens_apart_is_withheld(number):
     assert found.mean("informed", 1) == 0
     for measure in NEED_INFORMATION:
         assert np.isnan(found.by_head[measure]).all()
-        with pytest.raises(ValueError, match=f"'{measure}' is withheld: the masks .* no information.*`attncal adapt`"):
+        with pytest.raises(ValueError, match=rf"'{measure}'.*`attncal adapt`"):
             found.counts(measure, 1)
     for withheld in (found.reliability_up_to, found.divergence_in, lambda n: found.links("contribution", n)):
         with pytest.raises(ValueError, match="carry no information"):
@@ -241,7 +241,7 @@ def test_layers_and_heads_are_judged_one_by_one():
     assert np.isnan(found.by_head["reliability"][2]).tolist() == [True, False]
     assert np.isfinite(found.by_head["reliability"][1]).all()
     assert found.mean("informed", 2) > 0.9
-    with pytest.raises(ValueError, match=r"must be one with 'reliability', \[1, 2\], got 0. Its masks carry no info"):
+    with pytest.raises(ValueError, match=r"'reliability'.*\[1, 2\].*got 0"):
         found.counts("reliability", 0)
 
 
@@ -342,9 +342,9 @@ def test_a_stock_model_has_what_needs_no_masks(family):
     assert found.group_norms.min() > 0
     assert len(found.links("attention", 2)) == len(SOURCES)
     for measure in ("reliability", "divergence", "mask"):
-        with pytest.raises(ValueError, match=f"'{measure}' can only be measured on .* with `calibration`"):
+        with pytest.raises(ValueError, match=rf"'{measure}'.*`calibration`"):
             found.counts(measure, 0)
-    with pytest.raises(ValueError, match=r"'null' can only be measured on .* with `leaky`"):
+    with pytest.raises(ValueError, match=r"'null'.*`leaky`"):
         found.counts("null", 0)
     for refused in (found.reliability_up_to, found.divergence_in, lambda n: found.links("contribution", n)):
         with pytest.raises(ValueError, match=r"measured on .* with `calibration`"):
@@ -364,7 +364,7 @@ def test_an_adapter_on_one_layer_leaves_the_others_plain():
     assert set(found.null_norms) == {1}
     assert found.group_norms.min() > 0
     assert found.mean("divergence", 1) > 0
-    with pytest.raises(ValueError, match=r"`layer` must be one with 'reliability', \[1\], got 0"):
+    with pytest.raises(ValueError, match=r"`layer`.*'reliability'.*\[1\].*got 0"):
         found.counts("reliability", 0)
 
 
@@ -403,15 +403,15 @@ def test_attention_that_a_mask_leaves_alone_does_not_change():
 
 def test_what_cannot_be_observed_is_refused():
     model = text_model("marian", "ours")
-    with pytest.raises(ValueError, match="a pair with words on both sides, got none among 0 and 0"):
+    with pytest.raises(ValueError, match="got none among 0 and 0"):
         observe(model, bpe_tokenizer(), [], [])
-    with pytest.raises(ValueError, match="a pair with words on both sides, got none among 1 and 1"):
+    with pytest.raises(ValueError, match="got none among 1 and 1"):
         observe(model, bpe_tokenizer(), ["a"], [" "])
     with pytest.raises(ValueError, match="must be pairs, got 2 and 1"):
         observe(model, bpe_tokenizer(), ["a", "b"], ["c"])
     for bounds in ([], [0.0, 1.0], [2.0, 1.0], [1.0, 1.0]):
         for name in ("thresholds", "buckets"):
-            with pytest.raises(ValueError, match=f"`{name}` must be at least one number, ascending and above 0"):
+            with pytest.raises(ValueError, match=rf"`{name}`.*0"):
                 observe(model, bpe_tokenizer(), SOURCES, TARGETS, **{name: bounds})
     bert = BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
     with pytest.raises(ValueError, match="must be an encoder-decoder, got one of type 'bert'"):
@@ -422,16 +422,16 @@ def test_what_was_not_asked_for_is_refused_with_the_remedy():
     found = observe(text_model("marian", "ours"), bpe_tokenizer(), SOURCES, TARGETS)
     with pytest.raises(ValueError, match="by tag need `tags`, got none"):
         found.of_tag("reliability", 0)
-    with pytest.raises(ValueError, match="call `observe` with `alignments=True`"):
+    with pytest.raises(ValueError, match=r"`observe`.*`alignments=True`"):
         found.links("attention", 0)
-    with pytest.raises(ValueError, match=r"`measure` must be one of entropy, .*, got 'luck'"):
+    with pytest.raises(ValueError, match=r"`measure`.*got 'luck'"):
         found.counts("luck", 0)
-    with pytest.raises(ValueError, match=r"`layer` must be one with 'entropy', \[0, 1, 2\], got 3"):
+    with pytest.raises(ValueError, match=r"`layer`.*'entropy'.*\[0, 1, 2\].*got 3"):
         found.counts("entropy", 3)
     tagged = observe(text_model("marian", "ours"), bpe_tokenizer(), SOURCES, TARGETS, tags=tags, alignments=True)
     with pytest.raises(ValueError, match="by tag must be one of reliability, average_entropy, got 'mask'"):
         tagged.of_tag("mask", 0)
-    with pytest.raises(ValueError, match="`weights` must be one of attention, contribution, got 'luck'"):
+    with pytest.raises(ValueError, match=r"`weights`.*got 'luck'"):
         tagged.links("luck", 0)
 
 
@@ -443,13 +443,11 @@ def test_tags_that_do_not_fit_name_the_line():
     given = [tags(text) for text in TARGETS]
     given[2] = given[2][:-1]
     words = len(TARGETS[2].split())
-    with pytest.raises(ValueError, match=f"line 3: .* one for each of its {words} words, got {words - 1}: words are"):
+    with pytest.raises(ValueError, match=rf"line 3: .*{words} words, got {words - 1}"):
         observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=given)
-    with pytest.raises(
-        ValueError, match=f"each of {len(TARGETS)} sentences, in the same order, got {len(TARGETS) - 1}"
-    ):
+    with pytest.raises(ValueError, match=rf"{len(TARGETS)}.*got {len(TARGETS) - 1}"):
         observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=given[:-1])
-    with pytest.raises(ValueError, match=r"line 1: .* one for each of its 2 words, got the text 'NN'"):
+    with pytest.raises(ValueError, match=r"line 1: .*2 words.*'NN'"):
         tags_of(["a b"], ["NN"])
 
 
@@ -457,7 +455,7 @@ def test_tags_of_a_file_are_those_of_its_lines(tmp_path):
     path = tmp_path / "tags.txt"
     path.write_text("DET  NOUN\n\nVERB\n", encoding="utf-8")
     assert load_tags(path, ["the house", "", "go"]) == read_tags(path) == [("DET", "NOUN"), (), ("VERB",)]
-    with pytest.raises(ValueError, match=r"tags.txt: line 3: .* one for each of its 2 words, got 1"):
+    with pytest.raises(ValueError, match=r"tags.txt: line 3: .*got 1"):
         load_tags(path, ["the house", "", "go away"])
     with pytest.raises(ValueError, match="does not exist"):
         load_tags(tmp_path / "missing", [])
@@ -487,12 +485,12 @@ def test_a_pipeline_of_spacy_tags_the_words_as_they_are(monkeypatch):
     spacy.load = load
     monkeypatch.setitem(sys.modules, "spacy", spacy)
     assert tags_of(["don't ."], load_tags("spacy:here", [])) == [("VERB", "PUNCT")]
-    with pytest.raises(ValueError, match="'here' of spaCy gives no parts of speech"):
+    with pytest.raises(ValueError, match=r"'here'.*spaCy"):
         load_tags("spacy:here", [])("unknown")
-    with pytest.raises(ValueError, match=r"no pipeline 'away' installed.*python -m spacy download away"):
+    with pytest.raises(ValueError, match=r"'away'.*spacy download away"):
         load_tags("spacy:away", [])
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(ValueError, match="needs spaCy, which is not installed: pip install spacy"):
+    with pytest.raises(ValueError, match="pip install spacy"):
         load_tags("spacy:here", [])
 
 

@@ -85,14 +85,14 @@ def test_a_reporter_that_is_not_installed_is_told_before_anything_is_read(form, 
     """The Trainer would stop at it after the text is read, as at a bug."""
     monkeypatch.setattr(integration_utils, "is_clearml_available", lambda: False)
     values = {"training": {"output_dir": "x", "report_to": "clearml" if form == "text" else ["clearml"]}}
-    with pytest.raises(ValueError, match=r"^`training.report_to` must name what is installed, .*install clearml"):
+    with pytest.raises(ValueError, match=r"^`training.report_to`.*install clearml"):
         TranslationConfig.make(values)
     monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "clearml", TrainerCallback)
     assert TranslationConfig.make(values).training["report_to"]
 
 
 def test_a_reporter_that_nobody_knows_is_refused_with_those_that_there_are():
-    with pytest.raises(ValueError, match=r"`training.report_to` must name .*tensorbord is not .*tensorboard"):
+    with pytest.raises(ValueError, match=r"`training.report_to`.*tensorbord.*tensorboard"):
         TranslationConfig.make({"training": {"output_dir": "x", "report_to": "tensorbord"}})
     for fine in ("none", "all", None, []):
         TranslationConfig.make({"training": {"output_dir": "x", "report_to": fine}})
@@ -415,7 +415,7 @@ def test_fields_that_do_not_fit_a_checkpoint_are_named(job, tmp_path):
     assert JOBS[job].make({"model": start | {"dropout": 0.3}}).model["dropout"] == 0.3
     with pytest.raises(ValueError, match=r"`model.label_smoothing` must be"):
         JOBS[job].make({"model": start | {"label_smoothing": 3.0}})
-    with pytest.raises(ValueError, match=r"`model.init_from` cannot be loaded: There is no folder .*nowhere"):
+    with pytest.raises(ValueError, match=r"`model.init_from`.*nowhere"):
         JOBS[job].make({"model": {"init_from": str(tmp_path / "nowhere")}})
 
 
@@ -425,7 +425,7 @@ def test_tokens_per_step_gives_accumulation(job, tmp_path, monkeypatch):
     args = JOBS[job].make({"training": values}).arguments()
     assert (args.gradient_accumulation_steps, args.tokens_per_batch) == (4, 1024)
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ValueError, match=r"x processes \(1024 x 3\), got 4096"):
+    with pytest.raises(ValueError, match=r"1024 x 3.*got 4096"):
         JOBS[job].make({"training": values}).arguments()
 
 
@@ -475,20 +475,20 @@ def test_inheritance_and_overrides(tmp_path):
 def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "a.yaml").write_text("base: b.yaml")
     (tmp_path / "b.yaml").write_text("base: a.yaml")
-    with pytest.raises(ValueError, match=r"circle: a.yaml -> b.yaml -> a.yaml"):
+    with pytest.raises(ValueError, match=r"a.yaml.*b.yaml.*a.yaml"):
         load(tmp_path / "a.yaml")
     (tmp_path / "list.yaml").write_text("- 1")
-    with pytest.raises(ValueError, match=r"list.yaml must hold sections of keys, got list"):
+    with pytest.raises(ValueError, match=r"list.yaml.*got list"):
         load(tmp_path / "list.yaml")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "missing.yaml")
     (tmp_path / "fine.yaml").write_text("")
     (tmp_path / "number.yaml").write_text("base: 3")
-    with pytest.raises(ValueError, match=r"`base` must be the name of a file, got 3"):
+    with pytest.raises(ValueError, match=r"`base`.*got 3"):
         load(tmp_path / "number.yaml")
-    with pytest.raises(ValueError, match=r"the value of an override must be YAML, got 'model.leaky=\["):
+    with pytest.raises(ValueError, match=r"YAML, got 'model.leaky"):
         load(tmp_path / "fine.yaml", "model.leaky=[")
-    with pytest.raises(ValueError, match=r"must read `section.key=value`, got 'model.leaky'"):
+    with pytest.raises(ValueError, match=r"`section.key=value`.*got 'model.leaky'"):
         load(tmp_path / "fine.yaml", "model.leaky")
 
 

@@ -95,7 +95,7 @@ def test_the_jobs_take_them(pairs):
 
 @pytest.mark.parametrize("defaults", JOBS.values(), ids=JOBS)
 def test_impossible_numbers_are_refused(defaults):
-    with pytest.raises(ValueError, match="`pairs` must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"`pairs`.*1.*got 0"):
         defaults(0)
-    with pytest.raises(ValueError, match="`steps` must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"`steps`.*1.*got 0"):
         defaults(2000, 0)

@@ -273,7 +273,7 @@ def test_a_file_of_links_that_counts_from_1(tmp_path, words):
     (tmp_path / "links").write_text("1-1\n" * 12, encoding="utf-8")
     text = Dataset.from_dict({side: ["a " * words] * 12 for side in ("source", "target")})
     data = DataConfig(root=str(tmp_path), train={"source": "a", "target": "b", "guide": "links"})
-    with pytest.raises(ValueError, match=r"links: .*it looks 1-based, take 1 from each index"):
+    with pytest.raises(ValueError, match=r"1-based.*take 1"):
         given_links(data, text, ())
 
 
@@ -294,18 +294,18 @@ def test_bad_settings(corpus, tmp_path, model, message):
 
 def test_models_that_learn_no_links(corpus, tmp_path):
     luong = {"model": {"backbone": "luong", "guided": True}}
-    with pytest.raises(ValueError, match=r"`model.guided` is for Marian and BART, not for a recurrent model"):
+    with pytest.raises(ValueError, match=r"`model.guided`.*recurrent"):
         TranslationConfig.make(values(corpus, tmp_path, **luong))
     with pytest.raises(ValueError, match=r"unknown key `model.guided`"):
         TranslationConfig.make(values(corpus, tmp_path, model={"backbone": "discrete_transformer", "guided": True}))
     with pytest.raises(ValueError, match=r"unknown key `data.train.guide`"):
         SummarizationConfig.make(values(corpus, tmp_path))
-    with pytest.raises(ValueError, match=r"`data.train.guide` needs `adapter.guided` true, got false"):
+    with pytest.raises(ValueError, match=r"`data.train.guide`.*`adapter.guided`.*got false"):
         AdapterConfig.make(values(corpus, tmp_path, model={"checkpoint": str(corpus)}))
 
 
 def test_gold_without_a_guided_head(corpus, tmp_path):
-    with pytest.raises(ValueError, match=r"`data.test.gold` needs `model.guided` true, got false"):
+    with pytest.raises(ValueError, match=r"`data.test.gold`.*`model.guided`.*got false"):
         settings(corpus, tmp_path, guide=False, model={"guided": False})
 
 
@@ -322,13 +322,13 @@ def test_bad_gold_is_told_before_anything_is_trained(corpus, base, tmp_path, tra
     else:
         plain["model"] = SIZES | {"guided": True} | HEAD
         config = TranslationConfig.make(plain | {"tokenizer": {"vocab_size": 300}})
-    with pytest.raises(ValueError, match=r"short.align has 1 lines of links for \d+ sentence pairs"):
+    with pytest.raises(ValueError, match=r"short.align has 1 lines"):
         train(config)
 
 
 def test_links_of_truncated_sources(corpus, base):
     text = Dataset.from_dict({"source": ["a b"], "target": ["c"]})
-    with pytest.raises(ValueError, match="`links` need whole sources, got `max_source_length` 5"):
+    with pytest.raises(ValueError, match=r"`links`.*got `max_source_length` 5"):
         tokenize_pairs(text, AutoTokenizer.from_pretrained(base), 9, 5, links=[[(0, 0)]])
 
 

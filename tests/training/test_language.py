@@ -154,7 +154,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(text, tmp_path):
         (run / name).unlink()
     for step in (3, 4):
         shutil.rmtree(run / f"checkpoint-{step}")
-    with pytest.raises(ValueError, match=r"`model.receptive_field_penalty` is 0.2, but the run .* began with 0.1"):
+    with pytest.raises(ValueError, match=r"`model.receptive_field_penalty`.*0.2.*0.1"):
         script.main([*given, "--resume", "model.receptive_field_penalty=0.2"])
     assert_results_agree(script.main([*given, "--resume"]), results)
     assert files_that_name(tmp_path, run) == set()
@@ -224,7 +224,7 @@ def test_lines_that_are_too_long_and_unknown_symbols_are_counted_and_said(text, 
     with (text / "dev.txt").open("a") as file:
         file.write("9 " * LENGTH + "\n" + "0 " * 40 + "\n\n")
     options = ["training.max_steps=1", "data.test=null"]
-    with pytest.warns(UserWarning, match="Kept 21 of 23 sequences. Dropped 1 with more than 11 tokens") as told:
+    with pytest.warns(UserWarning, match=r"Kept 21 of 23.*1 with more than 11") as told:
         results = script.main([*arguments(text), *options])
     assert {name: results["sequences"]["dev"][name] for name in ("kept", "too_long", "empty", "unknown")} == {
         "kept": 21,
@@ -242,7 +242,7 @@ def test_a_tokenizer_that_ends_texts_is_refused(text, tmp_path):
     from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
     train_bpe_tokenizer(["a b", "a b"], 20).save_pretrained(tmp_path / "tokenizer")
-    with pytest.raises(ValueError, match=r"of an empty text it makes \[0\], its beginning is None, its padding 2"):
+    with pytest.raises(ValueError, match=r"empty text.*\[0\].*None.*2"):
         script.main([*arguments(text), f"tokenizer.pretrained={tmp_path / 'tokenizer'}"])
 
 
@@ -270,7 +270,7 @@ def test_padding_and_the_first_token_are_no_predictions():
     score = perplexity(sums[:, :2], unit="words", end=True, unknown=2)
     assert (score.tokens, score.cross_entropy) == (4, pytest.approx((nats[[0, 1, 2, 4]].sum()) / 4))
     assert score.signature.startswith("Perplexity|unit:words|end:counted|unknown:2|n:2|version:")
-    with pytest.raises(ValueError, match="`counts` must have at least one prediction"):
+    with pytest.raises(ValueError, match=r"`counts`.*at least one"):
         perplexity(sums[:0, :2], unit="words", end=True, unknown=0)
 
 

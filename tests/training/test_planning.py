@@ -86,7 +86,7 @@ def test_the_first_steps_are_left_out_and_slow_ones_are_few(seconds, expected, s
 
 def test_a_budget_is_for_training_and_for_what_follows_it():
     assert steps_within(10, spent=60, seconds=0.5) == int((0.9 * 600 - 60) / 0.5)
-    with pytest.raises(ValueError, match=r"`minutes` must leave time .* got 1: .* takes 54 seconds.*at least 3"):
+    with pytest.raises(ValueError, match=r"`minutes`.*got 1: .*54 seconds.*3"):
         steps_within(1, spent=54, seconds=0.7)
 
 
@@ -124,7 +124,7 @@ def test_a_run_that_goes_on_is_not_measured_again(config, tmp_path, monkeypatch)
     monkeypatch.delattr(planning, "measure")
     assert train_translation(config("minutes=1"), resume=True)["steps"] == whole["steps"] == 3
     assert same(tmp_path / "run", tmp_path / "whole")
-    with pytest.raises(ValueError, match=r"`minutes` is 2.* but the run in .* began with 1"):
+    with pytest.raises(ValueError, match=r"`minutes`.*2.*1"):
         train_translation(config("minutes=2"), resume=True)
 
 
@@ -154,7 +154,7 @@ def test_a_run_that_ends_before_its_warm_up_is_refused(config, tmp_path, dry):
 def test_a_budget_below_the_warm_up_is_refused(config, monkeypatch):
     monkeypatch.setattr(planning, "measure", lambda trainer: Speed(0.001, None))
     monkeypatch.setattr(planning, "steps_within", lambda *arguments: 2)
-    with pytest.raises(ValueError, match=r"`training.warmup_steps` .* \(2\), got 3. Lower it, or raise `minutes`"):
+    with pytest.raises(ValueError, match=r"`training.warmup_steps`.*\(2\).*got 3.*`minutes`"):
         train_translation(config("training.warmup_steps=3", "minutes=1"))
 
 
@@ -182,7 +182,7 @@ def test_a_plan_of_a_folder_in_use_is_refused(config):
     train_translation(config())
     with pytest.raises(ValueError, match="holds another run"):
         train_translation(config(), dry_run=True)
-    with pytest.raises(ValueError, match="--dry-run goes without --resume"):
+    with pytest.raises(ValueError, match=r"--dry-run.*--resume"):
         train_translation(config(), resume=True, dry_run=True)
 
 

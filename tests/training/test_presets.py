@@ -126,7 +126,7 @@ def test_a_preset_has_the_sizes_of_its_backbone(job, data):
     assert recurrent.for_steps(40).training["warmup_steps"] == 5
     for backbone in ("marian", "bart"):
         assert made(job, data, model={"backbone": backbone}).model["encoder_attention_heads"] == 4
-    with pytest.raises(ValueError, match=r"`preset` must be .*'small'.*, got 'base'"):
+    with pytest.raises(ValueError, match=r"`preset`.*'small'.*got 'base'"):
         made(job, data, model={"backbone": "luong"}, preset="base")
 
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_is_named(job, values, message, data):
 
 def test_one_file_is_not_two_languages(data):
     source = data["train"]["source"]
-    with pytest.raises(ValueError, match=f"`data.train` must name a text in each language, got {source}"):
+    with pytest.raises(ValueError, match=rf"`data.train`.*got {source}"):
         TranslationConfig.make({"data": {"train": {"source": source, "target": source}}})
 
 

@@ -108,7 +108,7 @@ def test_other_settings_are_refused(stopped, tmp_path):
 def test_other_data_are_refused(stopped, corpus):
     text = (corpus / "train.en").read_text(encoding="utf-8")
     (corpus / "train.en").write_text(text.replace("dog", "cow"), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"`data.train.source` is \[\"sha256:.*began with \[\"sha256:"):
+    with pytest.raises(ValueError, match=r"`data.train.source`.*sha256:.*began with.*sha256:"):
         script.main([*stopped, "--resume"])
     (corpus / "train.en").write_text(text, encoding="utf-8")
     assert script.main([*stopped, "--resume"])["steps"] == 4
@@ -119,7 +119,7 @@ def test_another_number_of_processes_is_refused(stopped, tmp_path):
     run = json.loads(file.read_text(encoding="utf-8"))
     run["run"]["processes"] = 2
     file.write_text(json.dumps(run), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"`processes` is 1, but the run in .* began with 2"):
+    with pytest.raises(ValueError, match=r"`processes`.*1.*2"):
         script.main([*stopped, "--resume"])
 
 
@@ -140,14 +140,14 @@ def test_changes_that_were_asked_for_are_stated(stopped, tmp_path):
     change = {"from": "checkpoint-2", "key": "training.max_steps", "was": 4, "is": 6}
     assert results["changed_on_resume"] == [change]
     assert script.main([*stopped, "--resume", "training.max_steps=6"])["steps"] == 6  # it is that run now
-    with pytest.raises(ValueError, match="--allow-changes goes with --resume"):
+    with pytest.raises(ValueError, match=r"--allow-changes.*--resume"):
         script.main([*stopped, "--allow-changes", f"training.output_dir={tmp_path / 'other'}"])
 
 
 def test_a_finished_run_without_checkpoints_cannot_be_changed(arguments):
     arguments = [*arguments, "training.save_strategy=no"]
     script.main(arguments)
-    with pytest.raises(ValueError, match=r"`training.max_steps` is other .* has no checkpoint to go on from"):
+    with pytest.raises(ValueError, match=r"`training.max_steps`.*no checkpoint"):
         script.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])
 
 
@@ -157,7 +157,7 @@ def test_another_base_of_an_adapter_is_refused(base):
     script.main(arguments)
     config = json.loads((base / "config.json").read_text(encoding="utf-8"))
     (base / "config.json").write_text(json.dumps(config | {"dropout": 0.5}), encoding="utf-8")
-    with pytest.raises(ValueError, match=r'`model.checkpoint` is "sha256:'):
+    with pytest.raises(ValueError, match=r"`model.checkpoint`.*sha256:"):
         script.main([*arguments, "--resume"])
 
 
@@ -174,7 +174,7 @@ def test_another_commit_of_a_base_on_the_hub_is_refused(base, tmp_path, monkeypa
     main.write_text(commits[0], encoding="utf-8")
     results = script.main(arguments)
     main.write_text(commits[1], encoding="utf-8")
-    with pytest.raises(ValueError, match=rf'`model.checkpoint` is "someone/base@{commits[1]}", .*"someone/base@1111'):
+    with pytest.raises(ValueError, match=rf"`model.checkpoint`.*@{commits[1]}.*@1111"):
         script.main([*arguments, "--resume"])
     main.write_text(commits[0], encoding="utf-8")
     assert script.main([*arguments, "--resume"])["steps"] == results["steps"]
@@ -184,7 +184,7 @@ def test_without_an_optimizer_there_is_no_going_on(arguments, tmp_path):
     arguments = [*arguments, "training.save_only_model=true"]
     script.main(arguments)
     (tmp_path / "run" / "results.json").unlink()
-    with pytest.raises(ValueError, match=r"`training.save_only_model` must be false to go on from .*checkpoint-4"):
+    with pytest.raises(ValueError, match=r"`training.save_only_model`.*checkpoint-4"):
         script.main([*arguments, "--resume"])
 
 
@@ -213,7 +213,7 @@ def test_resume_before_the_first_checkpoint_starts(arguments, tmp_path):
             shutil.rmtree(path)
         elif path.name not in ("run.json", "tokenizer.json"):
             path.unlink()
-    with pytest.raises(ValueError, match=r"holds another run \(run.json\)"):
+    with pytest.raises(ValueError, match=r"another run.*run\.json"):
         script.main(arguments)
     assert script.main([*arguments, "--resume", "training.seed=2"])["steps"] == 4
 
@@ -263,7 +263,7 @@ def test_a_folder_is_refused_from_the_first_second(arguments, tmp_path, monkeypa
     before = contents(run)
     with alone(run / "run.lock"):
         for options in ([], ["--resume"]):
-            with pytest.raises(ValueError, match="is in use by another process"):
+            with pytest.raises(ValueError, match="in use"):
                 script.main([*arguments, *options])
     assert {name: file for name, file in contents(run).items() if not name.endswith(".lock")} == before
 
@@ -272,13 +272,13 @@ def test_a_folder_of_something_else_is_refused(arguments, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "model.safetensors").write_bytes(b"of somebody else")
-    with pytest.raises(ValueError, match=r"holds another run \(model.safetensors\). Pass --resume .*output_dir"):
+    with pytest.raises(ValueError, match=r"another run.*model.safetensors.*--resume.*output_dir"):
         script.main(arguments)
-    with pytest.raises(ValueError, match=r"holds model.safetensors but no run.json"):
+    with pytest.raises(ValueError, match=r"model.safetensors.*run.json"):
         script.main([*arguments, "--resume"])
     for text in ("{", "{}", "3"):
         (run / "run.json").write_text(text, encoding="utf-8")
-        with pytest.raises(ValueError, match=r"run.json must be JSON as it was written"):
+        with pytest.raises(ValueError, match=r"run.json.*JSON"):
             script.main([*arguments, "--resume"])
     assert sorted(path.name for path in run.iterdir()) == ["model.safetensors", "run.json"]
 

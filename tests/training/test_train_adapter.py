@@ -78,7 +78,7 @@ def test_a_model_of_ours_without_switches_is_a_base(base):
     assert (search.num_beams, search.max_length) == (2, 32)
     written = json.loads((base.parent / "run" / "adapter_config.json").read_text())
     assert written["base_model_name_or_path"] == str(copy)
-    with pytest.raises(ValueError, match=r"gated cannot get an adapter: .* `calibration='gated'`.*without"):
+    with pytest.raises(ValueError, match=r"gated.*`calibration='gated'`.*without"):
         script.main([*settings(base.parent / "gated"), "training.output_dir=" + str(base.parent / "other")])
 
 
@@ -90,7 +90,7 @@ def test_a_base_that_asks_for_a_kernel_of_the_hub_is_refused(method, base):
     config = AdapterConfig.make({"model": {"checkpoint": str(base)}, "adapter": {"method": method, **fields}})
     tokenizer = AutoTokenizer.from_pretrained(base)
     for read in (lambda: base_checkpoint(config, tokenizer, base.parent / "out"), lambda: build(config, str(base))):
-        with pytest.raises(ValueError, match="`attn_implementation` must not name code of the Hub, got 'someone/kern"):
+        with pytest.raises(ValueError, match=r"`attn_implementation`.*got 'someone/kern"):
             read()
 
 
@@ -235,7 +235,7 @@ def test_wrong_settings_are_named(values, message):
 def test_a_missing_base_is_said(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(f"job: adapter\ntraining: {{output_dir: {tmp_path}/run}}\n")
-    with pytest.raises(ValueError, match=r"`model.checkpoint` must name the model to begin with, got none"):
+    with pytest.raises(ValueError, match=r"`model.checkpoint`.*got none"):
         script.main(["--config", str(path)])
 
 

@@ -376,7 +376,7 @@ def test_arguments_that_contradict(arguments, message, tmp_path):
 
 def test_reentrant_checkpointing_is_refused(tmp_path):
     options = {CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"use_reentrant": True}}
-    with pytest.raises(ValueError, match=r"`use_reentrant` must be False to train a model with `calibration='gated'`"):
+    with pytest.raises(ValueError, match=r"`use_reentrant`.*False.*`calibration='gated'`"):
         make_trainer(tmp_path, tiny_model("marian", calibration="gated"), **options)
     make_trainer(tmp_path, tiny_model("marian"), **options)
 
@@ -392,11 +392,11 @@ def test_checkpointing_trains_the_same(tmp_path):
 
 def test_plain_arguments_are_refused(tmp_path):
     args = Seq2SeqTrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    with pytest.raises(TypeError, match="`args` must be an `AttnCalTrainingArguments`"):
+    with pytest.raises(TypeError, match=r"`args`.*`AttnCalTrainingArguments`"):
         AttnCalTrainer(model=tiny_model("marian"), args=args)
 
 
 def test_example_over_tokens_per_batch(tmp_path):
     trainer = make_trainer(tmp_path, tiny_model("marian"), tokens_per_batch=4)
-    with pytest.raises(ValueError, match="`tokens_per_batch` must be at least the longest training example, got 4"):
+    with pytest.raises(ValueError, match=r"`tokens_per_batch`.*got 4"):
         trainer.train()

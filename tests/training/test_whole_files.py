@@ -71,7 +71,7 @@ def test_a_resume_refuses_weights_that_are_missing_or_no_numbers(stopped, tmp_pa
     weights = tmp_path / "run" / "checkpoint-2" / "model.safetensors"
     whole = weights.read_bytes()
     name = change(weights.parent, what)
-    with pytest.raises(ValueError, match=f"checkpoint-2 cannot be gone on from: {message.format(name=name)}"):
+    with pytest.raises(ValueError, match=rf"checkpoint-2.*{message.format(name=name)}"):
         train.main([*stopped, "--resume"])
     weights.write_bytes(whole)
     assert train.main([*stopped, "--resume"])["steps"] == 4
@@ -88,7 +88,7 @@ def test_so_does_that_of_an_adapter(base, beside, what, tmp_path):
     (run / "results.json").unlink()
     last = max(run.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     change(last / "calibration" if beside else last, what, "adapter_model.safetensors")
-    with pytest.raises(ValueError, match=rf"{last.name} cannot be gone on from: .* (missing|not finite)"):
+    with pytest.raises(ValueError, match=rf"{last.name}.*(missing|not finite)"):
         train.main([*of_run, "--resume"])
 
 
