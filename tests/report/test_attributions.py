@@ -96,10 +96,16 @@ def test_choices_are_all_layers_heads_and_signs(model):
     assert METHODS["alti"].choices(model) == [{}]
 
 
-def test_every_choice_is_taken(model):
-    for method in ways_of_reading(model):
-        for options in METHODS[method].choices(model) if method in METHODS else ():
-            attribute(model, bpe_tokenizer(), SOURCES, TARGETS, method, **options)  # it checks at once
+def test_every_choice_scores_every_token(model):
+    """A pair is read: what `attribute` returns computes nothing before."""
+    taken = 0
+    for method in ways_of_reading(model).keys() & METHODS.keys():
+        for options in METHODS[method].choices(model):
+            (one,) = attribute(model, bpe_tokenizer(), SOURCES[:1], TARGETS[:1], method, **options)
+            assert one.scores.shape == (len(one.target.ids), len(one.source.ids)), (method, options)
+            assert one.scores.isfinite().all(), (method, options)
+            taken += 1
+    assert taken > len(METHODS)
 
 
 def test_layers_without_masks_have_no_contribution_to_choose(monkeypatch):
