@@ -120,18 +120,18 @@ def test_an_aligner_that_is_calibrated_is_calibrated_from_its_own_scores(aligner
     ("right", "told"), [(lambda score: True, "are right"), (lambda score: False, "annotated pairs are wrong")]
 )
 def test_links_of_one_kind_teach_nothing(right, told, aligner):
-    with pytest.raises(ValueError, match=f"nothing to learn link probabilities from: .* {told}"):
+    with pytest.raises(ValueError, match=f"nothing to learn.*{told}"):
         calibrate_links(aligner, annotated(aligner, right))
 
 
 def test_too_little_to_learn_from_is_told(aligner):
-    with pytest.raises(ValueError, match="two annotated pairs or more, got 1"):
+    with pytest.raises(ValueError, match=r"two.*pairs.*got 1"):
         calibrate_links(aligner, annotated(aligner, lambda score: score > 0.5, 1))
     nothing = Gold([("", "")] * 3, [GoldAlignment(frozenset(), frozenset())] * 3)
     with pytest.raises(ValueError, match="there is no link"):
         calibrate_links(aligner, nothing)
     one = annotated(aligner, lambda score: score > 0.15, 1)
-    with pytest.raises(ValueError, match=r"too few of the annotated pairs have links .* Annotate more pairs"):
+    with pytest.raises(ValueError, match="Annotate more pairs"):
         calibrate_links(aligner, Gold([*one.pairs, ("", "")], [*one.links, *nothing.links[:1]]))
     with pytest.raises(ValueError, match="they say nothing"):
         calibrate_links(aligner, annotated(aligner, lambda score: score < 0.15))
@@ -154,7 +154,7 @@ def test_links_stay_and_scores_become_probabilities(aligner):
 def test_each_way_to_merge_has_its_own_rule(aligner):
     (raw,), (found,) = (one.align(PAIRS[:1], symmetrize="union") for one in (aligner, with_probabilities(aligner)))
     assert found.scores == RULES["union"].of(raw.scores)
-    with pytest.raises(ValueError, match=r"learned for, \['harmonic', 'union'\], got 'forward'"):
+    with pytest.raises(ValueError, match=r"'harmonic'.*'union'.*got 'forward'"):
         with_probabilities(aligner).align(PAIRS, symmetrize="forward")
 
 
@@ -213,7 +213,7 @@ def test_the_attention_of_an_encoder_decoder_is_calibrated_for_what_is_read_of_i
     # Alone a pair is rounded otherwise than in a batch.
     assert calibrated.scores == pytest.approx(found.rules["forward"].of(scored[0].scores), abs=1e-4)
     reading.source.choose(layer=1)
-    with pytest.raises(ValueError, match=r"learned with the settings .*'layer': 0.*got .*'layer': 1.*Calibrate again"):
+    with pytest.raises(ValueError, match=r"'layer': 0.*'layer': 1.*Calibrate again"):
         reading.align(pairs[:1])
 
 
@@ -356,9 +356,7 @@ def test_what_is_saved_beside_a_checkpoint_is_loaded_with_it(aligner, tmp_path):
 def test_a_file_of_another_kind_is_named(text, tmp_path):
     path = tmp_path / PROBABILITIES_FILE
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(
-        ValueError, match=f"{PROBABILITIES_FILE} holds no link probabilities: .*attncal align calibrate"
-    ):
+    with pytest.raises(ValueError, match=f"{PROBABILITIES_FILE}.*attncal align calibrate"):
         LinkProbabilities.load(path)
 
 

@@ -93,7 +93,7 @@ def test_what_is_wrong_is_told_before_anything_is_measured(monkeypatch, pairs, o
 
 
 def test_a_model_that_was_never_saved_can_have_no_probe():
-    with pytest.raises(ValueError, match="No probe: the model must be saved"):
+    with pytest.raises(ValueError, match=r"No probe.*saved"):
         analyze_corpus(text_model("marian", "stock"), SOURCES, bpe_tokenizer())
 
 
@@ -107,6 +107,6 @@ def test_the_rest_of_a_text_knows_its_lines():
 
 def test_a_text_of_one_word_has_none_to_replace_it():
     corpus = Corpus(["der der", "der"], ["the the", "the"])
-    with pytest.raises(ValueError, match=r"at least two different words.*got 1\b.*measured=0"):
+    with pytest.raises(ValueError, match=r"two different words.*got 1\b.*measured="):
         rows_of(corpus)
     assert "reliability_by_layer" in rows_of(corpus, measured=0)

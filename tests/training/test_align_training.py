@@ -133,7 +133,7 @@ def test_the_length_of_training_is_given_in_steps_or_epochs():
 def test_only_a_mixture_has_jumps_unless_they_are_asked_for():
     assert AlignerConfig.make({"model": {"size": "base"}}).model["max_jump"] == 40
     assert "max_jump" not in AlignerConfig.make({"model": {"prediction": "attention"}}).model
-    with pytest.raises(ValueError, match=r"`model.max_jump` needs `prediction` 'mixture', got 'attention'"):
+    with pytest.raises(ValueError, match=r"`model.max_jump`.*`prediction`.*'mixture'.*got 'attention'"):
         AlignerConfig.make({"model": {"prediction": "attention", "max_jump": 3}})
 
 
@@ -352,7 +352,7 @@ def test_a_model_that_aligns_nothing_is_named(learnable, tmp_path):
     schedule = {"max_steps": 60, "learning_rate": 6e-3, "agreement_warmup_steps": 0}
     config = settings(learnable, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule)
     config.counts.guide = False
-    with pytest.warns(UserWarning, match=r"NULL takes .*raise `training.agreement_warmup_steps`"):
+    with pytest.warns(UserWarning, match=r"NULL.*`training.agreement_warmup_steps`"):
         AlignerJob.train(config)
 
 
@@ -365,7 +365,7 @@ def test_without_null_nothing_goes_to_it(corpus, tmp_path):
 def test_bad_input_is_refused_before_anything_is_written(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run")
     config.data.train = None
-    with pytest.raises(ValueError, match="must name the text to train on"):
+    with pytest.raises(ValueError, match="name the text"):
         AlignerJob.train(config)
     config = settings(corpus, tmp_path / "run")
     config.data.train = {"source": "train.en", "target": "dev.de"}
@@ -373,7 +373,7 @@ def test_bad_input_is_refused_before_anything_is_written(corpus, tmp_path):
         AlignerJob.train(config)
     config = settings(corpus, tmp_path / "run")
     config.data.dev = {**config.data.dev, "gold": "test.align"}
-    with pytest.raises(ValueError, match="20 lines of links for 10 sentence pairs"):
+    with pytest.raises(ValueError, match=r"20 lines.*10 sentence"):
         AlignerJob.train(config)
     outside = (corpus / "dev.align").read_text(encoding="utf-8").replace("0-0", "90-90")
     (corpus / "outside.align").write_text(outside, encoding="utf-8")

@@ -254,18 +254,18 @@ def test_of_an_encoder_decoder_the_encoder_alone_learns(corpus, tmp_path):
 
 
 def test_what_cannot_be_tuned_is_refused(corpus, tmp_path):
-    with pytest.raises(ValueError, match=r"`model.checkpoint` must name the model to begin with"):
+    with pytest.raises(ValueError, match=r"`model.checkpoint`.*begin with"):
         EncoderJob.train(TunedEncoderConfig.make({"training": {"output_dir": str(tmp_path / "none")}}))
     GPT2Config(vocab_size=10, bos_token_id=1, eos_token_id=2).save_pretrained(tmp_path / "gpt2")
-    with pytest.raises(ValueError, match="is of type 'gpt2', which reads from left to right"):
+    with pytest.raises(ValueError, match=r"'gpt2'.*left to right"):
         EncoderJob.train(made(corpus, tmp_path / "new", model=tmp_path / "gpt2"))
-    with pytest.raises(ValueError, match=r"`states.layer` must be from -3 to 2"):
+    with pytest.raises(ValueError, match=r"`states.layer`.*-3.*2"):
         EncoderJob.train(made(corpus, tmp_path / "new", states={"layer": 7}))
     for part in (text_model("marian", "stock"), bpe_tokenizer()):
         part.save_pretrained(tmp_path / "marian")
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "marian")
     get_peft_model(model, AttentionCalibrationConfig(guided=True)).save_pretrained(tmp_path / "adapter")
-    with pytest.raises(ValueError, match=r"`model.checkpoint` must be a whole model, and .*adapter is an adapter"):
+    with pytest.raises(ValueError, match=r"`model.checkpoint`.*whole.*adapter"):
         EncoderJob.train(made(corpus, tmp_path / "new", model=tmp_path / "adapter"))
 
 
