@@ -45,8 +45,8 @@ def adapt(
         model: the model to adapt
         settings: any other setting; configs/reference_adapter.yaml explains them
         calibration: names joined by +, such as gated+leaky; without it gated, of a guided adapter none
-        source: source sentences, one a line
-        target: target sentences, as many lines
+        source: source sentences, one a line; without it, those of the configuration
+        target: target sentences, as many lines; without it, those of the configuration
         dev: SOURCE TARGET, and links in Pharaoh format of a guided adapter; without it, 500 pairs of the text
         test: the same for a last score; without it, there is none
         links: links of the training pairs in Pharaoh format, for a guided adapter; without it, those of counts

@@ -77,7 +77,8 @@ def align(
         threshold: a link must score above this, as the model has scores, calibrated or not; without it, the model's
             own threshold
         symmetrize: how the two directions are merged; without it, the model's own way
-        least_probability: leave out links that are less likely to be right than this; needs a calibrated aligner
+        least_probability: leave out links that are less likely to be right than this; needs a calibrated aligner;
+            without it, none is left out
         read: what to read of an encoder-decoder or an encoder: layer=8, heads=0,3, shift=false, weights=attention,
             contribution, uam or states, source_language=de, source_prefix='>>deu<< ', and the same of the target;
             without it, what was saved with the model
@@ -85,7 +86,9 @@ def align(
             model has learned from; a known text stays as it is. The model must count, or have counts in its folder hmm
         save_adapted: keep what was learned as a new aligner in this folder; without it, it is forgotten
         shard: I/N: align part I of N alone. --output is a folder, or a name with {} for the number of the part. A part
-            that is complete is skipped; joined in order, the parts are what one run writes
+            that is complete is skipped; joined in order, the parts are what one run writes; without it, all lines are
+            aligned
+        running: how the model runs
 
     Returns:
         An alignment for each pair, if there is no `output`: `links`, `scores`, and the `score` of the pair. From

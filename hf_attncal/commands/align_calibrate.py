@@ -45,6 +45,7 @@ def calibrate(
         gold: their links in Pharaoh format, counted from 0; `p` or `?` marks a possible one
         output: folder for link_probabilities.json; without it, that of the model
         bootstrap: resamples of the sentence pairs, for 95 % intervals; 0 for none
+        running: how the model runs
 
     Returns:
         The rules, and how good scores and probabilities are; printed, it is a table.

@@ -11,10 +11,7 @@ from .kinds import LinkFormat, Merging, Output, Pairs, Text, WordLimits
 if TYPE_CHECKING:
     from hf_attncal.alignment.merging import WordAlignment
 
-GROUPS = {
-    "Links": ("tokenize", "fold", "words", "threshold", "symmetrize"),
-    "Running": ("threads", "longest_line", "progress"),
-}
+GROUPS = {"Links": ("tokenize", "fold", "words", "threshold", "symmetrize")}
 
 
 def align_quick(
@@ -35,9 +32,7 @@ def align_quick(
     words: WordLimits = "white-space",
     threshold: float | None = None,
     symmetrize: Merging | None = None,
-    threads: int | None = None,
-    longest_line: int | None = None,
-    progress: bool | None = None,
+    running: Running = Running(),
 ) -> "list[WordAlignment] | None":
     """Align two files without a model.
 
@@ -56,7 +51,7 @@ def align_quick(
         target: target sentences, as many lines; without it, they stand in the lines of --source
         with_source: source sentences of other text in the two languages, which is counted and not aligned; without it,
             the text is alone
-        with_target: the target sentences of that text, as many lines
+        with_target: the target sentences of that text, as many lines; without it, the same
         output: the file for the links, written as FILE.partial and renamed when it is complete, compressed as its name
             says; without it, standard output
         format: how links are written; attncal align run --help has what each is
@@ -72,9 +67,7 @@ def align_quick(
             no index
         threshold: a link must score above this; without it, 0.5
         symmetrize: how the two directions are merged; without it, harmonic
-        threads: threads of PyTorch; without it, as PyTorch chooses
-        longest_line: most bytes of a line; without it, 10,000
-        progress: count lines on standard error; without it, if that is a terminal
+        running: how it runs: threads, longest_line and progress
 
     Returns:
         An alignment for each pair, if there is no `output`: `links`, `scores`, and the `score` of the pair.
@@ -85,7 +78,7 @@ def align_quick(
     from hf_attncal.alignment.formats import LinkStyle
     from hf_attncal.data.pair_text import PairText
 
-    Running(threads=threads, longest_line=longest_line)  # refuses what is out of range
+    running.takes("threads", "longest_line", "progress")
     at_least("--threshold", threshold, 0, 1)
     one_of("--symmetrize", symmetrize, get_args(Merging))
     one_of("--words", words, get_args(WordLimits))
@@ -94,8 +87,8 @@ def align_quick(
         raise CommandError("--with-source and --with-target go together: give both files.")
     if pairs is not None and (source is not None or target is not None):
         raise CommandError("Give pairs, or source and target, not all of them.")
-    text = PairText(source if pairs is None else pairs, target, longest_line)
-    beside = PairText([] if with_source is None else with_source, with_target, longest_line)
+    text = PairText(source if pairs is None else pairs, target, running.longest_line)
+    beside = PairText([] if with_source is None else with_source, with_target, running.longest_line)
     text.check({"--output": output}, beside)
 
     import torch
@@ -103,10 +96,10 @@ def align_quick(
     from hf_attncal.alignment.quick import quick_aligner
     from hf_attncal.alignment.streaming import align_text
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    if running.threads is not None:
+        torch.set_num_threads(running.threads)
     pairs, others = text.pairs(), beside.pairs()
     with user_errors():
         aligner = quick_aligner([*pairs, *others], tokenize=tokenize, fold_words=fold, words=words)
-    how = {"threshold": threshold, "symmetrize": symmetrize, "words": words, "progress": progress}
+    how = {"threshold": threshold, "symmetrize": symmetrize, "words": words, "progress": running.progress}
     return align_text(aligner, PairText(pairs), output, style, name="counts of this text", window=len(pairs), **how)

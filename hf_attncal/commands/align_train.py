@@ -37,8 +37,8 @@ def train_aligner(
 
     Args:
         settings: any other setting; configs/reference_aligner.yaml explains them
-        source: source sentences, one a line
-        target: target sentences, as many lines
+        source: source sentences, one a line; without it, those of the configuration
+        target: target sentences, as many lines; without it, those of the configuration
         dev: SOURCE TARGET LINKS, with links in Pharaoh format (`p`, `?`: possible); without it, a rule chooses links
         test: the same for a last score; without it, there is none
         links: links of the training pairs in Pharaoh format, from any other aligner; without it, those of counts

@@ -41,8 +41,8 @@ def tune_encoder(
     Args:
         model: an encoder or an encoder-decoder
         settings: any other setting; configs/reference_encoder.yaml explains them
-        source: source sentences, one a line
-        target: target sentences, as many lines
+        source: source sentences, one a line; without it, those of the configuration
+        target: target sentences, as many lines; without it, those of the configuration
         dev: SOURCE TARGET LINKS, with links in Pharaoh format; without it, the threshold is chosen by agreement
         test: the same for a last score; without it, there is none
         links: counts (of an aligner that counts), self (those of the states), or a file of links; without it, counts

@@ -54,8 +54,8 @@ def analyze(
         attncal analyze --self-test
 
     Args:
-        model: folder or Hub name of an encoder-decoder, or of an adapter
-        source: source sentences, one a line; plain, .gz, .xz or .zst
+        model: folder or Hub name of an encoder-decoder, or of an adapter; without it, only --self-test
+        source: source sentences, one a line; plain, .gz, .xz or .zst; without it, only --self-test
         target: their translations; without it, what the model writes, with 4 beams
         gold: word links that people have drawn, i-j sure and ipj possible, counted from 0; without it, methods are not
             compared with such links
@@ -69,6 +69,7 @@ def analyze(
             without it, the probe is not kept
         probe_text: SOURCE and TARGET that the probe learns from; without it, all pairs but the first 500 (at most a
             fifth), which are looked at
+        running: how the model runs
 
     Returns:
         The report; printed, it has the findings and what they do not say.

@@ -64,7 +64,7 @@ def check(
     Args:
         model: folder or Hub name of a word aligner; in Python also a WordAligner or a Checker
         source: source sentences, one a line; plain, .gz, .xz or .zst; without it, nothing is checked
-        target: their translations, as many lines
+        target: their translations, as many lines; not without the source
         output: written as FILE.partial and renamed when it is complete, compressed as its name says; without it,
             standard output
         format: tsv: number of the line, the five probabilities, what is flagged, what can be told by name; json: one
@@ -75,10 +75,10 @@ def check(
         together: read the texts twice, to see whether one target stands with many different sources
         bootstrap: resamples of the lines for 95 % intervals and tests; 0 for none
         compare_with: translations of the same sources by another system: a summary of both, and by how much the
-            target has more or fewer faults, with a paired test
+            target has more or fewer faults, with a paired test; without it, one system is checked
         self_test: take the texts for clean: plant errors into them, and tell how many are found
         clean_source: clean text to learn from, one sentence a line; without it, what check.json says is used
-        clean_target: its translations, as many files and lines
+        clean_target: its translations, as many files and lines; not without --clean-source
         running: how it runs
 
     Returns:

@@ -39,7 +39,8 @@ def fetch_data(
         name: id of a dataset of the Hub, a folder that `datasets` can load, multi30k or wpt03-enfr
         output: folder for the files; none is overwritten
         source: folder that has the published files of a corpus already; without it, they are fetched
-        fields: the fields of source and target; a dot leads into a nested one (translation.en translation.de)
+        fields: the fields of source and target; a dot leads into a nested one (translation.en translation.de);
+            of a dataset of the Hub, not without them
         config: which configuration of the dataset; without it, the only one
         split: which split of the dataset
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hf_attncal.errors import user_errors
 
-from .kinds import Path
+from .kinds import Folder
 
 if TYPE_CHECKING:
     from hf_attncal.hub.publish import Publication
@@ -15,7 +15,7 @@ GROUPS = {"The card": ("license", "language", "dataset", "base_model")}
 
 
 def publish(
-    folder: Path,
+    folder: Folder,
     repository: str,
     /,
     *,

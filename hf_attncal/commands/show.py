@@ -26,6 +26,10 @@ def show(
             that for it; without it, neither
         beams: beam size
         port: port on 127.0.0.1; 0 takes any that is free
+        running: how the models run
+
+    Returns:
+        None, when Ctrl-C ends it.
 
     Raises:
         CommandError: a model cannot be loaded, or the port cannot be used.

@@ -51,10 +51,11 @@ def summarize(
             of the text; json: one object a line, with source, summary, score, tokens, their scores, and what is
             copied where the model copies
         scores: write `score TAB summary`; the score is the log-probability / length ** length_penalty
-        beams: beam size; 1 is greedy
+        beams: beam size; 1 is greedy; without it, what the model says
         generation: settings of transformers' generate(), anywhere on the line: length_penalty=2, min_new_tokens=20,
             max_new_tokens=60 (if the model does not say it either, twice the longest text of a batch plus 10),
-            no_repeat_ngram_size=3, prefix="summarize: " (what to put in front of each text)
+            no_repeat_ngram_size=3, prefix="summarize: " (what to put in front of each text);
+            without them, what the model says
         too_long: what to do with a text of more tokens than the model reads, or of more bytes than --longest-line
         running: how it runs
 

@@ -54,7 +54,7 @@ def train(
         settings: any other setting; configs/reference_translation.yaml, _summarization and _language explain them
         model: names joined by +, such as luong+copy; without it marian, for summaries luong, for one text discrete-1
         source: source sentences, one a line; without --target, the text of a language model
-        target: target sentences, as many lines
+        target: target sentences, as many lines; without it, the text is that of a language model
         dev: SOURCE TARGET, and links in Pharaoh format of a guided model; without it, 500 pairs of the text
         test: the same for a last score; without it, there is none
         links: links of the training pairs in Pharaoh format, for a guided model; without it, those of counts

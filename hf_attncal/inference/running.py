@@ -1,6 +1,6 @@
 """How a job runs that loads a model: device, precision, threads, and what it may read and execute."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from hf_attncal.errors import CommandError
@@ -40,3 +40,10 @@ class Running:
             value = getattr(self, name)
             if value is not None and not 1 <= value <= most:
                 raise CommandError(f"--{name.replace('_', '-')} must be from 1 to {most}, got {value}.")
+
+    def takes(self, *names: str) -> None:
+        """Raise CommandError if a field is given that is none of these: the job has no use for it."""
+        for field in fields(self):
+            if field.name not in names and getattr(self, field.name) != field.default:
+                option = f"--{field.name.replace('_', '-')}"
+                raise CommandError(f"{option} is for what loads a model, and no model is loaded here: leave it out.")
