@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from hf_attncal.data.pharaoh import Link, check_index_base, parse_hypotheses
-from hf_attncal.data.scored import ScoredText, split_words
+from hf_attncal.data.scored import ScoredText, words_of_lines
 from hf_attncal.drawing.table import text_table
 from hf_attncal.metrics.base import Measured
 from hf_attncal.metrics.means import mean_difference, means
@@ -118,7 +118,7 @@ def compare_texts(texts: Iterator[ScoredText], *, form: str = "text", **options)
     Raises:
         ValueError: see `compare_links`; a CommandError for lines that are no links.
     """
-    sides = [next(texts).parsed(split_words) for _ in range(2)]
+    sides = [next(texts).parsed(words_of_lines) for _ in range(2)]
     pairs = list(zip(*sides, strict=True))
     systems = {text.told: text.parsed(parse_hypotheses) for text in texts}
     return AlignerComparison(compare_links(pairs, systems, **{"seed": SEED} | options), pairs, systems, form)

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token
 from docstring_parser import parse
-from rich.console import Console
 
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
@@ -190,6 +189,8 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
                 raise UsageError(f"attncal {name}: error: {error}") from error
     app = app_of([name] if name is not None else list(functions()))
     if name is None and (not rest or rest == ["align"]):
+        from rich.console import Console
+
         app.help_print(rest, console=Console(stderr=True))
         prefix = " ".join(["attncal", *rest])
         raise UsageError(f"\n{prefix}: error: no {'ACTION' if rest else 'COMMAND'} given: name one of them.")

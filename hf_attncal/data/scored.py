@@ -80,7 +80,7 @@ def _read(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
         yield read
 
 
-def split_words(lines: Sequence[str]) -> list[list[str]]:
+def words_of_lines(lines: Sequence[str]) -> list[list[str]]:
     """Return the words of each line, as white space parts them."""
     return [line.split() for line in lines]
 

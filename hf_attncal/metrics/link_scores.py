@@ -13,7 +13,7 @@ from hf_attncal.data.pharaoh import (
     parse_alignments,
     parse_hypotheses,
 )
-from hf_attncal.data.scored import ScoredText, split_words
+from hf_attncal.data.scored import ScoredText, words_of_lines
 from hf_attncal.errors import CommandError
 
 from .aer import AlignmentScore, alignment_error_rate, find_index_mismatch, paired_bootstrap, paired_p_value
@@ -100,7 +100,7 @@ def score_links(
     Raises:
         CommandError: lines that are no links, links outside of the sentences, or files that do not count alike.
     """
-    sentences = list(zip(*(side.parsed(split_words) for side in sides), strict=True))
+    sentences = list(zip(*(side.parsed(words_of_lines) for side in sides), strict=True))
     lengths = [(len(source), len(target)) for source, target in sentences]
     annotated, gold_base = _links_of(gold, parse_alignments, lengths)
     if sentences and (problem := displacement_warning(annotated, sentences)):
