@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.merging import WordAlignment as WordAlignment
     from hf_attncal.alignment.probabilities import LinkProbabilities as LinkProbabilities
     from hf_attncal.alignment.quick import quick_links as quick_links
-    from hf_attncal.alignment.selection import select as select
+    from hf_attncal.alignment.selection import choose_reading as choose_reading
     from hf_attncal.alignment.selection import select_attention as select_attention
     from hf_attncal.alignment.selection import select_states as select_states
     from hf_attncal.alignment.selection import select_states_by_agreement as select_states_by_agreement
@@ -59,7 +59,12 @@ _MODULES = {
     "hf_attncal.alignment.merging": ("WordAlignment",),
     "hf_attncal.alignment.probabilities": ("LinkProbabilities",),
     "hf_attncal.alignment.quick": ("quick_links",),
-    "hf_attncal.alignment.selection": ("select", "select_attention", "select_states", "select_states_by_agreement"),
+    "hf_attncal.alignment.selection": (
+        "choose_reading",
+        "select_attention",
+        "select_states",
+        "select_states_by_agreement",
+    ),
     "hf_attncal.alignment.seq2seq": ("Seq2SeqAttention", "seq2seq_weights"),
     "hf_attncal.alignment.sources": ("Weights", "WeightSource"),
     "hf_attncal.alignment.symmetrization": ("SYMMETRIZATIONS", "harmonic", "symmetrize", "symmetrize_links"),

@@ -1,5 +1,6 @@
 """Find what aligns best in a model: attention, on annotated pairs; states of an encoder, also without them."""
 
+import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +11,11 @@ from torch import Tensor
 
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, check_index_base
+from hf_attncal.inference.opening import choose_device, load_errors, tell_model
+from hf_attncal.inference.running import Running
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 
-from .aligner import WordAligner
+from .aligner import WordAligner, load_to_align
 from .encoder import STATES, EncoderReader, EncoderStates, batches_of_tokens, changed, intersections
 from .gold import tune_threshold
 from .links import argmax_links
@@ -25,11 +28,33 @@ from .symmetrization import links_above
 STATE_THRESHOLDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 # By agreement: encoders that have learned nothing, or lines that do not belong together, stay below it.
 _LEAST_AGREEMENT = 0.05
+_SHOWN = 10
 _SAMPLE = 500  # pairs, where there is no annotation
 _MOST_BY_CHANCE = 0.5  # above it the denominator of kappa makes much of nothing
 
 
-def select(
+class RankedReadings(list):
+    """Settings, each with its `AlignmentScore` or its agreement, the best first; printed, the ten best."""
+
+    def __str__(self) -> str:
+        best = [(getattr(score, "aer", score), settings) for settings, score in self[:_SHOWN]]
+        return "\n".join(f"{100 * value:5.1f}  {json.dumps(settings.to_dict())}" for value, settings in best)
+
+
+def load_to_choose(name: str, running: Running) -> tuple[Any, Any]:
+    """Load a model to choose from, in evaluation mode, and its tokenizer.
+
+    Raises:
+        CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
+    """
+    with load_errors(name):
+        device = choose_device(running)
+        model, tokenizer, _ = load_to_align(name, dtype=running.dtype, trust_remote_code=running.trust_remote_code)
+    tell_model(name, model)
+    return model.to(device).eval(), tokenizer
+
+
+def choose_reading(
     model,
     tokenizer,
     sources: Sequence[str],
@@ -38,7 +63,7 @@ def select(
     *,
     weights: str | None = None,
     **texts: str,
-) -> list[tuple[Seq2SeqAttention | EncoderStates, AlignmentScore | float]]:
+) -> RankedReadings:
     """Rank all ways to read word alignments off a model: `attncal align select`.
 
     The settings that are found belong beside the model: `ranked[0][0].save(folder)`.
@@ -64,7 +89,7 @@ def select(
     decoder = model.config.is_encoder_decoder
     if gold is None and decoder and weights != STATES:
         raise ValueError(
-            "Attention is chosen on annotated pairs: give them with --gold, or --weights states (`gold`, "
+            "Attention is chosen on annotated pairs: give them with --gold, or --read weights=states (`gold`, "
             f"`weights={STATES!r}`): states of the encoder are chosen on raw pairs."
         )
     if weights not in (None, STATES) and not decoder:
@@ -95,7 +120,7 @@ def select(
                 "align tune` teaches it), or the lines do not belong together.",
                 stacklevel=2,
             )
-        return ranked
+        return RankedReadings(ranked)
     ranked.sort(key=lambda entry: entry[1].aer)  # attention first among equals
     best = ranked[0][0]
     if best.threshold is None:
@@ -103,7 +128,7 @@ def select(
         threshold, score = tune_threshold(WordAligner(model, tokenizer, best), annotated)
         if threshold is not None:
             ranked.insert(0, (replace(best, threshold=threshold), score))
-    return ranked
+    return RankedReadings(ranked)
 
 
 def select_attention(

@@ -3,63 +3,41 @@
 These files import only the standard library at the top, so that `attncal --help` does not wait for torch.
 """
 
-import argparse
 import io
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any
 
 from hf_attncal.data.streams import NamedOutput
 from hf_attncal.errors import CommandError, explain, one_line
-from hf_attncal.inference.opening import fetched
 from hf_attncal.messages import loudness
 from hf_attncal.metrics.records import recorded_as
 
-from .align_select import add_select
-from .common import running_of
-from .completion import add_completion
-from .parser import Parser
-
-ALIGN_ACTIONS = {
-    "select": add_select,
-}
-PARSED = {}
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
 _INTERRUPT_STATUS = 128 + 2
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status; `arguments` are those of the process by default."""
-    from .app import UsageError, call_of, command_of
+    from .app import UsageError, call_of
 
     tokens = sys.argv[1:] if arguments is None else list(arguments)
-    if command_of(tokens) is not None:
-        try:
-            run, common = call_of(tokens)
-        except UsageError as error:
-            print(error, file=sys.stderr)
-            raise SystemExit(2) from error
+    try:
+        run, common = call_of(tokens)
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from error
 
-        def call() -> None:
-            with loudness(common["verbose"], common["quiet"]), recorded_as("attncal", *tokens):
-                result = run()
-            if result is not None and (text := str(result)):
-                print(text)
+    def call() -> None:
+        with loudness(common["verbose"], common["quiet"]), recorded_as("attncal", *tokens):
+            result = run()
+        if result is not None and (text := str(result)):
+            print(text)
 
-        return exit_status(call, "attncal", lambda: common["debug"])
-    options = argparse.Namespace(debug=False, verbose=0, quiet=False)
-
-    def command() -> None:
-        build_parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments, options)
-        with loudness(options.verbose, options.quiet):
-            if getattr(options, "revision", None) is not None:
-                options.model = fetched(options.model, running_of(options))
-            options.run(options)
-
-    return exit_status(command, "attncal", lambda: options.debug)
+    return exit_status(call, "attncal", lambda: common["debug"])
 
 
 def exit_status(
@@ -119,38 +97,3 @@ def _drop_output() -> None:
             sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Build the parser of `attncal` and its sub-commands; the parsed `options.run` is the function to call.
-
-    Args:
-        arguments: what will be parsed. If they name a command, only the options of that one are built.
-    """
-    from hf_attncal import __version__
-
-    parser = Parser(
-        prog="attncal",
-        description="Attention that can be trusted: translate, summarise, align words, train.",
-        epilog="Each command has a help page of its own, with examples:\n  attncal align run --help",
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    # The options before the name of a command take no value, so the first words are its name.
-    name, action, *_ = [*(word for word in arguments if not word.startswith("-")), "", ""]
-    if name in PARSED:
-        PARSED[name](commands)
-        return parser
-    align = commands.add_parser(
-        "align", help="align the words of sentence pairs", description="Align the words of sentence pairs."
-    )
-    actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
-    if name == "align" and action in ALIGN_ACTIONS:
-        ALIGN_ACTIONS[action](actions)
-        return parser
-    for add in ALIGN_ACTIONS.values():
-        add(actions)
-    for add in PARSED.values():
-        add(commands)
-    add_completion(commands, parser)
-    return parser

@@ -1,97 +1,78 @@
 """`attncal align select`: which attention of an encoder-decoder, or which states of an encoder, align best."""
 
-import argparse
-import json
+from typing import TYPE_CHECKING
 
-from hf_attncal.commands.common import running_of
-from hf_attncal.data.streams import check_readable
-from hf_attncal.errors import user_errors
+from hf_attncal.data.streams import check_readable, files_among, read_sides
+from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.inference.files import folder_beside
-from hf_attncal.inference.opening import choose_device, load_errors, tell_model
+from hf_attncal.inference.opening import fetched
+from hf_attncal.inference.running import Running
 
-from .common import (
-    TEXT_OPTIONS,
-    add_folder_beside,
-    add_longest_line,
-    add_model_options,
-    add_pair_files,
-    add_text_options,
-    check_longest_lines,
-    positive,
-)
+from .kinds import Folder, Model, Text, Values
+
+if TYPE_CHECKING:
+    from hf_attncal.alignment.selection import RankedReadings
 
 
-def add_select(actions: argparse._SubParsersAction) -> None:
-    """Add the action `select`."""
-    parser = actions.add_parser(
-        "select",
-        help="find the attention of an encoder-decoder, or the states of an encoder, that align best",
-        description="Try every layer of a Marian- or BART-style checkpoint, with all heads, single heads and sets of "
-        "heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att), and the "
-        "states of every layer of its encoder with several thresholds, on annotated pairs; print the best with their "
-        "AER and write the first to alignment.json, which `attncal align run` reads. An encoder alone (BERT, "
-        "XLM-R, ...) has only its states. Without --gold, states are chosen on raw pairs: those are best on which "
-        "both directions agree most, beyond what they agree on sentences that are no translations; that is printed.",
-        epilog="examples:\n  attncal align select MODEL --source dev.en --target dev.de --gold dev.align\n"
-        "  attncal align select ENCODER --source text.en --target text.de --output FOLDER",
-    )
-    running = add_model_options(
-        parser, "folder or Hub name of an encoder-decoder, of an adapter for one, or of an encoder"
-    )
-    add_longest_line(running)
-    add_pair_files(parser)
-    parser.add_argument(
-        "--gold",
-        metavar="FILE",
-        help="links in Pharaoh format, counted from 0; without it, states are chosen by agreement, on at most 500 "
-        "pairs",
-    )
-    add_folder_beside(parser, "alignment.json")
-    parser.add_argument("--top", type=positive, default=10, help="rows to print")
-    parser.add_argument("--lowercase", action="store_true", help="lower-case the text")
-    parser.add_argument(
-        "--weights",
-        choices=("attention", "contribution", "uam", "states"),
-        help="what to read; contributions need a calibrated model or adapter, the alignment module one with `uam`; "
-        "without it, attention and states",
-    )
-    add_text_options(parser.add_argument_group("what the model wants beside its text"))
-    parser.set_defaults(run=_run_select)
+def select(
+    model: Model,
+    /,
+    source: Text,
+    target: Text,
+    *,
+    gold: Text | None = None,
+    output: Folder | None = None,
+    lowercase: bool = False,
+    read: Values = None,
+    running: Running = Running(),
+) -> "RankedReadings":
+    """Find the attention of an encoder-decoder, or the states of an encoder, that align best.
 
+    Try every layer of a Marian- or BART-style checkpoint on annotated pairs: all heads, single heads and sets of
+    heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att); and the states of
+    every layer of its encoder, with several thresholds. The ten best are printed with their AER, and the first is
+    written to alignment.json, which `attncal align run` reads. An encoder alone (BERT, XLM-R, ...) has only its
+    states. Without --gold, states are chosen on raw pairs: those on which both directions agree most, beyond what they
+    agree on sentences that are no translations.
 
-def _run_select(options: argparse.Namespace) -> None:
-    check_readable(options.source, options.target, options.gold)
-    folder = folder_beside(options.model, options.output, "alignment.json")
+    Examples:
+        attncal align select MODEL --source dev.en --target dev.de --gold dev.align
+        attncal align select ENCODER --source text.en --target text.de --output FOLDER
 
-    from hf_attncal.alignment import select
-    from hf_attncal.data.gold import gold_links
-    from hf_attncal.files import read_pairs
+    Args:
+        model: folder or Hub name of an encoder-decoder, of an adapter for one, or of an encoder
+        source: source sentences, one a line; plain, .gz, .xz or .zst
+        target: target sentences, as many lines
+        gold: their links in Pharaoh format, counted from 0; without it, states are chosen by agreement, on at most 500
+            pairs
+        output: folder for alignment.json; without it, that of the model
+        lowercase: read the text in lower case
+        read: what to read, and what the model wants beside its text: weights=attention, contribution (of a calibrated
+            model or adapter), uam (of a model with its alignment module) or states, source_language=de,
+            source_prefix='>>deu<< ', and the same of the target; without it, attention and states
 
-    with user_errors():
-        text = read_pairs(options.source, options.target)
-        check_longest_lines(options, *text)
-        gold = None if options.gold is None else gold_links(options.gold, list(zip(*text, strict=True)))
-        model, tokenizer = _load(options)
-        sides = [[line.lower() if options.lowercase else line for line in side] for side in text]
-        given = {name: getattr(options, name) for name in TEXT_OPTIONS if getattr(options, name) is not None}
-        ranked = select(model, tokenizer, *sides, gold, weights=options.weights, **given)
-    for settings, score in ranked[: options.top]:
-        print(f"{100 * (score if gold is None else score.aer):5.1f}  {json.dumps(settings.to_dict())}")
-    ranked[0][0].save(folder)
-
-
-def _load(options: argparse.Namespace):
-    """Load a model to choose from, and its tokenizer.
+    Returns:
+        All settings with their scores, the best first; printed, the ten best.
 
     Raises:
-        CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
+        CommandError: a file or the model cannot be read, or the model has nothing to choose from.
     """
-    with load_errors(options.model):
-        from hf_attncal.alignment.aligner import load_to_align
+    from hf_attncal.alignment.chosen_reading import changes_of
 
-        device = choose_device(running_of(options))
-        model, tokenizer, _ = load_to_align(
-            options.model, dtype=options.dtype, trust_remote_code=options.trust_remote_code
-        )
-    tell_model(options.model, model)
-    return model.to(device).eval(), tokenizer
+    changes = changes_of(read)
+    for name in ("layer", "heads", "shift"):
+        if name in changes:
+            raise CommandError(f"--read {name} is what is looked for: leave it out.")
+    check_readable(*files_among(source, target, gold))
+    model = fetched(model, running)
+    folder = folder_beside(model, output, "alignment.json")
+    sides = read_sides(source, target, running.longest_line)
+    from hf_attncal.alignment.selection import choose_reading, load_to_choose
+    from hf_attncal.data.gold import gold_links
+
+    with user_errors():
+        links = None if gold is None else gold_links(gold, list(zip(*sides, strict=True)))
+        text = [[line.lower() for line in side] if lowercase else side for side in sides]
+        ranked = choose_reading(*load_to_choose(model, running), *text, links, **changes)
+    ranked[0][0].save(folder)
+    return ranked

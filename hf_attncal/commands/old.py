@@ -90,6 +90,10 @@ OLD: dict[str, dict[str, Old]] = {
         "--raw-scores": Old("", 0, "remove link_probabilities.json from a copy of the model for the scores it has."),
         "--batch-tokens": Old("", 1, "--batch-size says how many pairs are aligned at once, of 64 tokens each."),
     },
+    "align select": {
+        "--top": Old("", 1, "the ten best are printed."),
+        **{f"--{name}": Old(f"--read {name.replace('-', '_')}={{}}") for name in ("weights", *_STATES[1:])},
+    },
     "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
     "score": {
         "--base": _COUNTED,

@@ -6,6 +6,7 @@ COMMANDS = {
     "align compare": "hf_attncal.commands.align_compare:compare",
     "align lexicon": "hf_attncal.commands.align_lexicon:lexicon",
     "align project": "hf_attncal.commands.align_project:project",
+    "align select": "hf_attncal.commands.align_select:select",
     "align train": "hf_attncal.commands.align_train:train_aligner",
     "align tune": "hf_attncal.commands.align_tune:tune_encoder",
     "analyze": "hf_attncal.commands.analyze:analyze",

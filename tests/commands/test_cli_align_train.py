@@ -10,8 +10,9 @@ import pytest
 from helpers import TINY, scatter, write_linked_pairs
 from safetensors import SafetensorError
 
+import hf_attncal
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
-from hf_attncal.alignment import Gold, Seq2SeqAttention, WordAligner, select
+from hf_attncal.alignment import Gold, Seq2SeqAttention, WordAligner, choose_reading
 from hf_attncal.commands import main
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -159,8 +160,11 @@ def test_select_writes_the_best_attention(corpus, translator, tmp_path, capsys):
     files = [f"--{name}={corpus / f'dev.{suffix}'}" for name, suffix in (("source", "en"), ("target", "de"))]
     gold, attention = f"--gold={corpus / 'dev.align'}", ["--weights", "attention"]
     assert main(["align", "select", str(translator), *files, gold, *attention, "--top=3", f"--output={tmp_path}"]) == 0
-    rows = capsys.readouterr().out.splitlines()
-    assert len(rows) == 3
+    out, err = capsys.readouterr()
+    rows = out.splitlines()
+    assert len(rows) == 10
+    assert "--weights is --read weights now." in err
+    assert "--top is left out: the ten best are printed." in err
     rates = [float(row.split()[0]) for row in rows]
     assert rates == sorted(rates)
     assert Seq2SeqAttention.load(tmp_path).to_dict() == json.loads(rows[0].split(maxsplit=1)[1])
@@ -168,9 +172,19 @@ def test_select_writes_the_best_attention(corpus, translator, tmp_path, capsys):
     annotated = Gold.read(corpus / "dev.en", corpus / "dev.de", corpus / "dev.align")
     aligner = WordAligner.from_pretrained(translator, device="cpu")
     text = zip(*annotated.pairs, strict=True)
-    ranked = select(aligner.model, aligner.tokenizer, *map(list, text), annotated.links, weights="attention")
-    assert [f"{100 * score.aer:5.1f}  {json.dumps(settings.to_dict())}" for settings, score in ranked[:3]] == rows
+    ranked = choose_reading(aligner.model, aligner.tokenizer, *map(list, text), annotated.links, weights="attention")
+    assert [f"{100 * score.aer:5.1f}  {json.dumps(settings.to_dict())}" for settings, score in ranked[:10]] == rows
 
+    lists = ((corpus / f"dev.{end}").read_text(encoding="utf-8").splitlines() for end in ("en", "de", "align"))
+    source, target, links = lists
+    running = hf_attncal.Running(device="cpu")
+    found = hf_attncal.select(
+        translator, source, target, gold=links, read={"weights": "attention"}, output=tmp_path, running=running
+    )
+    assert (list(found), str(found)) == (list(ranked), "\n".join(rows))
+
+    assert main(["align", "select", str(translator), *files, gold, "--read", "layer=1"]) == 1
+    assert "--read layer is what is looked for" in capsys.readouterr().err
     assert main(["align", "select", "Helsinki-NLP/nowhere", *files, gold]) == 1
     assert "is not a folder" in capsys.readouterr().err
     short = f"--gold={tmp_path / 'short'}"

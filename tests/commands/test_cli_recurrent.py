@@ -48,7 +48,7 @@ def test_the_better_step_is_chosen_and_used(attncal, folders, tmp_path):
         path.write_text("".join(f"{line}\n" for line in lines))
     options = [text for side, path in files.items() for text in (f"--{side}", str(path))]
     status, out, err = attncal(
-        "align", "select", name, "--device", "cpu", *options, "--output", str(tmp_path), "--weights=attention"
+        "align", "select", name, "--device", "cpu", *options, "--output", str(tmp_path), "--read", "weights=attention"
     )
     assert (status, err, len(out.splitlines())) == (0, "", 3)  # both steps, and the better one with a threshold
     best = json.loads((tmp_path / "alignment.json").read_text())
