@@ -21,7 +21,7 @@ from rich.progress import track
 from transformers import PreTrainedModel
 
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub.export import FORMATS, export_graph
+from hf_attncal.hub.export import GRAPH_FORMATS, export_graph
 
 # Family, by its name -> settings of its model.
 MODELS = {
@@ -56,7 +56,7 @@ def inputs_of(args: argparse.Namespace, model: PreTrainedModel) -> dict[str, tor
 
 def opened(folder: str, format: str, output: str) -> Callable[[dict[str, np.ndarray]], np.ndarray]:
     """A function that computes an output of the graph in `folder`, on one thread."""
-    path = Path(folder) / FORMATS[format].graph
+    path = Path(folder) / GRAPH_FORMATS[format].graph
     if format == "onnx":
         import onnxruntime
 
@@ -66,7 +66,7 @@ def opened(folder: str, format: str, output: str) -> Callable[[dict[str, np.ndar
         return lambda feed: session.run([output], feed)[0]
     import openvino
 
-    settings = FORMATS[format].runner["config"] | {"INFERENCE_NUM_THREADS": 1}
+    settings = GRAPH_FORMATS[format].runner["config"] | {"INFERENCE_NUM_THREADS": 1}
     compiled = openvino.Core().compile_model(path, "CPU", settings)
     return lambda feed: compiled(feed)[output]
 
@@ -105,11 +105,11 @@ def compared(args: argparse.Namespace, model: PreTrainedModel, format: str) -> d
 
 def main() -> None:
     parser = common.parser(__doc__.splitlines()[0], batch=16, length=25, repeats=31, variants=MODELS)
-    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS), metavar="FORMAT")
+    parser.add_argument("--formats", nargs="+", choices=GRAPH_FORMATS, default=list(GRAPH_FORMATS), metavar="FORMAT")
     parser.set_defaults(device="cpu", threads=1, d_model=256, layers=3, heads=4, ffn=512, vocab=8000)
     args = parser.parse_args()
     common.set_up(args)
-    packages = {name: version(name) for format in args.formats for name in FORMATS[format].packages}
+    packages = {name: version(name) for format in args.formats for name in GRAPH_FORMATS[format].packages}
     result = common.record("export", args, packages=packages)
     variants, rows = {}, []
     for name in track(args.variants, description="families"):

@@ -11,7 +11,7 @@ from hf_attncal.errors import CommandError, one_of
 if TYPE_CHECKING:
     from .merging import WordAlignment
 
-FORMATS = ("pharaoh", "words", "opustrainer", "json", "html")
+LINK_FORMATS = ("pharaoh", "words", "opustrainer", "json", "html")
 _WITH_OFFSETS = ("pharaoh", "json")
 
 
@@ -20,7 +20,7 @@ class LinkStyle:
     """How the links of a pair are written.
 
     Args:
-        format: one of `FORMATS`: `i-j`, the words of each link, source and target and links, an object, a picture.
+        format: one of `LINK_FORMATS`: `i-j`, the words of each link, source and target and links, an object, a picture.
         scores: in the first three, write the score behind each link.
         null: in the first three, add the NULL probabilities of the source words and of the target words.
         offsets: write characters in place of the numbers of words; json: beside the words.
@@ -35,7 +35,7 @@ class LinkStyle:
     offsets: bool = False
 
     def __post_init__(self):
-        one_of("--format", self.format, FORMATS)
+        one_of("--format", self.format, LINK_FORMATS)
         if self.offsets and self.format not in _WITH_OFFSETS:
             raise CommandError(f"--offsets has no place in --format {self.format}. Use pharaoh or json.")
 

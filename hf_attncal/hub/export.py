@@ -31,7 +31,7 @@ class GraphFormat(NamedTuple):
     runner: dict[str, Any]
 
 
-FORMATS = {
+GRAPH_FORMATS = {
     "onnx": GraphFormat(ONNX, ("onnx", "onnxscript", "onnxruntime"), "Onnx", {}),
     # On processors that can, OpenVINO computes in bfloat16 unless it is told not to.
     "openvino": GraphFormat(
@@ -76,7 +76,7 @@ def export_graph(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx
     Raises:
         ExportError: a package is missing, the model cannot be exported, or its graph computes something else.
     """
-    folder, to = Path(folder), FORMATS[format]
+    folder, to = Path(folder), GRAPH_FORMATS[format]
     try:
         found = inspect_folder(folder)
         family = FAMILIES[found.model_type]

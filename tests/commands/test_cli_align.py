@@ -21,7 +21,7 @@ from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 
 from hf_attncal.alignment import EncoderStates, Seq2SeqAttention, WordAligner, WordAlignment
 from hf_attncal.alignment.chosen_reading import READABLE, open_to_align
-from hf_attncal.alignment.formats import FORMATS, LinkStyle
+from hf_attncal.alignment.formats import LINK_FORMATS, LinkStyle
 from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.alignment.streaming import align_windows
 from hf_attncal.commands import main
@@ -631,7 +631,7 @@ def test_what_can_be_read_are_the_fields_of_the_settings():
 
 def test_choices_are_those_of_the_models():
     assert get_args(Merging) == SYMMETRIZATIONS
-    assert get_args(LinkFormat) == FORMATS
+    assert get_args(LinkFormat) == LINK_FORMATS
     assert get_args(WordLimits) == WORDS
 
 
