@@ -20,7 +20,7 @@ class LinkStyle:
     """How the links of a pair are written.
 
     Args:
-        format: one of `LINK_FORMATS`: `i-j`, the words of each link, source and target and links, an object, a picture.
+        format: of `LINK_FORMATS`: `i-j`, the words of each link, source and target and links, an object, a picture.
         scores: in the first three, write the score behind each link.
         null: in the first three, add the NULL probabilities of the source words and of the target words.
         offsets: write characters in place of the numbers of words; json: beside the words.
