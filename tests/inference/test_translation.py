@@ -35,7 +35,7 @@ def test_the_mode_is_put_back_after_an_error(translator, monkeypatch, training):
 
 def test_the_first_line_that_is_too_long_is_told(translator):
     lines = ["the house", "", "old " * 20, "a", "house " * 30]
-    with pytest.raises(LineTooLongError, match=r"^line 3 has \d+ tokens, the model takes at most 16\.") as raised:
+    with pytest.raises(LineTooLongError, match=r"^line 3 .*at most 16") as raised:
         translate_texts(*translator, lines)
     error = raised.value
     assert (error.index, error.limit) == (2, 16)

@@ -85,7 +85,7 @@ def arguments(corpus: Path, tmp_path: Path, backbone: str = "luong", *overrides:
     [*((backbone, {}) for backbone in SIZES), ("luong", {"selective_gate": True, "uam": True})],
 )
 def test_text_to_scored_model(backbone, switches, corpus, tmp_path, capsys):
-    with pytest.warns(UserWarning, match="Sources truncated to 24 tokens: 1"):
+    with pytest.warns(UserWarning, match=r"truncated to 24.*1"):
         results = script.main(arguments(corpus, tmp_path, backbone, **switches))
     run, printed = tmp_path / "run", capsys.readouterr().out
     assert results == json.loads((run / "results.json").read_text(encoding="utf-8"))
@@ -104,7 +104,7 @@ def test_text_to_scored_model(backbone, switches, corpus, tmp_path, capsys):
     assert source_limit(model, tokenizer) == 24
     assert len(tokenizer(LONG[0], truncation=True)["input_ids"]) == 24
     lines, references = ((corpus / f"test.{end}").read_text().splitlines() for end in SIDES.values())
-    with pytest.raises(ValueError, match=r"line 6 has \d+ tokens, the model takes at most 24"):
+    with pytest.raises(ValueError, match=r"line 6 .*at most 24"):
         translate_texts(model, tokenizer, lines)
     again = translate_texts(model, tokenizer, lines, num_beams=2, max_new_tokens=8, too_long="truncate")
     assert again == (run / "test.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
@@ -138,7 +138,7 @@ def test_a_summary_that_is_too_long_is_left_out_and_its_source_not_counted(corpu
     pairs = load_parallel({"source": corpus / "long.src", "target": corpus / "long.tgt"})
     with (
         pytest.warns(UserWarning, match="Sources truncated to 24"),
-        pytest.warns(UserWarning, match="a summary of more than 12 tokens"),
+        pytest.warns(UserWarning, match="more than 12 tokens"),
     ):
         tokenized, report = tokenize_pairs(pairs, tokenizer, 12, 24)
     assert (report.kept, report.too_long, report.empty, report.truncated) == (2, 1, 1, 1)
@@ -184,8 +184,8 @@ def test_words_behind_the_cut_have_no_slot(corpus):
     (corpus / "long.tgt").write_text("Rexa sees Rex\nEmil Anna Otto\n", encoding="utf-8")
     pairs = load_parallel({"source": corpus / "long.src", "target": corpus / "long.tgt"})
     with (
-        pytest.warns(UserWarning, match="Sources truncated to 5 tokens: 1"),
-        pytest.warns(UserWarning, match=r"Unknown words of sources without a slot: 1 \(raise"),
+        pytest.warns(UserWarning, match=r"truncated to 5.*1"),
+        pytest.warns(UserWarning, match=r"without a slot: 1 \(raise"),
     ):
         found, report = tokenize_pairs(pairs, tokenizer, 12, 5, copies)
     first, unknown, sees = len(tokenizer), tokenizer.unk_token_id, tokenizer.convert_tokens_to_ids("sees")
@@ -199,7 +199,7 @@ def test_words_behind_the_cut_have_no_slot(corpus):
 
 
 def test_a_model_has_positions_for_the_sources(corpus, tmp_path):
-    with pytest.raises(ValueError, match=r"`data.max_source_length` must be at most .* \(32\), got 33"):
+    with pytest.raises(ValueError, match=r"`data.max_source_length`.*\(32\).*got 33"):
         script.main(arguments(corpus, tmp_path, "marian", "data.max_source_length=33"))
     assert not (tmp_path / "run").exists()
 

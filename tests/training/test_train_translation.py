@@ -180,7 +180,7 @@ def test_results_name_no_place_of_this_machine(corpus, tmp_path):
     }
     for run in ("run", "again"):
         assert files_that_name(tmp_path, tmp_path / run) == set()
-    with pytest.raises(ValueError, match=r'`data.train.target` is \["sha256'):
+    with pytest.raises(ValueError, match=r"`data.train.target`.*sha256"):
         script.main(["--config", str(path), *again, *NO_SCORES, "--resume", f"data.train.target={corpus / 'dev.de'}"])
 
 
@@ -232,18 +232,18 @@ def test_first_pairs_of_the_text(corpus, tmp_path):
     results = script.main([*arguments, "data.train_pairs=20"])
     whole = len((corpus / "dev.en").read_text(encoding="utf-8").splitlines())
     assert {name: report["kept"] for name, report in results["sentence_pairs"].items()} == {"train": 20, "dev": whole}
-    with pytest.raises(ValueError, match=r"`data.train_pairs` must be at most the 54 pairs of train, got 100"):
+    with pytest.raises(ValueError, match=r"`data.train_pairs`.*54.*got 100"):
         script.main([*arguments, "data.train_pairs=100", f"training.output_dir={tmp_path / 'other'}"])
 
 
 def test_bad_input(corpus, tmp_path):
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus)]
-    with pytest.raises(ValueError, match=r"`data.train` must name the text to train on"):
+    with pytest.raises(ValueError, match=r"`data.train`.*text"):
         script.main([*arguments, "data.train=null"])
     with pytest.raises(ValueError, match=r"unknown key `model.leeky`"):
         script.main([*arguments, "model.leeky=true"])
     (corpus / "train.de").write_text("ein\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="must have the same number of lines"):
+    with pytest.raises(ValueError, match="same number of lines"):
         script.main(arguments)
 
 
@@ -273,7 +273,7 @@ def test_build_model_starts_from_a_checkpoint(tmp_path):
     assert (loaded.config.calibration, loaded.config.dropout) == ("gated", 0.25)
     assert torch.equal(loaded.model.shared.weight, model.model.shared.weight)
     values["model"]["backbone"] = "bart"
-    with pytest.raises(ValueError, match="`model_type` must be 'attncal_bart' or 'bart'"):
+    with pytest.raises(ValueError, match=r"`model_type`.*'attncal_bart'.*'bart'"):
         build_seq2seq_model(TranslationConfig.make(values), tokenizer)
 
 
@@ -284,14 +284,14 @@ def test_a_start_that_asks_for_a_kernel_of_the_hub_is_refused(switches, tmp_path
     build_seq2seq_model(TranslationConfig.make({"model": tiny}), tokenizer).save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(saved | {"attn_implementation": "someone/kernel"}))
-    with pytest.raises(ValueError, match="`attn_implementation` must not name code of the Hub, got 'someone/kern"):
+    with pytest.raises(ValueError, match=r"`attn_implementation`.*got 'someone/kern"):
         TranslationConfig.make({"model": {"init_from": str(tmp_path), **switches}})
 
 
 def test_build_model_needs_padding():
     tokenizer = tokenizer_of(SENTENCES)
     tokenizer.pad_token = None
-    with pytest.raises(ValueError, match="must have a padding and an end-of-sentence token"):
+    with pytest.raises(ValueError, match="padding and an end-of-sentence"):
         build_seq2seq_model(TranslationConfig.make({}), tokenizer)
 
 
@@ -328,7 +328,7 @@ def test_one_line_out_per_line_in(translator, beams):
 def test_line_that_is_too_long(translator):
     model, tokenizer = translator
     lines = ["a dog .", "a dog runs . " * 10]
-    with pytest.raises(ValueError, match=r"line 2 has \d+ tokens, the model takes at most 16"):
+    with pytest.raises(ValueError, match=r"line 2 .*at most 16"):
         translate_texts(model, tokenizer, lines)
     translated = translate_texts(model, tokenizer, lines, too_long="truncate", max_new_tokens=50)
     assert len(translated) == 2
@@ -380,9 +380,9 @@ def test_average_of_shards(tmp_path):
 
 def test_averages_that_make_no_sense(tmp_path):
     paths = [checkpoint(tmp_path, 1, weight=torch.ones(2)), checkpoint(tmp_path, 2, weight=torch.ones(3))]
-    with pytest.raises(ValueError, match="must hold checkpoints of one model"):
+    with pytest.raises(ValueError, match="one model"):
         average_checkpoints(paths)
-    with pytest.raises(ValueError, match="at least one checkpoint, got none"):
+    with pytest.raises(ValueError, match="checkpoint, got none"):
         average_checkpoints([])
     with pytest.raises(FileNotFoundError, match="holds neither"):
         average_checkpoints([tmp_path])
