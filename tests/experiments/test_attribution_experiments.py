@@ -104,13 +104,3 @@ def test_faithfulness_of_references_and_outputs_is_written(experiment, desk, tmp
         assert found[kind]["methods"]["contribution@top"]["hide"]["comprehensiveness"]["circular"]
         assert "attention" in found[kind]["verdicts"]["sufficiency"]
         assert len(found[kind]["operator_agreement"]) == 6
-
-
-def test_models_without_translations_are_refused(experiment, desk, tmp_path, monkeypatch, capsys):
-    script = experiment("faithfulness")
-    monkeypatch.setattr(script, "FILES", {"multi30k": (("test_2016_flickr.en", "test_2016_flickr.de"), "train.en")})
-    write(desk / "gated" / "test.hypotheses.txt", TARGETS[:1])
-    with pytest.raises(SystemExit):
-        run(script, monkeypatch, ["--data", desk, "--model", f"gated={desk / 'gated'}", "--output", tmp_path])
-    assert "has 1 lines for 6 of" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -78,25 +77,6 @@ def test_sentences_have_the_lengths_and_the_frequencies_that_are_stated(aligning
     assert ids.max() == 399
 
 
-def test_sentences_are_the_same_for_every_vocabulary(aligning):
-    sentences = aligning.Sentences.draw(20, 3)
-    for vocab_size in (40, 60):
-        lengths = [[len(side) for side in pair] for pair in sentences.ids(vocab_size)]
-        assert lengths == sentences.lengths.tolist()
-
-
-def test_text_is_tokenised_into_the_ids_it_was_written_from(aligning):
-    sentences = aligning.Sentences.draw(30, 3)
-    tokenizer = aligning.tokenizer_of(40)
-    words = 0
-    for pair in sentences.ids(40):
-        for side in pair:
-            text = aligning.text_of(side, 40)
-            assert tokenizer(text)["input_ids"] == side.tolist()
-            words += len(text.split())
-    assert words == sentences.starts.sum()
-
-
 def test_batches_are_those_of_the_aligner(aligning, monkeypatch):
     args = options(aligning, "--batch-size", "7", "--batch-tokens", "300")
     sentences = aligning.Sentences.draw(300, 3)
@@ -117,13 +97,6 @@ def test_batches_are_those_of_the_aligner(aligning, monkeypatch):
         assert one.keys() == other.keys()
         for name in one:
             assert torch.equal(one[name], other[name]), name
-
-
-def test_an_untrained_aligner_has_links_to_write(aligning):
-    pairs = [tuple(aligning.text_of(side, 40) for side in pair) for pair in aligning.Sentences.draw(50, 3).ids(40)]
-    aligner = aligning.aligner_of(options(aligning), "small", pairs)
-    links = sum(len(alignment.links) for alignment in aligner.align(pairs))
-    assert links == pytest.approx(sum(len(target.split()) for _, target in pairs), rel=0.05)
 
 
 # ---- aligning.py: times ----
@@ -196,37 +169,7 @@ def test_sentences_of_one_token_are_left_out_of_training(aligning):
         assert [side.tolist() for side in one] == [side.tolist() for side in other]
 
 
-@pytest.mark.parametrize("wrong", [["--pairs", "0"], ["--rounds", "0"], ["--lines", "5", "0"]])
-def test_numbers_below_one_are_refused(aligning, wrong, capsys):
-    with pytest.raises(SystemExit):
-        aligning.main(wrong)
-    assert "must be at least 1, got 0" in capsys.readouterr().err
-
-
 # ---- aligning.py: memory ----
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="kilobytes are those of Linux")
-def test_the_peak_is_that_of_the_command_alone(aligning, tmp_path):
-    """This process, with torch in it, is larger than the small command: its own peak must not be reported."""
-
-    def peak(megabytes: int) -> int:
-        command = [sys.executable, "-S", "-c", f"b'x' * ({megabytes} << 20)"]
-        subprocess.run([sys.executable, "-c", aligning.PEAK_OF_COMMAND, str(tmp_path / "peak"), *command], check=True)
-        return int((tmp_path / "peak").read_text()) / 1024
-
-    small = peak(1)
-    assert small < 60
-    assert peak(150) - small == pytest.approx(149, abs=5)
-
-
-def test_every_number_of_lines_begins_alike(aligning, monkeypatch):
-    monkeypatch.setattr(aligning, "LINES_AT_ONCE", 4)
-    texts = {lines: b"".join(aligning.generated_lines(lines, 40, 1)) for lines in (3, 10)}
-    assert [text.count(b"\n") for text in texts.values()] == [3, 10]
-    assert texts[10].startswith(texts[3])
-    assert all(line.count(b" ||| ") == 1 for line in texts[10].splitlines())
-    assert len(set(texts[10].splitlines())) == 10
 
 
 def test_peaks_are_those_that_the_command_had(aligning, tmp_path, monkeypatch):
@@ -237,23 +180,6 @@ def test_peaks_are_those_that_the_command_had(aligning, tmp_path, monkeypatch):
     run = aligning.peak_of_aligning(options(aligning), "there", 40, 2345)
     assert run["lines"] == 2345
     assert run["peak_bytes"] == 234500 * (1 if sys.platform == "darwin" else 1024)
-
-
-@pytest.mark.slow
-def test_memory_of_the_command(aligning):
-    args = options(aligning, "--memory-model", "tiny", "--lines", "9", "5")
-    measured = aligning.measure_memory(args)
-    assert [run["lines"] for run in measured["runs"]] == [5, 9]
-    assert all(run["peak_bytes"] > 50 * 2**20 for run in measured["runs"])
-    difference = (measured["runs"][1]["peak_bytes"] - measured["runs"][0]["peak_bytes"]) / 2**20
-    assert measured["difference_mb"] == difference
-    assert measured["model"] == "tiny"
-
-
-def test_a_command_that_fails_is_an_error(aligning, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "executable", script(tmp_path / "python", "print('0-0')", "sys.exit('no such model')"))
-    with pytest.raises(RuntimeError, match=r"ended with 1 and wrote 1 lines for 3000:\nno such model"):
-        aligning.peak_of_aligning(options(aligning), "nowhere", 40, 3000)
 
 
 def test_eflomal_is_counted_in_cpu_seconds(aligning, tmp_path):
@@ -418,24 +344,6 @@ def test_test_has_no_part_in_the_choice(run, peers, data):
     assert row["test"]["aer"] == pytest.approx(expected)
 
 
-def test_fast_align_is_merged_by_atools(run, peers):
-    arguments = ["--fast-align", peers["fast_align"], "--atools", peers["atools"], "--systems", "fast_align"]
-    row = run(*arguments)["systems"]["fast_align"]
-    assert row["dev_aer"]["intersection"] == pytest.approx(float(slow_aer(DEV_GOLD, [{(0, 0), (1, 1)}] * 2)))
-    assert row["dev_aer"]["union"] == 1.0  # no links at all
-    assert row["dev_aer"]["backward"] == pytest.approx(float(slow_aer(DEV_GOLD, merged(DEV, "backward"))))
-
-
-def test_text_of_the_peers_is_lowercased_when_asked_for(run, tmp_path):
-    words = tmp_path / "words"
-    command = script(tmp_path / "see", LINKS + EFLOMAL, f"open({str(words)!r}, 'w').write(str(source))")
-    run("--eflomal", command, "--systems", "eflomal")
-    assert "Haus" in words.read_text()
-    assert run("--eflomal", command, "--systems", "eflomal", "--lowercase")["config"]["lowercase"]
-    assert "haus" in words.read_text()
-    assert "Haus" not in words.read_text()
-
-
 @pytest.mark.parametrize("method", ["intersection", "union"])
 def test_the_guide_has_a_line_for_each_training_pair(run, peers, tmp_path, method):
     guide = tmp_path / "guides" / "guide"
@@ -447,13 +355,6 @@ def test_the_guide_has_a_line_for_each_training_pair(run, peers, tmp_path, metho
     assert [path.name for path in guide.parent.iterdir()] == ["guide"]
 
 
-def test_links_are_kept(run, peers, tmp_path):
-    run("--eflomal", peers["eflomal"], "--systems", "eflomal", "--keep", tmp_path / "kept")
-    for split, pairs in (("dev", DEV), ("test", TEST)):
-        lines = (tmp_path / "kept" / f"eflomal.{split}.links").read_text().splitlines()
-        assert [pair.sure for pair in parse_alignments(lines)] == [*map(frozenset, merged(pairs, "forward"))]
-
-
 def test_without_test_no_file_of_it_is_read(run, peers, data):
     for path in data.glob("test.*"):
         path.unlink()
@@ -461,14 +362,6 @@ def test_without_test_no_file_of_it_is_read(run, peers, data):
     assert "test" not in result["systems"]["eflomal"]
     assert result["config"]["text_of_other_aligners"] == ["train", "dev"]
     assert not [name for name in result["data_sha256"] if name.startswith("test")]
-
-
-def test_only_the_first_training_pairs(run, peers, tmp_path):
-    arguments = ["--train-pairs", "1", "--guide-output", tmp_path / "guide"]
-    result = run("--eflomal", peers["eflomal"], "--systems", "eflomal", *arguments)
-    assert result["config"]["train_pairs"] == 1
-    assert (tmp_path / "guide").read_text().count("\n") == 1
-    assert result["systems"]["eflomal"]["symmetrization"] == "forward"
 
 
 @pytest.fixture(scope="module")
@@ -500,64 +393,3 @@ def test_a_checkpoint_is_scored_as_it_is_saved(run, checkpoint, monkeypatch, cap
         assert any(links)
         assert row[split]["aer"] == pytest.approx(float(slow_aer(gold, links)))
     assert (row["symmetrization"], row["threshold"], row["training_seconds"]) == ("harmonic", 0.3, 12.5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--eflomal", "/nowhere/eflomal-align"], "there is no command /nowhere/eflomal-align"),
-        (["--systems", "fast_align"], "there is no command fast_align"),
-        (["--systems", "--atools", "/nowhere"], "--atools: there is no command /nowhere"),
-        (["--systems"], "Nothing to score"),
-        (["--systems", "--model", "folder"], "--model must be NAME=FOLDER, got 'folder'"),
-        (["--systems", "--model", "a=b", "--model", "a=c"], "the name 'a' is given twice"),
-        (["--systems", "--model", "eflomal=b"], "eflomal is the name of another aligner"),
-        (["--systems", "--model", "a=b", "--guide-output", "g"], "--guide-output needs eflomal: not asked for"),
-        (["--train-pairs", "0"], "--train-pairs must be at least 1, got 0"),
-    ],
-)
-def test_what_cannot_be_done_is_said_first(run, capsys, arguments, message, monkeypatch):
-    monkeypatch.setenv("PATH", os.devnull)
-    with pytest.raises(SystemExit):
-        run(*arguments)
-    assert message in capsys.readouterr().err
-
-
-def test_a_missing_file_is_named(aligners, data, peers, tmp_path, capsys):
-    arguments = ["--eflomal", peers["eflomal"], "--data", str(data), "--output", str(tmp_path / "o")]
-    with pytest.raises(SystemExit):
-        aligners.main(arguments)
-    assert "--train-source is missing" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        aligners.main([*arguments, "--pair", "wpt03-enfr"])
-    assert "train.100k.en.gz` does not exist" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        aligners.main(arguments[:-2])
-    assert "--output FILE is needed without --pair" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("sys.exit('out of memory')", "`eflomal` failed with status 1:\nout of memory"),
-        ("[open(f, 'w').write('0-0\\n') for f in sys.argv[6::2]]", "forward links: 1 lines for 10 sentence pairs"),
-    ],
-)
-def test_a_peer_that_fails_is_an_error(run, tmp_path, body, message):
-    command = script(tmp_path / "eflomal", body)
-    with pytest.raises(SystemExit) as error:
-        run("--eflomal", command, "--systems", "eflomal")
-    assert message in str(error.value)
-    assert not (tmp_path / "out.json").exists()
-
-
-def test_links_outside_of_a_sentence_are_an_error(run, tmp_path, capsys):
-    body = "\n".join(
-        [
-            "lines = open(sys.argv[2]).readlines()",
-            "[open(f, 'w').write('0-9\\n' * len(lines)) for f in sys.argv[6::2]]",
-        ]
-    )
-    with pytest.raises(SystemExit):
-        run("--eflomal", script(tmp_path / "eflomal", body), "--systems", "eflomal")
-    assert "link 0-9 lies outside" in capsys.readouterr().err

@@ -70,20 +70,6 @@ def test_the_whole_run(recurrent, tmp_path, monkeypatch):
     assert commands == ["training"] * 3 + ["0"] * 3 + ["1"] * 3
 
 
-def test_a_peer_that_ends_is_an_error(recurrent, tmp_path):
-    program, _ = peer(tmp_path, "#!{python} -S\nimport sys\nsys.stdin.readline()\nsys.exit(3)  # {calls}\n")
-    args = argparse.Namespace(
-        joeynmt=str(program), layers=1, vocab=30, threads=1, seed=1, beams=2, new_tokens=3, batch=2, length=4,
-        searches=[1], device="cpu",
-    )  # fmt: skip
-    config = recurrent.LuongConfig(vocab_size=30, d_model=8)
-    with (
-        pytest.raises(RuntimeError, match="the process of JoeyNMT ended with 3"),
-        recurrent.joeynmt_runs(args, config),
-    ):
-        pass
-
-
 def test_the_plain_search_finds_the_best_of_all_sentences(recurrent):
     """With as many beams as there are prefixes it misses none."""
     torch.manual_seed(1)

@@ -74,18 +74,3 @@ def test_the_interval_is_that_of_the_metric_over_sentences():
     score = chunk_score(gold, found, bootstrap=100, seed=3)
     assert score.interval == CHUNK_F1.interval(chunk_counts(gold, found), 100, 3)
     assert score.interval[0] < score.f1 < score.interval[1]
-
-
-@pytest.mark.parametrize(
-    ("found", "told"),
-    [
-        (GOLD[:1], "tags of the same sentences, at least one, got 2 and 1"),
-        ([GOLD[0], ["B-NP"]], "sentence 2: 1 tags do not fit its 2 words"),
-        ([GOLD[0], ["B-NP", "NP"]], "sentence 2, word 2: a chunk tag is `O`, `B-TYPE` or `I-TYPE`, got 'NP'"),
-    ],
-)
-def test_tags_that_do_not_fit_are_refused(found, told):
-    with pytest.raises(ValueError, match=told):
-        chunk_score(GOLD, found)
-    with pytest.raises(ValueError, match=r"at least one, got 0 and 0"):
-        chunk_score([], [])

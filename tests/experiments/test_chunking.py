@@ -118,16 +118,6 @@ def test_a_long_sentence_is_halved_between_words(experiments):
     assert list(chain.from_iterable(first)) == list(chain.from_iterable(before))
 
 
-def test_a_word_that_does_not_fit_or_has_no_token_is_named(experiments):
-    with pytest.raises(ValueError, match=r"'m{30}'.*8 positions"):
-        experiments.chunking.first_subwords(tokenizer(), [["a", "m" * 30]], 8)
-
-    tokens = tokenize_words(tokenizer(), ["a man"])[0]
-    tokens = tokens._replace(word_ids=np.zeros_like(tokens.word_ids))
-    with pytest.raises(ValueError, match="The tokenizer has no token for the word 'man'"):
-        experiments.chunking._halved(tokenizer(), ["a", "man"], tokens, None)
-
-
 def test_random_weights_are_others_and_the_same_again(experiments):
     model = random_model(2)
     first, again, other = (experiments.chunking.untrained(model, seed) for seed in (1, 1, 2))
@@ -232,25 +222,3 @@ def test_words_are_frequent_known_and_one_token(experiments):
     assert list(experiments.embeddings.frequent_words(lines, tagger, tokenizer(), 2)) == ["dog", "woman"]
     with pytest.raises(ValueError, match="0 words of the text are one token"):
         experiments.embeddings.frequent_words(["unheardofword"], tagger, tokenizer(), 5)
-
-
-def test_classes_of_words(experiments):
-    tags = ("NNP", "VBZ", "MD", "JJR", "RBS", "CD", "DT", "PRP$")
-    classes = ["noun", "verb", "verb", "adjective", "adverb", "number", "function word", "function word"]
-    assert list(map(experiments.embeddings.word_class, tags)) == classes
-
-
-def test_models_that_cannot_be_told_apart_or_are_none_are_refused(experiments, folders, tmp_path):
-    soft = folders / "soft"
-    (tmp_path / "results.json").write_text('{"config": {}}')
-    for values, told in (
-        (["soft"], r"--model must be NAME=FOLDER, .* got 'soft'"),
-        ([f"a/b={soft}"], "--model must be NAME=FOLDER"),
-        ([f"soft={folders}"], r"results\.json is not there. Give the folder of a finished training"),
-        ([f"soft={tmp_path}"], r"results\.json does not tell the seed of a training"),
-        ([f"soft={soft}", f"soft={soft}"], "are both `soft` with seed 1"),
-    ):
-        with pytest.raises(ValueError, match=told):
-            experiments.frozen.read_models(values)
-    one, other = experiments.frozen.read_models([f"soft={soft}", f"two={soft}"])
-    assert (one.stem, other.stem) == ("soft_seed1", "two_seed1")

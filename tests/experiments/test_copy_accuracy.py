@@ -71,12 +71,3 @@ def test_the_interval_is_over_pairs():
     assert 0.5 < low < 0.75 < high < 0.95
     better = copy_counts(pairs, [[(0, 0)]] * 40)
     assert COPIES.paired_interval(copy_counts(pairs, links), better, 100, 0)[0] > 0
-
-
-def test_what_cannot_be_scored():
-    with pytest.raises(ValueError, match=r"`links`.*got 1 for 4 pairs"):
-        copy_accuracy(PAIRS, [[]])
-    with pytest.raises(ValueError, match=r"exactly once.*got none"):
-        copy_accuracy([("a a", "a b")], [[]])
-    with pytest.raises(ValueError, match="`bootstrap` must be >= 0"):
-        copy_accuracy(PAIRS, COPIED, bootstrap=-1)

@@ -105,19 +105,3 @@ def test_an_aligner_links_by_the_rule_that_it_has_without_gold(harness, place, t
         assert "symm:harmonic" in result[split]["signature"]
         assert f"{split}.align" in result["data_sha256"]
     assert (tmp_path / "defaults" / "aligner_a-b_60_hmm.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--pairs", "61"], "has 60 pairs, fewer than the 61 that were asked for."),
-        (["--pairs", "9", "model.dropout=0.2"], "--output must be given"),
-        (["--pairs", "9", "--dev-pairs", "2"], "--output must be given"),
-        (["--pairs", "9", "--corpus", "c-d"], "--corpus of translation must be one of wpt03-enfr, "),
-    ],
-)
-def test_what_cannot_be_run_is_said(options, message, harness, place, capsys):
-    with pytest.raises(SystemExit) as exit:
-        harness.main(["translation", "--data", str(place), "--corpus", "a-b", *options])
-    assert exit.value.code == 2
-    assert message in capsys.readouterr().err

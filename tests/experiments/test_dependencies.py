@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from dependencies import dependency_score
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,43 +99,3 @@ def test_intervals_are_those_of_resampled_sequences():
         assert (low, high) == pytest.approx(Metric("", formula).interval(np.array(rows), 50, seed=3), abs=1e-12)
         assert low < score < high
     assert dependency_score(true, predicted, bootstrap=50, seed=4).intervals != found.intervals
-
-
-def test_a_score_is_printed_with_its_intervals():
-    true = np.ones((6, 2, 2), dtype=bool)
-    plain = dependency_score(true, true)
-    assert str(plain) == f"precision 1.000, recall 1.000, F1 1.000 {plain.signature}"
-    assert str(dependency_score(true, true, bootstrap=5)).startswith("precision 1.000 [1.000, 1.000], recall 1.000 [")
-
-
-def test_tensors_are_taken_too():
-    true, predicted = fields(0), fields(1)
-    tensors = [torch.stack(list(map(torch.as_tensor, matrices))) for matrices in (true, predicted)]
-    assert dependency_score(*tensors) == dependency_score(true, predicted)
-
-
-BOOLEANS = np.ones((2, 3, 3), dtype=bool)
-
-
-@pytest.mark.parametrize(
-    ("true", "predicted", "options", "message"),
-    [
-        (BOOLEANS, BOOLEANS[:1], {}, "2 sequences of true dependencies, but 1 of receptive fields"),
-        ([], [], {}, "There is no sequence"),
-        (BOOLEANS, BOOLEANS * 1.0, {}, r"Sequence 1: the receptive fields must be booleans, got float64.*weights > x"),
-        (BOOLEANS.astype(int), BOOLEANS, {}, "Sequence 1: the true dependencies must be booleans, got int64"),
-        (BOOLEANS[0], BOOLEANS[0], {}, r"must be a matrix \(target, source\) with cells, got \(3,\)"),
-        (BOOLEANS[:, :0], BOOLEANS[:, :0], {}, r"with cells, got \(0, 3\)"),
-        (
-            [BOOLEANS[0], BOOLEANS[1]],
-            [BOOLEANS[0], BOOLEANS[1, :2]],
-            {},
-            r"Sequence 2: the true dependencies are \(3, 3\) and the receptive fields \(2, 3\)",
-        ),
-        (BOOLEANS[:, :2], BOOLEANS[:, :2], {"current": False}, r"the last token read is only known .*got \(2, 3\)"),
-        (BOOLEANS, BOOLEANS, {"bootstrap": -1}, "`bootstrap` must be >= 0"),
-    ],
-)
-def test_bad_input_is_refused(true, predicted, options, message):
-    with pytest.raises(ValueError, match=message):
-        dependency_score(true, predicted, **options)

@@ -51,23 +51,3 @@ def test_text_is_generated_without_files(module, tmp_path):
     result = json.loads((tmp_path / "masks_learn" / "40.json").read_text(encoding="utf-8"))
     assert result["config"]["pairs"] == 40
     assert [run["useful"] for run in result["runs"]] == [False, False]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--name", "houses"], "go together"),
-        (["--source", "a", "--target", "b"], "go together"),
-    ],
-)
-def test_real_text_has_a_name_and_two_sides(module, options, message, capsys):
-    with pytest.raises(SystemExit):
-        module.main(options)
-    assert message in capsys.readouterr().err
-
-
-def test_more_pairs_than_there_are(module, tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).write_text("one\ntwo\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"`--pairs`.*2"):
-        module.first_pairs(str(tmp_path / "a"), str(tmp_path / "b"), 3)

@@ -20,7 +20,6 @@ from hf_attncal.data.synthetic.planted import copied_words
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.inference.word_attention import SourceRows
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "label_smoothing": 0.1}
 
 
@@ -240,24 +239,3 @@ def test_copies_by_the_alignment_module(recurrent, monkeypatch, desk, tmp_path):
         difference = measured["uam_minus_attention"]
         assert difference["accuracy"] == pytest.approx(expected - measured["attention"]["accuracy"])
         assert difference["interval"][0] <= difference["accuracy"] <= difference["interval"][1]
-
-
-def test_what_a_model_lacks_is_not_compared(recurrent):
-    unattentive = {"attention_window": None, "input_feeding": False}
-    assert recurrent.aligners_of(luong(**unattentive), bpe_tokenizer()) == {}
-    assert set(recurrent.aligners_of(*with_uam(**unattentive))) == {"uam"}
-
-
-def test_what_is_wrong_is_one_line(recurrent, monkeypatch, desk, tmp_path, capsys):
-    (desk.root / "empty").mkdir(exist_ok=True)
-    with pytest.raises(SystemExit) as stopped:
-        run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "empty")
-    assert stopped.value.code == 2
-    assert "results.json is not there. Give the folder of a finished training." in capsys.readouterr().err
-    monkeypatch.setattr(sys.modules["frozen"], "HYPOTHESES", "short.txt")
-    (desk.root / "luong_none" / "short.txt").write_text("one\n")
-    for part, source in (("multi30k", "test_2016_flickr.en"), ("copies", "test.src")):
-        with pytest.raises(SystemExit):
-            run(recurrent, monkeypatch, desk, tmp_path, part, "luong_none")
-        assert f"short.txt has 1 lines for 6 of {desk.root / source}. Give the folder" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

@@ -155,13 +155,6 @@ def test_recall_of_unseen_words_is_that_of_a_slow_loop(robustness):
     assert "unseen" not in robustness.measures(gold, found_by_size, None, args, "none")
 
 
-def test_nothing_asked_is_no_recall(robustness):
-    gold = Gold([("a", "A")], [GoldAlignment(frozenset({(0, 0)}), frozenset({(0, 0)}))])
-    result = robustness.recalls(gold, [frozenset()], robustness.repeated, ("repeated", "once"))
-    assert result["repeated"] == {"recall": None, "sure": 0, "sure_hits": 0}
-    assert result["once"] == {"recall": 0, "sure": 1, "sure_hits": 0}
-
-
 # ---- whole runs ----
 
 
@@ -255,16 +248,6 @@ def test_eflomal_is_merged_as_dev_chose_and_scored_on_its_own_lines(peer, robust
     assert low <= joined["1"]["aer"] <= high
 
 
-def test_without_dev_eflomal_is_merged_in_the_known_way(robustness, place, tmp_path):
-    options = ("--eflomal", place / "bin" / "eflomal-align")
-    result, calls = run(robustness, place, tmp_path / "out.json", *options, pair="b-c")
-    assert calls == ["eflomal-align 13 False", "eflomal-align 3 False"]  # no text to learn from but its own
-    (row,) = result["systems"].values()
-    assert (row["symmetrization"], row["chosen_on"]) == ("grow-diag-final-and", None)
-    assert list(row["splits"]) == ["test"]
-    assert "unseen" not in row["splits"]["test"]
-
-
 def test_a_checkpoint_beside_eflomal(peer, robustness, place, tmp_path):
     options = ("--model", f"tiny={place / 'checkpoint'}", "--against", place / "peer.json")
     result, calls = run(robustness, place, tmp_path / "out.json", *options)
@@ -290,47 +273,6 @@ def test_a_checkpoint_beside_eflomal(peer, robustness, place, tmp_path):
                 expected = measured["joined"][size]["aer"] - theirs[size]["aer"]
                 assert compared[size]["difference"] == pytest.approx(expected, abs=1e-12)
     assert rules["dev_chosen"]["aer"]["dev"] <= min(rules["saved"]["aer"]["dev"], rules["default"]["aer"]["dev"])
-
-
-def test_dev_alone_reads_no_test_file(robustness, place, tmp_path):
-    for file in place.iterdir():
-        if file.is_file() and not file.name.startswith("test."):
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "bin").symlink_to(place / "bin")
-    options = ("--splits", "dev", "--model", f"tiny={place / 'checkpoint'}", "--eflomal", place / "bin/eflomal-align")
-    result, _ = run(robustness, tmp_path, tmp_path / "new" / "out.json", *options)
-    assert {name.partition(".")[0] for name in result["data_sha256"]} == {"train", "dev"}
-    assert [list(row["splits"]) for row in result["systems"].values()] == [["dev"]] * 3
-    assert result["systems"]["eflomal"]["learned_from"] == ["train", "dev"]
-
-
-def test_test_alone_is_chosen_on_dev_and_fewer_training_pairs(robustness, place, tmp_path):
-    options = ("--splits", "test", "--train-pairs", 9, "--eflomal", place / "bin/eflomal-align")
-    result, calls = run(robustness, place, tmp_path / "out.json", *options)
-    assert calls[0] == "eflomal-align 34 False"
-    assert result["config"]["train_pairs"] == 9
-    for row in result["systems"].values():
-        assert (row["chosen_on"], list(row["splits"])) == ("dev", ["test"])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "Nothing to measure: give --model NAME=FOLDER or --eflomal."),
-        (["--pair", "b-c", "--splits", "dev", "--model", "a=b"], "--splits: b-c has no dev, only ['test']"),
-        (["--joined", "2", "6"], "--joined must be 1 and larger numbers, got [2, 6]"),
-        (["--train-pairs", "0"], "--train-pairs must be at least 1, got 0"),
-        (["--eflomal", "/nowhere/eflomal-align"], "--eflomal: there is no command /nowhere/eflomal-align."),
-        (["--model", "eflomal=checkpoint"], "--model: eflomal is the name of another aligner."),
-    ],
-)
-def test_what_cannot_be_run_is_said(options, message, robustness, place, tmp_path, capsys):
-    common = ["--data", str(place), "--output", str(tmp_path / "out.json"), "--pair", "a-b"]
-    with pytest.raises(SystemExit) as stopped:
-        robustness.main([*common, *options])
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out.json").exists()
 
 
 def test_results_of_other_links_are_refused(peer, robustness, place, tmp_path, capsys):

@@ -73,10 +73,3 @@ def test_a_table_leads_to_its_entry_and_an_unknown_name_to_those_there_are(runne
     with pytest.raises(SystemExit):
         runner.main(["alpha"])
     assert "--data must name the folder that has multi30k" in capsys.readouterr().err
-
-
-def test_a_dry_run_prints_the_commands(runner, capsys):
-    runner.main(["alpha", "--data", "D", "--only", "alpha=0.3", "--dry-run"])
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "configs/translation/multi30k_fixed.yaml" in line
-    assert "model.mask_penalty=0.3" in line

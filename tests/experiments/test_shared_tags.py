@@ -36,12 +36,3 @@ def test_the_interval_is_over_words():
     score = shared_tags(neighbours, tags, bootstrap=200, seed=2)
     assert score.interval == SHARED_TAGS.interval(shared_tag_counts(neighbours, tags), 200, 2)
     assert score.interval[0] < score.share < score.interval[1]
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match=r"`tags`.*got 3 for 4 words"):
-        shared_tags(NEIGHBOURS, TAGS[:3])
-    with pytest.raises(ValueError, match="got 1 for 1"):
-        shared_tags(NEIGHBOURS[:1], TAGS[:1])
-    with pytest.raises(ValueError, match=r"`neighbours`.*word 1"):
-        shared_tags(np.array([[1, 2], [1, 3], [0, 1], [2, 0]]), TAGS)
