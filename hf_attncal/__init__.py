@@ -69,10 +69,10 @@ _LAZY = {
     "WordAligner": "hf_attncal.alignment",
 }
 _LAZY |= {function.partition(":")[2]: function.partition(":")[0] for function in COMMANDS.values()}
-for _family in FAMILIES.values():
-    _LAZY[_family.config] = f"hf_attncal.models.{_family.modules[0]}"
+for _family in FAMILIES.own.values():
+    _LAZY[_family.config] = _family.whole_modules[0]
     for _name in filter(None, (_family.bare, _family.model, _family.causal)):
-        _LAZY[_name] = f"hf_attncal.models.{_family.modules[1]}"
+        _LAZY[_name] = _family.whole_modules[1]
 
 __all__ = [*sorted(_LAZY), "__version__"]
 

@@ -1,18 +1,22 @@
 """The model families of this package: a table with one row for each, which all code that depends on a family reads.
 
-A new family is its configuration and model files in `models/`, and a row of `FAMILIES`. A row names functions of
-higher rooms as "module:name". They are imported when they are asked for, so the command line can read the table
-without importing anything heavy.
+A new family is its configuration and model files in `models/`, and a row of `FAMILIES`; or files and row are in
+another package, whose entry point `attncal.families` names the row by its model type. A row names functions of higher
+rooms as "module:name". They are imported when they are asked for, so the command line can read the table without
+importing anything heavy.
 """
 
 import functools
 import importlib
 import sys
+import warnings
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pkgutil import resolve_name
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, NamedTuple
+
+from hf_attncal.extensions import Table
 
 _MODELS = "hf_attncal.models"
 
@@ -57,7 +61,7 @@ class Family(NamedTuple):
     Args:
         model_type: value of `model_type` in `config.json`.
         label: name of such a model in messages.
-        modules: names of the configuration module and the model module in `hf_attncal.models`.
+        modules: names of the configuration module and the model module: in `hf_attncal.models`, or with a dot whole.
         config: name of the configuration class.
         model: name of the class of the model that users load.
         auto: name of the Auto class that loads it.
@@ -108,24 +112,29 @@ class Family(NamedTuple):
         return self.model_type.removeprefix("attncal_")
 
     @property
+    def whole_modules(self) -> tuple[str, ...]:
+        """The modules of the configuration and of the model, by their whole names."""
+        return tuple(name if "." in name else f"{_MODELS}.{name}" for name in self.modules)
+
+    @property
     def config_class(self) -> type:
-        return resolve_name(f"{_MODELS}.{self.modules[0]}:{self.config}")
+        return resolve_name(f"{self.whole_modules[0]}:{self.config}")
 
     @property
     def model_class(self) -> type:
         """The model that users load."""
-        return resolve_name(f"{_MODELS}.{self.modules[1]}:{self.model}")
+        return resolve_name(f"{self.whole_modules[1]}:{self.model}")
 
     @property
     def causal_class(self) -> type:
         """The decoder-only language model."""
-        return resolve_name(f"{_MODELS}.{self.modules[1]}:{self.causal}")
+        return resolve_name(f"{self.whole_modules[1]}:{self.causal}")
 
     @property
     def auto_classes(self) -> dict[str, type]:
         """Our model class for each Auto class that loads one, by the Auto class's name."""
         names = {"AutoModel": self.bare, "AutoModelForCausalLM": self.causal, self.auto: self.model}
-        module = f"{_MODELS}.{self.modules[1]}"
+        module = self.whole_modules[1]
         return {auto: resolve_name(f"{module}:{name}") for auto, name in names.items() if name is not None}
 
     def auto_and_card(self, architecture: str | None) -> tuple[str, Card]:
@@ -145,7 +154,7 @@ _RECURRENT = ("cell", "score", "attention_window", "input_feeding", "selective_g
 _DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
 _LINKS = ("alignment_threshold", "symmetrization", "lowercase", "tokenize", "fold_words")
 
-FAMILIES = {
+_OWN = {
     family.model_type: family
     for family in (
         Family(
@@ -230,6 +239,7 @@ FAMILIES = {
         ),
     )
 }
+FAMILIES = Table(_OWN, "attncal.families")
 # Model types of transformers that average the loss over a micro-batch and ignore `num_items_in_batch`
 # (transformers issue 47688).
 IGNORE_NUM_ITEMS = ("marian", "bart", "mbart", "pegasus", "m2m_100")
@@ -283,13 +293,31 @@ def register_with_auto_classes() -> None:
 
 @functools.cache  # after the first success
 def register() -> None:
-    """Register every family with the Auto classes, now."""
+    """Register our families with the Auto classes, now."""
+    for family in FAMILIES.own.values():
+        _register(family)
+
+
+@functools.cache
+def register_others() -> None:
+    """Register the families of other packages with the Auto classes, before a model is loaded by its name."""
+    for name, family in FAMILIES.others.items():
+        try:
+            _register(family, exist_ok=True)  # its package may have done so
+        except Exception as error:  # whatever someone else's package raises
+            warnings.warn(
+                f"attncal.families: models of `{name}` cannot be loaded by name ({type(error).__name__}: {error}). "
+                "Update or remove the package that adds it.",
+                stacklevel=2,
+            )
+
+
+def _register(family: Family, exist_ok: bool = False) -> None:
     import transformers
 
-    for family in FAMILIES.values():
-        transformers.AutoConfig.register(family.model_type, family.config_class)
-        for name, model_class in family.auto_classes.items():
-            getattr(transformers, name).register(family.config_class, model_class)
+    transformers.AutoConfig.register(family.model_type, family.config_class, exist_ok=exist_ok)
+    for name, model_class in family.auto_classes.items():
+        getattr(transformers, name).register(family.config_class, model_class, exist_ok=exist_ok)
 
 
 class _FinderOfTransformers:

@@ -3,7 +3,10 @@
 import ast
 import importlib
 import importlib.machinery
+import importlib.metadata
 import importlib.util
+import math
+import os
 import re
 import subprocess
 import sys
@@ -14,10 +17,11 @@ import pytest
 import transformers
 
 import hf_attncal
-from hf_attncal import families, models
+from hf_attncal import families
 from hf_attncal.alignment import WordAligner
 from hf_attncal.errors import CommandError
-from hf_attncal.families import FAMILIES, Card, Family, backbones
+from hf_attncal.extensions import Table
+from hf_attncal.families import FAMILIES, backbones
 from hf_attncal.hub import inspect_folder
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.training.translation import TranslationConfig, train_translation
@@ -99,33 +103,27 @@ def test_a_model_type_is_found_in_code_and_messages_and_not_in_docstrings():
 SENTENCES = ["the old house", "a house is old", "the house is a house", "old is the house"] * 4
 
 
+TOY = Path(__file__).with_name("toy_distribution")  # what pip would install of someone else's package
+
+
 @pytest.fixture
 def toy(monkeypatch):
-    """A family of two model files and one row; gone again after the test."""
-    name = "toy"
-    row = Family(
-        model_type=name,
-        label="a toy",
-        modules=("configuration_toy", "modeling_toy"),
-        config="ToyConfig",
-        model="ToyForConditionalGeneration",
-        auto="AutoModelForSeq2SeqLM",
-        card=Card("translation", ("d_model",), "toy-attention", "translation"),
-        switches=(),
-    )
-    monkeypatch.setattr(models, "__path__", [*models.__path__, str(Path(__file__).with_name("toy_family"))])
-    monkeypatch.setitem(FAMILIES, name, row)
-    families.register.cache_clear()
-    families.register()
+    """The family that another package adds; gone again after the test."""
+    monkeypatch.syspath_prepend(TOY)
+    vars(FAMILIES).pop("others", None)
+    families.register_others.cache_clear()
+    families.register_others()
+    row = FAMILIES["toy"]
     config_class = row.config_class
     yield row
-    transformers.CONFIG_MAPPING._extra_content.pop(name)
+    transformers.CONFIG_MAPPING._extra_content.pop(row.model_type)
     transformers.AutoModelForSeq2SeqLM._model_mapping._extra_content.pop(config_class)
-    for module in row.modules:
-        sys.modules.pop(f"hf_attncal.models.{module}")
+    for module in (*row.whole_modules, "attncal_toy"):
+        sys.modules.pop(module)
+    del FAMILIES.others
 
 
-def test_a_new_family_is_its_model_files_and_a_row(toy, tmp_path):
+def test_a_family_of_another_package_is_its_model_files_and_a_row(toy, tmp_path):
     """It is trained, saved with its card, loaded, and translates and aligns; the command line offers it."""
     for side in ("source", "target"):
         (tmp_path / side).write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
@@ -159,6 +157,61 @@ def test_a_new_family_is_its_model_files_and_a_row(toy, tmp_path):
     files = [tmp_path / side for side in ("source", "target")]
     with pytest.raises(CommandError, match="`toy` for a toy, which takes none"):
         hf_attncal.train(source=files[0], target=files[1], output=tmp_path / "o", model=f"{toy.name}+leaky")
+
+    done = run_with_toy("-m", "hf_attncal", "translate", str(folder), "--input", str(files[0]))
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, len(SENTENCES)), done.stderr
+    lines = (
+        "import sys, transformers",
+        "from hf_attncal.report.attribution.methods import METHODS, attribute, works_on",
+        f"model = transformers.MarianMTModel.from_pretrained({str(folder)!r})",
+        f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(folder)!r})",
+        "assert 'attncal_toy.attribution' not in sys.modules",
+        "(found,) = attribute(model, tokenizer, ['the old house'], ['a house'], 'ends')",
+        "assert found.words().tolist() == [[0, 0, 1]] * 2",
+        "assert 'ends' in works_on(model) and list(METHODS)[-1] == 'ends'",
+    )
+    done = run_with_toy("-c", "\n".join(lines))
+    assert done.returncode == 0, done.stderr
+
+
+def run_with_toy(*arguments: str) -> subprocess.CompletedProcess:
+    """Run Python where the other package is installed."""
+    path = os.pathsep.join([str(TOY), str(PACKAGE.parent)])
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+
+
+def test_a_command_of_another_package():
+    done = run_with_toy("-m", "hf_attncal", "hello", "Anna", "--times", "2")
+    assert (done.returncode, done.stdout) == (0, "hello Anna hello Anna\n"), done.stderr
+    assert "Greet someone" in run_with_toy("-m", "hf_attncal", "hello", "--help").stdout
+
+
+def test_entry_points_are_read_when_a_name_is_not_ours():
+    lines = (
+        "import hf_attncal, sys",
+        "assert hf_attncal.families.FAMILIES['luong'].name == 'luong'",
+        "assert 'others' not in vars(hf_attncal.families.FAMILIES)",
+        "assert 'toy' in hf_attncal.families.FAMILIES and 'nothing' not in hf_attncal.families.FAMILIES",
+        "assert len(hf_attncal.families.FAMILIES) == len(list(hf_attncal.families.FAMILIES))",
+        "assert 'transformers' not in sys.modules",
+    )
+    done = run_with_toy("-c", "\n".join(lines))
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_cannot_be_imported_of_another_package_is_left_out_by_name(monkeypatch):
+    table = Table({"ours": 1}, "attncal.toys")
+    points = [
+        importlib.metadata.EntryPoint(name, value, "attncal.toys")
+        for name, value in (("ours", "no.such:thing"), ("broken", "no_such_package:THING"), ("theirs", "math:pi"))
+    ]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
+    with pytest.warns(UserWarning, match="attncal.toys: `broken` is left out, as no_such_package:THING cannot be"):
+        assert dict(table) == {"ours": 1, "theirs": math.pi}
+    with pytest.raises(KeyError):
+        table["broken"]
 
 
 # ---- registration ----

@@ -25,7 +25,7 @@ MODELS = PACKAGE / "models"
 
 # The core: a room imports rooms of rows above its own, and of no other.
 CORE = (
-    ("extras", "threads", "messages"),
+    ("extras", "extensions", "threads", "messages"),
     ("errors",),
     ("compressed",),
     ("files", "drawing"),

@@ -43,7 +43,6 @@ _EXPORT = {
     "openvino": ("<!-- hf_attncal: export to OpenVINO -->", "<!-- hf_attncal: end of export to OpenVINO -->"),
 }
 _DRAWN_BY = "hf_attncal.drawing.plots:reliability_diagram"  # needs matplotlib, which not everyone has
-_TAGS = {card.tag for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None}
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,8 @@ def read_model_card(model: str | Path) -> CardFacts:
         return CardFacts()
     languages = card.data.language or []
     languages = [languages] if isinstance(languages, str) else languages
-    ours = not _TAGS.isdisjoint(card.data.tags or [])
+    cards = (card for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None)
+    ours = not {card.tag for card in cards}.isdisjoint(card.data.tags or [])
     name = re.search(r"^# (.+)$", card.text, re.MULTILINE)
     facts = {"Languages": "–".join(map(str, languages))} if 0 < len(languages) <= 2 else {}
     if ours:

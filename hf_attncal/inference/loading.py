@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from hf_attncal.families import FAMILIES, register
+from hf_attncal.families import FAMILIES, register, register_others
 from hf_attncal.layouts import CONFIG
 from hf_attncal.models.limits import check_labels, check_sizes, check_token_ids
 from hf_attncal.models.loading import check_finite, check_report
@@ -19,7 +19,8 @@ from .names import TOKENIZER_FILES, check_name
 _ADAPTER_CONFIG = "hf_attncal.adapters.loading:adapter_config"
 _WITH_ADAPTER = "hf_attncal.adapters.loading:with_adapter"
 
-register()  # the Auto classes below load our models, too
+register()  # the Auto classes below load our models, too, and those of other packages
+register_others()
 
 
 def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: str | None = None) -> PretrainedConfig:

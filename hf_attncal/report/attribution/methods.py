@@ -1,4 +1,4 @@
-"""List the methods of attribution by name, and apply them."""
+"""List the methods of attribution by name, those of other packages too (`attncal.attributions`), and apply them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hf_attncal.extensions import Table
 from hf_attncal.inference.reading import (
     TokenPair,
     batches_of_pairs,
@@ -22,7 +23,7 @@ from .cross_attention import AttentionWeights, Contribution, FullNorm, Transform
 from .flow import ALTI, Rollout, ValueZeroing
 from .predictions import InputXGradient, IntegratedGradients, LayerGradientXActivation, Occlusion
 
-METHODS: dict[str, type[Method]] = {
+_OWN: dict[str, type[Method]] = {
     "attention": AttentionWeights,
     "value_norm": ValueNorm,
     "transformed_norm": TransformedNorm,
@@ -39,7 +40,8 @@ METHODS: dict[str, type[Method]] = {
     "random": Random,
     "diagonal": Diagonal,
 }
-CONTROLS = tuple(name for name, method in METHODS.items() if not method.reads_model)
+METHODS = Table(_OWN, "attncal.attributions")
+CONTROLS = tuple(name for name, method in _OWN.items() if not method.reads_model)
 
 
 def attribute(

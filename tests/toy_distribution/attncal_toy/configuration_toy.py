@@ -1,4 +1,4 @@
-"""The configuration of the family that `test_families.py` adds: Marian's, under a name of its own."""
+"""The configuration of the family that this package adds: Marian's, under a name of its own."""
 
 from transformers import MarianConfig
 

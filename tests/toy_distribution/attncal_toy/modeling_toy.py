@@ -1,4 +1,4 @@
-"""The model of the family that `test_families.py` adds."""
+"""The model of the family that this package adds."""
 
 from transformers import MarianMTModel
 
