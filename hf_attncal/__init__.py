@@ -7,7 +7,7 @@ are imported when they are used.
 import importlib
 from typing import TYPE_CHECKING
 
-from hf_attncal.commands.table import COMMANDS
+from hf_attncal.command_table import COMMANDS
 from hf_attncal.families import FAMILIES, register, register_with_auto_classes
 
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these

@@ -8,11 +8,10 @@ from importlib.util import find_spec
 # Packages of each extra. For a package in several extras, the first is the one to install.
 EXTRAS = {
     "adapters": ("peft",),
-    "train": ("accelerate", "datasets", "peft", "pyyaml", "rich", "sacrebleu"),
+    "train": ("accelerate", "datasets", "peft", "pyyaml", "sacrebleu"),
     "rouge": ("rouge-score", "nltk"),
     "plot": ("matplotlib",),
     "evaluate": ("datasets", "evaluate"),
-    "completion": ("shtab",),
     "zst": ("zstandard",),
 }
 _MODULES = {"pyyaml": "yaml", "rouge-score": "rouge_score"}  # module names that differ from the package's

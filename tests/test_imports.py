@@ -18,14 +18,14 @@ from shipped import SHIPPED
 
 import hf_attncal.alignment
 import hf_attncal.checking
-from hf_attncal.commands.table import COMMANDS
+from hf_attncal.command_table import COMMANDS
 
 PACKAGE = Path(hf_attncal.__file__).parent
 MODELS = PACKAGE / "models"
 
 # The core: a room imports rooms of rows above its own, and of no other.
 CORE = (
-    ("extras", "extensions", "threads", "messages"),
+    ("extras", "extensions", "threads", "messages", "command_table"),
     ("errors",),
     ("compressed",),
     ("files", "drawing"),

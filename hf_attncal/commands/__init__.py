@@ -1,6 +1,7 @@
-"""The `attncal` command: one file for each command (`align.py` for `attncal align run`), and shared parts.
+"""The `attncal` command: a file for each command with the function that it calls, and what reads command lines.
 
-These files import only the standard library at the top, so that `attncal --help` does not wait for torch.
+`align.py` holds `align`, the function of `attncal align run`; `command_table.py`, beside this folder, has all of them.
+These files import nothing heavy at the top, so that `attncal --help` does not wait for torch.
 """
 
 import io

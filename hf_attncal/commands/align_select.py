@@ -50,6 +50,7 @@ def select(
         read: what to read, and what the model wants beside its text: weights=attention, contribution (of a calibrated
             model or adapter), uam (of a model with its alignment module) or states, source_language=de,
             source_prefix='>>deu<< ', and the same of the target; without it, attention and states
+        running: how the model runs
 
     Returns:
         All settings with their scores, the best first; printed, the ten best.

@@ -5,6 +5,7 @@ spellings of an earlier version (`old.py`), and errors on one line.
 """
 
 import inspect
+import pathlib
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,12 +17,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from cyclopts import App, CycloptsError, Group, Parameter, Token
 from docstring_parser import parse
 
+from hf_attncal.command_table import ALIASES, COMMANDS
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
 
 from .kinds import STANDARD, Kind, Setting, Values
 from .old import respelled
-from .table import ALIASES, COMMANDS
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
 _DASH = "\0"  # which no token of a command line holds
@@ -54,8 +55,11 @@ def command_of(tokens: Sequence[str]) -> str | None:
     return None
 
 
-def signature_of(function: Callable) -> inspect.Signature:
-    """Return the parameters of a function as the command line has them, with what cyclopts wants to know of each."""
+def signature_of(function: Callable, name_type: type = str) -> inspect.Signature:
+    """Return the parameters of a function as the command line has them, with what cyclopts wants to know of each.
+
+    Names of files, folders and models are of `name_type`: strings, or for completion paths.
+    """
     groups = getattr(inspect.getmodule(function), "GROUPS", {})
     group_of: dict[str, dict[str, Any]] = {}
     for place, (title, names) in enumerate(groups.items()):
@@ -69,7 +73,9 @@ def signature_of(function: Callable) -> inspect.Signature:
         if annotation is Running:
             annotation = Annotated[Running, Parameter(name="*", group=_RUNNING)]
         elif (kind := kind_of(annotation)) is not None:
-            value = list[str] if kind.many and parameter.kind is not inspect.Parameter.VAR_POSITIONAL else str
+            value = str if "=" in kind.shown else name_type
+            if kind.many and parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
+                value = list[value]
             if kind.standard:
                 default, how["show_default"] = STANDARD, False
             optional = default is None or type(None) in get_args(annotation)
@@ -108,9 +114,9 @@ def _python_only(annotation: Any) -> bool:
     return "PYTHON_ONLY" in getattr(annotation, "__metadata__", ())
 
 
-def dressed(function: Callable) -> Callable:
+def dressed(function: Callable, name_type: type = str) -> Callable:
     """Return a function that cyclopts can read: it calls the other, and has `signature_of` it."""
-    signature = signature_of(function)
+    signature = signature_of(function, name_type)
 
     def call(*arguments, **options):
         return function(*arguments, **options)
@@ -123,8 +129,8 @@ def dressed(function: Callable) -> Callable:
     return call
 
 
-def app_of(names: Sequence[str]) -> App:
-    """Return the parser of the commands of these names."""
+def app_of(names: Sequence[str], name_type: type = str) -> App:
+    """Return the parser of the commands of these names; `name_type` is as for `signature_of`."""
     from hf_attncal import __version__
 
     options = {"help_format": "plaintext", "default_parameter": Parameter(consume_multiple=True, negative_iterable="")}
@@ -143,7 +149,8 @@ def app_of(names: Sequence[str]) -> App:
                 parent.command(App(name=word, help="Align the words of sentence pairs.", **options))
             parent = parent[word]
         function = resolve_name(functions()[name])
-        parent.command(dressed(function), name=last, help_epilogue=f"{examples_of(function)}\n\n{_COMMON}".strip())
+        epilogue = f"{examples_of(function)}\n\n{_COMMON}".strip()
+        parent.command(dressed(function, name_type), name=last, help_epilogue=epilogue)
     return app
 
 
@@ -268,4 +275,4 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> str:
     Raises:
         CommandError: never.
     """
-    return app_of(list(functions())).generate_completion(shell=shell)
+    return app_of(list(functions()), pathlib.Path).generate_completion(shell=shell)

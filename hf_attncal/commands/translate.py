@@ -59,7 +59,8 @@ def translate(
         aligner: folder or Hub name of a word aligner that makes the links; without it, the attention of MODEL that
             `attncal align select` chose
         check: folder or Hub name of a word aligner for which `attncal check` has learned what good pairs look like:
-            before each translation stands what is flagged, or `-`, and a TAB; json has the whole verdict; without it, nothing is checked
+            before each translation stands what is flagged, or `-`, and a TAB; json has the whole verdict; without it,
+            nothing is checked
         candidates: with --check, check so many translations of the search, at most --beams; a flagged one gives way
             to the one in which a fault is least probable
         beams: beam size; 1 is greedy

@@ -1,20 +1,52 @@
-"""The parsers of all commands."""
+"""The functions of all commands, as the command line has them."""
 
-import argparse
+import inspect
+from collections.abc import Callable, Iterator
+from pkgutil import resolve_name
+from typing import Any, get_args
 
-from hf_attncal.commands import build_parser
+from hf_attncal.command_table import ALIASES
+from hf_attncal.command_table import COMMANDS as TABLE
+from hf_attncal.commands.app import kind_of
+from hf_attncal.commands.kinds import Kind
 
-
-def leaves(
-    parser: argparse.ArgumentParser, path: tuple[str, ...] = ()
-) -> dict[tuple[str, ...], argparse.ArgumentParser]:
-    """Every command by its words, without those that only have commands below them."""
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not below:
-        return {path: parser}
-    return {
-        words: leaf for name, child in below[0].choices.items() for words, leaf in leaves(child, (*path, name)).items()
-    }
+COMMANDS: dict[str, Callable] = {name: resolve_name(function) for name, function in TABLE.items()}
+# The same, with second names.
+NAMED = COMMANDS | {alias: COMMANDS[command] for alias, (command, *_) in ALIASES.items()}
 
 
-COMMANDS = leaves(build_parser())
+def values_of(
+    function: Callable, given: list[str]
+) -> Iterator[tuple[int, str | None, inspect.Parameter, Kind | None]]:
+    """For each word that is a value: its place, its option if it follows one, its parameter, and the kind of that."""
+    parameters = inspect.signature(function).parameters
+    by_place = [
+        parameter
+        for parameter in parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    option, position = None, 0
+    for place, word in enumerate(given):
+        if word.startswith("--"):
+            option = word
+            if _is_switch(parameters[name_of(option)].annotation):
+                option = None
+            continue
+        if option is not None:
+            parameter = parameters[name_of(option)]
+            kind = kind_of(parameter.annotation)
+            yield place, option, kind
+            if kind is None or not kind.many:
+                option = None
+        else:
+            parameter = by_place[min(position, len(by_place) - 1)]
+            position += 1
+            yield place, None, kind_of(parameter.annotation)
+
+
+def name_of(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def _is_switch(annotation: Any) -> bool:
+    return annotation is bool or bool in get_args(annotation)

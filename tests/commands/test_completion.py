@@ -8,8 +8,6 @@ import pytest
 
 from hf_attncal.commands import main
 
-pytest.importorskip("shtab")
-
 
 def script(shell: str, capsys) -> str:
     assert main(["completion", shell]) == 0
@@ -36,7 +34,7 @@ def test_each_shell_gets_commands_options_and_values(shell, capsys):
         ("align run model --symmetrize inter", {"intersection"}),
         ("score --format ", {"text", "json"}),
         ("score go", {"gold.align"}),
-        ("translate ", {"model"}),  # folders alone
+        ("translate ", {"attncal.bash", "gold.align", "model"}),
     ],
 )
 def test_bash_completes_what_is_typed(typed, offered, capsys, tmp_path):
@@ -59,4 +57,4 @@ printf '%s\\n' "${COMPREPLY[@]}"
 def test_other_shells_are_refused(capsys):
     with pytest.raises(SystemExit):
         main(["completion", "tcsh"])
-    assert "invalid choice: 'tcsh' (choose from" in capsys.readouterr().err
+    assert 'Invalid value "tcsh" for SHELL' in capsys.readouterr().err

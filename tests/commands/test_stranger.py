@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from inspect import signature
 from pathlib import Path
 
 import huggingface_hub
 import pytest
-from command_parsers import COMMANDS
+from command_parsers import NAMED, values_of
 
 import hf_attncal
 from hf_attncal.commands import exit_status, main
+from hf_attncal.commands.app import kind_of
 from hf_attncal.report.figures import charts
 from hf_attncal.training.settings_yaml import apply_overrides, load_yaml, read_settings
 
@@ -23,35 +25,34 @@ SCRIPT = Path(hf_attncal.__file__).parents[1] / "training" / "train.py"
 # What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said
 # before a model is loaded: the one here is none.
 GIVEN = {
-    "train": "--source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
-    "--test-source text --test-target other --test-gold links --config job --init-from model --output new",
-    "train --task": "--task=summarization --source text --target other --config settings --output new",
-    "train --text": "--text text --dev-text text --test-text text --output new",
-    "adapt": "model --source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
-    "--test-source text --test-target other --test-gold links --config settings --output new",
-    "align train": "--source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
-    "--test-source text --test-target other --test-gold links --config settings --tokenizer model --init-from model "
-    "--output new",
-    "align tune": "model --source text --target other --guide links --dev-source text --dev-target other --dev-gold "
-    "links --test-source text --test-target other --test-gold links --config settings --output new",
-    "data": "multi30k --from folder --output new",
-    "analyze": "model --source text --target other --gold links --tags text --probe-source text --probe-target other "
-    "--probe new --figures figures --report new.html",
+    "train": "--source text --target other --links links --dev text other links --test text other links --config job "
+    "--output new model.init_from=model",
+    "train --model": "--model summarizer --source text --target other --config settings --output new",
+    "train --source": "--source text --dev text --test text --output new",
+    "adapt": "model --source text --target other --links links --dev text other links --test text other links "
+    "--config settings --output new",
+    "align train": "--source text --target other --links links --dev text other links --test text other links "
+    "--config settings --output new tokenizer.pretrained=model model.init_from=model",
+    "align tune": "model --source text --target other --links links --dev text other links --test text other links "
+    "--config settings --output new",
+    "data": "multi30k --source folder --output new",
+    "analyze": "model --source text --target other --gold links --tags text --probe-text text other --probe new "
+    "--report figures new.html",
     "align select": "model --source text --target text --gold links --output folder",
     "align calibrate": "model --source text --target text --gold links --output folder",
     "align project": "--source text --target other --tags text --links links --output new",
-    "align project --aligner": "--source text --target other --spans text --aligner model --output new",
+    "align project --links": "--source text --target other --spans text --links model --output new",
     "align compare": "links gold --source text --target other --page new",
     "align lexicon": "--source text --target other --links links --output new",
-    "align lexicon --aligner": "--source text --target other --aligner model --output new",
+    "align lexicon --links": "--source text --target other --links model --output new",
     "align run": "model --source text --target text --output new",
-    "align run --input": "model --input pairs",
-    "align run --adapt": "model --input pairs --adapt --save-adapted new",
+    "align run --source": "model --source pairs",
+    "align run --adapt": "model --source pairs --adapt --save-adapted new",
     "align quick": "--source text --target text --with-source text --with-target other --output new",
     "score": "links links --source text --target text",
-    "rouge": "text other --reference text",
-    "translate": "model --input text --output new --alignments links.txt",
-    "summarize": "model --input text --output new",
+    "rouge": "text other --references text",
+    "translate": "model --source text --output new --alignments links.txt --aligner model --check model",
+    "summarize": "model --source text --output new",
     "check": "model --source text --target other --clean-source text --clean-target other --output new",
     "check --compare-with": "model --source text --target other --compare-with text --output new",
     "export": "model",
@@ -59,36 +60,29 @@ GIVEN = {
     "show": "model --aligner model",
     "demo": "--output new",
 }
-NO_FILES = {"completion"}
+# What a command writes: a folder where a file is to be, or a folder that is not there.
+WRITTEN = ("--output", "--alignments", "--page")
+WRONG = {
+    "FILE": ("nothing", "folder"),
+    "MODEL": ("./nothing", "nothing/a/b", "text", "empty"),
+    "FOLDER": ("text", "text/new"),
+}
+WRONG["LINKS"] = WRONG["FILE"]
 
 
 def mistakes() -> list[tuple[str, str, str]]:
     """For everything that names a file, a folder or a model: the command, what it is given, and the mistake in it."""
-    wrong = {
-        "FILE": ("nothing", "folder"),
-        "MODEL": ("./nothing", "nothing/a/b", "text", "empty"),
-        "FOLDER": ("text", "text/new"),
-    }
-    wrong |= dict.fromkeys(("GOLD", "HYP", "REFERENCE"), wrong["FILE"])
-    wrong |= {"NAME": wrong["MODEL"], "OWNER/NAME": ()}
     found = []
     for command, line in GIVEN.items():
-        words = command.split(" --")[0].split()
-        given, position = shlex.split(line), 0
-        positionals = [action for action in COMMANDS[tuple(words)]._actions if not action.option_strings]
-        for place, value in enumerate(given):
-            if value.startswith("--"):
-                continue
-            option = given[place - 1] if place and given[place - 1].startswith("--") else None
-            if option:
-                action = COMMANDS[tuple(words)]._option_string_actions[option]
-            else:
-                action, position = positionals[min(position, len(positionals) - 1)], position + 1
-            kinds = wrong[action.metavar]
-            if action.metavar == "FILE" and option in ("--output", "--alignments", "--report", "--page"):
-                kinds = ("folder", "nothing/new")
-            for bad in kinds:
-                found.append((" ".join(words), shlex.join([*given[:place], bad, *given[place + 1 :]]), bad))
+        name, given = command.split(" --")[0], shlex.split(line)
+        for place, option, kind in values_of(NAMED[name], given):
+            bad_ones = WRONG.get(kind.shown, ()) if kind else ()
+            if kind and kind.shown == "FILE" and option in WRITTEN:
+                bad_ones = ("folder", "nothing/new")
+            if option == "--report":  # what does not end in .html is a folder
+                bad_ones = ("text/new",)
+            for bad in bad_ones:
+                found.append((name, shlex.join([*given[:place], bad, *given[place + 1 :]]), bad))
     return found
 
 
@@ -118,14 +112,15 @@ def content(folder: Path) -> dict[str, bytes | None]:
 
 
 def test_every_command_is_tried():
-    assert {command.split(" --")[0] for command in GIVEN} | NO_FILES == {" ".join(words) for words in COMMANDS}
-    for words, command in COMMANDS.items():
-        named = {
-            action.option_strings[0]
-            for action in command._actions
-            if action.option_strings and action.metavar in ("FILE", "FOLDER", "MODEL")
-        }
-        assert named <= set(" ".join(line for name, line in GIVEN.items() if name.startswith(" ".join(words))).split())
+    assert {command.split(" --")[0] for command in GIVEN} == NAMED.keys()
+    for name, function in NAMED.items():
+        same = {other for other, called in NAMED.items() if called is function}
+        lines = [line for command, line in GIVEN.items() if command.split(" --")[0] in same]
+        given = " ".join(lines).split()
+        for parameter in signature(function).parameters.values():
+            kind = kind_of(parameter.annotation)
+            if kind and kind.shown in WRONG and parameter.kind is parameter.KEYWORD_ONLY:
+                assert f"--{parameter.name.replace('_', '-')}" in given, name
 
 
 @pytest.mark.parametrize(("command", "given", "bad"), mistakes())
@@ -267,7 +262,7 @@ def test_standard_input_that_is_closed_is_told_before_a_model_is_loaded(command,
     assert content(here) == before
 
 
-@pytest.mark.parametrize("command", ["align run model --input pairs", "score links links", "completion bash"])
+@pytest.mark.parametrize("command", ["align run model --source pairs", "score links links", "completion bash"])
 def test_what_reads_files_does_not_ask_for_standard_input(command, here, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     main(command.split())

@@ -170,9 +170,9 @@ def test_what_is_imported_is_required_and_what_is_required_is_imported():
 def bare(tmp_path_factory):
     """Run Python where all is installed that is here, but what an extra alone brings: (code, arguments) -> process."""
     site = tmp_path_factory.mktemp("site")
-    files = [file.parts[0] for name in PACKAGES - {"shtab"} for file in distribution(name).files or ()]
+    files = [file.parts[0] for name in PACKAGES for file in distribution(name).files or ()]
     for entry in Path(yaml.__file__).parents[1].iterdir():
-        if entry.name not in {*files, "shtab"} and entry.suffix != ".pth":
+        if entry.name not in files and entry.suffix != ".pth":
             (site / entry.name).symlink_to(entry)
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{site}", "HF_HUB_OFFLINE": "1"}
 
@@ -222,7 +222,6 @@ from hf_attncal.commands import main
 folder = sys.argv[1]
 text = folder + "/text"
 for command in (
-    ["completion", "bash"],
     ["rouge", text, text],
     ["demo", "--output", folder + "/new"],
     ["align", "train", "--source", text, "--target", text, "--output", folder + "/new"],
@@ -251,7 +250,6 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         f"this needs {package}, which is not installed: pip install '.[{extra}]' in a clone of hf_attncal, or with "
         "its wheel in place of the dot"
         for package, extra in (
-            ("shtab", "completion"),
             ("rouge-score", "rouge"),
             ("datasets", "train"),
             ("accelerate", "train"),
@@ -260,17 +258,17 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         )
     ]
     done = bare(MISS, tmp_path, *asked)
-    assert (done.returncode, done.stdout) == (0, "1\n" * 5)
+    assert (done.returncode, done.stdout) == (0, "1\n" * 4)
     beginnings = (
-        ["attncal: error: "] * 4 + [f"attncal: error: {tmp_path}/adapter cannot be loaded: "] + [""] * len(asked)
+        ["attncal: error: "] * 3 + [f"attncal: error: {tmp_path}/adapter cannot be loaded: "] + [""] * len(asked)
     )
-    ends = ["."] * 4 + [""] * (1 + len(asked))
+    ends = ["."] * 3 + [""] * (1 + len(asked))
     assert done.stderr.splitlines() == [f"{a}{b}{c}" for a, b, c in zip(beginnings, told, ends, strict=True)]
     assert not (tmp_path / "new").exists()
 
 
 def test_with_the_extras_nothing_is_said():
-    for extra in EXTRAS.keys() - {"completion"}:
+    for extra in EXTRAS:
         need(extra)
 
 
