@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from committed import RESULTS, markdown, with_p_value
+from committed import RESULTS
 from converged import BASELINE, BOOTSTRAP
 from frozen import Frozen, add_models, read_models
 from torch.nn.functional import cross_entropy
@@ -179,12 +179,7 @@ def main(arguments: list[str] | None = None) -> None:
         result |= {"probabilities": probabilities(model, tokenizer, debates[: args.pairs], BOOTSTRAP)}
         result |= {"translations": compared(own, baseline, of_model)}
         write_json(result, RESULTS / "buys" / f"{frozen.stem}.json")
-        rows = [
-            [name, f"{of.get('score', 0):.2f}", with_p_value(of) if "p_value" in of else "-"]
-            for name, of in result["translations"].items()
-        ]
-        rows.append(["ECE of tokens", f"{100 * result['probabilities']['ece']:.2f}", "-"])
-        print(markdown([frozen.stem, "BLEU", "to the baseline"], rows), flush=True)
+        print(f"{frozen.stem} is written", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from committed import RESULTS, markdown, with_p_value
+from committed import RESULTS
 from frozen import add_models, read_models
 
 from hf_attncal.files import read_lines, sha256, write_json
@@ -68,8 +68,6 @@ def main(arguments: list[str] | None = None) -> None:
         found = earlier["paired"] | found
         result |= {key: earlier[key] for key in ("p_values",) if key in earlier}  # how older ones were computed
     write_json(result | {"paired": dict(sorted(found.items()))}, path)
-    rows = [[stem, *(with_p_value(of[split]) for split in references)] for stem, of in found.items()]
-    print(markdown(["model", "dev", "test"], rows))
 
 
 if __name__ == "__main__":

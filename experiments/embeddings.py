@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from chunking import FILES
-from committed import RESULTS, markdown
+from committed import RESULTS
 from conll import most_frequent_tags, read_conll
 from frozen import add_models, read_models
 from matplotlib.figure import Figure
@@ -100,14 +100,13 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG of the first model; without it, none")
     args = parser.parse_args()
     try:
-        rows = run(args)
+        run(args)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    print(markdown(["neighbours with the word's tag", "share", "by chance", "words"], rows))
 
 
-def run(args: argparse.Namespace) -> list[list[str]]:
-    """Write the results file of every model, and the picture; the rows of a table of all."""
+def run(args: argparse.Namespace) -> None:
+    """Write the results file of every model, and the picture."""
     files = {FILES["train"]: args.data / FILES["train"], args.text.name: args.text}
     models = read_models(args.models)
     annotated = read_conll(files[FILES["train"]])
@@ -116,20 +115,14 @@ def run(args: argparse.Namespace) -> list[list[str]]:
     tagger = most_frequent_tags(spoken, [tag for sentence in annotated for tag in sentence.parts_of_speech])
     names = ("words", "neighbours", "seed", "bootstrap")
     config = {"experiment": "embeddings", **{name: getattr(args, name) for name in names}}
-    rows = []
     for frozen in models:
         model, tokenizer = frozen.load()
         words = frequent_words(lines, tagger, tokenizer, args.words)
         result = measure(model, words, tagger, args)
         head = records.record(config | frozen.config(model), files | frozen.files)
         write_json(head | result, args.output / f"{frozen.stem}.json")
-        for stream, measured in result["streams"].items():
-            score = measured["shared_tags"]
-            shares = [f"{score[name]:.3f}" for name in ("share", "chance")]
-            rows.append([f"{frozen.stem}, {stream}", *shares, str(len(words))])
         if args.picture is not None and frozen is models[0]:
             draw(model, words, tagger, args)
-    return rows
 
 
 def draw(model, words: dict[str, int], tagger: dict[str, str], args: argparse.Namespace) -> None:

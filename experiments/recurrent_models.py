@@ -35,7 +35,7 @@ from adapter_attention import measure as chosen_attention
 from adapter_attention import read_gold
 from aligners import FILES
 from cells import labels_of
-from committed import RESULTS, markdown
+from committed import RESULTS
 from copy_accuracy import COPIES, copy_accuracy, copy_counts
 from frozen import HYPOTHESES, Frozen, add_models, read_models
 from torch.nn.functional import cross_entropy
@@ -101,8 +101,8 @@ def dev_perplexity(frozen: Frozen, data: Path, batch_size: int = 32) -> dict:
     return asdict(perplexity(torch.cat(counts).numpy(), unit="bpe", end=True, unknown=unknown))
 
 
-def translation(args: argparse.Namespace) -> list[list[str]]:
-    """Write results and pictures of all models; the rows of a table."""
+def translation(args: argparse.Namespace) -> None:
+    """Write results and pictures of all models."""
     sources, references = read_pairs(*(args.data / name for name in TEST))
     models, variants = read_models(args.models), {}
     for frozen in models:
@@ -129,14 +129,6 @@ def translation(args: argparse.Namespace) -> list[list[str]]:
     write_json(result | {"variants": variants}, args.output / "multi30k.json")
     if args.pictures is not None:
         draw(variants, args.pictures)
-    return [
-        [name, *(f"{statistics.fmean(values):.2f}" for values in zip(*map(_summary, runs), strict=True))]
-        for name, runs in variants.items()
-    ]
-
-
-def _summary(run: dict) -> tuple[float, ...]:
-    return (run["test_bleu"], run["dev"]["perplexity"], *(run["by_length"][n]["bleu"] for n in (0, -1)))
 
 
 def draw(variants: dict[str, list[dict]], folder: Path) -> None:
@@ -253,10 +245,9 @@ def uam_minus_attention(gold: Gold, uam: Linked, attention: Linked, bootstrap: i
     return found
 
 
-def gold_links(args: argparse.Namespace) -> list[list[str]]:
-    """Write the error rates of each model; the rows of a table."""
+def gold_links(args: argparse.Namespace) -> None:
+    """Write the error rates of each model."""
     gold, files = read_gold(args.data, args.pair)
-    rows = []
     for frozen in read_models(args.models):
         model, tokenizer = frozen.load()
         measured = chosen_attention(model, tokenizer, gold, args.bootstrap)
@@ -277,10 +268,6 @@ def gold_links(args: argparse.Namespace) -> list[list[str]]:
             compared = (rules[f"{name}, threshold"][1] for name in ("uam", "attention"))
             result["uam_minus_attention"] = uam_minus_attention(gold["test"], *compared, args.bootstrap)
         write_json(result, args.output / "aer" / f"{args.pair}_{frozen.stem}.json")
-        for name, row in measured.items():
-            rates = (f"{100 * row[split]['aer']:.1f}" for split in ("dev", "test"))
-            rows.append([f"{frozen.stem}, {name}", *rates, "after" if row["settings"]["shift"] else "predicting"])
-    return rows
 
 
 # ---- copies ----
@@ -298,12 +285,11 @@ def aligners_of(model, tokenizer) -> dict[str, WordAligner]:
     return found
 
 
-def copies(args: argparse.Namespace) -> list[list[str]]:
-    """Write the accuracy on copies of each model; the rows of a table."""
+def copies(args: argparse.Namespace) -> None:
+    """Write the accuracy on copies of each model."""
     files = {name: args.data / name for name in HEADLINES}
     sources, references = read_pairs(*files.values())
     config = {"experiment": "recurrent", "part": "copies", "data": args.data.name, "bootstrap": args.bootstrap}
-    rows = []
     for frozen in read_models(args.models):
         targets = {"reference": references, "generated": frozen.hypotheses(sources, files[HEADLINES[0]])}
         model, tokenizer = frozen.load()
@@ -311,13 +297,9 @@ def copies(args: argparse.Namespace) -> list[list[str]]:
         measured = {}
         for text, headlines in targets.items():
             pairs = list(zip(sources, headlines, strict=True))
-            measured[text] = scores = accuracies(aligners, pairs, args.bootstrap)
-            for name in aligners:
-                shares = (f"{100 * scores[name][key]:.1f}" for key in ACCURACIES)
-                rows.append([f"{frozen.stem}, {text}, {name}", *shares])
+            measured[text] = accuracies(aligners, pairs, args.bootstrap)
         head = records.record(config | frozen.config(model), files | frozen.files)
         write_json(head | {"alignment": measured}, args.output / "copies" / f"{frozen.stem}.json")
-    return rows
 
 
 def accuracies(aligners: dict[str, WordAligner], pairs: list[tuple[str, str]], bootstrap: int) -> dict[str, dict]:
@@ -332,9 +314,6 @@ def accuracies(aligners: dict[str, WordAligner], pairs: list[tuple[str, str]], b
     return scores
 
 
-ACCURACIES = ("accuracy", "by_chance", "one_place")
-
-
 # ---- the command ----
 
 
@@ -342,11 +321,10 @@ def make_parser() -> argparse.ArgumentParser:
     """The options of the three parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parts = parser.add_subparsers(required=True, metavar="PART")
-    lengths = ["model", "test BLEU", "dev perplexity", "BLEU, shortest", "BLEU, longest"]
-    for name, run, header, data in (
-        ("multi30k", translation, lengths, "folder of Multi30k"),
-        ("aer", gold_links, ["model", "dev AER", "test AER", "step"], "folder with a folder for each pair"),
-        ("copies", copies, ["model", *(key.replace("_", " ") for key in ACCURACIES)], "folder of the headlines"),
+    for name, run, data in (
+        ("multi30k", translation, "folder of Multi30k"),
+        ("aer", gold_links, "folder with a folder for each pair"),
+        ("copies", copies, "folder of the headlines"),
     ):
         part = parts.add_parser(name, allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
         part.add_argument("--data", type=Path, required=True, help=data)
@@ -358,7 +336,7 @@ def make_parser() -> argparse.ArgumentParser:
             part.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals")
         if name == "aer":
             part.add_argument("--pair", choices=FILES, default="wpt03-enfr", help="whose gold links")
-        part.set_defaults(run=run, header=header)
+        part.set_defaults(run=run)
     return parser
 
 
@@ -366,10 +344,9 @@ def main() -> None:
     parser = make_parser()
     args = parser.parse_args()
     try:
-        rows = args.run(args)
+        args.run(args)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    print(markdown(args.header, rows))
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def run(recurrent, monkeypatch, desk, output: Path, *arguments: str) -> None:
     recurrent.main()
 
 
-def test_by_length_and_while_they_learn(recurrent, monkeypatch, desk, tmp_path, capsys):
+def test_by_length_and_while_they_learn(recurrent, monkeypatch, desk, tmp_path):
     run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "luong_global", "luong_global2", "luong_none", "baseline")
     result = json.loads((tmp_path / "multi30k.json").read_text())
     assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
@@ -111,7 +111,6 @@ def test_by_length_and_while_they_learn(recurrent, monkeypatch, desk, tmp_path, 
     assert all(group["bleu"] < 100 for group in second["by_length"])
     for name in ("perplexity", "lengths"):
         assert (tmp_path / "pictures" / f"recurrent_{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert "| luong_global | 11.50 |" in capsys.readouterr().out
 
 
 def test_perplexity_is_without_smoothing(recurrent, desk):
@@ -156,7 +155,7 @@ def test_error_rates_of_attention_by_choices_of_dev(recurrent, monkeypatch, desk
     assert result["config"]["model"]["model_type"] == "marian"
 
 
-def test_error_rates_of_the_alignment_module(recurrent, monkeypatch, desk, tmp_path, capsys):
+def test_error_rates_of_the_alignment_module(recurrent, monkeypatch, desk, tmp_path):
     run(recurrent, monkeypatch, desk, tmp_path, "aer", "seass_uam")
     result = json.loads((tmp_path / "aer" / "wpt03-enfr_seass_uam_seed1.json").read_text())
     rows = result["attention"]
@@ -176,7 +175,6 @@ def test_error_rates_of_the_alignment_module(recurrent, monkeypatch, desk, tmp_p
     assert result["uam_minus_attention"]["all"]["aer"] == pytest.approx(difference)
     for text in result["uam_minus_attention"].values():
         assert text["interval"][0] <= text["aer"] <= text["interval"][1]
-    assert "seass_uam_seed1, uam, threshold |" in capsys.readouterr().out
 
 
 def test_links_of_words_that_are_no_copies(recurrent):
