@@ -1,4 +1,4 @@
-"""CPU seconds of `attncal` where no model is needed: help, version, a usage error, scoring.
+"""CPU seconds of `attncal` where little is computed: help, version, a usage error, scoring, a check by counts.
 
     python benchmarks/command.py
     python benchmarks/command.py --before "/elsewhere/.venv/bin/attncal"    # and of another installation
@@ -6,6 +6,7 @@
 
 Seconds are user and system time of the process and of those that it started. Every repetition runs all commands, of
 both installations in turn. What is scored are generated links: random ones, half of them those of the gold alignment.
+What is checked is a text of the synthetic English-German language, by an aligner that counted another one.
 """
 
 import argparse
@@ -20,10 +21,15 @@ import common
 import numpy as np
 from rich.progress import track
 
-LIMIT = 1.0
+import hf_attncal
+from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+
+LIMITS = {"check": 2.6}  # PyTorch is most of it
+LIMIT = 1.0  # of the others
+LEARNED = 1000  # pairs that the aligner counts
 WORDS = 20  # of every sentence
 # The exit status of each command.
-STATUS = {"help": 0, "version": 0, "usage_error": 2, "score": 0}
+STATUS = {"help": 0, "version": 0, "usage_error": 2, "score": 0, "check": 0}
 
 
 def cpu_seconds(command: list[str], status: int = 0) -> float:
@@ -56,6 +62,17 @@ def write_links(folder: Path, lines: int, seed: int) -> tuple[Path, Path]:
     return paths
 
 
+def make_aligner(folder: Path, lines: int, seed: int) -> list[str]:
+    """An aligner that counts and has learned to check; the arguments of a check of so many other lines."""
+    split = generate_split(LEARNED, lines, 0, seed)
+    for name, pairs in (("train", split.train), ("text", split.valid)):
+        write_pairs(pairs, folder / f"{name}.en", folder / f"{name}.de")
+    learned = [str(folder / f"train.{side}") for side in ("en", "de")]
+    hf_attncal.train_aligner(config="hmm", source=learned[0], target=learned[1], output=folder / "aligner")
+    hf_attncal.check(folder / "aligner", clean_source=learned[0], clean_target=learned[1])
+    return [str(folder / "aligner"), "--source", str(folder / "text.en"), "--target", str(folder / "text.de")]
+
+
 def measure(args: argparse.Namespace) -> dict[str, dict]:
     """For every command the seconds of each repetition, and median and extremes, of one installation or of two."""
     installations = {"cpu_seconds": [sys.executable, "-m", "hf_attncal.commands"]}
@@ -68,6 +85,7 @@ def measure(args: argparse.Namespace) -> dict[str, dict]:
             "version": ["--version"],
             "usage_error": ["align"],
             "score": ["score", *links, "--bootstrap", str(args.bootstrap)],
+            "check": ["check", *make_aligner(Path(folder), args.lines, args.seed)],
         }
         seconds = {name: {installation: [] for installation in installations} for name in commands}
         for _ in track(range(args.warmup + args.repeats), description="commands"):
@@ -97,7 +115,7 @@ def report(commands: dict[str, dict]) -> None:
                 "-" if before is None else f"{before['median']:.2f}",
                 f"{now['median']:.2f}",
                 f"{now['min']:.2f} - {now['max']:.2f}",
-                common.verdict(now["median"], LIMIT),
+                common.verdict(now["median"], LIMITS.get(name, LIMIT)),
             ]
         )
     common.show("CPU seconds", ["command", "before", "now", "min - max", "limit"], rows)
@@ -110,7 +128,7 @@ def main() -> None:
     parser.add_argument("--before", metavar="COMMAND", help="`attncal` of another installation, measured in turn")
     parser.add_argument("--repeats", type=int, default=7, help="timed runs of every command")
     parser.add_argument("--warmup", type=int, default=1, help="runs before those")
-    parser.add_argument("--lines", type=int, default=500, help="sentence pairs to score")
+    parser.add_argument("--lines", type=int, default=500, help="sentence pairs to score, or to check")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples of the score's interval")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="JSON file; by default results/benchmark_command_cpu.json")

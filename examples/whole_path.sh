@@ -27,6 +27,6 @@ attncal publish "$output/aligner" "$name-aligner" --language "$source" "$target"
 attncal publish "$output/report.html" "$name-report" --space
 
 # From here on by name, as anybody else.
-attncal translate "$name" --trust-remote-code --input "$text/test.$source" --output "$output/test.$target"
+attncal translate "$name" --trust-remote-code --source "$text/test.$source" --output "$output/test.$target"
 attncal align run "$name-aligner" --source "$text/test.$source" --target "$output/test.$target" --output "$output/links"
 attncal check "$name-aligner" --source "$text/test.$source" --target "$output/test.$target" --format summary

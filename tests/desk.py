@@ -18,8 +18,8 @@ _NETWORK = ["training.bf16=false", "training.tokens_per_batch=2048", "training.d
 SMALL = {
     "train": [*_NETWORK, "tokenizer.vocab_size=150", "model.d_model=16", "training.max_steps=2"],
     "analyze": ["--probe=none", "--methods=attention"],
-    "translate": ["--max-new-tokens=5"],
-    "summarize": ["--max-new-tokens=5"],
+    "translate": ["max_new_tokens=5"],
+    "summarize": ["max_new_tokens=5"],
     "adapt": [*_NETWORK, "training.max_steps=2"],
     "align tune": [*_NETWORK, "training.max_steps=2"],
     "align train --config hmm": ["tokenizer.vocab_size=150"],

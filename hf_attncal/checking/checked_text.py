@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from hf_attncal.data.piecewise import LineError
 from hf_attncal.data.streams import (
@@ -20,10 +21,11 @@ from hf_attncal.data.streams import (
 from hf_attncal.errors import user_errors
 from hf_attncal.inference.running import Running
 
-from .check_page import PAGE_FOOT, check_page_head, page_line
-from .check_self_test import SelfTest, plant_and_check
-from .check_summary import Comparison, Summary, compare_verdicts, summarize_verdicts
 from .checker import VERDICTS, Checker, PairVerdict, SharedTargets
+
+if TYPE_CHECKING:
+    from .check_self_test import SelfTest
+    from .check_summary import Comparison, Summary
 
 _SEED = 1  # of the errors that a self-test plants
 
@@ -74,7 +76,7 @@ def checked_text(
     bootstrap: int = 1000,
     compare_with: Text | None = None,
     self_test: bool = False,
-) -> Iterator[PairVerdict] | Summary | Comparison | SelfTest:
+) -> "Iterator[PairVerdict] | Summary | Comparison | SelfTest":
     """Check a text in the way that is asked for.
 
     Args:
@@ -90,13 +92,19 @@ def checked_text(
     """
     with user_errors():
         if self_test:
+            from .check_self_test import plant_and_check
+
             return plant_and_check(checker, list(read_pairs_to_check(source, target, running)), seed=_SEED)
         verdicts = check_texts(checker, source, target, running, together)
         if compare_with is not None:
+            from .check_summary import compare_verdicts
+
             others = check_texts(checker, source, compare_with, running, together)
             names = text_name(target, "target"), text_name(compare_with, "compare_with")
             return compare_verdicts(checker, verdicts, others, bootstrap, names)
         if form == "summary":
+            from .check_summary import summarize_verdicts
+
             return summarize_verdicts(checker, verdicts, bootstrap)
     if worst is not None:
         return iter(heapq.nlargest(worst, verdicts, key=lambda verdict: (verdict.worst, -verdict.line)))
@@ -111,12 +119,12 @@ def lines_of_verdicts(verdicts: Iterable[PairVerdict], form: str, names: tuple[s
         form: which.
         names: of the two texts, for the head of a page.
     """
-    lines = map(_LINES[form], verdicts)
-    if form == "tsv":
-        return chain(["\t".join(("line", *VERDICTS, "flagged", "names"))], lines)
     if form == "html":
-        return chain([check_page_head(*names)], lines, [PAGE_FOOT])
-    return lines
+        from .check_page import PAGE_FOOT, check_page_head, page_line
+
+        return chain([check_page_head(*names)], map(page_line, verdicts), [PAGE_FOOT])
+    head = ["\t".join(("line", *VERDICTS, "flagged", "names"))] if form == "tsv" else []
+    return chain(head, map(_LINES[form], verdicts))
 
 
 def _row(verdict: PairVerdict) -> str:
@@ -132,6 +140,5 @@ _LINES: dict[str, Callable[[PairVerdict], str]] = {
     "tsv": _row,
     "json": lambda verdict: json_line(verdict.to_dict()),
     "marked": lambda verdict: _columns(*verdict.marked()),
-    "html": page_line,
     "kept": lambda verdict: _columns(verdict.source, verdict.target),
 }

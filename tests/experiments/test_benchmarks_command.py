@@ -56,7 +56,7 @@ def test_the_whole_run_of_two_installations(command, tmp_path, monkeypatch):
     result = json.loads((tmp_path / "out.json").read_text())
     assert result["config"]["benchmark"] == "command"
     assert str(tmp_path) not in json.dumps(result)
-    assert calls.read_text().split() == ["--help", "--version", "align", "score"] * 2
+    assert calls.read_text().split() == ["--help", "--version", "align", "score", "check"] * 2
     for measured in result["commands"].values():
         assert measured["cpu_seconds"]["median"] == measured["cpu_seconds_each"][0]
         assert measured["cpu_seconds_before"]["n"] == 1

@@ -46,7 +46,7 @@ class Place:
         return self._generate("summarize", *options)
 
     def _generate(self, command: str, *options: str) -> list[str]:
-        limits = ["--device=cpu", "--batch-size=1", "--beams=1", "--max-new-tokens=8"]
+        limits = ["--device=cpu", "--batch-size=1", "--beams=1", "max_new_tokens=8"]
         return [*ATTNCAL, command, str(self.folder / "translator"), *limits, *options]
 
     def score(self, *options: str) -> list[str]:

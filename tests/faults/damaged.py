@@ -571,7 +571,7 @@ class Group:
         model = folder if folder in ("model", "lora") else "adapter"
         if model == "model" and (self.kind.startswith("align") or number % 2 or "alignment.json" in damage.case):
             return ["align", "run", model, "--device", "cpu", "--source", "../pairs"]
-        return ["translate", model, "--device", "cpu", "--beams", "2", "--max-new-tokens", "6"]
+        return ["translate", model, "--device", "cpu", "--beams", "2", "max_new_tokens=6"]
 
 
 def prepare(folder: Path) -> None:

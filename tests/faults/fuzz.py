@@ -486,7 +486,7 @@ def translate_case(seed: int, models: Models, folder: Path, environment: dict[st
     lines = [fuzzed_text(rng) for _ in range(rng.randint(1, 40))]
     data = file_of(rng, [unreadable(rng, line) if rng.random() < wrong else line for line in lines])
     command = ["translate", models.translator, "--device", "cpu", "--longest-line", str(LONGEST)]
-    command += ["--beams", rng.choice("12"), "--max-new-tokens", "5", *["--too-long", "truncate"] * cut]
+    command += ["--beams", rng.choice("12"), "max_new_tokens=5", *["--too-long", "truncate"] * cut]
     command += form.choice([[], [], ["--scores"], ["--format", "json", "--aligner", models.mask_align]])
     texts, unread = readable_lines(data, LONGEST, cut)
     number = _up_to(texts, lambda text: not cut and bool(words_of(text)) and models.tokens(text) > POSITIONS)
@@ -494,7 +494,7 @@ def translate_case(seed: int, models: Models, folder: Path, environment: dict[st
     folder.mkdir()
     if form.random() < 0.3:
         called = _written(folder / "lines", data, form)
-        files, data = ("--input", called), b""
+        files, data = ("--source", called), b""
     if form.random() < 0.3:
         output = folder / "translations"
         files += ("--output", str(output))
@@ -634,7 +634,7 @@ BAD_VALUES = {
     ("translate", "no/model"): {
         "--longest-line": ["", "0", "-5", "x", "2147483648"],
         "--beams": ["0", "1.0", "\n"],
-        "--length-penalty": ["", "x", "nan", "inf", "-inf", "1e300", "-1e300"],
+        "length_penalty": ["", "x", "nan", "inf", "-inf", "1e300", "-1e300"],
         "--too-long": ["", "cut", "error\n"],
         "--threads": ["", "100000", "9" * 30],
     },

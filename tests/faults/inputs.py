@@ -173,11 +173,11 @@ def _appended(folder: Path) -> list[Outcome]:
     }
     outcomes = []
     for name, (command, source) in cases.items():
-        right = commands.finish(command("--input", str(source)))
+        right = commands.finish(command("--source", str(source)))
         path = folder / "appended"
         path.write_text("kept\n")
         with path.open("a") as file:
-            done = commands.finish(command("--input", str(source), "--output", "/dev/stdout"), stdout=file)
+            done = commands.finish(command("--source", str(source), "--output", "/dev/stdout"), stdout=file)
         # What is said of the text is said of it there, too.
         written = Answer(done.returncode, path.read_bytes(), done.stderr.replace(right.stderr, "", 1))
         judged = survived(written, f"kept\n{right.stdout}".encode())

@@ -27,7 +27,7 @@ from fuzz import (
 from outcomes import bad, table
 from rules import pair_of, readable_lines, words_of
 
-import hf_attncal.commands.translate as translate_command
+import hf_attncal.inference.answers as answers
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_the_tiny_models_have_something_to_say(models, folder):
     commands = {
         ("align", "run", models.mask_align): pairs,
         ("align", "run", models.translator): pairs,
-        ("translate", models.translator, "--max-new-tokens", "5"): {source for source, _ in pairs},
+        ("translate", models.translator, "max_new_tokens=5"): {source for source, _ in pairs},
     }
     for command, items in commands.items():
         answers = answers_alone([*command, "--device", "cpu"], items, folder)
@@ -185,8 +185,8 @@ def test_wrong_columns_and_fields_are_seen():
 
 
 def test_a_command_that_drops_blank_lines_is_seen(models, folder, monkeypatch):
-    write = translate_command.write_lines
-    monkeypatch.setattr(translate_command, "write_lines", lambda target, lines: write(target, filter(None, lines)))
+    write = answers.write_lines
+    monkeypatch.setattr(answers, "write_lines", lambda target, lines: write(target, filter(None, lines)))
     outcomes = run_cases(translate_case, problem_of_translation, models, folder, 40, 0)
     assert bad(outcomes)
 

@@ -192,7 +192,7 @@ from hf_attncal.commands import main
 def attncal(*arguments, text=""):
     sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
     print(main([*arguments]))
-attncal("translate", model, "--max-new-tokens", "2", text="the house\\n")
+attncal("translate", model, "max_new_tokens=2", text="the house\\n")
 attncal("align", "run", model, text="the house ||| a house\\n")
 attncal("score", folder + "/links", folder + "/links")
 text = folder + "/text"

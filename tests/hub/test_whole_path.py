@@ -65,7 +65,7 @@ def test_a_commit_can_be_asked_for(walked):
     hub, place, environment, _ = walked
     commit = list(hub.repositories["anna/model"].commits)[1]
     hub.repositories["anna/model"].commits["e" * 40] = {"README.md": b"emptied"}  # what comes later is another thing
-    command = ["attncal", "translate", "anna/model", "--trust-remote-code", "--input", str(place / "test.en")]
+    command = ["attncal", "translate", "anna/model", "--trust-remote-code", "--source", str(place / "test.en")]
     pinned = subprocess.run([*command, "--revision", commit], env=environment, capture_output=True, text=True)
     assert pinned.returncode == 0, pinned.stderr
     assert pinned.stdout == (place / "out" / "test.de").read_text()
