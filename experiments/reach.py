@@ -92,6 +92,13 @@ def commands() -> dict[str, str]:
     return {name.removeprefix(start): name for name in sorted(files()) if name.startswith(start)}
 
 
+def module_of(command: str) -> str:
+    """Return the module of a command by its name on the command line, such as `align run`."""
+    table = ast.parse((PACKAGE / "command_table.py").read_text(encoding="utf-8"))
+    (rows,) = [node.value for node in table.body if isinstance(node, ast.Assign) and node.targets[0].id == "COMMANDS"]
+    return ast.literal_eval(rows)[command].partition(":")[0]
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Print the lines that each command reaches, or the files of one."""
     parser = argparse.ArgumentParser(

@@ -8,6 +8,8 @@ import pytest
 import reach
 import walks
 
+from hf_attncal.command_table import COMMANDS
+
 SOURCE = '''"""A docstring
 of two lines."""
 
@@ -42,6 +44,9 @@ def test_a_file_is_written_and_keeps_the_minutes_of_the_tests(tmp_path, monkeypa
     assert result["walks"] == {"short": {"stops": 2, "files": 2, "climbs": 1}}
     assert result["lines_of_code"].keys() == {"hf_attncal", "experiments"}
     assert min(result["lines_of_code"].values()) > 1000
+    assert result["reach"].keys() == COMMANDS.keys()
+    assert 0 < result["reach"]["publish"]["lines"] < result["reach"]["analyze"]["lines"]
+    assert 0 < result["options"]["different"] < result["options"]["all"]
     assert {"software", "hardware"} <= result.keys()
 
 
