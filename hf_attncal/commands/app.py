@@ -123,7 +123,8 @@ def dressed(function: Callable, name_type: type = str) -> Callable:
 
     call.__name__, call.__module__ = function.__name__, function.__module__
     call.__doc__ = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[0])
-    call.__doc__ += "".join(inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[1:])
+    arguments = "".join(inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[1:])
+    call.__doc__ += re.sub(r"\n {8,}(?=\S)", " ", arguments)  # a line that goes on
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return call
