@@ -17,7 +17,6 @@ from hf_attncal.models.hmm_tables import HMMTablesMixin
 from .count_learner import IDENTICAL, CountLearner
 
 PASSES = 4
-WINDOW = 20_000  # pairs of a stream that are read together
 # Of a text of the training's domain, a tenth of the tokens were never counted with a token of the other side; of
 # another domain a fifth, of another kind of text a half. The weight rises from 0 to 1 between these.
 KNOWN, NEW = 0.15, 0.5

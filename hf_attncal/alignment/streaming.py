@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from hf_attncal.data.pair_text import PairText
 from hf_attncal.data.piecewise import until_failure
@@ -20,18 +21,23 @@ from hf_attncal.errors import CommandError
 from hf_attncal.messages import LOG
 
 from .formats import LinkStyle
-from .judge import Judge
-from .merging import WordAlignment
+
+if TYPE_CHECKING:
+    from .merging import WordAlignment
 
 # Most pairs in a batch where nothing else is asked for, and of ordinary ones, which have so many tokens on both sides.
 _MOST_PAIRS, _PAIRS, _TOKENS_OF_PAIR = 256, 64, 64
+_PAIRS_TO_LEARN_FROM = 20_000
 # Characters of the source times those of the target, of pairs that are aligned before any is written: links at most.
 _CELLS_AT_ONCE = 1 << 26
 
 
-def lines_at_once(batch_size: int | None) -> int:
-    """Return how many lines are read before any is aligned: full batches, so that lines can be sorted by length."""
-    return BATCHES_PER_WINDOW * (batch_size or _PAIRS)
+def lines_at_once(batch_size: int | None, adapt: bool = False) -> int:
+    """Return how many lines are read before any is aligned.
+
+    Full batches, so that lines can be sorted by length; to adapt, enough text to learn from.
+    """
+    return _PAIRS_TO_LEARN_FROM if adapt else BATCHES_PER_WINDOW * (batch_size or _PAIRS)
 
 
 def batch_limits(batch_size: int | None) -> dict[str, int]:
@@ -48,7 +54,7 @@ def align_windows(
     progress: bool | None = None,
     before: int = 0,
     **options,
-) -> Iterator[Sequence[WordAlignment]]:
+) -> "Iterator[Sequence[WordAlignment]]":
     """Yield the alignments of pairs in groups that are to be written at once.
 
     Args:
@@ -66,6 +72,8 @@ def align_windows(
     Warns:
         UserWarning: what `Judge` notices.
     """
+    from .judge import Judge
+
     align = partial(aligner.align, **options)
     reading = {name: options.get(name) for name in ("tokenize", "words") if name in options}
     judge = Judge(aligner, adapt, shows_scores, **reading)
@@ -111,7 +119,7 @@ def align_text(
     window: int,
     part=None,
     **options,
-) -> list[WordAlignment] | None:
+) -> "list[WordAlignment] | None":
     """Align a text, and write the links or return the alignments.
 
     Args:

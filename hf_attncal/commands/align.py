@@ -100,6 +100,7 @@ def align(
     """
     from hf_attncal.alignment.chosen_reading import changes_of, identity_of, open_to_align
     from hf_attncal.alignment.formats import LinkStyle
+    from hf_attncal.alignment.streaming import align_text, batch_limits, lines_at_once
     from hf_attncal.data.pair_text import PairText
     from hf_attncal.data.shards import check_alone, check_parts, part_of
     from hf_attncal.data.streams import check_folder
@@ -126,12 +127,8 @@ def align(
         model = fetched(os.fspath(model), running)
     elif shard is not None:
         raise CommandError("--shard needs the name of a model, which is the same for all parts.")
-
-    from hf_attncal.alignment.adapting import WINDOW, save_aligner
-    from hf_attncal.alignment.streaming import align_text, batch_limits, lines_at_once
-
-    size = running.batch_size
-    window, part = WINDOW if adapt else lines_at_once(size), None
+    size, part = running.batch_size, None
+    window = lines_at_once(size, adapt)
     if shard is not None:
         same = links | cut | {"format": format, "scores": scores, "null": null, "offsets": offsets, "read": changes}
         same |= {"device": running.device, "dtype": running.dtype, "batch_size": size, "longest_line": text.longest}
@@ -142,5 +139,7 @@ def align(
     how = {"adapt": adapt, "progress": running.progress, **batch_limits(size), **links, **cut}
     alignments = align_text(aligner, text, output, style, name=str(model), window=window, part=part, **how)
     if save_adapted is not None:
+        from hf_attncal.alignment.adapting import save_aligner
+
         save_aligner(aligner, save_adapted)
     return alignments
