@@ -75,7 +75,7 @@ def make_aligner(folder: Path, lines: int, seed: int) -> list[str]:
 
 def measure(args: argparse.Namespace) -> dict[str, dict]:
     """For every command the seconds of each repetition, and median and extremes, of one installation or of two."""
-    installations = {"cpu_seconds": [sys.executable, "-m", "hf_attncal.commands"]}
+    installations = {"cpu_seconds": [sys.executable, "-m", "hf_attncal"]}
     if args.before:
         installations["cpu_seconds_before"] = shlex.split(args.before)
     with tempfile.TemporaryDirectory() as folder:
