@@ -21,9 +21,10 @@ def test_a_stop_counts_once_and_what_stands_higher_is_a_climb(tmp_path):
         ("hf_attncal/files.py", "sha256"),
         ("hf_attncal/data/corpora.py", "read_parallel"),
         ("hf_attncal/files.py", "read_pairs"),
+        ("hf_attncal/files.py", "is_file"),
         ("hf_attncal/files.py", "read_lines"),
     ]
-    assert names[:4] == beginning
+    assert names[:5] == beginning
     assert len(set(names)) == len(names)
     assert walks.climbs(stops) == [1]
 
@@ -32,7 +33,7 @@ def test_a_walk_ends_where_it_is_told_to(tmp_path):
     (tmp_path / "text").write_text("a\n")
     until = lambda frame: frame.f_code is files.read_lines.__code__  # noqa: E731
     stops = walks.walk(lambda: corpora.read_parallel(tmp_path / "text", tmp_path / "text"), until)
-    assert [stop.function for stop in stops] == ["read_parallel", "read_pairs"]
+    assert [stop.function for stop in stops] == ["read_parallel", "read_pairs", "is_file"]
 
 
 def test_the_walk_of_a_training(tmp_path):
