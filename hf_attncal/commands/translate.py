@@ -1,5 +1,6 @@
 """`attncal translate`: one line out for each line in, with scores, links and verdicts where they are asked for."""
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -97,8 +98,12 @@ def translate(
 
     settings = generation_settings(generation)
     check_text(source, {"--output": output, "--alignments": links})
-    from hf_attncal.inference.opening import fetched, load_model
+    from hf_attncal.inference.opening import fetched, load_errors, load_model
 
+    for other in (aligner, check):  # what is wrong with a name is told before a model is loaded
+        if isinstance(other, str | os.PathLike):
+            with load_errors(str(other)):
+                pass
     name = fetched(model, running)
     loaded = load_model(name, running, beams)
     name = None if loaded is model else name
