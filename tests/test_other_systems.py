@@ -49,7 +49,7 @@ def test_commands_need_no_module_of_unix(tmp_path):
     (tmp_path / "links").write_text("0-0 1-1\n")
     done = run(COMMANDS, tmp_path / "text", tmp_path / "links", tmp_path / "lexicon")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("0\nusage: attncal ")
+    assert done.stdout.startswith("0\nUsage: attncal ")
     assert "attncal: done in " in done.stderr
     assert "memory" not in done.stderr.rpartition("attncal: done in ")[2]
     assert "house\thouse" in (tmp_path / "lexicon").read_text()

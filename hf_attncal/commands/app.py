@@ -9,6 +9,7 @@ import pathlib
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import cache
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
@@ -195,6 +196,7 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
                 rest = _settings_behind(respelled(name, rest), name)
             except CommandError as error:
                 raise UsageError(f"attncal {name}: error: {error}") from error
+    _check_shared_numbers(rest, name)
     app = app_of([name] if name is not None else list(functions()))
     if name is None and (not rest or rest == ["align"]):
         from rich.console import Console
@@ -242,6 +244,16 @@ def _common(tokens: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     if common["verbose"] and common["quiet"]:
         raise UsageError("attncal: error: -v and -q cannot go together: leave one out.")
     return rest, common
+
+
+def _check_shared_numbers(tokens: Sequence[str], name: str | None) -> None:
+    """Raise UsageError for a fraction where a field of `Running` is a whole number, which cyclopts would round."""
+    whole = {f"--{field.name.replace('_', '-')}" for field in fields(Running) if field.type == int | None}
+    for place, token in enumerate(tokens):
+        option, equals, value = token.partition("=")
+        value = value if equals else next(iter(tokens[place + 1 : place + 2]), "")
+        if option in whole and not re.fullmatch(r"[+-]?\d+", value):
+            raise UsageError(f"attncal {name}: error: {option} must be a whole number, got {value[:30]!r}.")
 
 
 def _settings_behind(tokens: list[str], name: str) -> list[str]:

@@ -36,7 +36,7 @@ class Running:
     progress: bool | None = None
 
     def __post_init__(self):
-        for name, most in (("threads", MOST_THREADS), ("batch_size", 1 << 31), ("longest_line", 1 << 31)):
+        for name, most in (("threads", MOST_THREADS), ("batch_size", (1 << 31) - 1), ("longest_line", (1 << 31) - 1)):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= most:
                 raise CommandError(f"--{name.replace('_', '-')} must be from 1 to {most}, got {value}.")
