@@ -3,6 +3,7 @@
 Several names are joined by `+`, in any order.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,6 +73,12 @@ def model_chosen(model: str | None, asked: Asked) -> tuple[str, dict[str, Any]]:
     settings = chosen(model, "--model", model_names())
     job = _job(settings.pop("job", None), asked)
     if job == _LANGUAGE:
+        if model is None and asked.config is None:
+            warnings.warn(
+                "there is no --target, so a language model is trained. Give --target for a model of pairs; "
+                "--model discrete-1 says that a language model is meant.",
+                stacklevel=2,
+            )
         _check_language(model, settings)
         settings.pop("backbone", None)
         return job, {"model": settings} if settings else {}

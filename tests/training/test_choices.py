@@ -1,0 +1,18 @@
+"""What the names of a training and its text ask for."""
+
+import warnings
+
+import pytest
+
+from hf_attncal.training.asked import Asked
+from hf_attncal.training.choices import model_chosen
+
+
+def test_a_text_without_target_is_a_language_model_and_said_to_be_one(tmp_path):
+    (tmp_path / "text").write_text("a b\n", encoding="utf-8")
+    asked = Asked("train", source=tmp_path / "text")
+    with pytest.warns(UserWarning, match="no --target"):
+        assert model_chosen(None, asked)[0] == "language"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model_chosen("discrete-2", asked) == ("language", {"model": {"streams": 2}})
