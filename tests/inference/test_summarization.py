@@ -185,7 +185,7 @@ def test_what_is_given_matters(own_search):
         name: summarize_texts(own_search, bpe_tokenizer(), SOURCES, **{name: CALLER[name]}) != own for name in CALLER
     }
     assert sum(changed.values()) >= 3, changed
-    stock = text_model("bart", "stock")
+    stock = copy.deepcopy(text_model("bart", "stock"))
     assert stock.generation_config.num_beams is None
     assert summarize_texts(stock, bpe_tokenizer(), SOURCES[:2], max_new_tokens=5) == [
         generated(stock, text, max_new_tokens=5) for text in SOURCES[:2]

@@ -12,7 +12,7 @@ from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 from transformers import AutoModel, AutoModelForSeq2SeqLM, BertConfig, BertModel, GPT2Config, TrainerCallback
 
 from hf_attncal.adapters import AttentionCalibrationConfig
-from hf_attncal.alignment import EncoderStates, WordAligner
+from hf_attncal.alignment import EncoderStates, Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.encoder import EncoderReader
 from hf_attncal.alignment.encoder_job import (
     EncoderJob,
@@ -25,6 +25,7 @@ from hf_attncal.alignment.encoder_job import (
 )
 from hf_attncal.alignment.gold import score_aligner
 from hf_attncal.commands import main
+from hf_attncal.commands.align_select import select
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.gold import Gold
@@ -276,9 +277,9 @@ def test_the_commands_select_tune_and_run(corpus, tmp_path, capsys):
     encoder, tuned = str(corpus / "encoder"), tmp_path / "tuned"
     text = [f"--source={corpus / 'train.en'}", f"--target={corpus / 'train.de'}"]
     test = [f"--{name}={corpus / f'test.{suffix}'}" for name, suffix in (("source", "en"), ("target", "de"))]
-    assert main(["align", "select", encoder, *text, "--output", str(tmp_path), "--top=2"]) == 0
+    assert main(["align", "select", encoder, *text, "--output", str(tmp_path)]) == 0
     rows, warned = (stream.splitlines() for stream in capsys.readouterr())
-    assert len(rows) == 2
+    assert len(rows) == 10
     assert json.loads(rows[0].split(maxsplit=1)[1]) == EncoderStates.load(tmp_path).to_dict()
     assert "of the words beyond chance, which is next to nothing" in warned[-1]  # it has learned nothing yet
 
@@ -317,13 +318,13 @@ def test_select_says_what_it_needs(corpus, tmp_path, capsys):
     bpe_tokenizer().save_pretrained(folder)
     text = [f"--source={corpus / 'dev.en'}", f"--target={corpus / 'dev.de'}"]
     assert main(["align", "select", str(folder), *text]) == 1
-    assert "give them with --gold, or --weights states" in capsys.readouterr().err
+    assert "give them with --gold, or --read weights=states" in capsys.readouterr().err
     assert main(["align", "select", str(folder), *text, "--weights=states"]) == 0
     assert EncoderStates.load(folder)
     gold = f"--gold={corpus / 'dev.align'}"
-    assert main(["align", "select", str(folder), *text, gold, "--top=500"]) == 0
-    kinds = {json.loads(row.split(maxsplit=1)[1])["weights"] for row in capsys.readouterr().out.splitlines()[-500:]}
-    assert kinds == {"attention", "states"}
+    assert main(["align", "select", str(folder), *text, gold]) == 0
+    ranked = select(str(folder), corpus / "dev.en", corpus / "dev.de", gold=corpus / "dev.align")
+    assert {type(reading) for reading, _ in ranked} == {Seq2SeqAttention, EncoderStates}
     assert main(["align", "select", str(corpus / "encoder"), *text, gold, "--weights=attention"]) == 1
     assert "is an encoder: it has states and no attention" in capsys.readouterr().err
 
