@@ -14,6 +14,7 @@ from hf_attncal.data.segmentation import Segments, raw_links, raw_means
 from hf_attncal.models.functional_mask_align import harmonic_mean
 
 from .links import argmax_links
+from .repeats import order_repeats
 from .sources import Weights
 from .subword_pooling import largest_over_words, mean_over_words
 from .symmetrization import links_of_batch, symmetrize_batch
@@ -147,11 +148,13 @@ def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float
     if method == "harmonic":
         both = harmonic_mean(weights.forward, weights.backward)
         scores = largest_over_words(both, source_side, target_side).cpu()
+        order_repeats([scores], pairs)
         links = links_of_batch(scores, threshold)
     else:
         forward, backward = largest_over_words(weights.forward, target_side, source_side).cpu(), None
         if weights.backward is not None:
             backward = largest_over_words(weights.backward, source_side, target_side).cpu()
+            order_repeats([forward.mT, backward], pairs)
         if threshold is None:
             links = [argmax_links(forward[row, :t, :s]) for row, (s, t) in enumerate(weights.words)]
             scores = forward.transpose(1, 2)
