@@ -34,7 +34,7 @@ from hf_attncal.training.checkpoints import WholeCheckpointsMixin
 from hf_attncal.training.folder import fill, finish, in_first_process
 from hf_attncal.training.guide import with_links, without_links
 from hf_attncal.training.job import Job, build_model, build_tokenizer, recorded
-from hf_attncal.training.presets import names_of, read_preset
+from hf_attncal.training.presets import count_lines, names_of, read_preset
 from hf_attncal.training.settings import LINKS_OF_SPLITS, DataConfig, Settings, TokenizerConfig
 from hf_attncal.training.settings_types import NotNegative, Positive, check_section, hints_of
 from hf_attncal.training.token_batches import TokenBatchTrainerMixin
@@ -61,7 +61,11 @@ _ADVICE = (
 )
 # "hmm", "small" and "base": what each is made for stands in its file.
 SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in names_of("aligner")}
-_DEFAULT_SIZE = "small"
+_NETWORK, _COUNTS = "small", "hmm"
+# With fewer pairs, the network gains little over counts alone and takes hours (docs/experiments/defaults.md).
+_LEAST_PAIRS = 50_000
+# What is asked of a run, and not of counts.
+_OF_A_NETWORK = {"minutes", "average_last", "jump_pairs"}
 # Of the optimiser steps of a run whose length is given, where its warm-ups are not.
 _WARMUPS = {"warmup_steps": 1 / 8, "agreement_warmup_steps": 1 / 4}
 ALIGNER_DEFAULTS = {
@@ -131,10 +135,10 @@ class AlignerConfig(Settings):
 
     @classmethod
     def defaults(cls, values, texts):
-        """Return the settings of `preset`, or `model.size`, its other name."""
+        """Return the settings of `preset`, or `model.size`, its other name; without either that of the text's size."""
         model, training = values.get("model", {}), values.get("training", {})
-        size = values.get("preset") or model.get("size", _DEFAULT_SIZE)
-        check_section({"size": model.get("size", _DEFAULT_SIZE)}, {"size": Literal[tuple(SIZES)]}, "model")
+        check_section({"size": model.get("size", _NETWORK)}, {"size": Literal[tuple(SIZES)]}, "model")
+        size = values.get("preset") or model.get("size") or cls._fitting(values, texts)
         check_section({"preset": size}, {"preset": Literal[tuple(SIZES)]})
         if model.get("size", size) != size:
             raise ValueError(f"`model.size` must be `preset` ({size}) or left out, got {model['size']!r}.")
@@ -149,7 +153,23 @@ class AlignerConfig(Settings):
         steps = cls.steps_given(values)
         for name, share in _WARMUPS.items() if steps else ():
             chosen["training"][name] = min(chosen["training"].get(name, 0), int(share * steps))
-        return chosen | {"data": {"held_out_pairs": 0 if size == "hmm" else 500}}  # all pairs count
+        return chosen | {"data": {"held_out_pairs": 0 if size == _COUNTS else 500}}  # all pairs count
+
+    @classmethod
+    def _fitting(cls, values, texts) -> str:
+        """Return the size for the text: counts where there is little of it, and nothing says that a network is wanted."""
+        data, training = values.get("data", {}), values.get("training", {}).keys()
+        model = values.get("model", {}).keys() - hints_of(aligners()[_COUNTS].config_class).keys()
+        of_training = training & (SIZES[_NETWORK]["training"].keys() | {"max_steps"})
+        if (
+            not data.get("train")
+            or data["train"].get("guide")
+            or model
+            or of_training
+            or values.keys() & _OF_A_NETWORK
+        ):
+            return _NETWORK
+        return _COUNTS if count_lines(data, cls, texts) < _LEAST_PAIRS else _NETWORK
 
     def __post_init__(self):
         super().__post_init__()
@@ -179,7 +199,7 @@ class AlignerConfig(Settings):
     @property
     def family(self) -> Family:
         """The family of the model that the run ends with."""
-        return aligners()[self.model.get("size", _DEFAULT_SIZE)]
+        return aligners()[self.model["size"]]
 
 
 class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
@@ -284,6 +304,11 @@ class AlignerJob(Job):
 
     def prepare(self, links):
         config, text = self.config, self.splits["train"]
+        if config.family.counted and not (config.preset or config.given.get("model", {}).get("size")):
+            print(
+                f"{len(text):,} pairs: counts alone, since a network gains little over them with fewer than "
+                f"{_LEAST_PAIRS:,}, and takes hours. `--config {_NETWORK}` trains one all the same."
+            )
         self.tokenizer = tokenizer = build_tokenizer(config, self.run, text)
         if tokenizer.pad_token_id is None or not tokenizer.is_fast:
             raise ValueError(

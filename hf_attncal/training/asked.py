@@ -54,6 +54,7 @@ class Asked:
         output: folder of the model.
         config: name of a preset, or a YAML file of settings.
         minutes: time budget.
+        default: the preset without `config`; None: the job chooses.
 
     Raises:
         CommandError: a file is missing, or cannot be what it is given for.
@@ -69,6 +70,7 @@ class Asked:
     output: str | os.PathLike[str] | None = None
     config: str | os.PathLike[str] | None = None
     minutes: float | None = None
+    default: str | None = _DEFAULT_PRESET
     file: Values = field(init=False)
     overrides: Values = field(init=False)
 
@@ -84,7 +86,7 @@ class Asked:
             check_folder(os.fspath(self.output))
         with user_errors():
             self.overrides = apply_overrides({}, list(self.settings))
-            self.file = {"preset": preset or _DEFAULT_PRESET}
+            self.file = {"preset": preset or self.default}
             if self.config is not None and preset is None:
                 self.file = read_settings(self.config)
         self.changed = self.overrides.pop("resume", None)

@@ -18,6 +18,7 @@ from transformers import AutoConfig, GPT2Config, PreTrainedTokenizerFast
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment, argmax_links, seq2seq_weights
 from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.alignment.subword_pooling import largest_over_words, mean_over_words
+from hf_attncal.alignment.repeats import order_repeats
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, symmetrize
 from hf_attncal.alignment.windows import cut_pair, end_of_window, window_slices
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -77,6 +78,8 @@ def slow_alignment(model, tokenizer, source: str, target: str, method: str, thre
             word_forward[j, i] = max(word_forward[j, i], a)
             word_backward[i, j] = max(word_backward[i, j], b)
             word_harmonic[i, j] = max(word_harmonic[i, j], 2 * a * b / (a + b) if a + b else 0)
+    both = [word_harmonic[None]] if method == "harmonic" else [word_forward.T[None], word_backward[None]]
+    order_repeats(both, [(source.split(), target.split())])
     if method == "harmonic":
         links = {(i, j) for i in range(n) for j in range(m) if word_harmonic[i, j] > threshold}
         scores = word_harmonic

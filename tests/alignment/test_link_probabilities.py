@@ -40,9 +40,7 @@ def sentences(number: int) -> list[tuple[str, str]]:
     """Pairs of words in random order: their links have all kinds of scores."""
     generator = random.Random(4)
     source, target = (sorted({word for pair in PAIRS for word in pair[side].split()}) for side in (0, 1))
-    return [
-        (" ".join(generator.choices(source, k=4)), " ".join(generator.choices(target, k=4))) for _ in range(number)
-    ]
+    return [(" ".join(generator.sample(source, 4)), " ".join(generator.sample(target, 4))) for _ in range(number)]
 
 
 def annotated(aligner: WordAligner, right, number: int = 60) -> Gold:

@@ -12,7 +12,7 @@ from helpers import assert_results_agree, files_that_name
 from runs import write_corpus
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
-from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment import WordAligner, aligner_job
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob, learn_jumps
 from hf_attncal.alignment.gold import score_aligner, tune_links
 from hf_attncal.data.collators import AlignmentCollator
@@ -135,6 +135,26 @@ def test_only_a_mixture_has_jumps_unless_they_are_asked_for():
     assert "max_jump" not in AlignerConfig.make({"model": {"prediction": "attention"}}).model
     with pytest.raises(ValueError, match=r"`model.max_jump`.*`prediction`.*'mixture'.*got 'attention'"):
         AlignerConfig.make({"model": {"prediction": "attention", "max_jump": 3}})
+
+
+def test_the_size_follows_the_text_unless_a_network_is_asked_for(tmp_path, monkeypatch):
+    """Below `_LEAST_PAIRS` counts alone."""
+    paths = [tmp_path / side for side in ("source", "target")]
+    for path in paths:
+        path.write_text("a b\n" * 9)
+    train = dict(zip(("source", "target"), map(str, paths), strict=True))
+
+    def size(**values) -> str:
+        return AlignerConfig.make({"data": {"train": train}} | values).model["size"]
+
+    assert size() == size(training={"output_dir": "x", "seed": 2}) == size(model={"null_probability": 0.2}) == "hmm"
+    assert size(preset="small") == size(model={"size": "small"}) == "small"
+    for asked in ({"minutes": 5}, {"training": {"max_steps": 3}}, {"model": {"d_model": 16}}, {"average_last": 2}):
+        assert size(**asked) == "small", asked
+    assert size(data={"train": train | {"guide": train["source"]}}) == "small"
+    monkeypatch.setattr(aligner_job, "_LEAST_PAIRS", 9)
+    assert size() == "small"
+    assert size(data={"train": train, "train_pairs": 8}) == "hmm"
 
 
 # ---- training ----
