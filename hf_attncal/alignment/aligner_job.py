@@ -157,17 +157,12 @@ class AlignerConfig(Settings):
 
     @classmethod
     def _fitting(cls, values, texts) -> str:
-        """Return the size for the text: counts where there is little of it, and nothing says that a network is wanted."""
+        """Return the size for the text: counts for little of it, unless something says that a network is wanted."""
         data, training = values.get("data", {}), values.get("training", {}).keys()
         model = values.get("model", {}).keys() - hints_of(aligners()[_COUNTS].config_class).keys()
         of_training = training & (SIZES[_NETWORK]["training"].keys() | {"max_steps"})
-        if (
-            not data.get("train")
-            or data["train"].get("guide")
-            or model
-            or of_training
-            or values.keys() & _OF_A_NETWORK
-        ):
+        train = data.get("train")
+        if not isinstance(train, dict) or "guide" in train or model or of_training or values.keys() & _OF_A_NETWORK:
             return _NETWORK
         return _COUNTS if count_lines(data, cls, texts) < _LEAST_PAIRS else _NETWORK
 
