@@ -225,11 +225,24 @@ def batches_of_pairs(
             message names its index), a model of another kind, or one without `uam` for which it is asked; a tokenizer
             that wants the language of the target, and has none.
     """
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
+    pairs = token_pairs(model, tokenizer, sources, targets, source_prefix=source_prefix, uam=uam)
+    check_lengths(model, tokenizer, pairs)
+    lengths = [(len(pair.target.ids), len(pair.source.ids)) for pair in pairs]
+    for rows in batches_by_length(lengths, batch_size):
+        chosen = [pairs[row] for row in rows]
+        sides = [pair.source.ids for pair in chosen], [pair.target.ids for pair in chosen]
+        yield chosen, padded_batch(model, tokenizer, *sides)
+
+
+def token_pairs(
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, source_prefix: str = "", uam: bool = False
+) -> list[TokenPair]:
+    """Tokenise sentence pairs; arguments and errors (but of lengths) are those of `batches_of_pairs`."""
     if len(sources) != len(targets):
         raise ValueError(f"`sources` and `targets` must be pairs, got {len(sources)} and {len(targets)} sentences.")
     check_encoder_decoder(model.config)
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
     indices = [n for n, pair in enumerate(zip(sources, targets, strict=True)) if all(side.strip() for side in pair)]
     source_tokens = tokenize_words(tokenizer, [sources[n] for n in indices], prefix=source_prefix)
     try:
@@ -251,12 +264,7 @@ def batches_of_pairs(
         if uam:
             target = _extended(target, [model.config.null_token_id] * (len(source.ids) - len(target.ids)))
         pairs.append(TokenPair(index, source, target))
-    check_lengths(model, tokenizer, pairs)
-    lengths = [(len(pair.target.ids), len(pair.source.ids)) for pair in pairs]
-    for rows in batches_by_length(lengths, batch_size):
-        chosen = [pairs[row] for row in rows]
-        sides = [pair.source.ids for pair in chosen], [pair.target.ids for pair in chosen]
-        yield chosen, padded_batch(model, tokenizer, *sides)
+    return pairs
 
 
 def padded_batch(model, tokenizer, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> dict[str, Tensor]:

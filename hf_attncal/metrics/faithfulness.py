@@ -106,7 +106,8 @@ class Faithfulness:
     def verdict(self, first: str, second: str, measure: str = "comprehensiveness") -> Verdict:
         """Decide which of two methods is better by a measure: all operators that are not circular must agree.
 
-        There is no verdict on fewer than `base.FEWEST_SENTENCES` pairs, which have no interval.
+        There is no verdict on fewer than `base.FEWEST_SENTENCES` pairs, which have no interval, and none for a method
+        that names nothing (`names_words`).
 
         Raises:
             ValueError: a method or measure that was not measured, or `bootstrap` is 0.
@@ -115,7 +116,20 @@ class Faithfulness:
         circular = tuple(operator for operator, difference in by_operator.items() if difference.circular)
         signs = {sign_of(difference, measure) for difference in by_operator.values() if not difference.circular}
         better = {1: first, -1: second}.get(signs.pop()) if len(signs) == 1 else None
+        if better is not None and not self.names_words(better):
+            better = None
         return Verdict(better, by_operator, circular)
+
+    def names_words(self, method: str) -> bool:
+        """Return whether target words become less likely without the words that a method names.
+
+        It goes by comprehensiveness under the headline operator, and by the lower end of its interval if there is one.
+        True where that was not measured.
+        """
+        if "comprehensiveness" not in self.measures:
+            return True
+        fall = self.score(method, HEADLINE if HEADLINE in self.operators else self.operators[0])
+        return (fall.value if fall.interval is None else fall.interval[0]) > 0
 
     def _counts(self, method: str, operator: str, measure: str) -> np.ndarray:
         """Return the summed falls and the number of target words of each pair, (pairs, 2)."""

@@ -12,7 +12,9 @@ from hf_attncal.data.gold import Gold
 from hf_attncal.hub.cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs
+from hf_attncal.inference.source_use import source_use
 from hf_attncal.metrics import records
+from hf_attncal.metrics.trust import AttentionVerdict, verdict_of
 from hf_attncal.report.attribution import METHODS, word_scores, works_on
 from hf_attncal.report.attributions import ScoredMethod, WayOfReading, score_attributions
 from hf_attncal.report.figures.chart_files import write_files
@@ -41,11 +43,13 @@ class Analysis(Report):
         observed: observations of the cross-attention over the corpus.
         scored: method -> its links against the gold links; None without gold.
         judged: faithfulness of the methods; None if it was not measured.
+        verdict: whether to trust the attention; the summary begins with it.
     """
 
     observed: Observations
     scored: dict[str, ScoredMethod] | None
     judged: JudgedFaithfulness | None
+    verdict: AttentionVerdict
 
     def save(self, folder: str | Path) -> None:
         """Write the page, `report.html`, and every chart as `attncal analyze --report` does, into a folder.
@@ -154,6 +158,7 @@ def analyze_corpus(
     texts = model, tokenizer, list(corpus.sources), list(corpus.targets)
     resampled = {"bootstrap": bootstrap, "seed": seed}
     observed = observe(*texts, tags=corpus.tags, alignments=corpus.gold is not None, batch_size=batch_size)
+    verdict = verdict_of(source_use(*texts, batch_size=batch_size, seed=seed), **resampled)
     withheld = why_withheld(observed)
     names = chosen_methods(model, methods)
     if withheld and not observed.calibrated:
@@ -210,13 +215,17 @@ def analyze_corpus(
         sections.append(section("faithfulness", faithfulness_charts(judged)))
     return Analysis(
         title=title,
-        summary=findings_of(observed, scored, judged, gold=corpus.gold or (), **resampled),
+        summary=[
+            str(verdict),
+            *findings_of(observed, scored, judged, gold=corpus.gold or (), level=verdict.level, **resampled),
+        ],
         caveats=caveats_of(observed, judged, targets=kind, pairs=len(corpus.sources), probe_pairs=learned_pairs),
         sections=sections,
         pairs=_Pairs(partial(pair_views, model, tokenizer, shown.sources, shown.targets, ways, **views)),
-        record=records.record(settings, files),
+        record={**records.record(settings, files), "verdict": verdict.to_dict()},
         about={**card.facts, "Text": text, "Date": date.today().isoformat()},
         observed=observed,
         scored=scored,
         judged=judged,
+        verdict=verdict,
     )

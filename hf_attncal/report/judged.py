@@ -57,13 +57,16 @@ class JudgedFaithfulness:
         return {other: self.found.verdict(method, other, measure) for other in self.found.sums if other != method}
 
     def unbeaten(self, measure: str = "comprehensiveness") -> list[str]:
-        """Return the methods that no other one is better than by a verdict: among them is the one to read."""
+        """Return the methods that no other one is better than by a verdict: among them is the one to read.
+
+        One without whose words the text becomes no less likely is never among them.
+        """
         beaten = set()
         for first, second in combinations(self.found.sums, 2):
             better = self.found.verdict(first, second, measure).better
             if better is not None:
                 beaten.add(second if better == first else first)
-        return [name for name in self.ranking(measure) if name not in beaten]
+        return [name for name in self.ranking(measure) if name not in beaten and self.found.names_words(name)]
 
     def against_best(
         self, method: str, measure: str = "comprehensiveness", without: Collection[str] = (YARDSTICK,)

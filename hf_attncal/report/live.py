@@ -13,8 +13,11 @@ from hf_attncal.hub.cards import read_model_card
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.opening import load_errors, load_model
 from hf_attncal.inference.running import Running
+from hf_attncal.inference.source_use import source_use
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.layouts import CHECK_FILE
+from hf_attncal.metrics.base import FEWEST_SENTENCES
+from hf_attncal.metrics.trust import AttentionVerdict, verdict_of
 from hf_attncal.report.attribution import CONTROLS, word_scores, works_on
 from hf_attncal.report.figures.contents import Report
 from hf_attncal.report.figures.page import write_page
@@ -164,7 +167,22 @@ class LiveModel:
             OSError, ValueError: see `write_page` and `views`.
         """
         methods = [method for method in BROWSED if method in self.methods]
-        write_page(Report(self.name, (), (), (), self.views(lines, methods), {}, {}), path)
+        lines = [f"{source}\t{target}" for source, target in self._pairs(lines)]
+        write_page(Report(self.name, [str(self.verdict(lines))], (), (), self.views(lines, methods), {}, {}), path)
+
+    def verdict(self, lines: Sequence[str] = ()) -> AttentionVerdict:
+        """Say whether to trust the attention of the model, by what it does with lines.
+
+        Of fewer than `FEWEST_SENTENCES` nothing can be shown, and the model is not asked.
+
+        Raises:
+            ValueError: too many lines.
+        """
+        if len(lines) > MOST_LINES:
+            raise ValueError(f"`lines` must be at most {MOST_LINES}, got {len(lines)}.")
+        if len(lines) < FEWEST_SENTENCES:
+            return verdict_of(None)
+        return verdict_of(source_use(self.model, self.tokenizer, *zip(*self._pairs(lines), strict=True)))
 
     def _pairs(self, lines: Sequence[str]) -> list[tuple[str, str]]:
         """Return source and target of each line; the model writes the targets that are not given."""

@@ -196,7 +196,8 @@ class Asked:
             f"{folder}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes",
             f"Use it: {use.format(shlex.quote(folder))}",
         ]
-        return Trained(Path(folder), results, (*lines, *scores(results)))
+        told = [results["verdict"]["text"]] if "verdict" in results else []
+        return Trained(Path(folder), results, (*lines, *scores(results), *told))
 
 
 def named(paths: Paths | None) -> list[str]:

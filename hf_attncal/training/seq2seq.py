@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +34,8 @@ from hf_attncal.inference.attention_report import attention_report
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit
 from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.reading import decoder_size
+from hf_attncal.inference.source_use import MOST_READ, source_use
+from hf_attncal.metrics.trust import verdict_of
 from hf_attncal.models.calibration import calibration_of
 from hf_attncal.models.configuration_attncal import guided_place
 
@@ -310,9 +313,17 @@ class Seq2SeqJob(Job):
     def attention_scores(self, model: PreTrainedModel) -> dict[str, Any]:
         """Return `attention`, the reliability of a calibrated model, and `alignment`, the AER of a guided one.
 
+        Besides, `verdict`, whether to trust the attention, of any model that has some, where there is text of dev.
+
         The settings with which the guided attention aligns are kept in `guided`.
         """
         results, dev, self.guided = {}, self.tokenized.get("dev"), None
+        if dev is not None:
+            with suppress(ValueError):  # of a model whose attention nobody can read
+                text = self.splits["dev"][:MOST_READ]
+                results["verdict"] = verdict_of(
+                    source_use(model, self.tokenizer, text["source"], text["target"])
+                ).to_dict()
         if dev is not None and calibration_of(model) is not None:
             slots = bool(getattr(model.config, "max_copied_tokens", 0))
             dev = dev.select_columns(["input_ids", "labels", *["extended_input_ids"] * slots])

@@ -12,7 +12,8 @@ from seq2seq_helpers import PAIRS, bpe_tokenizer, randomized, sized, text_model
 import hf_attncal
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.inference.loading import load_seq2seq
-from hf_attncal.report.observations import observe
+from hf_attncal.inference.source_use import source_use
+from hf_attncal.metrics.trust import verdict_of
 from hf_attncal.report.probe import Probe
 
 SOURCES, TARGETS = ([" ".join(pair[side]) for pair in PAIRS] for side in (0, 1))
@@ -71,15 +72,19 @@ def test_summary_page_and_files(attncal, gated, files):
     status, out, err = attncal("analyze", gated, *QUICK, *arguments)
     assert (status, err) == (0, "")
     model, tokenizer = load_seq2seq(gated)
-    found = observe(model, tokenizer, SOURCES, TARGETS)
-    level = found.mean("reliability", found.top())
-    assert f"at {100 * level:.1f} %" in " ".join(out.split())
+    verdict = verdict_of(source_use(model, tokenizer, SOURCES, TARGETS, seed=1), seed=1)
+    assert " ".join(out.split()).startswith(f"- {verdict} ")
+    assert verdict.level == "do not"
+    assert "contributes most at" not in out  # a random model has a reliability, too
     assert f"Page: {page}" in out
     assert SOURCES[0] in page.read_text(encoding="utf-8")
     names = {file.name for file in folder.iterdir()}
     for chart in ("reliability_by_layer", "reliability_by_tag", "aer_by_tag", "aer_by_method", "comprehensiveness"):
         assert {f"{chart}.{kind}" for kind in ("png", "svg", "json", "csv")} <= names
-    record = json.loads((folder / "report.json").read_text(encoding="utf-8"))["record"]
+    overview = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    record = overview["record"]
+    assert overview["summary"][0] == record["verdict"]["text"] == str(verdict)
+    assert f'<p class="lead" dir="auto">{verdict}</p>' in page.read_text(encoding="utf-8")
     assert record["config"]["targets"] == "reference"
     assert set(record["data_sha256"]) == {"source", "target", "gold", "tags"}
 

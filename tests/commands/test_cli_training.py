@@ -125,7 +125,10 @@ def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
     assert "# adapter\n\nAn adapter for model: fixed calibration." in card.text
     assert "| BLEU on test, the base model |" in card.text
     assert "## Attention-calibration adapter" in card.text  # what it always says
-    assert "Use it: attncal translate" in capsys.readouterr().out
+    use, verdict = capsys.readouterr().out.splitlines()[-2:]
+    assert use.startswith("Use it: attncal translate")
+    assert verdict == left["verdict"]["text"]
+    assert verdict.startswith("Do not trust the attention of this model")
     assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
 
 
@@ -302,7 +305,10 @@ def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     assert main(["train", *files(text, "dev", "test"), "--output", str(output), *given]) == 0
     (told, warned), left = capsys.readouterr(), results(output)
     assert f"Sources truncated to 8 tokens: {left['pairs']['train']['truncated']} (raise" in warned
-    assert told.endswith(f"\nUse it: attncal summarize '{output}' < texts.txt\n")
+    use, verdict = told.splitlines()[-2:]
+    assert use == f"Use it: attncal summarize '{output}' < texts.txt"
+    assert verdict == left["verdict"]["text"]
+    assert verdict.startswith("Do not trust the attention of this model: it is not shown to read its source")
     assert f"; {left['test']['truncated']} of 12 sources cut to 8 tokens\n" in told
     assert left["config"]["model"]["backbone"] == "luong"
     assert ModelCard.load(output / "README.md").data.pipeline_tag == "summarization"

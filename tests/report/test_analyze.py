@@ -64,7 +64,7 @@ def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
     config = report.record["config"]
     assert config["methods"] == ["attention", "random"]
     assert config["withheld"]["layers"] == [0, 1, 2]
-    assert config["withheld"]["why"] in report.summary[0]
+    assert config["withheld"]["why"] in report.summary[1]
     only = analyze_corpus(idle, CORPUS, bpe_tokenizer(), **OPTIONS | {"methods": ["contribution"]})
     assert [section.title for section in only.sections] == ["Attention over the corpus"]
     usual = analyze_corpus(text_model("marian", "ours"), CORPUS, bpe_tokenizer(), **OPTIONS)

@@ -81,7 +81,7 @@ def test_a_kind_that_there_is_not_is_refused(model, scores):
 def test_what_no_verdict_speaks_against_is_unbeaten():
     judged = made_up_judged({"attention": 1.0, "alti": 2.0, "rollout": 2.0, "random": 0.0})
     assert set(judged.unbeaten()) == {"alti", "rollout"}
-    assert judged.unbeaten("sufficiency") == ["random"]  # there the lower is the better
+    assert judged.unbeaten("sufficiency") == ["attention"]  # there the lower is the better, and random names nothing
     assert judged.ranking("sufficiency") == judged.ranking()[::-1]
     assert judged.verdicts("attention")["random"].better == "attention"
     assert judged.verdicts("attention")["alti"].better == "alti"
@@ -155,7 +155,8 @@ def test_a_verdict_is_told_in_words():
     assert in_words(Verdict("a", one, ()), "a", "b") == "a is better than b"
     assert in_words(Verdict("b", one, ("hide",)), "a", "b") == "b is better than a (hide left out: circular)"
     assert in_words(Verdict(None, one, ("hide", "unk")), "a", "b") == (
-        "no verdict: ways to take words away disagree, or cannot tell (hide and unk left out: circular)"
+        "no verdict: ways to take words away disagree, or cannot tell, or neither names any (hide and unk left out: "
+        "circular)"
     )
 
 

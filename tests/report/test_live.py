@@ -164,6 +164,21 @@ def test_what_changes_without_words(server, live):
     assert refused(server, "/without", text=LINES[0], taken="1,x")[0] == 400
 
 
+def test_the_verdict_is_the_first_thing_on_the_page_and_is_of_what_was_typed(server, live):
+    with urlopen(server.url) as answer:
+        page = answer.read().decode()
+    assert re.search(r'<p class="lead" id="verdict" role="status">Do not trust .*? nothing is shown', page)
+    lines = [f"the old house\t{'a ' * n}" for n in range(1, 7)]
+    assert "nothing is shown" in json.loads(posted(server, "/verdict", text="\n".join(lines[:5])))["text"]
+    found = json.loads(posted(server, "/verdict", text="\n".join(lines)))
+    assert found == json.loads(json.dumps(live.verdict(lines).to_dict()))
+    assert (found["level"], found["measured"]["pairs"]) == ("do not", 6)
+    assert "different ones are needed" in found["text"]
+    kept = posted(server, "/report", text="\n".join(lines))
+    assert found["text"].split("(")[0] in kept
+    assert refused(server, "/verdict", text="a\n" * 201)[0] == 400
+
+
 @pytest.mark.parametrize("text", ["", "x", "1,", "-1", "1" * 7, "1 2", "٣"])
 def test_numbers_that_are_none(text):
     with pytest.raises(ValueError, match="commas"):
@@ -230,7 +245,7 @@ def test_a_link_without_the_token_opens_in_the_browser_that_knows_it(server):
     with pytest.raises(HTTPError) as told:
         urlopen(bare)
     assert told.value.code == 403
-    name = f"attncal-{server.server_port}"
+    name = f"attncal-{server.port}"
     with urlopen(Request(bare, headers={"Cookie": f"{name}={server.token}"})) as answer:
         assert answer.status == 200
     for cookie in (f"{name}=guessed", f"other={server.token}", "attncal-1=x; ;;="):

@@ -54,6 +54,7 @@ def test_the_token_leaves_the_address_and_nothing_complains(browser, server):
     assert {address.partition("?")[0] for address in browser.requests()} == {
         server.url.partition("?")[0],
         server.url.partition("?")[0] + "answers",
+        server.url.partition("?")[0] + "verdict",
     }
     browser.press("k")
     browser.value("document.querySelector('#rows [data-pair=\"2\"]').click()")

@@ -77,7 +77,7 @@ def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str)
         ],
         method=method,
         fewest=FEWEST_SENTENCES,
-        unbeaten=listed(judged.unbeaten(measure)),
+        unbeaten=listed(judged.unbeaten(measure)) or "none, for none names words that the model uses",
         controls=about_controls(judged.controls()),
     )
 
@@ -86,6 +86,6 @@ def in_words(verdict: Verdict, first: str, second: str) -> str:
     """Write a verdict as words."""
     left_out = f" ({listed(list(verdict.circular))} left out: circular)" if verdict.circular else ""
     if verdict.better is None:
-        return f"no verdict: ways to take words away disagree, or cannot tell{left_out}"
+        return f"no verdict: ways to take words away disagree, or cannot tell, or neither names any{left_out}"
     worse = second if verdict.better == first else first
     return f"{verdict.better} is better than {worse}{left_out}"

@@ -11,6 +11,7 @@ from hf_attncal.metrics.aer import paired_interval
 from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured
 from hf_attncal.metrics.means import means
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
+from hf_attncal.metrics.trust import Level
 from hf_attncal.report.attribution import CONTROLS
 from hf_attncal.report.attributions import ATTENTION, ScoredMethod
 from hf_attncal.report.judged import YARDSTICK, JudgedFaithfulness
@@ -31,6 +32,7 @@ def findings_of(
     judged: JudgedFaithfulness | None,
     *,
     gold: Sequence[GoldAlignment] = (),
+    level: Level = "trust",
     bootstrap: int,
     seed: int,
 ) -> list[str]:
@@ -41,10 +43,11 @@ def findings_of(
         scored: methods against gold links; None without gold.
         judged: how faithful methods are; None where that was not measured.
         gold: the links that `scored` is about.
+        level: of the verdict on the attention; of one that is not to be trusted no reliability is told.
         bootstrap, seed: of the intervals.
     """
     shares = partial(means, bootstrap=bootstrap, seed=seed)
-    sentences = _of_reliability(observed, shares)
+    sentences = _of_reliability(observed, shares, level)
     if judged is not None:
         sentences += _of_faithfulness(judged)
     if scored is not None:
@@ -68,7 +71,7 @@ def why_withheld(observed: Observations) -> str | None:
     )
 
 
-def _of_reliability(observed: Observations, shares) -> list[str]:
+def _of_reliability(observed: Observations, shares, level: Level) -> list[str]:
     reason = why_withheld(observed)
     if reason and not observed.calibrated:
         return [
@@ -79,6 +82,10 @@ def _of_reliability(observed: Observations, shares) -> list[str]:
         return [
             "Whether attention names the token that counts was not asked: this model has no masks, and no probe was "
             "trained for it."
+        ]
+    if level == "do not":
+        return [
+            "How often attention and contributions agree is left out: two that are not to be trusted may well agree."
         ]
     top, first = observed.top(), min(observed.calibrated)
     (reliable,) = shares(observed.counts("reliability", top))
@@ -112,6 +119,12 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
         return []
     found, best = judged.found, methods[0]
     falls_by = {name: nats(found.score(name, judged.headline)) for name in (best, *controls)}
+    if not found.names_words(best):
+        return [
+            "No method that looks at the model names words that it uses: without the words that the first of them, "
+            f"{best}, names, the log-probability of a target word falls by {falls_by[best]}, which is not shown to "
+            "be a fall at all."
+        ]
     leads = f"Of the methods that look at the model and do not take words away themselves, {best}"
     falls = f"without the words that {best} names the log-probability of a target word falls by {falls_by[best]}"
     if not controls:

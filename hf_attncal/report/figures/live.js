@@ -51,6 +51,13 @@ async function ask() {
     first += count;
   }
   if (turn === asking) $("progress").textContent = "";
+  if (turn === asking && pairs.length) judge(turn);
+}
+
+// Whether to trust what is seen, once all of it is there.
+async function judge(turn) {
+  const found = await post("/verdict", { text: pairs.map((pair) => `${pair.source}\t${pair.target}`).join("\n") }).catch(() => null);
+  if (turn === asking && found) $("verdict").textContent = found.text;
 }
 
 function arrived(found) {

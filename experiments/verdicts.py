@@ -1,0 +1,114 @@
+"""Does the verdict on attention go with the truth? Small translators along their training, on planted links.
+
+    python experiments/verdicts.py --seeds 2
+
+Each seed trains the translator of the self-test for 400 steps, and is looked at after 50, 100, 150, 250 and 400 of
+them. The truth about its attention is how often the source word with the most attention is a true one: not above that
+in the same place (the diagonal), above it, or two thirds of the target words and more. The verdict is that of
+`attncal analyze` and of a training, from 100 other pairs without their links. Written is
+results/analysis/verdicts.json.
+"""
+
+import argparse
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from committed import RESULTS
+
+from hf_attncal.data.synthetic.english_german import write_pairs
+from hf_attncal.files import write_json
+from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.inference.source_use import source_use
+from hf_attncal.metrics import records
+from hf_attncal.metrics.faithfulness import kendall_tau
+from hf_attncal.metrics.means import mean_difference
+from hf_attncal.metrics.planted import PLANTED_MEASURES, planted_counts, planted_score
+from hf_attncal.metrics.trust import ENOUGH, verdict_of
+from hf_attncal.report.attribution import word_scores
+from hf_attncal.report.planted_truth import SELF_TEST_SETTINGS, VOCABULARY_SIZE, Task, planted_pairs
+from hf_attncal.training.settings_yaml import load_yaml
+from hf_attncal.training.translation import TranslationConfig, train_translation
+
+STEPS = (50, 100, 150, 250, 400)
+LEVELS = ("do not", "in part", "trust")
+
+
+def trained(folder: Path, pairs, seed: int) -> None:
+    """Train a translator into `folder/model`, and keep its checkpoints."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, split in pairs.items():
+        write_pairs(split, folder / f"{name}.en", folder / f"{name}.de")
+    values = load_yaml(SELF_TEST_SETTINGS % VOCABULARY_SIZE)
+    del values["data"]["test"]
+    values["data"]["root"] = str(folder)
+    values["training"] |= {"output_dir": str(folder / "model"), "max_steps": max(STEPS), "seed": seed}
+    values["training"] |= {"save_strategy": "steps", "save_steps": 50, "save_total_limit": max(STEPS)}
+    train_translation(TranslationConfig.make(values), resume=True)
+
+
+def truth(model, tokenizer, task: Task) -> dict:
+    """Return how often attention and the diagonal name a true source word, and what that comes to as a level."""
+    links = task.truths["links"]
+    scores = {
+        name: word_scores(model, tokenizer, task.sources, task.targets, name) for name in ("attention", "diagonal")
+    }
+    found = {name: planted_score(links, of, bootstrap=1000) for name, of in scores.items()}
+    place = PLANTED_MEASURES.index("accuracy")
+    above = mean_difference(*(planted_counts(links, of)[:, place] for of in scores.values()))
+    attention = found["attention"]
+    level = (
+        "do not" if above.interval[0] <= 0 else "in part" if attention.intervals["accuracy"][0] < ENOUGH else "trust"
+    )
+    return {
+        "level": level,
+        "attention": attention.accuracy,
+        "interval": attention.intervals["accuracy"],
+        "diagonal": found["diagonal"].accuracy,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=2, help="number of them, from 1")
+    parser.add_argument(
+        "--folder", type=Path, help="for text and models, taken where they are there; default: not kept"
+    )
+    args = parser.parse_args()
+    pairs = planted_pairs()
+    dev, test = (Task.of(pairs[name]) for name in ("dev", "test"))
+    rows = []
+    with TemporaryDirectory() as temporary:
+        for seed in range(1, args.seeds + 1):
+            folder = (args.folder or Path(temporary)) / f"seed{seed}"
+            trained(folder, pairs, seed)
+            for steps in STEPS:
+                checkpoint = folder / "model" / f"checkpoint-{steps}"
+                model, tokenizer = load_seq2seq(checkpoint, dtype="float32")
+                verdict = verdict_of(source_use(model, tokenizer, dev.sources, dev.targets))
+                row = {
+                    "seed": seed,
+                    "steps": steps,
+                    "truth": truth(model, tokenizer, test),
+                    "verdict": verdict.to_dict(),
+                }
+                rows.append(row)
+                print(seed, steps, row["truth"]["level"], row["truth"]["attention"], verdict, flush=True)
+    both = [[LEVELS.index(row[of]["level"]) for row in rows] for of in ("truth", "verdict")]
+    values = (
+        [row["truth"]["attention"] for row in rows],
+        [row["verdict"]["measured"]["attention"]["value"] for row in rows],
+    )
+    result = records.record({"experiment": "verdicts", "steps": STEPS, "seeds": args.seeds})
+    result |= {
+        "as_planted": sum(one == other for one, other in zip(*both, strict=True)),
+        "of": len(rows),
+        "too_kind": sum(one < other for one, other in zip(*both, strict=True)),
+        "tau": float(kendall_tau(*map(np.array, values))),
+        "rows": rows,
+    }
+    write_json(result, RESULTS / "analysis" / "verdicts.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What a model loses without its source: against a model that reads one token, and in all the ways it is read."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
+
+from hf_attncal.data.words import NO_WORD
+from hf_attncal.inference import source_use as measuring
+from hf_attncal.inference.reading import token_pairs
+from hf_attncal.inference.source_use import source_use
+from hf_attncal.metrics.trust import verdict_of
+
+
+def same(first, second):
+    for name in ("swapped", "attention", "diagonal", "contribution"):
+        np.testing.assert_allclose(getattr(first, name), getattr(second, name), atol=1e-9)
+    assert first.informed == second.informed
+
+
+def test_falls_are_those_of_one_pair_at_a_time(monkeypatch):
+    """Batches and the mode of the model change nothing; every number is that of a pass of its own."""
+    model, tokenizer = text_model("marian", "ours"), bpe_tokenizer()
+    found = source_use(model, tokenizer, SOURCES, TARGETS)
+    assert model.training
+    same(found, source_use(model, tokenizer, SOURCES, TARGETS, batch_size=1))
+
+    pairs = token_pairs(model, tokenizer, SOURCES, TARGETS)
+
+    def score(source, target, hidden=()):
+        mask = torch.ones(1, len(source))
+        encoded = model.get_encoder()(input_ids=torch.tensor([source]), attention_mask=mask)
+        mask = mask.clone()
+        mask[0, list(hidden)] = 0
+        read = torch.tensor([[tokenizer.pad_token_id, *target[:-1]]])
+        logits = model(encoder_outputs=encoded, attention_mask=mask, decoder_input_ids=read).logits[0]
+        return logits.log_softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0].numpy()
+
+    model.eval()
+    with torch.no_grad():
+        for number, pair in enumerate(pairs):
+            words = np.flatnonzero(pair.target.word_ids != NO_WORD)
+            other = pairs[(number + len(pairs) // 2) % len(pairs)].source.ids.tolist()
+            fall = score(pair.source.ids.tolist(), pair.target.ids.tolist()) - score(other, pair.target.ids.tolist())
+            np.testing.assert_allclose(found.swapped[number], [fall[words].sum(), len(words)])
+    model.train()
+
+
+def test_who_names_the_best_tokens_comes_to_what_they_do(monkeypatch):
+    """A perfect method has a share of 1, whatever the model does."""
+    model, tokenizer = text_model("marian", "stock"), bpe_tokenizer()
+    found = source_use(model, tokenizer, SOURCES, TARGETS)
+    assert (found.contribution, found.informed) == (None, None)
+    assert (found.attention[:, 1] == found.diagonal[:, 1]).all()
+    assert "masks, which it does not have" in str(verdict_of(found))
+
+
+def test_no_token_of_no_word_counts_and_long_text_is_cut(monkeypatch):
+    model, tokenizer = text_model("marian", "stock"), bpe_tokenizer()
+    long = " ".join(SOURCES * 9)
+    found = source_use(model, tokenizer, [*SOURCES, long, "", "one"], [*TARGETS, " ".join(TARGETS * 9), "x", ""])
+    assert len(found.attention) == len(SOURCES) + 1
+    assert found.swapped[-1, 1] <= model.config.max_position_embeddings
+    monkeypatch.setattr(measuring, "_MOST_TOKENS", 1)
+    assert len(source_use(model, tokenizer, SOURCES, TARGETS).attention) == 1
+
+
+@pytest.mark.parametrize(("sources", "targets"), [([], []), ([""], ["x"]), (["a"], [""])])
+def test_nothing_to_measure(sources, targets):
+    assert source_use(text_model("marian", "stock"), bpe_tokenizer(), sources, targets) is None
+
+
+def test_two_equal_sources_are_no_other(monkeypatch):
+    found = source_use(text_model("marian", "stock"), bpe_tokenizer(), SOURCES[:1] * 3, TARGETS[:3])
+    assert found.swapped is None
+    assert verdict_of(found).level == "do not"
+
+
+def test_a_model_that_reads_the_token_it_attends_to_is_told_from_one_that_does_not(monkeypatch):
+    """Weights of attention that name what counts, against the same weights turned round."""
+    tokenizer = bpe_tokenizer()
+    model = text_model("marian", "stock")
+
+    class Rows(measuring._Rows):
+        """Says that each target token needs the source token in its place, counted from the end."""
+
+        def read(self, rows):
+            found = []
+            for pair, source, hidden in rows:
+                words = np.flatnonzero(pair.target.word_ids != NO_WORD)
+                needed = len(pair.source.ids) - 2 - words % (len(pair.source.ids) - 1)
+                lost = (source[needed] != pair.source.ids[needed]) if len(source) == len(pair.source.ids) else 1
+                found.append(-5.0 * (lost + (needed == (-1 if hidden is None else hidden))) * np.ones(len(words)))
+            return found
+
+    def read(model, batch, details):
+        steps, source = batch["labels"].shape[1], batch["input_ids"].shape[1]
+        lengths = batch["attention_mask"].sum(dim=1)
+        weights = torch.zeros(len(lengths), 1, steps, source)
+        for row, length in enumerate(lengths.tolist()):
+            for step in range(steps):
+                weights[row, 0, step, length - 2 - step % (length - 1)] = 1
+        first = (torch.arange(source) == 0).expand(weights.shape).float()
+        return SimpleNamespace(
+            attentions=(weights if read.right else first,),
+            masks=(None,),
+            contributions=(None,),
+            target_mask=batch["labels"] != -100,
+            source_mask=batch["attention_mask"].bool(),
+            unpadded=lambda of, row: of[row][..., batch["attention_mask"][row].bool()],
+        )
+
+    monkeypatch.setattr(measuring, "_Rows", Rows)
+    monkeypatch.setattr(measuring, "read", read)
+    read.right = True
+    right = verdict_of(source_use(model, tokenizer, SOURCES * 3, TARGETS * 3))
+    read.right = False
+    wrong = verdict_of(source_use(model, tokenizer, SOURCES * 3, TARGETS * 3))
+    assert right.measured["attention"].value > 0.9
+    assert (right.level, wrong.level) == ("in part", "do not")

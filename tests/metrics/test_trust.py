@@ -1,0 +1,69 @@
+"""One verdict: what it needs, what it says is missing, and that it follows the planted truth."""
+
+import numpy as np
+import pytest
+
+from hf_attncal.metrics.trust import SourceUse, verdict_of
+
+PAIRS = 40
+
+
+def use(source=3.0, attention=0.9, diagonal=0.2, contribution=0.9, informed=1.0, pairs=PAIRS, spread=0.1):
+    """Sums of pairs of ten target tokens whose best source tokens are worth ten nats; a share each, or None."""
+    generator = np.random.default_rng(0)
+
+    def of(share, terms=10.0):
+        return np.stack([10 * (share + spread * generator.standard_normal(pairs)), np.full(pairs, terms)], axis=1)
+
+    return SourceUse(
+        None if source is None else of(source),
+        of(attention),
+        of(diagonal),
+        None if contribution is None else of(contribution),
+        informed,
+    )
+
+
+def test_trust_needs_everything():
+    verdict = verdict_of(use())
+    assert (verdict.level, verdict.missing) == ("trust", ())
+    assert str(verdict).startswith("Trust the attention of this model: it reads its source, for with another sentence")
+    assert verdict.to_dict()["text"] == str(verdict)
+    assert verdict.to_dict()["measured"]["attention"]["value"] == pytest.approx(0.9, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "said"),
+    [
+        ({"source": 0.03}, "do not", "not shown to read its source"),
+        ({"source": 0.0}, "do not", "not shown to read its source"),
+        ({"source": None}, "do not", "whether it reads its source is not known"),
+        ({"attention": 0.0}, "do not", "not shown to matter more than any others"),
+        ({"attention": -0.5}, "do not", "not shown to matter more than any others: they come to -4"),
+        ({"attention": 0.2, "diagonal": 0.4}, "do not", "than those in the same place"),
+        ({"attention": 0.4, "diagonal": 0.4}, "do not", "than those in the same place"),
+        ({"source": 0.5}, "in part", "leans on its source little"),
+        ({"attention": 0.5}, "in part", "the most attention come to 5"),
+        ({"contribution": None, "informed": 0.1}, "in part", "they tell source tokens apart at 10 % of"),
+        ({"contribution": 0.0}, "in part", "masks have learned nothing: those with the largest contribution"),
+        ({"contribution": None, "informed": None}, "in part", "Not measured: masks"),
+        ({"pairs": 5}, "do not", "Not measured: intervals"),
+    ],
+)  # fmt: skip
+def test_whatever_is_not_shown_takes_from_it(changes, level, said):
+    verdict = verdict_of(use(**changes))
+    assert verdict.level == level
+    assert said in str(verdict)
+
+
+def test_nothing_measured_is_no_trust():
+    verdict = verdict_of(None)
+    assert (verdict.level, bool(verdict.missing)) == ("do not", True)
+    assert str(verdict).startswith("Do not trust the attention of this model: nothing is shown. Not measured: ")
+    assert verdict_of(use(), bootstrap=0).level == "do not"
+
+
+def test_a_share_of_noise_is_no_share():
+    """Where the best tokens come to no more than chance, nobody comes to anything."""
+    none = SourceUse(*(np.zeros((PAIRS, 2)) for _ in range(4)), 1.0)
+    assert verdict_of(none).level == "do not"
