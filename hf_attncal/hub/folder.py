@@ -2,8 +2,11 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
+from typing import Any
 
 from hf_attncal.families import FAMILIES
 from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, LAYOUTS, Fate, files, kind_of_folder
@@ -55,17 +58,22 @@ def inspect_folder(folder: str | Path) -> HubFolder:
             f"{sorted(FAMILIES)}, got {config.get('model_type')!r}. `save_pretrained` of such a model writes a folder "
             "that fits."
         )
-    architecture = (config.get("architectures") or [None])[0]
+    architecture = config["architectures"][0] if config.get("architectures") else None
     auto_class, card = FAMILIES[config["model_type"]].auto_and_card(architecture)
-    auto_map = config.get("auto_map", {})
+    auto_map = config.get("auto_map") or {}
     code_files = tuple(sorted(path.name for path in folder.glob("*.py")))
     problems = LAYOUTS["model"].problems(folder)
     if "AutoConfig" not in auto_map or auto_class not in auto_map:
         problems.append(f"`auto_map` of config.json does not name AutoConfig and {auto_class}")
     # A class stands in the map as "module.Class", or "repository--module.Class" after a download.
-    needed = {f"{entry.rpartition('--')[2].partition('.')[0]}.py" for entry in auto_map.values()}
+    entries = [one for entry in auto_map.values() for one in ([entry] if isinstance(entry, str) else entry) if one]
+    needed = {f"{entry.rpartition('--')[2].partition('.')[0]}.py" for entry in entries}
     for name in code_files:
-        source = (folder / name).read_text(encoding="utf-8")
+        try:
+            source = (folder / name).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            problems.append(f"{name} is not in UTF-8 ({error.reason} at byte {error.start})")
+            continue
         needed |= {f"{module}.py" for module in re.findall(r"^\s*from\s+\.(\w+)\s+import", source, re.MULTILINE)}
         if re.search(r"^\s*(?:from|import)\s+hf_attncal\b", source, re.MULTILINE):
             problems.append(f"{name} imports the package hf_attncal")
@@ -123,6 +131,28 @@ def _read(folder: Path, name: str) -> dict:
         config = json.loads((folder / name).read_text(encoding="utf-8"))
         if not isinstance(config, dict):
             raise ValueError("it is not a JSON object")
-    except (OSError, ValueError) as error:
+        for key, holds, what in _SHAPES:
+            if not holds(config.get(key)):
+                raise ValueError(f"`{key}` must be {what}, got {str(config[key])[:60]!r}")
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{folder} is not the folder of a saved model: {name} cannot be read ({error}).") from error
     return config
+
+
+def _is_list(values: object, *kinds: type) -> bool:
+    return isinstance(values, list) and all(isinstance(value, (str, *kinds)) for value in values)
+
+
+def _is_map(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(name, str) or _is_list(name, NoneType) for name in value.values()
+    )
+
+
+# What is read of a configuration: the key, whether a value will do, and what it must be.
+_SHAPES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("model_type", lambda value: isinstance(value, str | None), "a name"),
+    ("architectures", lambda value: value is None or _is_list(value), "a list of names"),
+    ("auto_map", lambda value: value is None or _is_map(value), "an object of names"),
+    ("base_model_name_or_path", lambda value: isinstance(value, str | None), "a name"),
+)

@@ -5,7 +5,8 @@
     publish_folder("runs/gated", "owner/name", license="apache-2.0", languages=["de", "en"])
 
 Only kinds of files that a model needs go up. What a training leaves for itself stays behind, and any other file is
-refused by name.
+refused by name. Every text in what goes up is read (`contents.py`) and judged (`disclosure.py`). Code is run only if
+it is the package's own.
 """
 
 import fnmatch
@@ -14,15 +15,19 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import get_session, validate_repo_id
+from jinja2 import TemplateError
 
 from hf_attncal.families import FAMILIES
 from hf_attncal.layouts import (
@@ -38,16 +43,14 @@ from hf_attncal.layouts import (
     kind_of_folder,
 )
 
-from .folder import inspect_folder
+from .contents import Content, UnreadableError, bytes_of, decoded, digest, texts_of, without_names_of_text
+from .disclosure import is_environment, leak_in, said_by
+from .folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process
 from .published_card import CardFields, evaluation_files, pinned_revision, published_card
 
 STALLED_AFTER = 100.0  # seconds without a byte; the client of the Hub itself would wait for ever
-_ABSOLUTE = re.compile(
-    r"(?<![\w.:/<])/(?:home|Users|root|tmp|mnt|var|opt|srv|data|scratch|work)/[^\s\"'`)<]+|\b[A-Z]:\\\S+"
-)
 _COMMON_USERS = ("root", "user", "admin", "runner", "ubuntu", "docker", "nobody", "jovyan")
-_TEXT = (".json", ".md", ".py", ".jinja", ".html", ".yaml")
 
 
 class PublishError(ValueError):
@@ -66,6 +69,7 @@ class Publication:
         commit: commit that holds everything; None for a dry run.
         changed: whether anything was new.
         url: address of the repository; None for a dry run.
+        says: path in the repository -> what the file says of its author, the text and the machine; only where it does.
     """
 
     repository: str
@@ -75,10 +79,12 @@ class Publication:
     commit: str | None = None
     changed: bool = False
     url: str | None = None
+    says: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         options = {"license": "--license", "language": "--language"}
-        lines = [f"{size:>13,}  {name}" for name, size in self.files.items()]
+        says = {name: f"  says: {words}" for name, words in self.says.items()}
+        lines = [f"{size:>13,}  {name}{says.get(name, '')}" for name, size in self.files.items()]
         lines.append(f"{sum(self.files.values()):>13,}  bytes in {len(self.files)} files")
         if self.left_out:
             lines.append(f"left out: {', '.join(self.left_out)}")
@@ -102,6 +108,7 @@ def publish_folder(
     private: bool = True,
     dry_run: bool = False,
     try_loading: bool = True,
+    trust_remote_code: bool = False,
     token: str | None = None,
     endpoint: str | None = None,
 ) -> Publication:
@@ -119,6 +126,7 @@ def publish_folder(
         private: whether a new repository is private; an existing one stays as it is.
         dry_run: check everything, without the network.
         try_loading: load the folder in a process without this package; adapters are not tried.
+        trust_remote_code: load it though it brings code that is not this version's of the package.
         token: access token; None for the one that is logged in.
         endpoint: address of the Hub; None for the usual one.
 
@@ -129,26 +137,41 @@ def publish_folder(
     check_repository(repository)
     fields = CardFields(license, tuple(languages), tuple(datasets), base_model)
     files, left_out = _chosen(folder, leave_out)
-    content: dict[str, Path | bytes] = {name: folder / name for name in files}
+    content: dict[str, Content] = {name: folder / name for name in files}
     if ADAPTER_CONFIG in content and base_model is not None:
         config = _read_json(folder / ADAPTER_CONFIG) | {"base_model_name_or_path": base_model}
         content[ADAPTER_CONFIG] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+    for name in files:
+        if name.endswith((".spm", ".model")):
+            with told_as(name):
+                content[name] = without_names_of_text(bytes_of(folder / name))
     if CARD not in content:
         raise PublishError(
             f"{folder} has no {CARD}. Write one: hf_attncal.hub.write_model_card({str(folder)!r}, ...)."
         )
-    card = (folder / CARD).read_text(encoding="utf-8")
+    with told_as(CARD):
+        list(texts_of(CARD, folder / CARD))  # it can be read
+    card = decoded(folder / CARD)
     training = _read_json(folder / RESULTS) if RESULTS in content else {}
-    content |= {name: text.encode() for name, text in evaluation_files(card, fields).items()}
-    first = published_card(card, repository, None, fields, training)
+    try:
+        content |= {name: text.encode() for name, text in evaluation_files(card, fields).items()}
+        first = published_card(card, repository, None, fields, training)
+    except (TypeError, ValueError, AttributeError, LookupError, TemplateError) as error:
+        both = f"{CARD} and {RESULTS}" if training else CARD
+        raise PublishError(f"{both} in {folder} are not as they were written ({error}): write them anew.") from error
     content[CARD] = first.encode()
-    auto = _check_model(folder, content)
-    check_private_facts(content, repository)
+    is_adapter = ADAPTER_CONFIG in content and CONFIG not in content
+    if is_adapter:
+        _check_adapter(folder, content)
+    says = check_contents(content, repository)
+    auto = None if is_adapter else _check_model(folder, content)
     if try_loading and auto is not None:
+        if not trust_remote_code:
+            _check_code(folder, content)
         _try(content, auto)
     sizes = {name: len(of) if isinstance(of, bytes) else of.stat().st_size for name, of in sorted(content.items())}
     missing = tuple(name for name in ("license", "language") if not re.search(rf"^{name}:", first, re.MULTILINE))
-    found = Publication(repository, sizes, left_out, missing)
+    found = Publication(repository, sizes, left_out, missing, says=says)
     if dry_run:
         return found
     with one_message(repository):
@@ -166,7 +189,7 @@ def publish_folder(
             pinned = commit
             content = {CARD: published_card(card, repository, pinned, fields, training).encode()}
             commit_files(api, repository, content, [], f"Pin the example of the card to {pinned[:7]}")
-    return Publication(repository, sizes, left_out, missing, pinned, changed, url)
+    return replace(found, commit=pinned, changed=changed, url=url)
 
 
 # ---- what is published ----
@@ -182,7 +205,9 @@ def _chosen(folder: Path, leave_out: Sequence[str]) -> tuple[list[str], tuple[st
         fate = fate_of(name)
         if fate is Fate.STAYS or any(fnmatch.fnmatchcase(name, pattern) for pattern in leave_out):
             left_out.append(name)
-        elif path.is_file() and fate is Fate.HUB:
+            continue
+        refuse_link(path)
+        if path.is_file() and fate is Fate.HUB:
             files.append(name)
         elif path.is_dir() and (kind := kind_of_folder(path)) is not None:
             raise PublishError(
@@ -200,57 +225,129 @@ def _chosen(folder: Path, leave_out: Sequence[str]) -> tuple[list[str], tuple[st
     return files, tuple(left_out)
 
 
-def _check_model(folder: Path, content: dict[str, Path | bytes]) -> str | None:
-    """Refuse a folder that does not load elsewhere; return the Auto class that loads it, None for an adapter."""
-    if ADAPTER_CONFIG in content and CONFIG not in content:
-        problems = inspect_folder(folder).problems
-        base = json.loads(_bytes(content[ADAPTER_CONFIG])).get("base_model_name_or_path")
-        if isinstance(content[ADAPTER_CONFIG], bytes) and re.fullmatch(r"[\w.-]+/[\w.-]+", str(base)):
-            problems = tuple(problem for problem in problems if "base_model_name_or_path" not in problem)
-        if problems:
-            raise PublishError(
-                f"{folder} does not load elsewhere: {'; '.join(problems)}. "
-                "Name the base model: --base-model OWNER/NAME."
-            )
-        return None
+def refuse_link(path: Path) -> None:
+    """Raise PublishError for a symbolic link: what it leads to would go up."""
+    if path.is_symlink():
+        raise PublishError(
+            f"{path} is a symbolic link to {os.readlink(path)}, which would go up in its place. Put a copy there"
+            f"{_or_leave(path.name)}."
+        )
+
+
+def _check_adapter(folder: Path, content: Mapping[str, Content]) -> None:
+    """Refuse an adapter whose base model is not on the Hub."""
+    problems = _inspected(folder).problems
+    base = json.loads(bytes_of(content[ADAPTER_CONFIG])).get("base_model_name_or_path")
+    if isinstance(content[ADAPTER_CONFIG], bytes) and re.fullmatch(r"[\w.-]+/[\w.-]+", str(base)):
+        problems = tuple(problem for problem in problems if "base_model_name_or_path" not in problem)
+    if problems:
+        raise PublishError(
+            f"{folder} does not load elsewhere: {'; '.join(problems)}. Name the base model: --base-model OWNER/NAME."
+        )
+
+
+def _check_model(folder: Path, content: Mapping[str, Content]) -> str:
+    """Refuse a folder that does not load elsewhere; return the Auto class that loads it."""
     config = _read_json(folder / CONFIG)
-    for auto, entry in (config.get("auto_map") or {}).items():
-        if "--" in str(entry):
-            raise PublishError(
-                f"`auto_map` of config.json takes {auto} from another repository ({entry}), whose code could change. "
-                "Load the model with this package and save it again."
-            )
+    if not isinstance(config.get("model_type"), str):
+        raise PublishError(f"`model_type` in {folder / CONFIG} must be a name, got {config.get('model_type')!r}.")
     if config.get("model_type") not in FAMILIES:
         if not {WEIGHTS, TOKENIZER_CONFIG} <= content.keys():
             raise PublishError(f"{folder} lacks {WEIGHTS} or the tokenizer. Save both with `save_pretrained`.")
         return "AutoModel"  # a tuned encoder, whose code is in transformers
-    found = inspect_folder(folder)
+    found = _inspected(folder)
     if found.problems:
         raise PublishError(f"{folder} does not load elsewhere: {'; '.join(found.problems)}. Save the model again.")
     return FAMILIES[found.model_type].auto_and_card(found.architecture)[0]
 
 
-def check_private_facts(content: dict[str, Path | bytes], repository: str) -> None:
-    """Refuse absolute paths, and the name of the user, in files that people read."""
+def _inspected(folder: Path) -> HubFolder:
+    try:
+        return inspect_folder(folder)
+    except ValueError as error:
+        raise PublishError(str(error)) from error
+
+
+def check_contents(content: Mapping[str, Content], repository: str) -> dict[str, str]:
+    """Refuse secrets, places of a machine, the name of the user and foreign code; return what each file says else.
+
+    Raises:
+        PublishError: something must not go up, or a file cannot be read; the message names the place.
+    """
     user = _user()
-    named = None
-    if user and user not in repository.split("/"):
-        named = re.compile(rf"(?<![\w-]){re.escape(user)}(?![\w-])")
+    user = None if user in repository.split("/") else user
+    says = {}
     for name, of in sorted(content.items(), reverse=True):  # a card repeats what results.json says
-        file = file_of(name)
-        if (file is not None and file.has_words) or Path(name).suffix not in _TEXT:
+        if name.endswith(".py") and (name, digest(bytes_of(of))) in own_code():
             continue
-        text = _bytes(of).decode("utf-8", errors="replace")
-        if path := _ABSOLUTE.search(text):
-            raise PublishError(f"{name} holds the path {path[0]!r} of this machine. {_take_out(name)}")
-        if named is not None and (place := named.search(text)):
-            line = text.count("\n", 0, place.start()) + 1
-            raise PublishError(f"{name} holds the user name {user!r} in line {line}. {_take_out(name)}")
+        said: dict[str, list[str]] = {}
+        lines = []
+        with told_as(name):
+            for text in texts_of(name, of):
+                if leak := leak_in(text, user, content.keys()):
+                    raise PublishError(f"{name} holds {leak.what} in {text.place}. {leak.remedy}{_or_leave(name)}.")
+                for label, words in said_by(text).items():
+                    if words not in said.setdefault(label, []):
+                        said[label].append(words)
+                if text.place.startswith("line "):
+                    lines.append(text.text)
+        if is_environment(lines):
+            raise PublishError(f"{name} sets variables of an environment. Take it out{_or_leave(name)}.")
+        if said:
+            says[name] = "; ".join(_in_short(label, words) for label, words in sorted(said.items()))
+    return says
 
 
-def _take_out(name: str) -> str:
-    other = f", or leave the file out (`--leave-out {name}`)" if name not in (CARD, CONFIG) else ""
-    return f"Take it out{other}, and publish again."
+@contextmanager
+def told_as(name: str) -> Iterator[None]:
+    """Turn the error of a file that cannot be read into one that names it."""
+    try:
+        yield
+    except UnreadableError as error:
+        raise PublishError(f"{name} {error}{_or_leave(name)}.") from error
+
+
+def _or_leave(name: str) -> str:
+    return "" if name in (CARD, CONFIG) else f", or leave the file out (`--leave-out {name}`)"
+
+
+def _in_short(label: str, words: Sequence[str]) -> str:
+    first = " ".join(words[0].split())
+    others = f" and {len(words) - 1} more" if len(words) > 1 else ""
+    return f"{label} {first if len(first) <= 60 else first[:57] + '...'}{others}"
+
+
+@cache
+def own_code() -> Mapping[tuple[str, str], str]:
+    """Return the code that models of this package, and of those that add families, are saved with.
+
+    It may run unasked, since it is installed: (name, SHA-256) -> text.
+    """
+    folders = set()
+    for family in FAMILIES.values():
+        for module in family.whole_modules:
+            package, *rooms, _ = module.split(".")
+            spec = find_spec(package)  # of a whole package: that of a module in it imports the package
+            folders |= {Path(place, *rooms) for place in (spec and spec.submodule_search_locations) or ()}
+    files = [path for folder in sorted(folders) for path in folder.glob("*.py")]
+    return {(path.name, digest(path.read_bytes())): path.read_text(encoding="utf-8") for path in files}
+
+
+def _check_code(folder: Path, content: Mapping[str, Content]) -> None:
+    """Refuse to run code that is not this package's own."""
+    own = {name: text for (name, _), text in own_code().items()}
+    for name, of in sorted(content.items()):
+        if not name.endswith(".py") or (name, digest(bytes_of(of))) in own_code():
+            continue
+        where = "is no file of this version of hf_attncal"
+        if name in own:
+            pairs = zip_longest(decoded(of).splitlines(), own[name].splitlines())
+            line = next((number for number, (a, b) in enumerate(pairs, start=1) if a != b), 1)
+            where = f"is not as this version of hf_attncal saves it (from line {line} on)"
+        raise PublishError(
+            f"{folder / name} {where}, so it was read and not run. Load the model with this package and save it "
+            "again; or read the code, and pass --trust-remote-code to run it, or --no-try-loading not to try."
+        )
 
 
 def _user() -> str | None:
@@ -262,7 +359,7 @@ def _user() -> str | None:
     return None if len(name) < 4 or name.lower() in _COMMON_USERS else name
 
 
-def _try(content: dict[str, Path | bytes], auto: str) -> None:
+def _try(content: dict[str, Content], auto: str) -> None:
     """Load what goes up in a process without this package."""
     with tempfile.TemporaryDirectory() as place:
         for name, of in content.items():
@@ -295,7 +392,7 @@ def _remote(api: HfApi, repository: str) -> dict[str, str]:
 def commit_files(
     api: HfApi,
     repository: str,
-    content: dict[str, Path | bytes],
+    content: dict[str, Content],
     gone: Sequence[str],
     message: str,
     repo_type: str = "model",
@@ -357,14 +454,10 @@ def check_repository(repository: str) -> None:
         raise PublishError(f"`repository` must be OWNER/NAME, got {repository!r}: {error}") from error
 
 
-def _bytes(of: Path | bytes) -> bytes:
-    return of if isinstance(of, bytes) else of.read_bytes()
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PublishError(f"{path} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise PublishError(f"{path} is not a JSON object.")

@@ -63,6 +63,8 @@ def published_card(
     data.language = list(fields.languages) or data.language
     data.datasets = list(fields.datasets) or data.datasets
     data.base_model = fields.base_model or data.base_model
+    if fields.base_model and isinstance(data.tags, list):  # PEFT names the base model in a tag, too
+        data.tags = [re.sub(r"^(base_model:\w+:).*", rf"\1{fields.base_model}", str(tag)) for tag in data.tags]
     data.metrics = sorted({score["metric"] for score in scores}) or data.metrics
     if scores:
         data.model_name, data.eval_results = name, _evaluations(scores, data.pipeline_tag, fields.datasets, training)

@@ -9,7 +9,16 @@ from huggingface_hub import HfApi
 
 from hf_attncal.layouts import CARD
 
-from .publish import Publication, PublishError, check_private_facts, check_repository, commit_files, one_message
+from .contents import Content, decoded
+from .publish import (
+    Publication,
+    PublishError,
+    check_contents,
+    check_repository,
+    commit_files,
+    one_message,
+    refuse_link,
+)
 
 _METRIC_PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
@@ -43,7 +52,7 @@ def publish_page(
     page = Path(page)
     if not page.is_file() or page.suffix.lower() not in (".html", ".htm"):
         raise PublishError(f"{page} is not a page. Give the .html file that `attncal analyze` or `check` has written.")
-    content: dict[str, Path | bytes] = {"index.html": page, CARD: _card(title).encode()}
+    content: dict[str, Content] = {"index.html": page, CARD: _card(title).encode()}
     return _publish_space(content, repository, title, private, dry_run, HfApi(endpoint=endpoint, token=token))
 
 
@@ -75,15 +84,13 @@ def publish_metric(
     if not script.is_file():
         raise PublishError(f"{folder} is not the folder of a metric: it has no {script.name}. Give a folder with one.")
     check_repository(repository)
-    about = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+    content: dict[str, Content] = {f"{repository.partition('/')[2]}.py": script}
+    check_contents(content, repository)
+    about = ast.get_docstring(ast.parse(decoded(script))) or ""
     call = f'evaluate.load("{repository}")'
     card = f"{_card(title, ('evaluate', 'metric'))}\n# {title}\n\n```python\n{call}\n```\n\n{about}\n"
     page = _METRIC_PAGE.format(title=html.escape(title), call=html.escape(call), about=html.escape(about))
-    content: dict[str, Path | bytes] = {
-        f"{repository.partition('/')[2]}.py": script,
-        "index.html": page.encode(),
-        CARD: card.encode(),
-    }
+    content |= {"index.html": page.encode(), CARD: card.encode()}
     return _publish_space(content, repository, title, private, dry_run, HfApi(endpoint=endpoint, token=token))
 
 
@@ -94,17 +101,20 @@ def _card(title: str, tags: tuple[str, ...] = ()) -> str:
 
 
 def _publish_space(
-    content: dict[str, Path | bytes], repository: str, title: str, private: bool, dry_run: bool, api: HfApi
+    content: dict[str, Content], repository: str, title: str, private: bool, dry_run: bool, api: HfApi
 ) -> Publication:
     """Publish the files of a static Space in one commit."""
     check_repository(repository)
-    check_private_facts(content, repository)
+    for of in content.values():
+        if isinstance(of, Path):
+            refuse_link(of)
+    says = check_contents(content, repository)
     sizes = {name: len(of) if isinstance(of, bytes) else of.stat().st_size for name, of in content.items()}
     name = f"spaces/{repository}"
     if dry_run:
-        return Publication(name, sizes, (), ())
+        return Publication(name, sizes, (), (), says=says)
     with one_message(repository):
         url = str(api.create_repo(repository, repo_type="space", space_sdk="static", private=private, exist_ok=True))
         head = api.space_info(repository).sha
         commit = commit_files(api, repository, content, [], f"Publish {title}", "space")
-    return Publication(name, sizes, (), (), commit, commit != head, url)
+    return Publication(name, sizes, (), (), commit, commit != head, url, says)

@@ -1,5 +1,6 @@
 """Publishing on a Hub of tests: every family loads from there without the package, and faults lose nothing."""
 
+import fnmatch
 import getpass
 import json
 import os
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import huggingface_hub.constants
+import leaks
 import peft
 import pytest
 import torch
@@ -18,13 +20,14 @@ from local_hub import Hub
 from transformers import BertConfig, BertModel
 
 import hf_attncal
-from hf_attncal import AttnCalMarianMTModel
+from hf_attncal import AttnCalMarianMTModel, layouts
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment import AER_METRIC
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import PublishError, Result, publish_folder, publish_metric, publish_page, write_model_card
 from hf_attncal.hub.cards import write_tuned_encoder_card
+from hf_attncal.hub.contents import READERS, without_names_of_text
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
 
 NAME = "someone/model"
@@ -269,7 +272,7 @@ REFUSED = {
     "results that are no JSON": (lambda folder: (folder / "results.json").write_text("{"), r"results\.json cannot be"),
     "code of another repository": (
         lambda folder: config_with(folder, auto_map={"AutoConfig": "other/code--configuration.Config"}),
-        "takes AutoConfig from another repository",
+        r"config\.json holds code of another repository \(other/code--configuration\.Config\)",
     ),
     "code that is missing": (
         lambda folder: (folder / "functional.py").unlink(),
@@ -277,7 +280,7 @@ REFUSED = {
     ),
     "code that does not run": (
         lambda folder: (folder / "functional.py").write_text("raise OSError('no')"),
-        "does not load without this package: OSError: no",
+        r"functional\.py is not as this version of hf_attncal saves it \(from line 1 on\), so it was read and not run",
     ),
 }
 
@@ -286,10 +289,47 @@ REFUSED = {
 def test_what_is_refused_is_named_and_nothing_is_sent(hub, ready, spoil, told):
     spoil(ready)
     with pytest.raises(PublishError, match=told):
-        publish_folder(
-            ready, NAME, token="x", endpoint=hub.url, try_loading="does not run" in told or "without" in told
-        )
+        publish_folder(ready, NAME, token="x", endpoint=hub.url, try_loading="not run" in told)
     assert hub.requests == []
+
+
+def test_code_of_others_runs_only_if_it_is_trusted(ready, tmp_path):
+    with (ready / "functional.py").open("a") as file:
+        file.write(f"\nopen({str(tmp_path / 'mark')!r}[:], 'w').close()\nraise OSError('no')\n".replace("/", "\\x2f"))
+    with pytest.raises(PublishError, match=r"holds the path '/"):  # seen through what Python makes of the string
+        publish_folder(ready, NAME, dry_run=True, trust_remote_code=True)
+    with (ready / "functional.py").open("w") as file:
+        file.write("import pathlib\nraise OSError(pathlib.Path('..').resolve().name)\n")
+    with pytest.raises(PublishError, match=r"read and not run.*--trust-remote-code.*--no-try-loading"):
+        publish_folder(ready, NAME, dry_run=True)
+    with pytest.raises(PublishError, match=r"does not load without this package: OSError"):
+        publish_folder(ready, NAME, dry_run=True, trust_remote_code=True)
+    assert publish_folder(ready, NAME, dry_run=True, try_loading=False).files
+
+
+def test_each_file_says_what_it_says_of_you(ready):
+    results = {"software": {"torch": "2.11"}, "data_sha256": {"a.de": "1" * 64, "a.en": "2" * 64}, "by": "anna@x.org"}
+    (ready / "results.json").write_text(json.dumps(results))
+    done = publish_folder(ready, NAME, dry_run=True, try_loading=False)
+    assert done.says["results.json"] == ("e-mail anna@x.org; hash of a text a.de and 1 more; software torch 2.11")
+    assert "tokenizer.json" not in done.says
+    (line,) = (line for line in str(done).splitlines() if "results.json" in line)
+    assert line.endswith(f"results.json  says: {done.says['results.json']}")
+
+
+def test_every_file_that_goes_up_has_a_reader():
+    names = [file.name.replace("*", "x") for file in layouts.files() if file.fate is layouts.Fate.HUB]
+    assert names
+    for name in names:
+        assert any(fnmatch.fnmatchcase(name, pattern) for pattern, _ in READERS), name
+
+
+def test_a_model_of_sentencepiece_does_not_name_its_text(ready):
+    pieces = leaks.message((1, leaks.message((1, "a"))), (2, leaks.message((1, "/home/anna/train.de"), (2, "/tmp/x"))))
+    small = leaks.message((1, leaks.message((1, "a"))), (2, b""))
+    assert without_names_of_text(pieces) == small
+    (ready / "source.spm").write_bytes(pieces)
+    assert publish_folder(ready, NAME, dry_run=True, try_loading=False).files["source.spm"] == len(small)
 
 
 def test_what_a_training_leaves_stays_behind(hub, ready):
@@ -305,7 +345,7 @@ def test_what_a_training_leaves_stays_behind(hub, ready):
 def test_the_user_is_not_named(hub, ready, monkeypatch):
     monkeypatch.setattr(getpass, "getuser", lambda: "annabel")
     (ready / "check.json").write_text('{"by": "annabel"}')
-    with pytest.raises(PublishError, match=r"check\.json.*'annabel'.*line 1"):
+    with pytest.raises(PublishError, match=r"check\.json.*'annabel'.*`by`"):
         sent(ready, hub)
     publish_folder(ready, "annabel/model", token="x", endpoint=hub.url, try_loading=False)
     monkeypatch.setattr(getpass, "getuser", lambda: "root")
