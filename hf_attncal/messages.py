@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 LOG = logging.getLogger("hf_attncal")
 # Environment variables that the libraries read when they are imported.
@@ -80,6 +80,34 @@ def job_progress() -> Iterator[None]:
         return
     with open(os.devnull, "w") as sink, redirect_stdout(sink):
         yield
+
+
+@contextmanager
+def without_chatter() -> Iterator[None]:
+    """Drop what libraries print, warn and log in the block, unless -vv asks for it: an error is to stand alone.
+
+    Compilers write to the descriptors of standard output and standard error, so these lead elsewhere meanwhile.
+    """
+    if LOG.isEnabledFor(logging.DEBUG):
+        yield
+        return
+    streams = sys.stdout, sys.stderr
+    kept = {number: os.dup(number) for number in (1, 2)}
+    try:
+        with open(os.devnull, "w") as sink, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for stream in streams:
+                stream.flush()
+            for number in kept:
+                os.dup2(sink.fileno(), number)
+            with redirect_stdout(sink), redirect_stderr(sink):
+                yield
+    finally:
+        for stream in streams:
+            stream.flush()
+        for number, copy in kept.items():
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from hf_attncal.errors import user_errors
+from hf_attncal.messages import without_chatter
 
 from .kinds import Model
 
@@ -37,5 +38,5 @@ def export(folder: Model, /, *, format: Literal["onnx", "openvino"] = "onnx") ->
         pass
     from hf_attncal.hub import ExportError, export_graph
 
-    with user_errors(ExportError):
+    with user_errors(ExportError), without_chatter():
         return export_graph(folder, format)

@@ -1,11 +1,9 @@
 """Export a saved model as a graph of ONNX or OpenVINO, which runs without PyTorch, by transformers' own exporters."""
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hf_attncal.families import FAMILIES
 from hf_attncal.files import fill_folder
@@ -13,6 +11,9 @@ from hf_attncal.layouts import ONNX, OPENVINO
 
 from .cards import write_export_card
 from .folder import inspect_folder
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class GraphFormat(NamedTuple):
@@ -23,22 +24,44 @@ class GraphFormat(NamedTuple):
         packages: packages that an export needs.
         exporter: what names of transformers' exporter begin with.
         runner: how the graph is run when it is tried; the card's example does the same.
+        strip: takes out of a graph where it was made: the exporters note lines of code, with their paths.
     """
 
     graph: str
     packages: tuple[str, ...]
     exporter: str
     runner: dict[str, Any]
+    strip: Callable[[Any], None]
+
+
+def _strip_onnx(program: Any) -> None:
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
+    ClearMetadataAndDocStringPass()(program)
+    program.metadata_props.clear()
+    program.doc_string = None
+    for graph in program.graphs():
+        values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+        for value in values:
+            value.metadata_props.clear()
+            value.doc_string = None
+
+
+def _strip_openvino(program: Any) -> None:
+    info = program.get_rt_info()
+    for key in {"conversion_parameters"}.intersection(info.keys()):  # the others say how it runs
+        del info[key]
 
 
 GRAPH_FORMATS = {
-    "onnx": GraphFormat(ONNX, ("onnx", "onnxscript", "onnxruntime"), "Onnx", {}),
+    "onnx": GraphFormat(ONNX, ("onnx", "onnxscript", "onnxruntime"), "Onnx", {}, _strip_onnx),
     # On processors that can, OpenVINO computes in bfloat16 unless it is told not to.
     "openvino": GraphFormat(
         OPENVINO,
         ("openvino",),
         "OpenVINO",
         {"device": "cpu", "config": {"INFERENCE_PRECISION_HINT": "f32"}},
+        _strip_openvino,
     ),
 }
 TOLERANCE = 1e-4
@@ -76,6 +99,8 @@ def export_graph(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx
     Raises:
         ExportError: a package is missing, the model cannot be exported, or its graph computes something else.
     """
+    import torch  # a check of a folder needs none
+
     folder, to = Path(folder), GRAPH_FORMATS[format]
     try:
         found = inspect_folder(folder)
@@ -97,7 +122,9 @@ def export_graph(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx
     fixed = {"use_cache": False} if family.source is None else {}
     try:
         config = getattr(exporters, f"{to.exporter}Config")(dynamic=True)
-        exported = exporter.export(model, _inputs(model, *_TRACED) | fixed, config).to(**to.runner)
+        exported = exporter.export(model, _inputs(model, *_TRACED) | fixed, config)
+        to.strip(exported.program)
+        exported.to(**to.runner)
         difference = max(_difference(model, exported, _inputs(model, *sizes), fixed) for sizes in _TRIED)
     except Exception as error:  # whatever the compiler of the graph or its runtime raises
         # OpenVINO's messages begin with lines that only name files of its own source.
@@ -117,8 +144,10 @@ def export_graph(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx
     return Exported(folder / to.graph, difference)
 
 
-def _inputs(model, batch: int, source: int, target: int) -> dict[str, Tensor]:
+def _inputs(model, batch: int, source: int, target: int) -> "dict[str, Tensor]":
     """Random tokens, the last of the first source padding."""
+    import torch
+
     generator = torch.Generator().manual_seed(batch)
     ids, others = (
         torch.randint(model.config.vocab_size, (batch, length), generator=generator) for length in (source, target)
@@ -131,8 +160,10 @@ def _inputs(model, batch: int, source: int, target: int) -> dict[str, Tensor]:
     return inputs | ({"decoder_input_ids": others} if model.config.is_encoder_decoder else {})
 
 
-@torch.no_grad()
-def _difference(model, exported, inputs: dict[str, Tensor], fixed: dict[str, bool]) -> float:
-    expected, found = model(**inputs, **fixed), exported(**inputs)
-    tensors = {name: value for name, value in expected.items() if isinstance(value, Tensor)}
+def _difference(model, exported, inputs: "dict[str, Tensor]", fixed: dict[str, bool]) -> float:
+    import torch
+
+    with torch.no_grad():
+        expected, found = model(**inputs, **fixed), exported(**inputs)
+    tensors = {name: value for name, value in expected.items() if isinstance(value, torch.Tensor)}
     return max(float((found[name] - value).abs().max()) for name, value in tensors.items())
