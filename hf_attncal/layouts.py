@@ -18,7 +18,7 @@ TOKENIZER_CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 CARD, RESULTS, RUN, LOCK = "README.md", "results.json", "run.json", "run.lock"
 SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabilities.json", "check.json"
-DIAGRAM, COUNTS = "link_probabilities.png", "hmm"
+DIAGRAM, COUNTS, COUNTS_SEAL = "link_probabilities.png", "hmm", "seal.json"
 ONNX, OPENVINO = "model.onnx", "openvino_model.xml"
 
 
@@ -42,6 +42,8 @@ class File(NamedTuple):
         is_object: whether it must hold a JSON object before a library reads it.
         is_read: whether a model, an adapter or a tokenizer is read from it: another content is another model.
         has_words: whether the words of a language are in it, any of which may look like a name.
+        learned_by: the command that writes it for a `{model}`, of what is learned for one: it has a seal
+            (`inference/seals.py`); "" for what is not.
     """
 
     name: str
@@ -52,6 +54,7 @@ class File(NamedTuple):
     is_object: bool = False
     is_read: bool = False
     has_words: bool = False
+    learned_by: str = ""
 
     def fits(self, name: str) -> bool:
         """Return whether a file of that name is this one."""
@@ -147,16 +150,29 @@ LAYOUTS = {
                     SETTINGS_FILE,
                     "what is read of the model",
                     "hf_attncal.alignment.sources:ReadingSettings",
-                    is_object=True,
+                    learned_by="attncal align select {model} --source FILE --target FILE",
                 ),
                 File(
                     PROBABILITIES_FILE,
                     "what makes scores probabilities",
                     "hf_attncal.alignment.probabilities:LinkProbabilities",
+                    learned_by="attncal align calibrate {model} --source FILE --target FILE --gold FILE",
                 ),
                 File(DIAGRAM, "how good these are", "hf_attncal.hub.cards:write_probabilities_card"),
-                File(CHECK_FILE, "what a check goes by", "hf_attncal.checking.check_model:CheckModel"),
+                File(
+                    CHECK_FILE,
+                    "what a check goes by",
+                    "hf_attncal.checking.check_model:CheckModel",
+                    learned_by="attncal check {model} --clean-source FILE --clean-target FILE",
+                ),
                 File(COUNTS, "an aligner that counts", "hf_attncal.alignment.aligner_job:AlignerJob", _STAYS),
+                File(
+                    COUNTS_SEAL,
+                    "in the folder of such an aligner, the network that it belongs to",
+                    "hf_attncal.alignment.aligner_job:AlignerJob",
+                    _STAYS,
+                    learned_by="attncal align train --source FILE --target FILE --output {model}",
+                ),
             ),
         ),
         Layout(

@@ -18,12 +18,13 @@ from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.words import WORDS, split_words
 from hf_attncal.families import FAMILIES
+from hf_attncal.inference.seals import check_counts
 from hf_attncal.layouts import CONFIG, COUNTS
 
 from .adapting import PASSES, REPLACED, Adaptation, adapt_counts
 from .merging import WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
-from .sources import SOURCES, ReadingSettings, WeightSource, check_threshold
+from .sources import SOURCES, ReadingSettings, WeightSource, check_threshold, saved_settings
 from .symmetrization import SYMMETRIZATIONS
 
 Sentence = str | Sequence[str]
@@ -309,6 +310,7 @@ class WordAligner:
                     "only an aligner that counts can adapt to a text, or a network with one in its folder "
                     f"`{COUNTS}`: the model is {source.kind}. Train one (`attncal align train --config hmm`)."
                 )
+            check_counts(folder.parent)
             source = WordAligner.from_pretrained(folder, device=self.model.device).source
         read = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
         if source.tokenize if tokenize is None else tokenize:
@@ -316,6 +318,8 @@ class WordAligner:
         tokens = [side.ids for side in source.tokens_of([[map(solid, side) for side in pair] for pair in read])]
         network = source is not self.source
         adapted = adapt_counts(source.model, tokens[::2], tokens[1::2], weight, passes, REPLACED if network else 0.0)
+        if adapted.weight:
+            source.model.config.name_or_path = ""  # it is not what lies there any more, nor is what lies beside that
         if network and adapted.weight >= REPLACED:
             self.source, self.probabilities = source, None
             return replace(adapted, replaced=True)
@@ -337,9 +341,20 @@ class WordAligner:
         return piecewise(partial(self.align, **options), pairs, window)
 
 
-def load_to_align(name: str | Path, *, dtype=None, **options) -> tuple:
-    """Load a model, its tokenizer, and the settings beside it or None; options are those of `from_pretrained`."""
-    return source_of(resolve_name(_CONFIG_OF)(name, **options), name).load(name, dtype=dtype, **options)
+def load_to_align(
+    name: str | Path, *, dtype=None, revision: str | None = None, saved: bool = True, **options
+) -> tuple:
+    """Load a model, its tokenizer, and the settings beside it or None.
+
+    Args:
+        saved: read the settings; else they are to be written anew, and may be those of another model.
+        dtype, revision, options: of `from_pretrained`.
+    """
+    options["revision"] = revision
+    source = source_of(resolve_name(_CONFIG_OF)(name, **options), name)
+    model, tokenizer = source.load(name, dtype=dtype, **options)
+    has_settings = saved and source.settings_type is not None
+    return model, tokenizer, saved_settings(name, revision) if has_settings else None
 
 
 def source_of(config, name: str | Path, settings: ReadingSettings | None = None) -> type[WeightSource]:

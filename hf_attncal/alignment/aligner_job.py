@@ -25,6 +25,7 @@ from hf_attncal.families import Family, aligners
 from hf_attncal.files import write_json
 from hf_attncal.hub.cards import Result, write_model_card, write_probabilities_card
 from hf_attncal.inference.modes import evaluating
+from hf_attncal.inference.seals import seal_counts
 from hf_attncal.layouts import COUNTS, RESULTS
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
@@ -405,6 +406,8 @@ class AlignerJob(Job):
                 calibration.measured_on,
                 calibration.probabilities.unknown,
             )
+        if (counts := Path(self.run.args.output_dir, COUNTS)).is_dir():
+            seal_counts(folder, counts)
 
     # ---- an aligner that counts alone ----
 

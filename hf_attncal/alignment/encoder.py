@@ -33,7 +33,6 @@ from .sources import (
     check_finite_weights,
     check_threshold,
     is_index,
-    saved_settings,
     word_ids,
 )
 from .windows import window_slices
@@ -330,10 +329,9 @@ class EncoderSource(WeightSource):
         return config.is_encoder_decoder or not left_to_right
 
     @classmethod
-    def load(cls, name: str | Path, *, dtype, revision: str | None = None, **options: Any) -> tuple:
+    def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:
         """Load an encoder alone; a model with a decoder is loaded by `Seq2SeqSource`."""
-        model, tokenizer = load_whole(AutoModel, name, dtype=dtype, revision=revision, **options)
-        return model, tokenizer, saved_settings(name, revision)
+        return load_whole(AutoModel, name, dtype=dtype, **options)
 
     @classmethod
     def chosen(cls, model, tokenizer, changes: dict[str, Any]) -> "EncoderSource":

@@ -149,13 +149,16 @@ class Calibration:
         lines += [f"ECE: expected calibration error in per cent{intervals}", after.signature]
         return "\n".join(lines if self.path is None else [*lines, "", f"wrote {self.path}"])
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, model: str | Path | None = None) -> Path:
         """Write the probabilities beside the checkpoint in `folder`, and both scores into its card if there is one.
+
+        Args:
+            model: folder or Hub name of the checkpoint, if it is another.
 
         Returns:
             The path of `link_probabilities.json`.
         """
-        path = self.probabilities.save(folder)
+        path = self.probabilities.save(folder, model)
         if (Path(folder) / CARD).exists():
             write_probabilities_card(folder, self.before, self.after, self.measured_on, self.probabilities.unknown)
         return path

@@ -59,7 +59,7 @@ class MaskAlignSource(WeightSource):
 
         from hf_attncal.inference.loading import load_whole
 
-        return *load_whole(AutoModel, name, dtype=dtype, **options), None
+        return load_whole(AutoModel, name, dtype=dtype, **options)
 
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int

@@ -10,6 +10,7 @@ from hf_attncal.layouts import CONFIG
 
 # The aligner of any model, and one that counts, which starts without transformers.
 _ALIGNER = "hf_attncal.alignment.aligner:WordAligner"
+_LOAD = "hf_attncal.alignment.aligner:load_to_align"
 _PLAIN = "hf_attncal.alignment.plain_counts:plain_aligner"
 # What lies beside a model that aligns.
 _SETTINGS = "hf_attncal.alignment.sources:saved_settings"
@@ -33,13 +34,14 @@ def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bo
     if aligner is None:
         with load_errors(name):
             device = choose_device(running)
-            aligner = resolve_name(_ALIGNER).from_pretrained(
-                name, device=device, dtype=running.dtype, trust_remote_code=running.trust_remote_code
-            )
+            options = {"dtype": running.dtype, "trust_remote_code": running.trust_remote_code}
+            if raw_scores:  # the probabilities beside it may be those of another model
+                model, *others = resolve_name(_LOAD)(name, **options)
+                aligner = resolve_name(_ALIGNER)(model.to(device), *others)
+            else:
+                aligner = resolve_name(_ALIGNER).from_pretrained(name, device=device, **options)
         if tried:
             try_aligner(name, aligner)
-    if raw_scores:
-        aligner.probabilities = None
     tell_model(name, aligner.source.model)
     return aligner
 

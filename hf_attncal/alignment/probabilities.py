@@ -9,7 +9,6 @@ and a calibration that raises them makes it worse. So for a pair of which the sh
 its score. `unknown` is what 95 % of the annotated pairs stay below.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from hf_attncal.files import write_json
 from hf_attncal.inference.files import file_beside
+from hf_attncal.inference.schema import Maybe, Numbers, check_values
+from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import PROBABILITIES_FILE
 
 from .merging import WordAlignment
@@ -147,12 +147,12 @@ class LinkProbabilities:
                 f"{symmetrization!r}. Ask for one of these, or for scores as the model has them."
             )
 
-    def save(self, folder: str | Path) -> Path:
-        """Write it beside the checkpoint in `folder`; returns the path of the file."""
+    def save(self, folder: str | Path, model: str | Path | None = None) -> Path:
+        """Write it beside the checkpoint in `folder`, or of another `model`; return the path of the file."""
         path = Path(folder) / PROBABILITIES_FILE
         rules = {name: rule._asdict() for name, rule in self.rules.items()}
         written = {"pairs": self.pairs, "settings": self.settings, "unknown": self.unknown, "rules": rules}
-        write_json(written, path)
+        write_sealed(written, path, model)
         return path
 
     @classmethod
@@ -160,23 +160,21 @@ class LinkProbabilities:
         """Read what `save` wrote.
 
         Raises:
-            ValueError: the file holds something else; the message names it.
+            ValueError: the file holds something else, or was learned for another model; the message names it.
         """
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-            rules = {name: Platt(**_numbers(rule)) for name, rule in values["rules"].items()}
-            unknown = values.get("unknown")
-            unknown = None if unknown is None else float(unknown)
-            return cls(rules, int(values["pairs"]), values.get("settings"), unknown)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            told = str(error) if isinstance(error, ValueError) else "it must have `pairs`, and `rules` by name"
-            raise ValueError(
-                f"{path} holds no link probabilities: {told}. Remove it, and `attncal align calibrate` writes it anew."
-            ) from error
+        with sealed(Path(path)) as values:
+            check_values(values, _SCHEMA)
+            rules = {name: Platt(**rule) for name, rule in values["rules"].items()}
+            return cls(rules, values["pairs"], values.get("settings"), values.get("unknown"))
 
 
-def _numbers(rule: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(value) for name, value in rule.items()}
+_RULE = {"slope": Numbers(least=0, most=1e3), "intercept": Numbers(least=-1e3, most=1e3)}
+_SCHEMA = {
+    "pairs": Numbers(least=1, most=1e12, whole=True),
+    "settings": Maybe(None, missing=True),
+    "unknown": Maybe(Numbers(least=-1, most=1), missing=True),
+    "rules": dict.fromkeys(SYMMETRIZATIONS, Maybe(_RULE, missing=True, null=False)),
+}
 
 
 def saved_probabilities(name: str | Path, revision: str | None = None) -> LinkProbabilities | None:

@@ -34,7 +34,7 @@ from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.models.calibration import calibrated_layers
 from hf_attncal.models.functional import token_rows
 
-from .sources import ReadingSettings, Weights, WeightSource, Words, check_threshold, is_index, saved_settings
+from .sources import ReadingSettings, Weights, WeightSource, Words, check_threshold, is_index
 
 # What is read: of a cross-attention the weights that are used, or what each token contributes (Lu et al., eq. 6); or
 # what the unsupervised alignment module says, as one layer with one head.
@@ -287,9 +287,8 @@ class Seq2SeqSource(WeightSource):
         return config.is_encoder_decoder
 
     @classmethod
-    def load(cls, name: str | Path, *, dtype, revision: str | None = None, **options: Any) -> tuple:
-        model, tokenizer = load_seq2seq(name, dtype=dtype, revision=revision, **options)
-        return model, tokenizer, saved_settings(name, revision)
+    def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:
+        return load_seq2seq(name, dtype=dtype, **options)
 
     def choose(self, **changes: Any) -> None:
         for name in changes.keys() - {field.name for field in fields(Seq2SeqAttention)}:

@@ -4,7 +4,6 @@ A source is a class with this interface in a file of its own, which the row of a
 any encoder-decoder and any encoder are named here. They are imported when a model asks for them.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
@@ -18,8 +17,8 @@ from torch import Tensor
 
 from hf_attncal.data.batching import padded
 from hf_attncal.data.words import NO_WORD, WordTokens
-from hf_attncal.files import write_json
 from hf_attncal.inference.files import file_beside
+from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import SETTINGS_FILE
 
 from .symmetrization import SYMMETRIZATIONS
@@ -53,10 +52,10 @@ class ReadingSettings:
             )
         return cls(**values)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the settings beside the checkpoint in `folder`; returns the path of the file."""
+    def save(self, folder: str | Path, model: str | Path | None = None) -> Path:
+        """Write the settings beside the checkpoint in `folder`, or of another `model`; return the path of the file."""
         path = Path(folder) / SETTINGS_FILE
-        write_json(self.to_dict(), path)
+        write_sealed(self.to_dict(), path, model)
         return path
 
     @classmethod
@@ -71,17 +70,14 @@ class ReadingSettings:
         path = Path(folder) / SETTINGS_FILE
         if not path.is_file():
             return None
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+        with sealed(path) as values:
             if cls is not ReadingSettings:
                 return cls.from_dict(values)
             kinds = {weights: kind for kind in _kinds_of_settings() for weights in kind.readable}
-            named = values.get("weights", "attention") if isinstance(values, dict) else None
+            named = values.get("weights", "attention")
             if not isinstance(named, str) or named not in kinds:
                 raise ValueError(f"`weights` must be one of {tuple(kinds)}, got {named!r}.")
             return kinds[named].from_dict(values)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
 
 
 def saved_settings(name: str | Path, revision: str | None = None) -> ReadingSettings | None:
@@ -179,7 +175,7 @@ class WeightSource(ABC):
     @classmethod
     @abstractmethod
     def load(cls, name: str | Path, *, dtype, trust_remote_code: bool, revision: str | None) -> tuple:
-        """Load model, tokenizer, and settings beside them or None; arguments as of `WordAligner.from_pretrained`."""
+        """Load model and tokenizer; arguments as of `WordAligner.from_pretrained`."""
 
     def choose(self, **changes: Any) -> None:
         """Change single settings, by name; the others stay.

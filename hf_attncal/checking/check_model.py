@@ -9,7 +9,6 @@ against the whole side. What is known of a line becomes probabilities by logisti
 errors. Annotated translations are not needed anywhere.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,7 +21,8 @@ import regex
 
 from hf_attncal.data.synthetic.translation_errors import NEGATIONS
 from hf_attncal.data.words import is_punctuation
-from hf_attncal.files import write_json
+from hf_attncal.inference.schema import Each, Maybe, Numbers, OneOf, WordNumbers, check_values
+from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import CHECK_FILE
 
 from .evidence import LinkEvidence
@@ -372,7 +372,7 @@ class CheckModel:
             "totals": list(self.vocabulary.totals),
             "counts": list(self.vocabulary.counts),
         }
-        write_json(values, path)
+        write_sealed(values, path)
         return path
 
     @classmethod
@@ -380,11 +380,21 @@ class CheckModel:
         """Read what `save` wrote.
 
         Raises:
-            ValueError: the file holds something else; the message names it.
+            ValueError: the file holds something else, or was learned for another aligner; the message names it.
         """
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-            found = cls(
+        with sealed(Path(path)) as values:
+            check_values(values, _SCHEMA)
+            facts, alarms = values.get("facts"), values["alarms"]
+            if (facts is None) != (alarms.get("changed") is None):
+                raise ValueError("`facts` and `alarms.changed` go together: one of them is missing.")
+            if facts is not None:
+                bins = len(FACT_EDGES[facts["field"]]) + 1
+                check_values(facts["table"], Numbers((2, len(FACT_GROUPS), 2, bins), -100, 100), "facts.table")
+                if facts["field"] == "known" and values["known"] is None:
+                    raise ValueError("`known` is missing, which `facts` look at.")
+            for side, (counts, total) in enumerate(zip(values["counts"], values["totals"], strict=True)):
+                check_values(counts, WordNumbers(Numbers(least=1, most=1e15, whole=True), total), f"counts[{side}]")
+            return cls(
                 Vocabulary(tuple(values["counts"]), tuple(values["totals"])),
                 tuple(values["scripts"]),
                 np.array(values["best"], dtype=float),
@@ -392,33 +402,35 @@ class CheckModel:
                 tuple(values["lengths"]),
                 np.array(values["scale"], dtype=float),
                 {name: np.array(values["heads"][name], dtype=float) for name in CAUSES},
-                {name: float(value) for name, value in values["alarms"].items()},
+                {name: float(value) for name, value in alarms.items() if value is not None},
                 values["learned"],
-                _facts(values.get("facts")),
+                facts and FactModel(np.array(facts["table"], float), np.array(facts["head"], float), facts["field"]),
             )
-            shapes = {"scale": (2, len(FEATURES)), "best": (2, len(CLASSES), len(EDGES) + 1)}
-            for name, shape in shapes.items():
-                if getattr(found, name).shape != shape:
-                    raise ValueError(f"`{name}` must have the shape {shape}, got {getattr(found, name).shape}")
-            for name, weights in found.heads.items():
-                if weights.shape != (1 + len(CAUSES[name].features),):
-                    raise ValueError(f"`heads` has {len(weights)} numbers for {name}")
-            return found
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            raise ValueError(
-                f"{path} does not hold what `attncal check --clean-source` writes ({told}). Learn it again."
-            ) from error
 
 
-def _facts(values: dict | None) -> FactModel | None:
-    if values is None:
-        return None
-    found = FactModel(np.array(values["table"], dtype=float), np.array(values["head"], dtype=float), values["field"])
-    shape = (2, len(FACT_GROUPS), 2, len(FACT_EDGES[found.field]) + 1)
-    if found.table.shape != shape or found.head.shape != (1 + 2 * len(FACT_GROUPS),):
-        raise ValueError(f"the table of `facts` must have the shape {shape}, got {found.table.shape}")
-    return found
+def _table(edges: tuple[float, ...]) -> Numbers:
+    return Numbers((2, len(CLASSES), len(edges) + 1), -100, 100)
+
+
+# What is in the file. The table of `facts` depends on its field, and `counts` on the totals.
+_COUNT = Numbers(least=0, most=1e15, whole=True)
+_SCHEMA = {
+    "learned": dict.fromkeys(("pairs", "sample", "seed"), _COUNT),
+    "facts": Maybe(
+        {"field": OneOf(FACT_EDGES), "table": Maybe(None), "head": Numbers((1 + 2 * len(FACT_GROUPS),), -1e4, 1e4)},
+        missing=True,
+    ),
+    "alarms": dict.fromkeys(("left_out", "made_up", "repeats", "detached"), Numbers(least=0, most=1))
+    | {"changed": Maybe(Numbers(least=0, most=1), missing=True)},
+    "lengths": Each((Numbers(least=-20, most=20), Numbers(least=1e-9, most=1e3), Numbers(least=0, most=1e6))),
+    "heads": {name: Numbers((1 + len(cause.features),), -1e4, 1e4) for name, cause in CAUSES.items()},
+    "scale": Each((Numbers((len(FEATURES),)), Numbers((len(FEATURES),), least=1e-9))),
+    "best": _table(EDGES),
+    "known": Maybe(_table(KNOWN_EDGES)),
+    "scripts": Each((WordNumbers(Numbers(least=0, most=1), 1.001),) * 2),
+    "totals": Numbers((2,), least=0, most=1e15, whole=True),
+    "counts": Each((Maybe(None),) * 2),
+}
 
 
 def columns_of(cause: str) -> list[int]:

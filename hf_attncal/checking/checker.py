@@ -134,9 +134,14 @@ class Checker:
     Args:
         aligner: of two directions, best one that counts.
         model: what `learn_check` learned for it.
+
+    Raises:
+        ValueError: the model looks at counts, and the aligner has none, or the other way round.
     """
 
     def __init__(self, aligner: WordAligner, model: CheckModel):
+        if hasattr(aligner.model, "counts_of") != (model.known is not None):
+            raise ValueError(f"`known` of {CHECK_FILE} goes with an aligner that counts: it was learned for another.")
         self.aligner, self.model = aligner, model
 
     @classmethod

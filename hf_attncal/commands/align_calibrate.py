@@ -64,4 +64,4 @@ def calibrate(
 
     with user_errors():
         calibration = calibrate_links(aligner, Gold(pairs, gold_links(gold, pairs)), bootstrap=bootstrap)
-    return replace(calibration, path=calibration.save(folder))
+    return replace(calibration, path=calibration.save(folder, model))

@@ -75,5 +75,5 @@ def select(
         links = None if gold is None else gold_links(gold, list(zip(*sides, strict=True)))
         text = [[line.lower() for line in side] if lowercase else side for side in sides]
         ranked = choose_reading(*load_to_choose(model, running), *text, links, **changes)
-    ranked[0][0].save(folder)
+    ranked[0][0].save(folder, model)
     return ranked

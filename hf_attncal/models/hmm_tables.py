@@ -71,6 +71,30 @@ class HMMTablesMixin:
         for direction in ("forward", "backward"):
             self.register_buffer(f"{direction}_jumps", initial_jumps(config.max_jump).to(self.counts))
 
+    @torch.no_grad()
+    def check_tables(self) -> None:
+        """Refuse tables that no counting gives.
+
+        Raises:
+            ValueError: pairs of tokens that are not ascending or not of the vocabulary, a number below 0, or counts of
+                a source token that sum up to far more than its own count; the message names the table.
+        """
+        size, wrong = self.config.vocab_size, "The checkpoint is damaged: fetch or train it anew."
+        for name, table in self.named_buffers():
+            if table.is_meta:
+                return
+            if table.numel() and table.min() < 0:
+                raise ValueError(f"`{name}` must be >= 0, got {table.min()}. {wrong}")
+        if not len(self.pairs):
+            return
+        if self.pairs[-1] >= size * size or not (self.pairs[1:] > self.pairs[:-1]).all():
+            raise ValueError(f"`pairs` must ascend, and be below {size} * {size}. {wrong}")
+        # What is rarer than a threshold was left out, and sums in float32 are not exact.
+        ends = torch.searchsorted(self.pairs, torch.arange(size + 1, device=self.pairs.device) * size)
+        sums = torch.segment_reduce(self.counts.float(), "sum", lengths=ends.diff())
+        if (sums > 2 * self.source_counts + 1).any():
+            raise ValueError(f"`counts` of a token sum up to more than `source_counts` says. {wrong}")
+
     @property
     def device(self) -> torch.device:
         return self.counts.device  # transformers looks at parameters

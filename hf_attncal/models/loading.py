@@ -125,7 +125,7 @@ def check_report(name, model: nn.Module, report: dict, *, all_known: bool) -> No
 
 @torch.no_grad()
 def check_finite(model: nn.Module) -> None:
-    """Refuse weights that are NaN or infinite: one pass over them, without a copy.
+    """Refuse weights that are NaN or infinite, and tables that no counting gives: one pass over them, without a copy.
 
     Raises:
         ValueError: there are some; the message names the first tensor that has any.
@@ -138,3 +138,5 @@ def check_finite(model: nn.Module) -> None:
                 f"`{name}` has values that are not finite in {tensor.dtype}. The checkpoint is damaged, or its "
                 "precision is too low for it."
             )
+    if hasattr(model, "check_tables"):
+        model.check_tables()

@@ -302,7 +302,7 @@ def test_the_model_is_what_was_saved(learned, checker, tmp_path):
 
 def test_a_model_of_before_facts_loads(learned, checker, tmp_path):
     values = json.loads((learned[0] / CHECK_FILE).read_text())
-    del values["facts"], values["alarms"]["changed"]
+    del values["facts"], values["alarms"]["changed"], values["seal"]
     (tmp_path / CHECK_FILE).write_text(json.dumps(values))
     before = Checker(checker.aligner, CheckModel.load(tmp_path / CHECK_FILE))
     for old, new in zip(before.check(learned[1]), checker.check(learned[1]), strict=True):
@@ -316,8 +316,17 @@ def test_damaged_facts(learned, tmp_path, damage):
     values = json.loads((learned[0] / CHECK_FILE).read_text())
     values["facts"] |= damage
     (tmp_path / CHECK_FILE).write_text(json.dumps(values))
-    with pytest.raises(ValueError, match="Learn it again"):
+    with pytest.raises(ValueError, match=f"`facts.{next(iter(damage))}` must be .*--clean-source"):
         CheckModel.load(tmp_path / CHECK_FILE)
+
+
+def test_facts_without_an_alarm_are_no_earlier_file(learned, tmp_path):
+    written = (learned[0] / CHECK_FILE).read_text()
+    for values, left_out in ((found := json.loads(written), found), (found := json.loads(written), found["alarms"])):
+        del values["seal"], left_out["changed" if "changed" in left_out else "facts"]
+        (tmp_path / CHECK_FILE).write_text(json.dumps(values))
+        with pytest.raises(ValueError, match=r"`facts` and `alarms.changed` go together"):
+            CheckModel.load(tmp_path / CHECK_FILE)
 
 
 def test_a_dropped_negation_is_a_change(checker, learned):

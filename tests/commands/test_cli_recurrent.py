@@ -52,6 +52,7 @@ def test_the_better_step_is_chosen_and_used(attncal, folders, tmp_path):
     )
     assert (status, err, len(out.splitlines())) == (0, "", 3)  # both steps, and the better one with a threshold
     best = json.loads((tmp_path / "alignment.json").read_text())
+    assert best.pop("seal")["model"]["weights"]
     assert (best["layer"], best["heads"]) == (0, None)
     assert json.loads(out.splitlines()[0].split(maxsplit=1)[1]) == best
 

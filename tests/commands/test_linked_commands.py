@@ -218,7 +218,7 @@ def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, tra
 def test_calibrate_from_python_writes_what_the_command_writes(attncal, trained, here):
     names = [str(trained / name) for name in ("dev.en", "dev.de", "dev.links")]
     aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
-    path = calibrate_links(aligner, Gold.read(*names)).save(here)
+    path = calibrate_links(aligner, Gold.read(*names)).save(here, trained / "aligner")
     command = ["--source", names[0], "--target", names[1], "--gold", names[2], "--output", "new"]
     status, out, _ = attncal("align", "calibrate", str(trained / "aligner"), *command)
     assert status == 0
@@ -407,7 +407,10 @@ def test_calibrate_and_run(attncal, trained, here):
     (trained / "aligner" / PROBABILITIES_FILE).write_text('{"layer": 1}')
     status, _, err = attncal(*run)
     assert status == 1
-    assert f"{PROBABILITIES_FILE} holds no link probabilities" in err
+    assert f"{PROBABILITIES_FILE} cannot be used: `layer` is no field" in err
+    command = ["align", "calibrate", model, *gold, "--gold", str(trained / "dev.links")]
+    assert attncal(*command)[0] == 0  # it does not read what it writes anew
+    assert attncal(*run)[1] == after
     (trained / "aligner" / PROBABILITIES_FILE).unlink()
     status, _, err = attncal(*run, "--least-probability", "0.9")
     assert status == 1

@@ -1,0 +1,323 @@
+"""Files that are learned for a model fit that model alone: what is the same, what is another, and what it says."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from aligner_helpers import PAIRS, counting_aligner, tiny_mask_align
+from helpers import FAMILIES, scatter
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
+
+from hf_attncal.alignment import Seq2SeqAttention, WordAligner
+from hf_attncal.alignment.encoder import EncoderStates
+from hf_attncal.alignment.probabilities import LinkProbabilities, Platt, saved_probabilities
+from hf_attncal.alignment.sources import saved_settings
+from hf_attncal.checking.opening import open_checker
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.errors import CommandError
+from hf_attncal.inference import seals
+from hf_attncal.inference.running import Running
+from hf_attncal.inference.seals import SEAL, fingerprint, seal_counts
+
+GIVEN = LinkProbabilities({"harmonic": Platt(1.0, 0.0)}, pairs=2)
+FILE = "link_probabilities.json"
+
+
+def saved(folder, model, tokenizer, **options):
+    for part in (model, tokenizer):
+        part.save_pretrained(folder, **options)
+    return folder
+
+
+def bert():
+    torch.manual_seed(3)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    return scattered(BertForMaskedLM(BertConfig(vocab_size=len(bpe_tokenizer()), **sizes)))
+
+
+def scattered(model):
+    scatter(model, 0.3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Folders of an aligner that counts, a network of ours, and an encoder of transformers with a head."""
+    folder, tokenizer = tmp_path_factory.mktemp("models"), bpe_tokenizer()
+    counts = counting_aligner(PAIRS)
+    saved(folder / "counts", counts.model, counts.tokenizer)
+    saved(folder / "network", tiny_mask_align(tokenizer), tokenizer)
+    saved(folder / "encoder", bert(), tokenizer)
+    for name in ("counts", "network"):
+        GIVEN.save(folder / name)
+    EncoderStates(layer=1).save(folder / "encoder")
+    return folder
+
+
+@pytest.fixture
+def model(models, tmp_path, request):
+    return shutil.copytree(models / request.param, tmp_path / "model")
+
+
+def auto(folder):
+    return AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+EVERY = pytest.mark.parametrize("model", ["counts", "network", "encoder"], indirect=True)
+
+
+def read(folder):
+    return saved_probabilities(folder) or saved_settings(folder)
+
+
+# ---- the same model ----
+
+
+@EVERY
+@pytest.mark.parametrize("shards", ["50GB", "1KB"])
+def test_a_model_that_is_saved_anew_keeps_its_seal(model, tmp_path, shards):
+    """By its own class or another, in shards, by the tokenizer that has padded, with a card and another version."""
+    again, tokenizer = auto(model)
+    tokenizer(SOURCES, padding=True, truncation=True, max_length=5)
+    anew = saved(tmp_path / "anew", again, tokenizer, max_shard_size=shards)
+    config = json.loads((anew / "config.json").read_text())
+    written = {"transformers_version": "9.0", "_name_or_path": "/elsewhere", **dict(reversed(config.items()))}
+    (anew / "config.json").write_text(json.dumps(written))
+    (anew / "README.md").write_text("# A card\n")
+    for file in (FILE, "alignment.json"):
+        if (model / file).exists():
+            shutil.copy(model / file, anew)
+    assert len(list(anew.glob("*.safetensors"))) > (shards == "1KB")
+    assert read(anew) == read(model) is not None
+
+
+@EVERY
+def test_a_model_in_the_cache_of_the_hub_keeps_its_seal(model, tmp_path):
+    cached = tmp_path / "snapshots" / "abc"
+    cached.mkdir(parents=True)
+    for number, file in enumerate(model.iterdir()):
+        file.rename(tmp_path / f"blob{number}")
+        (cached / file.name).symlink_to(tmp_path / f"blob{number}")
+    assert read(cached) is not None
+
+
+@pytest.mark.parametrize("model", ["counts"], indirect=True)
+def test_both_ways_to_start_an_aligner_that_counts_read_it(model):
+    from hf_attncal.alignment.plain_counts import plain_aligner
+
+    assert plain_aligner(model).probabilities == WordAligner.from_pretrained(model).probabilities == GIVEN
+
+
+# ---- another model ----
+
+
+def other_weights(folder):
+    weights = load_file(folder / "model.safetensors")
+    name = max(weights, key=lambda name: weights[name].numel() * weights[name].is_floating_point())
+    weights[name].view(-1)[3] += 0.25
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def other_precision(folder):
+    weights = load_file(folder / "model.safetensors")
+    halved = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
+    save_file(halved, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def other_tokenizer(folder):
+    train_bpe_tokenizer([*TARGETS, *SOURCES, "other words of another text"], 90).save_pretrained(folder)
+
+
+def other_field(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["lowercase"] = not config["lowercase"]
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+OTHERS = {"weights": other_weights, "another weights": other_precision, "tokenizer.json": other_tokenizer}
+
+
+@EVERY
+@pytest.mark.parametrize("told", OTHERS)
+def test_another_model_is_refused(model, told):
+    OTHERS[told](model)
+    file = FILE if (model / FILE).exists() else "alignment.json"
+    with pytest.raises(ValueError, match=f"{file} cannot be used: it was learned for another model, with.*{told}"):
+        read(model)
+
+
+@pytest.mark.parametrize("model", ["counts", "network"], indirect=True)
+def test_another_setting_is_named(model):
+    other_field(model)
+    with pytest.raises(ValueError, match=r"another `lowercase` of config.json.*attncal align calibrate .*/model "):
+        read(model)
+
+
+def test_a_file_of_another_model_is_refused(models, tmp_path):
+    folder = shutil.copytree(models / "network", tmp_path / "model")
+    shutil.copy(models / "counts" / FILE, folder)
+    with pytest.raises(ValueError, match="learned for another model"):
+        WordAligner.from_pretrained(folder, device="cpu")
+
+
+def test_what_is_read_of_a_model_is_part_of_what_was_learned_from_it(models, tmp_path):
+    folder = shutil.copytree(models / "encoder", tmp_path / "model")
+    LinkProbabilities({"intersection": Platt(1.0, 0.0)}, 2, EncoderStates(layer=1).to_dict()).save(folder)
+    assert saved_probabilities(folder)
+    EncoderStates(layer=2).save(folder)
+    with pytest.raises(ValueError, match=r"with another `layer` of alignment.json"):
+        saved_probabilities(folder)
+
+
+def test_a_file_for_a_model_elsewhere_names_that_model(models, tmp_path):
+    """`attncal align select HUB_NAME --output FOLDER`: the model may be put there later, and no other."""
+    EncoderStates(layer=2).save(tmp_path, models / "encoder")
+    assert saved_settings(tmp_path).layer == 2
+    for file in (models / "encoder").glob("*[!t].[jst]*"):
+        if file.name != "alignment.json":
+            shutil.copy(file, tmp_path)
+    assert saved_settings(tmp_path).layer == 2
+    other_weights(tmp_path)
+    with pytest.raises(ValueError, match="another weights"):
+        saved_settings(tmp_path)
+
+
+# ---- the file itself ----
+
+
+def changed(path, **entries):
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+@pytest.mark.parametrize("model", ["network"], indirect=True)
+def test_a_value_that_could_be_meant_is_no_longer_what_was_written(model):
+    changed(model / FILE, pairs=3)
+    with pytest.raises(ValueError, match=f"{FILE} cannot be used: `pairs` is not what was written; take `seal` out"):
+        read(model)
+
+
+@pytest.mark.parametrize("model", ["network"], indirect=True)
+@pytest.mark.parametrize("seal", [None, 5, {}, {"fields": {}, "model": None}, {"fields": {}, "model": {}, "x": 1}])
+def test_a_seal_that_is_none(model, seal, caplog):
+    changed(model / FILE, seal=seal)
+    if seal is None:
+        assert read(model) == GIVEN
+        assert "does not say which model" in caplog.text
+    else:
+        with pytest.raises(ValueError, match=r"`(seal|pairs)` is not what was written"):
+            read(model)
+
+
+@pytest.mark.parametrize("model", ["network"], indirect=True)
+def test_a_file_of_an_earlier_version_is_read_with_one_warning(model, caplog):
+    values = json.loads((model / FILE).read_text())
+    del values[SEAL]
+    (model / FILE).write_text(json.dumps(values))
+    with caplog.at_level(logging.WARNING, "hf_attncal"):
+        assert read(model) == read(model) == GIVEN
+    assert caplog.text.count(f"`attncal align calibrate {model} --source FILE") == 1
+
+
+@pytest.mark.parametrize("model", ["network"], indirect=True)
+def test_a_key_twice(model):
+    text = (model / FILE).read_text()
+    (model / FILE).write_text(text.replace('"pairs": 2,', '"pairs": 2, "pairs": 2,'))
+    with pytest.raises(ValueError, match="`pairs` is given twice"):
+        read(model)
+
+
+# ---- weights ----
+
+
+def test_of_large_weights_a_part_of_each_tensor_is_read(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"model_type": "hmm_align"}')
+    weights = {"large": torch.arange(9000.0), "small": torch.ones(3)}
+
+    def digest(of=()):
+        found = {name: value.clone() for name, value in weights.items()}
+        for name, place in of:
+            found[name][place] += 1
+        save_file(found, tmp_path / "model.safetensors")
+        seals._digest_of_files.cache_clear()
+        return fingerprint(tmp_path)["weights"]
+
+    whole = digest()
+    assert len({whole, digest([("large", 400)]), digest([("small", 2)])}) == 3
+    monkeypatch.setattr(seals, "_BLOCK", 1000)
+    monkeypatch.setattr(seals, "_MOST", 4000)
+    part = digest()
+    assert part != digest([("large", 0)]) != digest([("large", 8999)])
+    assert part != digest([("small", 1)])
+    assert part == digest([("large", 400)])  # in a block that is passed over
+
+
+# ---- adapters, and counts beside a network ----
+
+
+def test_an_adapter_is_one_of_its_base_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the base model of the adapter is called "base"
+    stock_config, stock_model, *_ = FAMILIES["marian"]
+    tokenizer = bpe_tokenizer()
+    saved("base", randomized(stock_model(stock_config(**sized(tokenizer)))), tokenizer)
+    lora = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
+    get_peft_model(stock_model.from_pretrained("base"), lora).save_pretrained("adapter")
+    Seq2SeqAttention(0).save("adapter")
+    assert saved_settings("adapter") == Seq2SeqAttention(0)
+    Path("base").rename("elsewhere")
+    changed(Path("adapter/adapter_config.json"), base_model_name_or_path="elsewhere", peft_version="99")
+    assert saved_settings("adapter") == Seq2SeqAttention(0)
+    other_weights(Path("elsewhere"))
+    with pytest.raises(ValueError, match="with another base model than adapter"):
+        saved_settings("adapter")
+
+
+@pytest.fixture
+def with_counts(models, tmp_path):
+    """A network with an aligner that counts beside it."""
+    folder = shutil.copytree(models / "network", tmp_path / "model")
+    shutil.copytree(models / "counts", folder / "hmm")
+    (folder / "hmm" / FILE).unlink()
+    seal_counts(folder, folder / "hmm")
+    return folder
+
+
+def adapted(folder):
+    return WordAligner.from_pretrained(folder, device="cpu").adapt(PAIRS, weight=1.0)
+
+
+def test_counts_beside_a_network_are_its_own(with_counts):
+    assert adapted(with_counts).replaced
+    other_weights(with_counts / "hmm")
+    with pytest.raises(
+        ValueError, match=r"seal.json cannot be used: the counts beside it are others: weights .*align tr"
+    ):
+        adapted(with_counts)
+
+
+def test_counts_beside_another_network_are_refused(with_counts):
+    (with_counts / FILE).unlink()
+    other_weights(with_counts)
+    with pytest.raises(
+        ValueError, match=r"seal.json cannot be used: it was learned for another model, with another we"
+    ):
+        adapted(with_counts)
+
+
+def test_counts_of_an_earlier_version_are_read_with_a_warning(with_counts, caplog):
+    (with_counts / "hmm" / "seal.json").unlink()
+    assert adapted(with_counts).replaced
+    assert "`attncal align train --source FILE --target FILE --output FOLDER` trains both" in caplog.text
+
+
+def test_an_adapted_aligner_is_not_that_of_its_folder(models):
+    aligner = WordAligner.from_pretrained(models / "counts", device="cpu")
+    assert aligner.model.config.name_or_path == str(models / "counts")
+    aligner.adapt(PAIRS, weight=1.0)
+    with pytest.raises(CommandError, match="this aligner was made in memory"):
+        open_checker(aligner, Running())
