@@ -11,7 +11,7 @@ import socket
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import h11
 
@@ -74,7 +74,7 @@ class RequestServer:
         self._begun = threading.Event()
 
     def answer(self, request: Request) -> Reply:
-        """Reply a request; called by one thread, one request after the other."""
+        """Answer a request; called by one thread, one request after the other."""
         raise NotImplementedError
 
     def __enter__(self) -> "RequestServer":
@@ -97,7 +97,7 @@ class RequestServer:
         self._loop.call_soon_threadsafe(self._task.cancel)
 
     def _work(self) -> None:
-        """Reply what was asked, in the order in which it came."""
+        """Answer what was asked, in the order in which it came."""
         while (asked := self._asked.get()) is not None:
             future, request = asked
             if future.set_running_or_notify_cancel():
@@ -136,10 +136,12 @@ class RequestServer:
                     future: Future[Reply] = Future()
                     self._asked.put((future, request))
                     answer = await asyncio.wrap_future(future)
+                    if request.method == "HEAD":
+                        answer = replace(answer, body=b"")
                 except h11.RemoteProtocolError as error:
                     answer = _refused(error.error_status_hint, f"This is no request of HTTP: {error}.")
-                except _TooLongError:
-                    answer = _refused(413, "The text is too long.")
+                except _RefusedError as error:
+                    answer = _refused(*error.args)
                 except TimeoutError:
                     answer = _refused(408, f"The request did not arrive in {_SECONDS:.0f} seconds.")
                 except Exception as error:  # of the model, on odd text or without memory: the next one may go well
@@ -157,7 +159,7 @@ class RequestServer:
 
         Raises:
             h11.RemoteProtocolError: what came is no request.
-            _TooLongError: its body is too long.
+            _RefusedError: its body is too long, or its version another one.
         """
         head, body = None, bytearray()
         while True:
@@ -169,12 +171,14 @@ class RequestServer:
                 protocol.receive_data(await self._loop.sock_recv(connection, 65536))
             elif isinstance(event, h11.Request):
                 head = event
+                if event.http_version not in (b"1.0", b"1.1"):
+                    raise _RefusedError(505, "Ask by HTTP/1.1.")
                 if any(int(value) > MOST_BYTES for name, value in event.headers if name == b"content-length"):
-                    raise _TooLongError
+                    raise _RefusedError(413, "The text is too long.")
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > MOST_BYTES:
-                    raise _TooLongError
+                    raise _RefusedError(413, "The text is too long.")
             elif isinstance(event, h11.EndOfMessage):
                 headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
                 return Request(head.method.decode("latin-1"), head.target.decode("latin-1"), headers, bytes(body))
@@ -182,8 +186,8 @@ class RequestServer:
                 return None
 
 
-class _TooLongError(Exception):
-    pass
+class _RefusedError(Exception):
+    """Status and text of an answer."""
 
 
 def _refused(status: int, text: str) -> Reply:

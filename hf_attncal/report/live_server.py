@@ -64,7 +64,7 @@ class LiveServer(RequestServer):
             server.serve_forever()
 
     def answer(self, request: Request) -> Reply:
-        """Reply a request, and ask the model for what it needs; whoever does not know the token learns nothing."""
+        """Answer a request, and ask the model for what it needs; whoever does not know the token learns nothing."""
         answers = {
             "/answers": self._answers,
             "/verdict": lambda lines, asked: _json(self.live.verdict(lines).to_dict()),
@@ -107,7 +107,7 @@ class LiveServer(RequestServer):
         return Reply(200, "text/html; charset=utf-8", text.encode("utf-8", "replace"), cookie | policy)
 
     def _answers(self, lines: Sequence[str], asked: dict[str, str]) -> Reply:
-        """Reply lines, the first of which is number `first` of the text."""
+        """Answer lines, the first of which is number `first` of the text."""
         views = self.live.views(lines, first=_numbers(asked.get("first", "0"))[0])
         found = [_as_json(view, given_target(line)[1] is not None) for line, view in zip(lines, views, strict=True)]
         return _json(found)
