@@ -12,6 +12,7 @@ import platform
 import re
 import shutil
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from io import BytesIO
@@ -19,7 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
-from .compressed import TOLD, DamagedFile, decompressing, looks_like, suffix_of
+from .compressed import TOLD, DamagedFile, decompressing, suffix_of
+from .decoding import check_line, decoded
 
 UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
 # A full disk, quota or file; and how safetensors and tokenizers, then torch, say it in words.
@@ -48,8 +50,13 @@ def text_name(text: object, name: str) -> str:
 
 
 def lines_of(text: Text) -> list[str]:
-    """Return the lines of a text; see `read_lines` for those of a file."""
-    return read_lines(text) if is_file(text) else list(text)
+    """Return the lines of a text; see `read_lines` for those of a file. ValueError for a NUL in one."""
+    if is_file(text):
+        return read_lines(text)
+    lines = list(text)
+    for number, line in enumerate(lines, start=1):
+        check_line(line, number)
+    return lines
 
 
 def read_pairs(
@@ -87,7 +94,7 @@ def read_lines(path: str | Path, digest: Any = None) -> list[str]:
 
     Raises:
         ValueError: the file is missing, is neither a regular file nor a pipe (`<(command)`, which is read once),
-            cannot be read or decompressed, is not UTF-8 (with the line number), or has no text.
+            cannot be read or decompressed, is not UTF-8 or has a NUL (`decoded`), or has no text.
     """
     path = Path(path)
     if not path.is_file() and not path.is_fifo():
@@ -105,16 +112,7 @@ def read_lines(path: str | Path, digest: Any = None) -> list[str]:
         ) from error
     except OSError as error:
         raise ValueError(f"Text file `{path}` cannot be read: {error.strerror or error}.") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        if suffix := looks_like(data):
-            raise ValueError(f"Text file `{path}` looks like a {suffix} file. Add {suffix} to its name.") from error
-        raise ValueError(
-            f"Text file `{path}` is not UTF-8: byte 0x{data[error.start]:02x} in line {line}. "
-            "Convert it to UTF-8 first, for example with `iconv -f latin1 -t utf-8`."
-        ) from error
+    text = decoded(data.removeprefix(BOM_UTF8), str(path))
     if not text.strip():
         raise ValueError(f"Text file `{path}` is empty ({len(data)} bytes without text). Give a file with sentences.")
     lines = text.split("\n")

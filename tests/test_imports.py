@@ -28,6 +28,7 @@ CORE = (
     ("extras", "extensions", "threads", "messages", "command_table"),
     ("errors",),
     ("compressed",),
+    ("decoding",),
     ("files", "drawing"),
     ("layouts",),
     ("models", "data"),

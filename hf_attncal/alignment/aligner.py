@@ -17,6 +17,7 @@ from hf_attncal.data.folding import solid
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.words import WORDS, split_words
+from hf_attncal.decoding import check_line
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.seals import check_counts
 from hf_attncal.layouts import CONFIG, COUNTS
@@ -381,6 +382,7 @@ def _words(pair: tuple[Sentence, Sentence], number: int, parted: str) -> Iterato
     if isinstance(pair, str) or len(pair) != 2:
         raise ValueError(f"`pairs[{number}]` must be a source and a target, got {pair!r}.")
     for side, sentence in enumerate(pair):
+        check_line(sentence, number + 1, "`pairs`")
         words = tuple(split_words(sentence, parted) if isinstance(sentence, str) else sentence)
         for word in words:
             if split_words(word, parted) != [word]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from hf_attncal.data.pharaoh import Link, check_index_base, parse_hypotheses
-from hf_attncal.data.scored import ScoredText, words_of_lines
+from hf_attncal.data.scored import ScoredText, words_of_sides
 from hf_attncal.drawing.table import text_table
 from hf_attncal.metrics.base import Measured
 from hf_attncal.metrics.means import mean_difference, means
@@ -107,20 +107,25 @@ class AlignerComparison:
         return [*text_table(columns), "", *notes]
 
 
-def compare_texts(texts: Iterator[ScoredText], *, form: str = "text", **options) -> AlignerComparison:
+def compare_texts(
+    texts: Iterator[ScoredText], *, words: str | None = None, form: str = "text", **options
+) -> AlignerComparison:
     """Compare aligners on texts: source and target sentences, and the links of each aligner.
 
     Args:
         texts: of `read_scored`.
+        words: what parts the words that links count; see `words_of_sides`.
         form: how the comparison prints.
         options: of `compare_links`.
 
     Raises:
         ValueError: see `compare_links`; a CommandError for lines that are no links.
     """
-    sides = [next(texts).parsed(words_of_lines) for _ in range(2)]
-    pairs = list(zip(*sides, strict=True))
-    systems = {text.told: text.parsed(parse_hypotheses) for text in texts}
+    sides = [next(texts), next(texts)]
+    sides[1].check_length()
+    parsed = [(text, text.parsed(parse_hypotheses)) for text in texts]
+    pairs = words_of_sides(sides, [(text, lambda links=links: links) for text, links in parsed], words)
+    systems = {text.told: links for text, links in parsed}
     return AlignerComparison(compare_links(pairs, systems, **{"seed": SEED} | options), pairs, systems, form)
 
 

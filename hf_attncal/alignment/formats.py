@@ -44,6 +44,11 @@ class LinkStyle:
         """Whether a reader sees the scores of links."""
         return self.scores or self.format == "json"
 
+    @property
+    def counts_words(self) -> bool:
+        """Whether links are numbers of words, and nothing else is in a line: so that it is read where links are."""
+        return self.format == "pharaoh" and not self.offsets
+
     def line(self, number: int, alignment: "WordAlignment") -> str:
         """Return what is written for the pair in line `number` of the text, from 1."""
         if self.format == "html":

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from hf_attncal.data.chunk_tags import is_chunk_tag
+from hf_attncal.data.parting import LinkedPair, WordParting
 from hf_attncal.data.piecewise import in_line
 from hf_attncal.data.streams import json_line, output_lines, write_lines
+from hf_attncal.data.words import WORDS
 
 from .linked_texts import Links, Texts, links_beside, together
 from .markup import MarkedText, parse_markup, project_markup
@@ -43,6 +45,7 @@ def project_labels(
     spans: Iterable[str] | None = None,
     markup: bool = False,
     untagged: str = "_",
+    words: str | WordParting | None = None,
 ) -> Iterator[ProjectedLine]:
     """Carry labels of source sentences over word links to their translations, one line at a time.
 
@@ -50,37 +53,42 @@ def project_labels(
     links.
 
     Args:
-        pairs: (source, target) texts; words are what white space parts, with `markup` where tags are taken away.
+        pairs: (source, target) texts, with `markup` where tags are taken away.
         links: of each pair; or the aligner that makes them.
         tags: of the words of each source, parted by spaces.
         spans: the same in BIO (`B-TYPE`, `I-TYPE`, `O`).
         markup: the sources have inline markup, to be carried over.
         untagged: the tag of a target word without links.
+        words: what parts the words that links count, one of `WORDS`; None: what the links and tags of a line fit.
 
     Raises:
         ValueError: not one of `tags`, `spans` and `markup`, or an `untagged` that is no single word.
         LineError: of a line: another number of tags than words, tags that are no BIO, broken markup, links of words
-            that are not there, or what the aligner raises. All lines before it have been given.
+            that are not there or that may be counted in two ways, or what the aligner raises. All lines before it have
+            been given.
     """
     if (tags is not None) + (spans is not None) + markup != 1:
         raise ValueError("Give one of `tags`, `spans` and `markup`.")
     if untagged.split() != [untagged]:
         raise ValueError(f"`untagged` must be one word without white space, got {untagged!r}.")
+    parting = WordParting.of(words)
     if markup:
-        return _markup_lines(pairs, links)
-    return _tag_lines(pairs, links, tags, untagged) if spans is None else _span_lines(pairs, links, spans)
+        return _markup_lines(pairs, links, parting)
+    if spans is None:
+        return _tag_lines(_labelled(pairs, links, parting, tags, "tags"), untagged)
+    return _span_lines(_labelled(pairs, links, parting, spans, "spans"))
 
 
-def _tag_lines(pairs: Texts, links: Links, tags: Iterable[str], untagged: str) -> Iterator[ProjectedLine]:
-    for number, target, labels, found in _labelled(pairs, links, tags, "tags"):
+def _tag_lines(lines: Iterable[tuple], untagged: str) -> Iterator[ProjectedLine]:
+    for number, target, labels, found in lines:
         with in_line(number, "links"):
             carried = project_tags(labels, found[0], len(target), found[1])
         text = " ".join(untagged if tag is None else tag for tag in carried)
         yield ProjectedLine(text, {"target": target, "tags": tuple(carried)}, {})
 
 
-def _span_lines(pairs: Texts, links: Links, tags: Iterable[str]) -> Iterator[ProjectedLine]:
-    for number, target, labels, found in _labelled(pairs, links, tags, "spans"):
+def _span_lines(lines: Iterable[tuple]) -> Iterator[ProjectedLine]:
+    for number, target, labels, found in lines:
         with in_line(number, "spans"):
             wrong = next((tag for tag in labels if not is_chunk_tag(tag)), None)
             if wrong is not None:
@@ -105,25 +113,28 @@ def _span_lines(pairs: Texts, links: Links, tags: Iterable[str]) -> Iterator[Pro
         yield ProjectedLine(" ".join(bio_tags(placed, len(target))), {"target": target, "spans": tuple(details)}, lost)
 
 
-def _labelled(pairs: Texts, links: Links, labels: Iterable[str], where: str) -> Iterator[tuple]:
+def _labelled(pairs: Texts, links: Links, parting: WordParting, labels: Iterable[str], where: str) -> Iterator[tuple]:
     """Yield the number of each line, its target words, the labels of its source words, and its links with scores."""
-    pairs, links = links_beside(pairs, links)
+    pairs, links = links_beside(pairs, links, parting)
     rows = together(**{"pairs": pairs, where: labels, "links": links})
-    for number, ((source, target), line, found) in enumerate(rows, start=1):
-        tags, words = line.split(), len(source.split())
-        with in_line(number, where):
-            if len(tags) != words:
-                raise ValueError(
-                    f"{len(tags)} tags for {words} source words. Give one a word, as white space parts them."
-                )
-        yield number, tuple(target.split()), tags, found
-
-
-def _markup_lines(pairs: Texts, links: Links) -> Iterator[ProjectedLine]:
-    marked, links = links_beside(_parsed(pairs), links, lambda pair: (" ".join(pair[0].words), pair[1]))
-    for number, ((source, target), found) in enumerate(together(pairs=marked, links=links), start=1):
+    for number, (pair, line, (found, scores, sizes)) in enumerate(rows, start=1):
+        tags = line.split()
         with in_line(number, "links"):
-            result = project_markup(source, target, *found)
+            source, target = parting.split(LinkedPair(*pair, found, len(tags), sizes))
+        with in_line(number, where):
+            if len(tags) != len(source):
+                raise ValueError(
+                    f"{len(tags)} tags for {len(source)} source words. Give one a word, as white space parts them."
+                )
+        yield number, tuple(target), tags, (found, scores)
+
+
+def _markup_lines(pairs: Texts, links: Links, parting: WordParting) -> Iterator[ProjectedLine]:
+    marked, links = links_beside(_parsed(pairs), links, parting, lambda pair: (pair[0].plain, pair[1]))
+    for number, ((source, target), (found, scores, sizes)) in enumerate(together(pairs=marked, links=links), start=1):
+        with in_line(number, "links"):
+            parting.split(LinkedPair(source.plain, target, found, sizes=sizes))
+            result = project_markup(source, target, found, scores, parting.words or WORDS[0])
         lost = {name: len(getattr(result, name)) for name in ("unlinked", "split", "inside_words")}
         yield ProjectedLine(result.text, asdict(result), lost)
 

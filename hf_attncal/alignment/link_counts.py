@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from hf_attncal.data.parting import LinkedPair, WordParting
 from hf_attncal.data.pharaoh import Link, check_inside_pair
 from hf_attncal.data.piecewise import in_line
 from hf_attncal.data.streams import json_line, output_lines, write_lines
@@ -85,6 +86,7 @@ def count_links(
     pairs: Texts,
     links: Links,
     *,
+    words: str | WordParting | None = None,
     lowercase: bool = False,
     least_count: int = 1,
     least_probability: float = 0.0,
@@ -93,7 +95,7 @@ def count_links(
     """Count the linked words of sentence pairs, a list or a stream, and yield the lexicon; see `LinkCounts`.
 
     Args:
-        pairs, links: see `project_labels`.
+        pairs, links, words: see `project_labels`.
         lowercase: see `LinkCounts`.
         least_count, least_probability, top: see `LinkCounts.lexicon`.
 
@@ -101,10 +103,11 @@ def count_links(
         LineError: a line with links of words that are not there, or that the aligner fails on.
     """
     counts = LinkCounts(lowercase)
-    pairs, links = links_beside(pairs, links)
-    for number, ((source, target), (found, _)) in enumerate(together(pairs=pairs, links=links), start=1):
+    parting = WordParting.of(words)
+    pairs, links = links_beside(pairs, links, parting)
+    for number, (pair, (found, _, sizes)) in enumerate(together(pairs=pairs, links=links), start=1):
         with in_line(number, "links"):
-            counts.add(source.split(), target.split(), found)
+            counts.add(*parting.split(LinkedPair(*pair, found, sizes=sizes)), found)
     return counts.lexicon(least_count, least_probability, top)
 
 

@@ -3,13 +3,14 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import tee, zip_longest
 from operator import itemgetter
 from pkgutil import resolve_name
 from typing import Any, NamedTuple, Protocol
 
+from hf_attncal.data.parting import LinkedPair, WordParting, may_differ
 from hf_attncal.data.pharaoh import Link, parse_scored
 from hf_attncal.data.piecewise import LineError, in_line
 from hf_attncal.data.streams import (
@@ -22,6 +23,7 @@ from hf_attncal.data.streams import (
     rows_of_texts,
     text_name,
 )
+from hf_attncal.data.words import WORDS
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
 
@@ -58,12 +60,14 @@ class LinkedTexts:
         names: argument -> what messages call its text.
         pairs: (source, target).
         links: lines of links, or what makes them.
+        parting: what parts the words that links count.
         labels: lines of a third text, such as tags, where there is one.
     """
 
     names: Mapping[str, str]
     pairs: Iterator[tuple[str, str]]
     links: Links
+    parting: WordParting
     labels: Iterator[str] | None = None
 
     @contextmanager
@@ -81,7 +85,14 @@ class LinkedTexts:
 
 
 def open_linked(
-    source: Text, target: Text, links: Any, output: str | os.PathLike | None, running: Running, **labels: Text
+    source: Text,
+    target: Text,
+    links: Any,
+    output: str | os.PathLike | None,
+    running: Running,
+    words: str | None = None,
+    plain: Callable[[str], str] = str,
+    **labels: Text,
 ) -> LinkedTexts:
     """Open two texts, their links, and labels if there are any.
 
@@ -90,6 +101,9 @@ def open_linked(
         links: a file, lines, alignments, an aligner, or the folder or Hub name of one.
         output: the file that will be written, which must be none of these.
         running: how an aligner runs, and the longest line of a file.
+        words: what parts the words that links count, one of `WORDS`; None: what stands on record beside the file, or
+            is found in files that can be read twice.
+        plain: makes the text that has these words of a source.
         labels: a third text, under the name of its argument.
 
     Raises:
@@ -108,9 +122,27 @@ def open_linked(
     columns = {"pairs": itemgetter(0, 1)} | ({"labels": itemgetter(2)} if labels else {})
     if aligner is None:
         columns["links"] = itemgetter(-1)
-    rows = tee(rows_of_texts(texts, running.longest_line or LONGEST_LINE), len(columns))
+    longest = running.longest_line or LONGEST_LINE
+    parting = WordParting(words, links) if aligner is None else WordParting(words or WORDS[0])
+    if parting.words is None and all(map(_can_be_read_twice, texts.values())):
+        parting.find(_linked_pairs(rows_of_texts(texts, longest), plain, bool(labels)), names["links"])
+    rows = tee(rows_of_texts(texts, longest), len(columns))
     streams = {name: map(column, side) for (name, column), side in zip(columns.items(), rows, strict=True)}
-    return LinkedTexts(names, **{"links": _Batched(aligner, running.batch_size)} | streams)
+    return LinkedTexts(names, parting=parting, **{"links": _Batched(aligner, running.batch_size)} | streams)
+
+
+def _can_be_read_twice(text: Text) -> bool:
+    return os.path.isfile(text) if is_file(text) else hasattr(text, "__len__")
+
+
+def _linked_pairs(rows: Iterable[tuple], plain: Callable[[str], str], labelled: bool) -> Iterator[LinkedPair]:
+    """Yield what rows say of their words, but for those with a line that is wrong: who works on it will tell."""
+    for source, target, *labels, of_pair in rows:
+        with suppress(ValueError):
+            if not (may_differ(source) or may_differ(target)):
+                continue
+            links, _, sizes = _links_and_scores(of_pair)
+            yield LinkedPair(plain(source), target, links, len(labels[0].split()) if labelled else None, sizes)
 
 
 def _opened(name: str, running: Running) -> Linker:
@@ -133,35 +165,48 @@ class _Batched(NamedTuple):
     aligner: Linker
     batch_size: int | None
 
-    def stream(self, pairs: Texts) -> Iterator[Linked]:
-        return self.aligner.stream(pairs, **{} if self.batch_size is None else {"batch_size": self.batch_size})
+    def stream(self, pairs: Texts, **options) -> Iterator[Linked]:
+        return self.aligner.stream(pairs, **options | ({"batch_size": self.batch_size} if self.batch_size else {}))
+
+
+Found = tuple[Sequence[Link], Sequence[float] | None, tuple[int, int] | None]
 
 
 def links_beside(
-    pairs: Iterable, links: Links, text_of: Callable[[Any], tuple[str, str]] | None = None
-) -> tuple[Iterable, Iterator[tuple[Sequence[Link], Sequence[float] | None]]]:
-    """Return the pairs and their links with scores, or None where these have none, to be read side by side.
+    pairs: Iterable, links: Links, parting: WordParting, text_of: Callable[[Any], tuple[str, str]] | None = None
+) -> tuple[Iterable, Iterator[Found]]:
+    """Return the pairs and their links, to be read side by side.
+
+    With the links come scores, or None where these have none, and the numbers of words on both sides, where known.
 
     Args:
         pairs: (source, target) texts, or what `text_of` makes them of.
         links: of each pair; or what makes them.
+        parting: what parts words; an aligner's does if nothing is said.
         text_of: what an aligner reads of a pair.
     """
     if hasattr(links, "stream"):
+        parting.words = parting.words or WORDS[0]
+        options = {} if parting.words == WORDS[0] else {"words": parting.words}
         pairs, texts = tee(pairs)
-        links = links.stream(texts if text_of is None else map(text_of, texts))
-    return pairs, _links_and_scores(links)
+        links = links.stream(texts if text_of is None else map(text_of, texts), **options)
+    return pairs, _numbered_links(links)
 
 
-def _links_and_scores(links: Iterable[str | Linked | Sequence[Link]]) -> Iterator:
+def _numbered_links(links: Iterable[str | Linked | Sequence[Link]]) -> Iterator[Found]:
     for number, of_pair in enumerate(links, start=1):
-        if isinstance(of_pair, str):
-            with in_line(number, "links"):
-                yield parse_scored(of_pair)
-        elif hasattr(of_pair, "links"):
-            yield of_pair.links, of_pair.scores
-        else:
-            yield of_pair, None
+        with in_line(number, "links"):
+            found = _links_and_scores(of_pair)
+        yield found
+
+
+def _links_and_scores(of_pair: str | Linked | Sequence[Link]) -> Found:
+    if isinstance(of_pair, str):
+        return *parse_scored(of_pair), None
+    if not hasattr(of_pair, "links"):
+        return of_pair, None, None
+    source, target = (getattr(of_pair, side, None) for side in ("source", "target"))
+    return of_pair.links, of_pair.scores, None if source is None else (len(source), len(target))
 
 
 def together(**streams: Iterable) -> Iterator[tuple]:

@@ -3,7 +3,8 @@
 Elements are spans (`projection.py`), nested ones within the place of what they are in. Every tag of the source is in
 the result, once, with its attributes, and what encloses what stays as it was. An element without a place, because no
 word of it is linked, is put empty where its words would be; one without words (`<br/>`) goes with the word behind it,
-or with the word before it where only that one touches it. What is text is escaped.
+or with the word before it where only that one touches it. What is text is escaped. Tags such as `<p>` and `<br>` part
+words, as in a browser; others stand within a word or beside it.
 """
 
 import re
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from html import escape, unescape
 
 from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.words import WORDS, word_spans
 
 from .projection import Carried, Votes, carried, votes
 
@@ -21,10 +23,17 @@ _TAG = re.compile(
 )
 _BEGINS_A_TAG = re.compile(r"<(?=/?[A-Za-z_]|!--)")
 _ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
-_WORD = re.compile(r"\S+")
 _DEEPEST = 100  # elements within each other
 # Elements of HTML that have no end tag.
 _VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+# Those that a browser writes on lines or in cells of their own.
+_PARTING = re.compile(
+    "address|article|aside|blockquote|body|br|caption|center|dd|details|dialog|dir|div|dl|dt|fieldset|figcaption"
+    "|figure|footer|form|frameset|h[1-6]|head|header|hgroup|hr|html|legend|li|listing|main|menu|nav|noscript|ol"
+    "|optgroup|option|p|plaintext|pre|search|section|select|summary|table|tbody|td|textarea|tfoot|th|thead|title|tr"
+    "|ul|xmp",
+    re.IGNORECASE,
+)
 
 
 @dataclass
@@ -44,11 +53,17 @@ class Element:
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text with markup: its words without it, the outermost elements, and tags that stand inside a word."""
+    """A text with markup: its words without it, the outermost elements, and tags that stand inside a word.
+
+    `text` is what was read, `plain` that without markup, and `parted` what parts its words.
+    """
 
     words: tuple[str, ...]
     elements: Sequence[Element]
     inside_words: tuple[str, ...] = ()
+    text: str = ""
+    plain: str = ""
+    parted: str = WORDS[0]
 
 
 @dataclass(frozen=True)
@@ -68,15 +83,15 @@ class ProjectedMarkup:
     inside_words: tuple[str, ...] = ()
 
 
-def parse_markup(text: str) -> MarkedText:
-    """Read tags, comments and entities (`&amp;`). A `<` that begins no name is text.
+def parse_markup(text: str, parted: str = WORDS[0]) -> MarkedText:
+    """Read tags, comments and entities (`&amp;`). A `<` that begins no name is text; `parted` is one of `WORDS`.
 
     Raises:
         ValueError: a tag that is not whole, that ends what was not begun, or that is not ended; more than 100 elements
             within each other.
     """
     plain, tags = _plain_and_tags(text)
-    words = [match.span() for match in _WORD.finditer(plain)]
+    words = word_spans(plain, parted)
     ends = [end for _, end in words]
     opened = [(Element(""), "", 0)]  # with the name and the place of the begin tag
     inside = []
@@ -108,40 +123,64 @@ def parse_markup(text: str) -> MarkedText:
     if unended:
         element, name, _ = unended[-1]
         raise ValueError(f"{element.begin!r} is not ended. Write `</{name}>`, or `/>` at its end.")
-    return MarkedText(tuple(plain[start:end] for start, end in words), root.children, tuple(inside))
+    named = tuple(plain[start:end] for start, end in words)
+    return MarkedText(named, root.children, tuple(inside), text, plain, parted)
 
 
 def _plain_and_tags(text: str) -> tuple[str, list[tuple[re.Match, int]]]:
-    """Return a text without its tags, and these with their places in it."""
+    """Return a text without its tags, and these with their places in it; a line end is where a tag parts words."""
     plain, tags, place = "", [], 0
+    waiting: list[re.Match] = []  # tags behind the plain text
+
+    def add(piece: str) -> None:
+        nonlocal plain
+        parting = [n for n, tag in enumerate(waiting) if _PARTING.fullmatch(tag["name"] or "")]
+        parts = parting and plain and piece and not (plain[-1].isspace() or piece[0].isspace())
+        # Ends stand before the line end, and begins behind it.
+        first = next((n for n in parting if not waiting[n]["end"]), parting[-1] + 1) if parting else 0
+        tags.extend((tag, len(plain)) for tag in waiting[:first])
+        plain += "\n" if parts else ""
+        tags.extend((tag, len(plain)) for tag in waiting[first:])
+        plain += piece
+        waiting.clear()
+
     while begin := _BEGINS_A_TAG.search(text, place):
         tag = _TAG.match(text, begin.start())
         if tag is None:
             raise ValueError(
                 f"{text[begin.start() :][:40]!r} begins a tag that has no end. Write `&lt;` for a `<` of the text."
             )
-        plain += _unescaped(text[place : begin.start()])
-        tags.append((tag, len(plain)))
+        if begin.start() > place:
+            add(_unescaped(text[place : begin.start()]))
+        waiting.append(tag)
         place = tag.end()
-    return plain + _unescaped(text[place:]), tags
+    add(_unescaped(text[place:]))
+    return plain, tags
 
 
 def project_markup(
-    source: MarkedText | str, target: str, links: Sequence[Link], scores: Sequence[float] | None = None
+    source: MarkedText | str,
+    target: str,
+    links: Sequence[Link],
+    scores: Sequence[float] | None = None,
+    parted: str = WORDS[0],
 ) -> ProjectedMarkup:
     """Return the target with the markup of the source.
 
     Args:
         source: with markup.
         target: plain text: nothing in it is markup, and it is escaped.
-        links: (source word, target word); words are what white space parts where markup has been taken away.
+        links: (source word, target word), of words where markup has been taken away.
         scores: of the links; None: all are alike.
+        parted: what parts words, one of `WORDS`.
 
     Raises:
         ValueError: see `parse_markup`; a link of a word that is not there, or another number of scores than links.
     """
-    marked = parse_markup(source) if isinstance(source, str) else source
-    words = [match.span() for match in _WORD.finditer(target)]
+    marked = parse_markup(source, parted) if isinstance(source, str) else source
+    if marked.parted != parted:
+        marked = parse_markup(marked.text, parted)
+    words = word_spans(target, parted)
     found = votes(links, len(marked.words), len(words), scores)
     writer = _Writer(target, words, len(marked.words), found)
     writer.write(marked.elements, (0, len(marked.words)), (0, len(words)))

@@ -1,15 +1,17 @@
 """Labels of source words carried over word links to the target: a tag for each word, and spans.
 
 One rule does it all (inline markup, too: `markup.py`). A target word belongs to the label that has most of its links,
-or of their scores; of equals, to that of the first of its source words. A word without links belongs to none.
+or of their scores; of equals, to that of the first of its source words, but for a span that would have no word: it
+gets what it has as many links to as another. A word without links belongs to none.
 
 A span stays one piece. What belongs to it in the target may lie in several runs; words without links between two words
 of a run belong to the run, others part it. The run with most links is the span, of equals the first, and what is left
 out is counted. Two spans never claim the same word.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
+from math import isclose
 from typing import NamedTuple, TypeVar
 
 from hf_attncal.data.chunk_tags import OUTSIDE, chunks_of
@@ -114,13 +116,16 @@ def votes(links: Sequence[Link], source_words: int, target_words: int, scores: S
 
 def owners(found: Votes, inside: Sequence[Owner]) -> list[Owner | None]:
     """Return the label of each target word: one of those of its source words (`inside`), or None without links."""
-    chosen: list[Owner | None] = []
-    for of_word in found:
-        totals: dict[Owner, float] = defaultdict(float)
-        for i in sorted(of_word):
-            totals[inside[i]] += of_word[i]
-        chosen.append(max(totals, key=totals.__getitem__, default=None))  # the first of equals
-    return chosen
+    totals = (_totals(of_word, inside) for of_word in found)
+    return [max(of, key=of.__getitem__, default=None) for of in totals]  # the first of equals
+
+
+def _totals(of_word: dict[int, float], inside: Sequence[Owner]) -> dict[Owner, float]:
+    """Return the links of a target word to each label, in the order of the source."""
+    totals: dict[Owner, float] = defaultdict(float)
+    for i in sorted(of_word):
+        totals[inside[i]] += of_word[i]
+    return totals
 
 
 def carried(found: Votes, inside: Sequence[int | None], count: int, within: tuple[int, int]) -> list[Carried | None]:
@@ -135,24 +140,43 @@ def carried(found: Votes, inside: Sequence[int | None], count: int, within: tupl
     Returns:
         The run of each thing that has most of its links; None for one that no target word there belongs to.
     """
+    owned = owners(found, inside)
+    words = range(*within)
+    _claim(found, inside, owned, words)
     pieces: list[list[tuple[float, int, int, int]]] = [[] for _ in range(count)]  # weight, -start, stop, words
     last: int | None = None
-    for j in range(*within):
+    for j in words:
         if not found[j]:
             continue
-        (number,) = owners(found[j : j + 1], inside)
+        number = owned[j]
         if number is not None:
             weight = sum(score for i, score in found[j].items() if inside[i] == number)
-            before, minus_start, words = 0.0, -j, 0
+            before, minus_start, words_before = 0.0, -j, 0
             if number == last:
-                before, minus_start, _, words = pieces[number].pop()
-            pieces[number].append((before + weight, minus_start, j + 1, words + 1))
+                before, minus_start, _, words_before = pieces[number].pop()
+            pieces[number].append((before + weight, minus_start, j + 1, words_before + 1))
         last = number
     places: list[Carried | None] = []
     for of_thing in pieces:
         if not of_thing:
             places.append(None)
             continue
-        _, minus_start, stop, words = max(of_thing)
-        places.append(Carried(-minus_start, stop, sum(piece[3] for piece in of_thing) - words))
+        _, minus_start, stop, most = max(of_thing)
+        places.append(Carried(-minus_start, stop, sum(piece[3] for piece in of_thing) - most))
     return places
+
+
+def _claim(found: Votes, inside: Sequence[int | None], owned: list[int | None], words: range) -> None:
+    """Give things without a word what they have as many links to as another: as none, or as one that can spare it."""
+    linked: dict[int, list[int]] = defaultdict(list)
+    for j in words:
+        for number in {inside[i] for i in found[j]} - {None}:
+            linked[number].append(j)
+    counts = Counter(owned[j] for j in words)
+    for number in sorted(linked.keys() - counts.keys()):
+        totals = [(j, _totals(found[j], inside)) for j in linked[number]]
+        tied = [j for j, of in totals if isclose(of[number], of[owned[j]])]
+        free = [j for j in tied if owned[j] is None]
+        for j in free or [j for j in tied if counts[owned[j]] > 1][:1]:
+            counts[owned[j]] -= 1
+            owned[j] = number

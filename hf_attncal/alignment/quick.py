@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from math import isqrt
 
-from hf_attncal.data.folding import fold, solid
+from hf_attncal.data.folding import NOTHING, fold, solid
 from hf_attncal.data.segmentation import segment
 from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, train_bpe_backend
 from hf_attncal.data.words import WORDS, WordTokenizer, split_words
@@ -39,7 +39,7 @@ def quick_links(
         options: others of `WordAligner.align`.
 
     Raises:
-        ValueError: no pair has words on both sides; see `WordAligner.align`.
+        ValueError: see `WordAligner.align`.
     """
     pairs = list(pairs)
     aligner = quick_aligner([*pairs, *beside], tokenize=tokenize, fold_words=fold_words, words=words)
@@ -56,9 +56,6 @@ def quick_aligner(
     """Return an aligner that has counted these pairs, each of them; arguments as of `quick_links`.
 
     Its model are tables, which need no transformers and cannot be saved.
-
-    Raises:
-        ValueError: no pair has words on both sides.
     """
 
     def text(sentence: Sentence) -> str:
@@ -69,9 +66,8 @@ def quick_aligner(
         return " ".join(map(fold if fold_words else solid, sentence))
 
     texts = [[text(side) for side in pair] for pair in pairs]
-    lines = [line for pair in texts if all(pair) for line in pair]
-    if not lines:
-        raise ValueError("no sentence pair has words on both sides: there is nothing to learn from.")
+    # Where no pair has words on both sides nothing can be linked, and anything may be learned.
+    lines = [line for pair in texts if all(pair) for line in pair] or [NOTHING, NOTHING]
     characters = len({character for line in lines for character in line}) + len(SPECIAL_TOKENS) + 1
     backend = train_bpe_backend(lines, characters + min(_LARGEST, _PIECES * isqrt(len(lines) // 2)))
     tokenizer = PlainTokenizer(backend)

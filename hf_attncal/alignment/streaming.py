@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hf_attncal.data.pair_text import PairText
+from hf_attncal.data.parting import SeenWords, record_words
 from hf_attncal.data.piecewise import until_failure
 from hf_attncal.data.streams import (
     BATCHES_PER_WINDOW,
@@ -142,11 +143,14 @@ def align_text(
             return [alignment for group in align_windows(aligner, windows, **options) for alignment in group]
     before = 0 if part is None else part.lines.start
     writing = output_lines(os.fspath(output)) if part is None else part.output()
+    seen = SeenWords(options.get("words"))
     with writing as target, style.document(target, name), text.windows(window, part) as windows:
         number = before + 1
-        for group in align_windows(aligner, windows, before=before, **options):
+        for group in align_windows(aligner, map(seen.window, windows), before=before, **options):
             write_lines(target, [style.line(number + place, alignment) for place, alignment in enumerate(group)])
             number += len(group)
             if part is not None:
                 part.add(group)
+    if style.counts_words:
+        record_words(output if part is None else part.path, seen.told)
     return None

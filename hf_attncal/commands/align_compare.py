@@ -1,11 +1,11 @@
 """`attncal align compare`: which of several word alignments of a text is better, where nobody annotated it."""
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from hf_attncal.errors import CommandError, user_errors
+from hf_attncal.errors import CommandError, one_of, user_errors
 
-from .kinds import STANDARD, File, Text
+from .kinds import STANDARD, File, Text, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.comparison import AlignerComparison
@@ -15,6 +15,7 @@ def compare(
     *hypotheses: Text,
     source: Text,
     target: Text,
+    words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
     lowercase: bool = False,
     page: File | None = None,
     format: Literal["text", "json"] = "text",
@@ -35,6 +36,7 @@ def compare(
             input; scores (i-j:0.93) are ignored
         source: tokenised source sentences, one a line
         target: tokenised target sentences, as many lines
+        words: what parts the words that links count; without it, what is written beside them, or what they fit
         lowercase: count words that differ in capitals alone as one
         page: HTML page that is written, of the 50 pairs in which the first two differ most; without it, none
         format: a table with rounded numbers, or JSON with all digits
@@ -50,6 +52,7 @@ def compare(
     from hf_attncal.data.scored import read_scored
     from hf_attncal.data.streams import check_files, files_among
 
+    one_of("`words`", words, get_args(WordLimits))
     files = files_among(*hypotheses)
     if len(hypotheses) < 2:
         raise CommandError(f"HYP must be two files of links or more, got {files[0] if files else 'one'} alone.")
@@ -60,7 +63,7 @@ def compare(
     if read := [name for name in files_among(source, target, *hypotheses) if name != STANDARD]:
         check_files(read, {"--page": None if page is None else os.fspath(page)})
     with user_errors():
-        compared = compare_texts(texts, lowercase=lowercase, form=format)
+        compared = compare_texts(texts, words=words, lowercase=lowercase, form=format)
     if page is not None:
         from hf_attncal.alignment.comparison_page import write_links_page
 

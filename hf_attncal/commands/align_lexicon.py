@@ -1,11 +1,11 @@
 """`attncal align lexicon`: which words are linked, how often, and with what probability."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from hf_attncal.errors import at_least
+from hf_attncal.errors import at_least, one_of
 from hf_attncal.inference.running import Running
 
-from .kinds import Links, Output, Text
+from .kinds import Links, Output, Text, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.link_counts import Entry
@@ -18,6 +18,7 @@ def lexicon(
     target: Text,
     *,
     links: Links,
+    words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
     output: Output = None,
     format: Literal["tsv", "json"] = "tsv",
     lowercase: bool = False,
@@ -42,6 +43,7 @@ def lexicon(
         target: target sentences, as many lines
         links: file with the links of each pair, `i-j` or `i-j:score`, counted from 0; or an aligner that makes them,
             a folder or OWNER/NAME on the Hub
+        words: what parts the words that links count; without it, what is written beside them, or what they fit
         output: written as FILE.partial and renamed when it is complete; without it, standard output
         format: a table of columns parted by tabs, or a JSON object a line
         lowercase: lower-case the words, and count them together
@@ -59,13 +61,14 @@ def lexicon(
     at_least("--least-count", least_count, 1)
     at_least("--least-probability", least_probability, 0, 1)
     at_least("--top", top, 1)
+    one_of("`words`", words, get_args(WordLimits))
     from hf_attncal.alignment.link_counts import count_links, write_lexicon
     from hf_attncal.alignment.linked_texts import open_linked
     from hf_attncal.data.streams import counted
 
-    texts = open_linked(source, target, links, output, running)
+    texts = open_linked(source, target, links, output, running, words)
     pairs = counted(texts.pairs, "counted", running.progress)
     chosen = {"least_count": least_count, "least_probability": least_probability, "top": top}
     with texts.errors():
-        entries = count_links(pairs, texts.links, lowercase=lowercase, **chosen)
+        entries = count_links(pairs, texts.links, words=texts.parting, lowercase=lowercase, **chosen)
     return list(entries) if output is None else write_lexicon(entries, output, format)

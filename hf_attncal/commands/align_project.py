@@ -1,11 +1,11 @@
 """`attncal align project`: tags, spans or inline markup of source sentences, carried over word links to the target."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from hf_attncal.errors import CommandError
+from hf_attncal.errors import CommandError, one_of
 from hf_attncal.inference.running import Running
 
-from .kinds import Links, Output, Text
+from .kinds import Links, Output, Text, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.label_projection import ProjectedLine
@@ -18,6 +18,7 @@ def project(
     target: Text,
     *,
     links: Links,
+    words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
     tags: Text | None = None,
     spans: Text | None = None,
     markup: bool = False,
@@ -30,9 +31,9 @@ def project(
 
     Carry labels of source words over word links to the words of the target: a tag for each word, spans such as named
     entities, or inline markup. One line out for each line in. A target word belongs to the label that has most of its
-    links, or of their scores where links have them; if several have as many, to the label of the first source word. A
-    span or an element stays one piece, where most of its links are. Words are what white space parts. A warning counts
-    what found no place.
+    links, or of their scores where links have them; if several have as many, to the label of the first source word,
+    but for a span that would have none. A span or an element stays one piece, where most of its links are. Words are
+    what white space parts, and tags such as `<p>` and `<br>`. A warning counts what found no place.
 
     Examples:
         attncal align project --source text.en --target text.fr --links links.txt --spans entities.en
@@ -43,6 +44,7 @@ def project(
         target: target sentences, as many lines, without markup
         links: file with the links of each pair, `i-j` or `i-j:score`, counted from 0; or an aligner that makes them,
             a folder or OWNER/NAME on the Hub
+        words: what parts the words that links count; without it, what is written beside them, or what they fit
         tags: tags of the source words, a sentence a line, parted by white space; without it, one of the others
         spans: the same in BIO: B-TYPE begins a span, I-TYPE goes on, O is outside; without it, one of the others
         markup: carry inline markup of the source (`<b>the old</b> house<br/>`); the target is written with it, escaped
@@ -63,17 +65,20 @@ def project(
     if len(given) != 1:
         told = " and ".join(f"--{name}" for name in given) or "none of them"
         raise CommandError(f"Give one of --tags, --spans and --markup, got {told}.")
+    one_of("`words`", words, get_args(WordLimits))
     if untagged is not None and tags is None:
         raise CommandError("--untagged is the tag of a word without links: give --tags, or leave it out.")
     if untagged is not None and untagged.split() != [untagged]:
         raise CommandError(f"--untagged must be one word without white space, got {untagged!r}.")
     from hf_attncal.alignment.label_projection import project_labels, warned_of_lost, write_projected
     from hf_attncal.alignment.linked_texts import open_linked
+    from hf_attncal.alignment.markup import parse_markup
     from hf_attncal.data.streams import counted
 
-    texts = open_linked(source, target, links, output, running, **labels)
+    plain = (lambda text: parse_markup(text).plain) if markup else str
+    texts = open_linked(source, target, links, output, running, words, plain, **labels)
     carried = {name: texts.labels for name in labels} or {"markup": True}
-    lines = project_labels(texts.pairs, texts.links, untagged=untagged or "_", **carried)
+    lines = project_labels(texts.pairs, texts.links, untagged=untagged or "_", words=texts.parting, **carried)
     lines = warned_of_lost(counted(lines, "projected", running.progress), "element" if markup else "span")
     with texts.errors():
         return list(lines) if output is None else write_projected(lines, output, format)

@@ -73,7 +73,7 @@ def align_quick(
         An alignment for each pair, if there is no `output`: `links`, `scores`, and the `score` of the pair.
 
     Raises:
-        CommandError: files or options that cannot be used, or no pair has words on both sides.
+        CommandError: files or options that cannot be used.
     """
     from hf_attncal.alignment.formats import LinkStyle
     from hf_attncal.data.pair_text import PairText
@@ -102,4 +102,6 @@ def align_quick(
     with user_errors():
         aligner = quick_aligner([*pairs, *others], tokenize=tokenize, fold_words=fold, words=words)
     how = {"threshold": threshold, "symmetrize": symmetrize, "words": words, "progress": running.progress}
-    return align_text(aligner, PairText(pairs), output, style, name="counts of this text", window=len(pairs), **how)
+    return align_text(
+        aligner, PairText(pairs), output, style, name="counts of this text", window=max(1, len(pairs)), **how
+    )

@@ -1,10 +1,10 @@
 """`attncal score`: word links against a gold alignment, or summaries against references."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from hf_attncal.errors import CommandError, at_least
+from hf_attncal.errors import CommandError, at_least, one_of
 
-from .kinds import Files, Text
+from .kinds import Files, Text, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.metrics.tables import ScoreTable
@@ -22,6 +22,7 @@ def score(
     metric: Literal["aer", "rouge"] = "aer",
     source: Text | None = None,
     target: Text | None = None,
+    words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
     ignore_possible: bool = False,
     without_punctuation: bool = False,
     references: Files = (),
@@ -55,6 +56,7 @@ def score(
         metric: what to score: word links (aer) or summaries (rouge)
         source: tokenised source sentences, to refuse links outside of them; without it, not checked
         target: tokenised target sentences; without it, not checked
+        words: what parts the words that links count; without it, what is written beside them, or what they fit
         ignore_possible: count only the sure links of GOLD
         without_punctuation: leave out links of which either word is only punctuation; needs --source and --target
         references: further references of each summary, of which each measure takes the best; without it, one
@@ -76,11 +78,13 @@ def score(
         "rouge": {
             "--source": source,
             "--target": target,
+            "`words`": words,
             "--ignore-possible": ignore_possible,
             "--without-punctuation": without_punctuation,
         },
     }
     at_least("--bootstrap", bootstrap, 0)
+    one_of("`words`", words, get_args(WordLimits))
     if wrong := [option for option, value in others[metric].items() if value not in (None, False, ())]:
         raise CommandError(f"{wrong[0]} is not for --metric {metric}: leave it out.")
     if not hypotheses:
@@ -106,5 +110,5 @@ def score(
 
     sides = {} if source is None else {"source": source, "target": target}
     texts = read_scored({"gold": gold} | sides | proposed, "sentence pair")
-    counted = {"ignore_possible": ignore_possible, "punctuation": not without_punctuation}
+    counted = {"words": words, "ignore_possible": ignore_possible, "punctuation": not without_punctuation}
     return score_links(next(texts), texts, [next(texts) for _ in sides], **counted, **options)

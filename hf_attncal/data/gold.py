@@ -1,14 +1,20 @@
 """Annotated sentence pairs: their texts, and the links that people have drawn."""
 
 import warnings
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hf_attncal.files import Text, lines_of, read_pairs, text_name
 
+from .parting import LinkedPair, WordParting, in_white_space, readings_differ
 from .pharaoh import GoldAlignment, check_index_base, displacement_warning, iter_alignments
+from .piecewise import LineError, in_line
+from .words import WORDS
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ def gold_links(text: Text | Sequence[GoldAlignment], pairs: Sequence[tuple[str, 
         pairs: the sentence pairs.
 
     Raises:
-        ValueError: another number of lines than pairs, or links of words that there are not; it names the file.
+        ValueError: see `iter_links`; links of words that there are not.
 
     Warns:
         UserWarning: indices that are probably displaced (`displaced_pairs`).
@@ -67,21 +73,40 @@ def gold_links(text: Text | Sequence[GoldAlignment], pairs: Sequence[tuple[str, 
     return links
 
 
-def iter_links(links: Text | Sequence[GoldAlignment], text: Sized) -> Iterator[GoldAlignment]:
-    """Yield the links of every sentence pair of a text in turn.
+def iter_links(links: Text | Sequence[GoldAlignment], text: "Dataset | Sequence") -> Iterator[GoldAlignment]:
+    """Yield the links of every sentence pair of a text in turn, between the words that white space parts.
+
+    Where they count words that spaces part, they become links of those (`in_white_space`).
 
     Args:
         links: a file in Pharaoh format, its lines, or links.
-        text: the sentence pairs.
+        text: the sentence pairs, or a Dataset of them.
 
     Raises:
-        ValueError: another number of lines than pairs, or a line that is no links; it names the file.
+        ValueError: another number of lines than pairs, a line that is no links, or links that may count words in two
+            ways; it names the file.
     """
     path = text_name(links, "the links")
     try:
         lines = lines_of(links)
         if len(lines) != len(text):
             raise ValueError(f"{path} has {len(lines)} lines of links for {len(text)} sentence pairs.")
-        yield from lines if lines and isinstance(lines[0], GoldAlignment) else iter_alignments(lines)
+        given = bool(lines) and isinstance(lines[0], GoldAlignment)
+        sides = text if isinstance(text, Sequence) else zip(text["source"], text["target"], strict=True)
+        unlike = {row: (s or "", t or "") for row, (s, t) in enumerate(sides) if readings_differ(s, t)}
+        parting = WordParting(None, links)
+        found = (LinkedPair(*unlike[row], gold.possible) for row, gold in _golds(lines, given) if row in unlike)
+        parting.find(found if unlike else (), path)
+        for row, gold in _golds(lines, given):
+            if row in unlike:
+                with in_line(row + 1):
+                    parting.split(LinkedPair(*unlike[row], gold.possible))
+                gold = in_white_space(gold, *unlike[row]) if parting.words == WORDS[1] else gold
+            yield gold
     except ValueError as error:
-        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+        named = str(path) in str(error) and not isinstance(error, LineError)
+        raise ValueError(str(error) if named else f"{path}: {error}") from error
+
+
+def _golds(lines: Sequence, given: bool) -> Iterator[tuple[int, GoldAlignment]]:
+    return enumerate(lines if given else iter_alignments(lines))

@@ -1,14 +1,17 @@
 """Texts that are scored: read whole, from a file, from standard input, or given as lines."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from hf_attncal.errors import CommandError
 from hf_attncal.files import Text, is_file, text_name
 
+from .parting import LinkedPair, WordParting, readings_differ, recorded_words
+from .pharaoh import Link
 from .streams import STANDARD, files_among, open_file, read_windows, standard_input
+from .words import WORDS, split_words
 
 LONGEST_SCORED_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB
 
@@ -80,9 +83,45 @@ def _read(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
         yield read
 
 
-def words_of_lines(lines: Sequence[str]) -> list[list[str]]:
-    """Return the words of each line, as white space parts them."""
-    return [line.split() for line in lines]
+def words_of_sides(
+    sides: Sequence[ScoredText],
+    systems: Sequence[tuple[ScoredText, Callable[[], Sequence[Collection[Link]]]]],
+    words: str | None = None,
+) -> list[tuple[list[str], list[str]]]:
+    """Return the words of both sides of sentence pairs, as links of them count words.
+
+    Args:
+        sides: the sources and the targets; none where only the links are known.
+        systems: texts of links, with what gives the links of each pair.
+        words: what parts words, one of `WORDS`; None: what stands on record beside the links, or what they fit.
+
+    Raises:
+        CommandError: links that do not count the same words, or that may count either; different numbers of lines.
+    """
+    for side in sides:
+        side.check_length()
+    pairs = list(zip(*(side.lines for side in sides), strict=True))
+    rows = [row for row, pair in enumerate(pairs) if readings_differ(*pair)]
+    found = {text.told: recorded_words(text.name) for text, _ in systems} if words is None else {}
+    for text, parsed in systems if words is None and rows else ():
+        links = parsed()
+        parting = WordParting(found[text.told], text.name)
+        some = [LinkedPair(*pairs[row], links[row]) for row in rows if row < len(links)]
+        parting.find(some, text.told)
+        for row, pair in zip(rows, some, strict=False):
+            try:
+                parting.split(pair)
+            except ValueError as error:
+                raise CommandError(f"{text.told}: line {row + 1}: {error}") from error
+        found[text.told] = parting.words
+    said = {by: told for told, by in found.items() if by is not None}
+    if len(said) > 1:
+        raise CommandError(
+            f"{said[WORDS[1]]} counts words that spaces part, and {said[WORDS[0]]} those that any white space parts, "
+            "no-break spaces too. Links of the same words are needed: align again with --words."
+        )
+    words = words or next(iter(said), WORDS[0])
+    return [(split_words(source, words), split_words(target, words)) for source, target in pairs]
 
 
 def _lines_of_file(name: str, told: str) -> list[str]:

@@ -7,11 +7,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
+from hf_attncal.decoding import HEAD, check_line, decoded
 from hf_attncal.errors import CommandError, explain, one_line, user_errors
 from hf_attncal.files import Text, is_file, read_pairs, text_name
 from hf_attncal.messages import LOG
@@ -58,15 +59,13 @@ def read_windows(
         remedy: what to do about a longer line.
     """
     if not hasattr(source, "readline"):
-        given = iter(source)
-        while some := list(islice(given, window)):
-            yield some, None
+        yield from _windows_of_lines(source, window, name, before)
         return
-    from hf_attncal.compressed import DamagedFile, looks_like
+    from hf_attncal.compressed import DamagedFile
 
     lines: list[str] = []
     number = before
-    error = None
+    error, head = None, b""
     try:
         while raw := source.readline(longest + len(codecs.BOM_UTF8 + b"\r\n")):
             if number == 0 and not (raw := raw.removeprefix(codecs.BOM_UTF8)):
@@ -74,6 +73,9 @@ def read_windows(
             number += 1
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             whole = len(line) <= longest
+            head += raw if len(head) < HEAD else b""
+            # Of the beginning of a line the last character may be cut in two: it is left out.
+            text = decoded(line[:longest], name, number, head, whole)
             if not whole and cut is None:
                 error = too_long(number, name, longest, remedy)
                 break
@@ -81,21 +83,33 @@ def read_windows(
                 cut(number)
             while not whole and raw and not raw.endswith(b"\n"):
                 raw = source.readline(_PIECE)
-            # Of the beginning of a line the last character may be cut in two: it is left out.
-            text, _ = codecs.utf_8_decode(line[:longest], "strict", whole)
             lines.append(text)
             if len(lines) == window:
                 yield lines, None
                 lines = []
-    except UnicodeDecodeError as found:
-        error = f"line {number} of {name} is not UTF-8 (byte {found.start + 1})."
-        if number == 1 and (suffix := looks_like(raw)):
-            error += f" It looks like a {suffix} file: give it a name that ends so."
+    except ValueError as found:
+        error = str(found)
     except (OSError, DamagedFile) as found:
         error = f"{name} cannot be read after line {number}: {found}. It is damaged or incomplete"
         error += ", or not compressed as its name says." if number == before else "."
     if lines or error is not None:
         yield lines, None if error is None else CommandError(error)
+
+
+def _windows_of_lines(source: Iterable, window: int, name: str, before: int) -> Iterator[tuple[list, Any]]:
+    lines: list = []
+    for number, line in enumerate(source, start=before + 1):
+        try:
+            check_line(line, number, name)
+        except ValueError as error:
+            yield lines, CommandError(str(error))
+            return
+        lines.append(line)
+        if len(lines) == window:
+            yield lines, None
+            lines = []
+    if lines:
+        yield lines, None
 
 
 def line_error(number: int, problem: str, error: Exception) -> CommandError:

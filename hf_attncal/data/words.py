@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 WORDS = ("white-space", "spaces")  # what parts words
+_WORD = re.compile(r"\S+")
 _SPACED = re.compile(r"[^ \t\n\r\f\v]+")
 NO_WORD = -1  # for a token that belongs to no word
 _METASPACE = "▁"
@@ -115,6 +116,11 @@ def split_words(text: str, words: str = WORDS[0]) -> list[str]:
     return text.split() if words == WORDS[0] else _SPACED.findall(text)
 
 
+def word_spans(text: str, words: str = WORDS[0]) -> list[tuple[int, int]]:
+    """Return the first character of each word of `split_words`, from 0, and the one after its last."""
+    return [match.span() for match in (_WORD if words == WORDS[0] else _SPACED).finditer(text)]
+
+
 def is_punctuation(word: str) -> bool:
     """Return whether a word is only punctuation (Unicode category P) or accents used as quotes, escaped or not.
 
@@ -122,6 +128,33 @@ def is_punctuation(word: str) -> bool:
     """
     text = html.unescape(word)
     return bool(text) and all(unicodedata.category(character)[0] == "P" or character in "`´^¨" for character in text)
+
+
+def token_names(tokenizer, ids: Sequence[int], target: bool = True) -> list[str]:
+    """Return the tokens of these numbers, of a target or of a source, by name.
+
+    The two vocabularies of a tokenizer may differ (Marian with `separate_vocabs`). Transformers then takes the numbers
+    of the special tokens of sources for those of targets, and names of targets for those of sources.
+    """
+    if not getattr(tokenizer, "separate_vocabs", False):
+        return tokenizer.convert_ids_to_tokens([int(token) for token in ids])
+    names = tokenizer.decoder if target else {number: name for name, number in tokenizer.encoder.items()}
+    return [names.get(int(token), tokenizer.unk_token) for token in ids]
+
+
+def special_target_id(tokenizer, name: str) -> int | None:
+    """Return the number of a special token (`"eos_token"`) in targets; see `token_names`."""
+    if not getattr(tokenizer, "separate_vocabs", False):
+        return getattr(tokenizer, f"{name}_id")
+    return tokenizer.target_encoder.get(getattr(tokenizer, name))
+
+
+def target_text(tokenizer, ids: Sequence[int], skip_special_tokens: bool = True, **options) -> str:
+    """Decode the tokens of a target, without special ones; options of `decode`."""
+    if not getattr(tokenizer, "separate_vocabs", False):
+        return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens, **options)
+    special = tokenizer.all_special_tokens if skip_special_tokens else ()
+    return tokenizer.convert_tokens_to_string([name for name in token_names(tokenizer, ids) if name not in special])
 
 
 def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray]:
@@ -133,8 +166,8 @@ def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray
     """
     tokens = list(tokens)
 
-    def decode(ids: list[int], skip_special_tokens: bool = True) -> str:
-        return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False)
+    def decode(ids: list[int], special: bool = False) -> str:
+        return target_text(tokenizer, ids, not special, clean_up_tokenization_spaces=False)
 
     text = decode(tokens)
     words = len(text.split())
@@ -147,7 +180,7 @@ def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray
             # Later tokens may have joined two words, so the number must not exceed the last word.
             word_ids[[*waiting, n]] = min(len(after.split()), words) - 1
             waiting = []
-        elif decode([token]).strip() == decode([token], skip_special_tokens=False).strip():  # not a special token
+        elif decode([token]).strip() == decode([token], special=True).strip():
             waiting.append(n)
         before = after
     return text, word_ids
@@ -241,6 +274,8 @@ def _by_matching(tokenizer, texts: Sequence[str], prefix: str, target: bool, spe
         start = next(n for n in range(len(ids) - len(inner) + 1) if ids[n : n + len(inner)] == inner)
         word_ids = np.full(len(ids), NO_WORD)
         word_ids[start : start + len(inner)] = np.maximum(words_of_tokens, NO_WORD)
+        if target and len(ids) > len(inner) and ids[-1] == tokenizer.eos_token_id:
+            ids = [*ids[:-1], special_target_id(tokenizer, "eos_token")]
         result.append(WordTokens(np.array(ids, dtype=np.int64), word_ids, words))
     return result
 

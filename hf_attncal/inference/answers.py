@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
+from hf_attncal.data.parting import SeenWords, record_words
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.streams import (
     BATCHES_PER_WINDOW,
@@ -250,6 +251,7 @@ def answer_text(
         return json_line(row.to_dict(called, copied)) if form == "json" else row.line(scores, form)
 
     found: list = []
+    seen = SeenWords()
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(source, BATCHES_PER_WINDOW * batch_size, "source"))
         target = None if output is None else stack.enter_context(output_lines(os.fspath(output)))
@@ -263,4 +265,7 @@ def answer_text(
                 found += rows if form == "json" else map(line, rows)
             if beside is not None:
                 write_lines(beside, ("" if row.alignment is None else row.alignment.pharaoh() for row in rows))
+                for row in rows:
+                    seen.see(row.source, row.text)
+    record_words(links, seen.told)
     return found if output is None else None

@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from hf_attncal.data.batching import batches_by_length, beginning, padded
 from hf_attncal.data.copying import CopyTokenizer, decode_copied
 from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.words import special_target_id, target_text, token_names
 
 from .copies import Copy, copy_shares, words_of_sources, words_of_text
 
@@ -216,7 +217,7 @@ def generate_lines(
             places = [n * several + place for n in batch for place in range(several)]
             batch = [n for n in batch for _ in range(several)]
             if copies is None:
-                texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+                texts = [target_text(tokenizer, row) for row in _without_special(model, output)]
             else:
                 texts = decode_copied(output, [sources[n].words for n in batch], tokenizer, vocab_size)
             unknown = _unknown_tokens(tokenizer, output)
@@ -244,10 +245,18 @@ def generate_lines(
     return generated
 
 
+def _without_special(model, output: Tensor) -> list[list[int]]:
+    """Return the rows without padding, start and end as the model has them, whatever its tokenizer calls special."""
+    config = model.generation_config
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list | tuple) else [config.eos_token_id]
+    special = {config.pad_token_id, config.decoder_start_token_id, *ends}
+    return [[token for token in row if token not in special] for row in output.tolist()]
+
+
 def _unknown_tokens(tokenizer, output: Tensor) -> list[int]:
     """Count the unknown tokens of each row; 0 if the tokenizer uses its unknown token for another purpose, too."""
-    unknown = tokenizer.unk_token_id
-    if unknown is None or unknown in (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id):
+    unknown, *others = (special_target_id(tokenizer, f"{name}_token") for name in ("unk", "pad", "eos", "bos"))
+    if unknown is None or unknown in others:
         return [0] * len(output)
     return (output[:, 1:] == unknown).sum(dim=1).tolist()
 
@@ -319,7 +328,7 @@ def _inputs(batch: Sequence[_Source], padding: int, device: torch.device) -> dic
 def _names(tokenizer, vocab_size: float, ids: Sequence[int], words: Sequence[str]) -> tuple[str, ...]:
     """Return the tokens of these numbers; those from `vocab_size` on are words of the source."""
     return tuple(
-        words[token - vocab_size] if token >= vocab_size else tokenizer.convert_ids_to_tokens(token) for token in ids
+        words[token - vocab_size] if token >= vocab_size else token_names(tokenizer, [token])[0] for token in ids
     )
 
 

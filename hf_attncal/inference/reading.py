@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from hf_attncal.data.batching import batches_by_length, padded
-from hf_attncal.data.words import NO_WORD, WordTokens, tokenize_words
+from hf_attncal.data.words import NO_WORD, WordTokens, special_target_id, tokenize_words
 from hf_attncal.families import stock_type
 from hf_attncal.metrics.reliability import contributions
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
@@ -256,7 +256,7 @@ def token_pairs(
         ) from error
     if uam:
         check_uam(model.config)
-    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.pad_token_id
+    end = special_target_id(tokenizer, "eos_token" if tokenizer.eos_token is not None else "pad_token")
     pairs = []
     for index, source, target in zip(indices, source_tokens, target_tokens, strict=True):
         if target.word_ids[-1] != NO_WORD:

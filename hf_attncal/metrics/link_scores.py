@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hf_attncal.data.pharaoh import (
@@ -13,7 +14,7 @@ from hf_attncal.data.pharaoh import (
     parse_alignments,
     parse_hypotheses,
 )
-from hf_attncal.data.scored import ScoredText, words_of_lines
+from hf_attncal.data.scored import ScoredText, words_of_sides
 from hf_attncal.errors import CommandError
 
 from .aer import AlignmentScore, alignment_error_rate, find_index_mismatch, paired_bootstrap, paired_p_value
@@ -80,6 +81,7 @@ def score_links(
     hypotheses: Iterable[ScoredText],
     sides: Sequence[ScoredText] = (),
     *,
+    words: str | None = None,
     ignore_possible: bool = False,
     punctuation: bool = True,
     bootstrap: int = 1000,
@@ -90,7 +92,8 @@ def score_links(
     Args:
         gold: annotated links.
         hypotheses: proposed links.
-        sides: source and target words, if known.
+        sides: source and target sentences, if known.
+        words: what parts the words that links count; see `words_of_sides`.
         ignore_possible, punctuation, bootstrap: see `alignment_error_rate`.
         format: how the scores print: "text" or "json".
 
@@ -100,7 +103,12 @@ def score_links(
     Raises:
         CommandError: lines that are no links, links outside of the sentences, or files that do not count alike.
     """
-    sentences = list(zip(*(side.parsed(words_of_lines) for side in sides), strict=True))
+    for side in sides:
+        side.check_length()
+    hypotheses = list(hypotheses)
+    parsed = [(gold, partial(_counted, gold, parse_alignments))]
+    parsed += [(text, partial(_counted, text, parse_hypotheses)) for text in hypotheses]
+    sentences = words_of_sides(sides, parsed, words)
     lengths = [(len(source), len(target)) for source, target in sentences]
     annotated, gold_base = _links_of(gold, parse_alignments, lengths)
     if sentences and (problem := displacement_warning(annotated, sentences)):
@@ -165,6 +173,13 @@ def _links_of(text: ScoredText, parse: Callable[..., list], lengths: Lengths) ->
             stacklevel=3,
         )
     return links, "1(auto)" if base == 1 else "0"
+
+
+def _counted(text: ScoredText, parse: Callable[..., list]) -> list:
+    """Return the links of each pair, counted from 0, as far as that can be told without the sentences."""
+    links = text.parsed(parse)
+    links = text.parsed(parse, base=1) if detect_index_base(links) == 1 else links
+    return [getattr(pair, "possible", pair) for pair in links]
 
 
 def _inside(links: list, lengths: Lengths) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.words import token_names
 from hf_attncal.inference.reading import Layers, Reading, readings_of_pairs
 from hf_attncal.metrics.reliability import attention_entropy, attention_is_reliable
 from hf_attncal.report.attribution import METHODS, attribute
@@ -69,8 +70,8 @@ def pair_views(
                     index=start + pair.index,
                     source=texts[0][pair.index],
                     target=texts[1][pair.index],
-                    source_tokens=_labels(tokenizer, pair.source.ids),
-                    target_tokens=_labels(tokenizer, pair.target.ids),
+                    source_tokens=_labels(tokenizer, pair.source.ids, target=False),
+                    target_tokens=_labels(tokenizer, pair.target.ids, target=True),
                     source_words=pair.source.word_ids.tolist(),
                     target_words=pair.target.word_ids.tolist(),
                     weights=weights,
@@ -108,8 +109,10 @@ def _notes(reading: Reading, row: int, informed: Sequence[int]) -> dict[str, flo
     return notes
 
 
-def _labels(tokenizer, ids: Sequence[int]) -> list[str]:
+def _labels(tokenizer, ids: Sequence[int], target: bool) -> list[str]:
     """Return tokens for a person to read: as text, or by name where they have none, as special ones."""
-    names = tokenizer.convert_ids_to_tokens([int(one) for one in ids])
+    names = token_names(tokenizer, ids, target)
+    if getattr(tokenizer, "separate_vocabs", False):  # `decode` takes all for tokens of targets
+        return [name.replace("▁", "") or name for name in names]
     texts = [tokenizer.decode([int(one)], clean_up_tokenization_spaces=False).strip() for one in ids]
     return [text if text and "\ufffd" not in text else name for text, name in zip(texts, names, strict=True)]

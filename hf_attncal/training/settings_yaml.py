@@ -4,10 +4,13 @@ A file states only what differs from the file named by its `base:` key (relative
 """
 
 import re
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any, TextIO
 
 import yaml
+
+from hf_attncal.decoding import decoded
 
 
 class _Loader(yaml.SafeLoader):
@@ -44,7 +47,7 @@ def load_yaml(text: str | TextIO) -> Any:
     """
     try:
         return yaml.load(text, _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
 
 
@@ -63,11 +66,11 @@ def read_settings(path: str | Path, overrides: list[str] | None = None, seen: tu
     path = Path(path)
     if path.resolve() in seen:
         raise ValueError(f"`base` files must not form a circle: {' -> '.join(p.name for p in (*seen, path))}.")
-    with path.open(encoding="utf-8") as file:
-        try:
-            values = load_yaml(file) or {}
-        except ValueError as error:
-            raise ValueError(f"{path} is no YAML file: {error}.") from error
+    data = path.read_bytes()
+    try:
+        values = load_yaml(decoded(data.removeprefix(BOM_UTF8), path.name)) or {}
+    except ValueError as error:
+        raise ValueError(f"{path} is no YAML file: {str(error).removesuffix('.')}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path.name} must hold sections of keys, got {type(values).__name__}.")
     values = {key: value for key, value in values.items() if value is not None}  # a section left empty

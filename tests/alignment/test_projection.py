@@ -80,6 +80,14 @@ def test_spans_are_pieces_of_linked_words_that_share_none(draw):
     inside = [next((n for n, span in enumerate(spans) if span.start <= i < span.stop), None) for i in range(source)]
     owners = project_tags(inside, links, target, scores)  # the rule for tags says whose a word is
     linked = {j for _, j in links}
+    totals = [Counter() for _ in range(target)]
+    for (i, j), score in zip(links, scores, strict=True):
+        totals[j][inside[i]] += score
+    for number in [number for number in range(len(spans)) if number not in owners]:
+        tied = [j for j in range(target) if totals[j][number] and totals[j][number] == max(totals[j].values())]
+        spare = [j for j in tied if owners.count(owners[j]) > 1 and owners[j] is not None]
+        for j in [j for j in tied if owners[j] is None] or spare[:1]:
+            owners[j] = number
     taken = Counter(j for place in places if place for j in range(*place[:2]))
     assert max(taken.values(), default=0) <= 1
     for number, place in enumerate(places):
@@ -202,6 +210,47 @@ def test_markup_goes_where_its_words_go(source, target, links, result):
     pairs = [tuple(map(int, link.split("-"))) for link in links.split()]
     found = project_markup(source, target, pairs)
     assert (found.text, found.unlinked, found.split, found.inside_words) == (result, (), (), ())
+
+
+@pytest.mark.parametrize(
+    ("source", "result"),
+    [
+        ("I <b>like</b>", "j' <b>aime</b>"),
+        ("<i>I <b>like</b></i>", "j' <i><b>aime</b></i>"),
+        ("<i>I</i> <b>like</b>", "j' <b></b><i>aime</i>"),  # one word, and two that want it
+    ],
+)
+def test_a_tie_does_not_empty_an_element_that_has_a_link(source, result):
+    assert project_markup(source, "j' aime", [(0, 1), (1, 1)]).text == result
+    assert project_spans([Span(1, 2, "X")], [(0, 1), (1, 1)], 2, 2) == [(1, 2, 0)]
+    assert project_spans([Span(0, 1, "X"), Span(1, 2, "Y")], [(0, 0), (0, 1), (1, 1)], 2, 2) == [(0, 1, 0), (1, 2, 0)]
+
+
+BLOCKS = {
+    "a man<br>a dog": "ein mann <br>ein hund",
+    "a man<hr/>a dog": "ein mann <hr/>ein hund",
+    "a <b>man</b><br/>a <i>dog</i>": "ein <b>mann</b> <br/>ein <i>hund</i>",
+    "<P>a man</P><P>a dog</P>": "<P>ein mann</P> <P>ein hund</P>",
+    "a man<p>a dog</p>": "ein mann <p>ein hund</p>",
+    "<p>a man</p>a dog": "<p>ein mann</p> ein hund",
+    "<b>a man<p></b>a dog": None,
+    "<ul><li>a man</li><li>a dog</li></ul>": "<ul><li>ein mann</li> <li>ein hund</li></ul>",
+    "<dl><dt>a man</dt><dd>a dog</dd></dl>": "<dl><dt>ein mann</dt> <dd>ein hund</dd></dl>",
+    "<tr><th>a man</th><td>a dog</td></tr>": "<tr><th>ein mann</th> <td>ein hund</td></tr>",
+    "<h1>a man</h1><pre>a dog</pre>": "<h1>ein mann</h1> <pre>ein hund</pre>",
+    "a man<!-- n --><div>a dog</div>": "ein mann<!-- n --> <div>ein hund</div>",
+    "<b>a man</b><i>a dog</i>": None,
+    "a man<wbr>a dog": None,
+}
+
+
+@pytest.mark.parametrize(("source", "result"), BLOCKS.items())
+def test_blocks_part_words(source, result):
+    if result is None:
+        with pytest.raises(ValueError, match=r"outside|ended"):
+            project_markup(source, "ein mann ein hund", [(n, n) for n in range(4)])
+    else:
+        assert project_markup(source, "ein mann ein hund", [(n, n) for n in range(4)]).text == result
 
 
 def test_an_element_whose_words_others_have_is_put_beside_them():

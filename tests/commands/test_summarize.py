@@ -216,7 +216,7 @@ def test_what_was_cut_before_an_error_is_told(attncal, summarizer):
     assert (status, out.count("\n")) == (1, 2)
     warning, error = err.splitlines(keepends=True)
     assert warning == told("1", 1, 2)
-    assert error == "attncal: error: line 3 of the input is not UTF-8 (byte 2).\n"
+    assert error.startswith("attncal: error: line 3 of the input is not UTF-8 (byte 2). Convert")
 
 
 # ---- errors ----

@@ -51,6 +51,8 @@ def readable_lines(data: bytes, longest: int, cut: bool = False) -> tuple[list[s
             if len(line) <= longest or error.reason != "unexpected end of data":
                 return texts, number
             texts.append(line[: error.start].decode())
+        if "\0" in texts[-1]:  # no letter of any text
+            return texts[:-1], number
     return texts, None
 
 

@@ -92,7 +92,8 @@ PAIRS = [("a b", "c d"), ("", ""), ("a b c", "d")]
 ALONE = dict(zip(PAIRS, ["0-0 1-1", "", "0-0 2-0"], strict=True))
 REFUSED = Case(ALIGN, "by hand", (), PAIRS, r" line 4 ")
 WHOLE = replace(REFUSED, told=None)
-ERROR = "attncal: error: line 4 of the input is not UTF-8 (byte 1).\n"
+LATIN = "Convert the text first, for example with `iconv -f latin1 -t utf-8`."
+ERROR = f"attncal: error: line 4 of the input is not UTF-8 (byte 1). {LATIN}\n"
 RIGHT = Answer(1, b"0-0 1-1\n\n0-0 2-0\n", ERROR)
 
 

@@ -1,0 +1,212 @@
+"""What parts the words that links count: any white space of Unicode, or spaces alone.
+
+Most texts have the same words either way. Where they have not (a no-break space in `10 000`), links of the one reading
+are links of wrong words in the other. So what parts words is said, or stands on record beside the links, or is found:
+links and tags that go beyond the words of one reading are of the other.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from itertools import product
+from typing import Any, NamedTuple
+
+from hf_attncal.files import is_file, sha256, write_text
+from hf_attncal.messages import LOG
+
+from .pharaoh import GoldAlignment, Link, check_inside_pair
+from .words import WORDS, split_words
+
+RECORD = ".words"  # behind the name of a file of links: what parts its words, and the SHA-256 of the file
+_OTHER = re.compile(r"[^\S \t\n\r\f\v]")  # white space that parts words in the first of `WORDS` alone
+# So many different pairs whose links end where the words that spaces part end, and none goes beyond, are no chance.
+_ENOUGH = 10
+
+
+class LinkedPair(NamedTuple):
+    """What says what parts the words of a sentence pair.
+
+    Args:
+        source, target: texts.
+        links: of their words.
+        tags: number of the tags of the source words; None without any.
+        sizes: numbers of words of both sides, where links come with them.
+    """
+
+    source: str
+    target: str
+    links: Collection[Link]
+    tags: int | None = None
+    sizes: tuple[int, int] | None = None
+
+
+def may_differ(text: str) -> bool:
+    """Return whether a text has other white space than ASCII's, or a reference (`&nbsp;`) that may stand for some."""
+    return "&" in text or _OTHER.search(text) is not None
+
+
+def readings_differ(*texts: str | None) -> bool:
+    """Return whether what parts words matters to one of these texts."""
+    some = (text for text in texts if text and _OTHER.search(text))
+    return any(len(word.split()) != 1 for text in some for word in split_words(text, WORDS[1]))
+
+
+class WordParting:
+    """Finds out what parts the words of sentence pairs, unless it is said.
+
+    Args:
+        words: one of `WORDS`; None for what stands on record, or to find out.
+        links: the file that has the links, where it is one.
+    """
+
+    def __init__(self, words: str | None = None, links: Any = None):
+        self.words, self.links = words or recorded_words(links), links
+        self._ends: set[int] = set()
+
+    @classmethod
+    def of(cls, words: "str | WordParting | None") -> "WordParting":
+        """Return one of what is said, or that which is given."""
+        return words if isinstance(words, cls) else cls(words)
+
+    def split(self, pair: LinkedPair) -> tuple[list[str], list[str]]:
+        """Return the words of both sides.
+
+        Raises:
+            ValueError: nothing tells what parts them.
+        """
+        if len(self.see(pair)) > 1:
+            file = os.fspath(self.links) if is_file(self.links) and os.path.isfile(self.links) else None
+            said = "" if file else "Say `words` in Python, or save the links as a file LINKS. "
+            said += f"Write `{WORDS[0]}` or `{WORDS[1]}` into {file or 'LINKS'}{RECORD}."
+            both = ["{} and {}".format(*map(len, _sides(pair, words))) for words in WORDS]
+            raise ValueError(
+                f"the links fit {both[0]} words, parted by any white space, and {both[1]}, parted by spaces alone "
+                f"(the text has a no-break space or the like). Which do they count? {said}"
+            )
+        source, target = _sides(pair, self.words or WORDS[0])
+        return source, target
+
+    def see(self, pair: LinkedPair) -> list[str]:
+        """Learn from a pair; return what may part words still, of those that matter to the pair."""
+        if self.words is not None or not (pair.links or pair.tags) or not readings_differ(*pair[:2]):
+            return []
+        fitting = [words for words in WORDS if _fits(pair, words)]
+        if len(fitting) == 1:
+            (self.words,) = fitting
+        elif fitting and _ends_with_spaces(pair):
+            self._ends.add(hash(pair[:2]))
+        return fitting
+
+    def find(self, pairs: Iterable[LinkedPair], name: str) -> None:
+        """Learn from pairs, the file `name` of which may say it; errors of theirs are left to who reads them."""
+        with suppress(ValueError):
+            for pair in pairs:
+                self.see(pair)
+                if self.words is not None:
+                    break
+            if self.words is None and len(self._ends) >= _ENOUGH:
+                self.words = WORDS[1]
+        if self.words == WORDS[1]:
+            LOG.info("%s counts words that spaces alone part", name)
+
+
+def _sides(pair: LinkedPair, words: str) -> list[list[str]]:
+    return [split_words(text, words) for text in pair[:2]]
+
+
+def _fits(pair: LinkedPair, words: str) -> bool:
+    source, target = map(len, _sides(pair, words))
+    if pair.sizes is not None:
+        return pair.sizes == (source, target)
+    with suppress(ValueError):
+        check_inside_pair(pair.links, (source, target))
+        return pair.tags in (None, source)
+    return False
+
+
+def _ends_with_spaces(pair: LinkedPair) -> bool:
+    """Return whether the last word of a side is linked, if spaces part words, of which there are fewer then."""
+    counts = [(len(_sides(pair, words)[side]) for words in WORDS) for side in (0, 1)]
+    return any(
+        less < more and max((link[side] for link in pair.links), default=-1) == less - 1
+        for side, (more, less) in enumerate(counts)
+    )
+
+
+def in_white_space(gold: GoldAlignment, source: str, target: str) -> GoldAlignment:
+    """Turn links of words that spaces part into links of words that white space parts.
+
+    The pieces of two linked words are linked each to each if both have as many, else all with all.
+    """
+    pieces = []
+    for text in (source, target):
+        places, ends = [], 0
+        for word in split_words(text, WORDS[1]):
+            count = len(word.split())
+            places.append(range(ends, ends + count))
+            ends += count
+        pieces.append(places)
+    both = [(pieces[0][i], pieces[1][j]) for i, j in gold.possible]
+    sure = [(pieces[0][i], pieces[1][j]) for i, j in gold.sure]
+    each = (zip(*sides, strict=True) if len(sides[0]) == len(sides[1]) else product(*sides) for sides in sure)
+    found = frozenset(link for links in each for link in links)
+    return GoldAlignment(found, found | frozenset(link for sides in both for link in product(*sides)))
+
+
+# ---- on record ----
+
+
+def recorded_words(links: Any) -> str | None:
+    """Return what parts the words of a file of links as the file beside it says, or None.
+
+    That says it with a word, `white-space` or `spaces`; behind it may be the SHA-256 of the links.
+    """
+    if not is_file(links) or not os.path.isfile(links) or not os.path.isfile(f"{os.fspath(links)}{RECORD}"):
+        return None
+    with suppress(OSError, ValueError):
+        with open(f"{os.fspath(links)}{RECORD}", encoding="utf-8") as file:
+            words, *hashes = file.read(1000).split()
+        if words in WORDS and hashes[:1] in ([], [sha256(links)]):
+            return words
+    LOG.warning("%s%s is not of this file, and not read", links, RECORD)
+    return None
+
+
+class SeenWords:
+    """Notes whether what parts words mattered to the texts that were aligned.
+
+    Args:
+        words: what parts words, one of `WORDS`; None for the first.
+    """
+
+    def __init__(self, words: str | None = None):
+        self._words, self._matters = words or WORDS[0], False
+
+    @property
+    def told(self) -> str | None:
+        """What is to be said of the links (`record_words`); None if it does not matter."""
+        return self._words if self._matters else None
+
+    def see(self, *texts: Any) -> None:
+        """Look at texts; lists of words are as they are."""
+        self._matters = self._matters or readings_differ(*(text for text in texts if isinstance(text, str)))
+
+    def window(self, window: tuple[Iterable[tuple], Any]) -> tuple[Iterable[tuple], Any]:
+        """Look at the pairs of a window, and return it."""
+        for pair in window[0]:
+            self.see(*pair)
+        return window
+
+
+def record_words(links: str | os.PathLike[str] | None, words: str | None) -> None:
+    """Write beside a file of links what parts its words; None: nothing need be said, and what was said is removed."""
+    if links is None or not os.path.isfile(links):
+        return
+    path = f"{os.fspath(links)}{RECORD}"
+    if words is not None:
+        write_text(f"{words}\n{sha256(links)}\n", path)
+    elif os.path.isfile(path):
+        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            if re.fullmatch(rf"({'|'.join(WORDS)})(\s+[0-9a-f]{{64}})?\s*", file.read(1000)):
+                os.unlink(path)

@@ -1,0 +1,176 @@
+"""What parts the words that links count is said, stands on record, or is found; else it is asked for."""
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+
+import hf_attncal
+from hf_attncal.alignment import WordAlignment, count_links, project_labels
+from hf_attncal.commands import main
+from hf_attncal.data.gold import gold_links
+from hf_attncal.data.parting import RECORD, in_white_space, readings_differ
+from hf_attncal.data.pharaoh import GoldAlignment
+
+SPACES = ["\u00a0", "\u202f", "\u2009", "\u3000", "\u2028", "\x85", "\x1c"]
+SOURCE = ["the price is 10{}000 euros today", "a man runs"]
+TARGET = ["der preis ist heute 10{}000 euro", "ein mann rennt"]
+TAGS = ["DET N V NUM N ADV", "DET N V"]
+LINKS = {
+    "spaces": ["0-0 1-1 2-2 3-4 4-5 5-3", "0-0 1-1 2-2"],
+    "white-space": ["0-0 1-1 2-2 3-4 4-5 5-6 6-3", "0-0 1-1 2-2"],
+}
+NUMBER = {"spaces": ("10{}000",), "white-space": ("10", "000")}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Text with a no-break space, links that count at spaces, and tags."""
+    monkeypatch.chdir(tmp_path)
+    write("\u00a0")
+    return tmp_path
+
+
+def write(space: str, links: str = "spaces") -> None:
+    for name, lines in {"s": SOURCE, "t": TARGET, "tags": TAGS, "links": LINKS[links]}.items():
+        Path(name).write_text("".join(f"{line.format(space)}\n" for line in lines), encoding="utf-8")
+
+
+def run(line: str, capsys) -> tuple[int, list[str], str]:
+    status = main(line.split())
+    out, err = capsys.readouterr()
+    return status, out.split("\n")[:-1], err
+
+
+FILES = "--source s --target t"
+ASKED = r"line 1\b.*fit 7 and 7 words, parted by any white space, and 6 and 6, parted by spaces alone.*"
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_links_that_may_count_either_are_refused_until_it_is_said(space, here, capsys):
+    write(space)
+    for command in ("align lexicon --links links", "align project --markup --links links", "score links links"):
+        status, out, err = run(f"{command} {FILES}", capsys)
+        assert (status, [line for line in out if "euros" in line]) == (1, []), command
+        assert "parted by spaces alone" in err
+        assert "into links.words" in err
+    Path(f"links{RECORD}").write_text("spaces\n")
+    status, out, _ = run(f"align lexicon --links links {FILES}", capsys)
+    assert status == 0
+    assert "today\theute\t1\t1.000000\t1.000000" in out
+    assert run(f"score links links {FILES}", capsys)[0] == 0
+
+
+def test_tags_tell_it(here, capsys):
+    status, out, err = run(f"align project {FILES} --links links --tags tags", capsys)
+    assert (status, out, err) == (0, ["DET N V ADV NUM N", "DET N V"], "")
+
+
+def test_links_beyond_the_words_of_one_reading_tell_it(here, capsys):
+    write("\u00a0", "white-space")
+    status, out, _ = run(f"align lexicon {FILES} --links links", capsys)
+    assert status == 0
+    assert "today\theute\t1\t1.000000\t1.000000" in out
+    assert [f"{word}\t{word}\t1\t1.000000\t1.000000" in out for word in ("10", "000")] == [True, True]
+    # A later line tells it for all.
+    write("\u00a0")
+    for name, line in {"s": "a b\u00a0c", "t": "d e", "links": "2-1"}.items():
+        with Path(name).open("a") as file:
+            file.write(f"{line}\n")
+    assert run(f"align lexicon {FILES} --links links", capsys)[0] == 0
+    Path(f"links{RECORD}").write_text("spaces\n")
+    assert run(f"align lexicon {FILES} --links links", capsys)[0] == 1
+
+
+def test_many_pairs_that_end_with_spaces_are_no_chance(here, capsys):
+    count = 30
+    lines = {"s": "word{} 1\u00a00 end", "t": "wort{} 1\u00a00 ende", "links": "0-0 1-1 2-2"}
+    for name, line in lines.items():
+        Path(name).write_text("".join(f"{line.format(number)}\n" for number in range(count)))
+    status, out, _ = run(f"align lexicon {FILES} --links links", capsys)
+    assert status == 0
+    assert f"end\tende\t{count}\t1.000000\t1.000000" in out
+    Path("links").write_text("0-0 1-1\n" * count)  # nothing ends there
+    assert run(f"align lexicon {FILES} --links links", capsys)[0] == 1
+
+
+@pytest.mark.parametrize("words", LINKS)
+@pytest.mark.parametrize("name", ["links", "links.gz"])
+def test_what_we_write_goes_on_record_and_is_read(words, name, here, capsys):
+    assert run(f"align quick {FILES} --output {name} --words {words}", capsys)[0] == 0
+    assert Path(f"{name}{RECORD}").read_text().split()[0] == words
+    status, out, _ = run(f"align lexicon {FILES} --links {name}", capsys)
+    assert status == 0
+    found = {word for line in out[1:] for word in line.split("\t")[:2]}
+    assert ("10\u00a0000" in found) == (words == "spaces")
+    assert run(f"score {name} {name} {FILES}", capsys)[0] == 0
+    # An edited file does not go with the old record.
+    with (gzip.open if name.endswith(".gz") else open)(name, "wt") as file:
+        file.write("0-0\n1-1\n")
+    status, _, err = run(f"align lexicon {FILES} --links {name}", capsys)
+    assert status == 1
+    assert f"{name}{RECORD} is not of this file" in err
+    Path(f"{name}{RECORD}").write_text(words)  # said by hand
+    assert run(f"align lexicon {FILES} --links {name}", capsys)[0] == 0
+    # Text to which it does not matter needs no record.
+    write(" ")
+    assert run(f"align quick {FILES} --output {name} --words {words}", capsys)[0] == 0
+    assert not Path(f"{name}{RECORD}").exists()
+
+
+def test_links_of_two_kinds_are_not_compared(here, capsys):
+    for words in LINKS:
+        assert run(f"align quick {FILES} --output {words} --words {words}", capsys)[0] == 0
+    for command in ("score spaces white-space", f"align compare spaces white-space {FILES}"):
+        status, out, err = run(command, capsys)
+        assert (status, out) == (1, [])
+        assert "spaces counts words that spaces part, and white-space those that any white space parts" in err
+    shutil.copy("spaces", "same")
+    shutil.copy(f"spaces{RECORD}", f"same{RECORD}")
+    assert run(f"align compare spaces same {FILES}", capsys)[0] == 0
+
+
+def test_alignments_and_lists_from_python(here):
+    sides = [[line.format("\u00a0") for line in side] for side in (SOURCE, TARGET)]
+    for words in LINKS:
+        alignments = hf_attncal.align_quick(source=sides[0], target=sides[1], words=words)
+        entries = hf_attncal.lexicon(*sides, links=alignments)
+        assert ("10\u00a0000" in {entry.source for entry in entries}) == (words == "spaces")
+    with pytest.raises(ValueError, match="Say `words`"):
+        hf_attncal.lexicon(*sides, links=LINKS["spaces"])
+    assert hf_attncal.lexicon(*sides, links=LINKS["spaces"], words="spaces")[0].source == "10\u00a0000"
+    with pytest.raises(ValueError, match="Say `words`"):
+        list(count_links(zip(*sides, strict=True), LINKS["spaces"]))
+    pairs = zip(*sides, strict=True)
+    (first, _) = project_labels(pairs, LINKS["spaces"], tags=TAGS)
+    assert first.text == "DET N V ADV NUM N"
+    assert all(isinstance(alignment, WordAlignment) for alignment in alignments)
+
+
+@pytest.mark.parametrize("words", LINKS)
+def test_gold_links_become_those_of_white_space(words, here):
+    pairs = [tuple(side.format("\u00a0") for side in pair) for pair in zip(SOURCE, TARGET, strict=True)]
+    if words == "spaces":
+        with pytest.raises(ValueError, match=rf"links: {ASKED}Write `white-space` or `spaces` into links.words"):
+            gold_links("links", pairs)
+        Path(f"links{RECORD}").write_text(words)
+    else:
+        write("\u00a0", words)
+    first, _ = gold_links("links", pairs)
+    assert first.sure == {(0, 0), (1, 1), (2, 2), (3, 4), (4, 5), (5, 6), (6, 3)}
+
+
+def test_pieces_of_words_are_linked_each_to_each_or_all_with_all():
+    gold = GoldAlignment(frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
+    found = in_white_space(gold, "a\u00a0b c", "d\u00a0e f\u00a0g")
+    assert found.sure == {(0, 0), (1, 1)}
+    assert found.possible == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 2), (2, 3)}
+    assert in_white_space(gold, "a\u00a0b c", "d e").sure == {(0, 0), (1, 0)}
+
+
+def test_where_readings_differ():
+    assert not readings_differ("a b", "a\tb\fc", None)
+    assert not readings_differ("\u00a0a", "b\u200bc")  # the same words, with more around them; no white space
+    assert readings_differ("a\u00a0b")
+    assert readings_differ("a \u3000 b")
