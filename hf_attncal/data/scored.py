@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from hf_attncal.errors import CommandError
-from hf_attncal.files import Text, is_file, text_name
+from hf_attncal.errors import CommandError, user_errors
+from hf_attncal.files import Text, is_file, lines_of, text_name
 
 from .parting import LinkedPair, WordParting, readings_differ, recorded_words
 from .pharaoh import Link
@@ -75,7 +75,8 @@ def _read(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
     for key, text in texts.items():
         name = text_name(text, key)
         told = "standard input" if is_file(text) and name == STANDARD else name
-        lines = _lines_of_file(name, told) if is_file(text) else list(text)
+        with user_errors():
+            lines = _lines_of_file(name, told) if is_file(text) else lines_of(text)
         if not any(line.strip() for line in lines):
             raise CommandError(f"{told} is empty ({len(lines)} lines without text).")
         read = ScoredText(name, told, lines, unit, first)

@@ -25,5 +25,5 @@ def test_a_lexicon_of_other_words_is_seen():
     right = lexicon_of(["a\u00a0b c"], ["d e"], ["1-1"], "spaces")
     assert right == Counter({("c", "e"): 1})
     assert right != lexicon_of(["a\u00a0b c"], ["d e"], ["1-1"], "white-space")
-    answer = Answer(0, b"source\n" + "b\te\t1\n".encode(), "")
+    answer = Answer(0, b"source\nb\te\t1\n", "")
     assert _same(answer, right)[0] == "wrong_with_exit_0"

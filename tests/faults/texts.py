@@ -163,10 +163,7 @@ def nothing(models: dict[str, str]) -> Iterator[Outcome]:
     for command, lines in NOTHING.items():
         for line, right in (lines or {}).items():
             answer = here([models.get(word, word) for word in f"{command} {line}".split()])
-            if isinstance(right, str):
-                judged = refused(answer, right)
-            else:
-                judged = survived(answer, right)
+            judged = refused(answer, right) if isinstance(right, str) else survived(answer, right)
             yield Outcome(EMPTY, f"{command} {line}", *judged)
 
 
