@@ -14,9 +14,9 @@ from pkgutil import resolve_name
 import torch
 
 from hf_attncal.data.folding import solid
+from hf_attncal.data.parting import WORDS, split_words
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import segment, white_space_words
-from hf_attncal.data.words import WORDS, split_words
 from hf_attncal.decoding import check_line
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.seals import check_counts

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pkgutil import resolve_name
 from typing import Any, NamedTuple, Protocol
 
-from hf_attncal.data.parting import LinkedPair, WordParting, may_differ
+from hf_attncal.data.parting import WORDS, LinkedPair, WordParting, may_differ
 from hf_attncal.data.pharaoh import Link, parse_scored
 from hf_attncal.data.piecewise import LineError, in_line
 from hf_attncal.data.streams import (
@@ -23,7 +23,6 @@ from hf_attncal.data.streams import (
     rows_of_texts,
     text_name,
 )
-from hf_attncal.data.words import WORDS
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
 

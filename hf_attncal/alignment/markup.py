@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape, unescape
 
+from hf_attncal.data.parting import WORDS, word_spans
 from hf_attncal.data.pharaoh import Link
-from hf_attncal.data.words import WORDS, word_spans
 
 from .projection import Carried, Votes, carried, votes
 

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from math import isqrt
 
 from hf_attncal.data.folding import NOTHING, fold, solid
+from hf_attncal.data.parting import WORDS, split_words
 from hf_attncal.data.segmentation import segment
 from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, train_bpe_backend
-from hf_attncal.data.words import WORDS, WordTokenizer, split_words
+from hf_attncal.data.words import WordTokenizer
 from hf_attncal.models.hmm_tables import HMMTables
 
 from .aligner import Sentence, WordAligner

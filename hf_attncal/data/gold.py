@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from hf_attncal.files import Text, lines_of, read_pairs, text_name
 
-from .parting import LinkedPair, WordParting, in_white_space, readings_differ
+from .parting import WORDS, LinkedPair, WordParting, in_white_space, readings_differ
 from .pharaoh import GoldAlignment, check_index_base, displacement_warning, iter_alignments
 from .piecewise import LineError, in_line
-from .words import WORDS
 
 if TYPE_CHECKING:
     from datasets import Dataset

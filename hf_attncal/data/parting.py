@@ -16,8 +16,10 @@ from hf_attncal.files import is_file, sha256, write_text
 from hf_attncal.messages import LOG
 
 from .pharaoh import GoldAlignment, Link, check_inside_pair
-from .words import WORDS, split_words
 
+WORDS = ("white-space", "spaces")  # what parts words
+_WORD = re.compile(r"\S+")
+_SPACED = re.compile(r"[^ \t\n\r\f\v]+")
 RECORD = ".words"  # behind the name of a file of links: what parts its words, and the SHA-256 of the file
 _OTHER = re.compile(r"[^\S \t\n\r\f\v]")  # white space that parts words in the first of `WORDS` alone
 # So many different pairs whose links end where the words that spaces part end, and none goes beyond, are no chance.
@@ -39,6 +41,19 @@ class LinkedPair(NamedTuple):
     links: Collection[Link]
     tags: int | None = None
     sizes: tuple[int, int] | None = None
+
+
+def split_words(text: str, words: str = WORDS[0]) -> list[str]:
+    """Part a text into words: at any white space as `str.split()`, or at "spaces", those (and tabs) of ASCII alone.
+
+    A no-break, thin or ideographic space stands inside a word of the second kind.
+    """
+    return text.split() if words == WORDS[0] else _SPACED.findall(text)
+
+
+def word_spans(text: str, words: str = WORDS[0]) -> list[tuple[int, int]]:
+    """Return the first character of each word of `split_words`, from 0, and the one after its last."""
+    return [match.span() for match in (_WORD if words == WORDS[0] else _SPACED).finditer(text)]
 
 
 def may_differ(text: str) -> bool:

@@ -8,7 +8,6 @@ belongs to no word (`NO_WORD`). Words are those of `str.split()`.
 
 import html
 import json
-import re
 import unicodedata
 from collections.abc import Sequence
 from difflib import SequenceMatcher
@@ -17,9 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-WORDS = ("white-space", "spaces")  # what parts words
-_WORD = re.compile(r"\S+")
-_SPACED = re.compile(r"[^ \t\n\r\f\v]+")
 NO_WORD = -1  # for a token that belongs to no word
 _METASPACE = "▁"
 _MOST_KEPT = 1 << 17  # words whose tokens `WordTokenizer` remembers: some 50 MB
@@ -106,19 +102,6 @@ class WordTokenizer:
             WordTokens(ids[begin:stop], word_ids[begin:stop], number)
             for begin, stop, number in zip(bounds[:-1], bounds[1:], words.tolist(), strict=True)
         ]
-
-
-def split_words(text: str, words: str = WORDS[0]) -> list[str]:
-    """Part a text into words: at any white space as `str.split()`, or at "spaces", those (and tabs) of ASCII alone.
-
-    A no-break, thin or ideographic space stands inside a word of the second kind.
-    """
-    return text.split() if words == WORDS[0] else _SPACED.findall(text)
-
-
-def word_spans(text: str, words: str = WORDS[0]) -> list[tuple[int, int]]:
-    """Return the first character of each word of `split_words`, from 0, and the one after its last."""
-    return [match.span() for match in (_WORD if words == WORDS[0] else _SPACED).finditer(text)]
 
 
 def is_punctuation(word: str) -> bool:

@@ -27,9 +27,9 @@ from hf_attncal.alignment.streaming import align_windows
 from hf_attncal.commands import main
 from hf_attncal.commands.kinds import LinkFormat, Merging, WordLimits
 from hf_attncal.compressed import DamagedFile
+from hf_attncal.data.parting import WORDS
 from hf_attncal.data.streams import joined_pairs, read_windows, write_lines
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.data.words import WORDS
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
 from hf_attncal.models.configuration_luong import LuongConfig

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_attncal.data.folding import NOTHING, fold, fold_line, solid
+from hf_attncal.data.parting import split_words
 from hf_attncal.data.segmentation import raw_means, segment
-from hf_attncal.data.words import split_words
 
 
 @pytest.mark.parametrize(
