@@ -20,7 +20,19 @@ from typing import Any
 
 import outcomes
 
-KINDS = ("kills", "signals", "full_disk", "fuzz", "inputs", "texts", "damaged", "aligning", "leaks", "learned", "served")
+KINDS = (
+    "kills",
+    "signals",
+    "full_disk",
+    "fuzz",
+    "inputs",
+    "texts",
+    "damaged",
+    "aligning",
+    "leaks",
+    "learned",
+    "served",
+)
 
 
 def summary(found: Sequence[outcomes.Outcome]) -> dict[str, Any]:
