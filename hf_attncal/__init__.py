@@ -81,7 +81,10 @@ def __getattr__(name: str):
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     register()  # where someone else's import of transformers went past ours
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    found = getattr(importlib.import_module(_LAZY[name]), name)
+    if _LAZY[name].startswith("hf_attncal.commands."):
+        return importlib.import_module("hf_attncal.commands.guarded").guarded(found)
+    return found
 
 
 def __dir__() -> list[str]:

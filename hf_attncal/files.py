@@ -1,4 +1,4 @@
-"""Read lines, write a file or a folder whole, and lock a file for one process.
+"""Read lines, and write a file or a folder whole.
 
 A file gets its name only when it is complete and on the disk: a process may be killed at any system call, and the
 power may fail.
@@ -14,16 +14,17 @@ import shutil
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import Any
 
 from .compressed import TOLD, DamagedFile, decompressing, suffix_of
 from .decoding import check_line, decoded
+from .gate import check_file, check_kept, open_descriptor, reads, saving_into
+from .layouts import UNFINISHED
 
-UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
 # A full disk, quota or file; and how safetensors and tokenizers, then torch, say it in words.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_IN_WORDS = re.compile(
@@ -101,6 +102,7 @@ def read_lines(path: str | Path, digest: Any = None) -> list[str]:
         problem = "is a directory" if path.is_dir() else "is a device" if path.exists() else "does not exist"
         raise ValueError(f"Text file `{path}` {problem}. Give the path of a text file, {TOLD}.")
     try:
+        reads(path)
         suffix, packed = suffix_of(path), path.read_bytes()
         if digest is not None:
             digest.update(packed)
@@ -159,7 +161,7 @@ def write_bytes(data: bytes, path: str | Path) -> None:
 
 
 @contextmanager
-def whole_file(path: str | Path, new: bool = False) -> Iterator[Path]:
+def whole_file(path: str | Path, new: bool = False, option: str | None = None) -> Iterator[Path]:
     """Let the caller write a file that afterwards is whole or as it was; missing folders are made.
 
     The file is written under a temporary name beside its own and renamed by `give_name`. A pipe or a device is written
@@ -168,11 +170,13 @@ def whole_file(path: str | Path, new: bool = False) -> Iterator[Path]:
     Args:
         path: name of the file.
         new: refuse to replace a file, even one that another machine makes in the meantime.
+        option: what the user names the file with; None for a file that a writer knows by name.
 
     Yields:
         The temporary name, or that of the pipe.
 
     Raises:
+        CommandError: the gate refuses the file.
         FileExistsError: the file exists, and `new` is set.
         OSError: the file cannot be written.
     """
@@ -188,10 +192,14 @@ def whole_file(path: str | Path, new: bool = False) -> Iterator[Path]:
         with writing(path):
             yield Path(path)
         return
+    if option is not None:
+        check_file(path, option)
     path = Path(path).resolve()  # a symbolic link stays one
+    check_kept(path)
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.partial")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        partial.unlink(missing_ok=True)  # a link would be written through
         try:
             yield partial
             give_name(partial, path, new)
@@ -230,39 +238,49 @@ def _link(complete: Path, final: Path) -> bool:
     return True
 
 
-def fill_folder(folder: Path, save: Callable[[Path], Any], last: tuple[str, ...] = ()) -> None:
-    """Put files into an existing folder: each is whole or as it was, and none changes before all are on the disk.
+def fill_folder(
+    folder: str | Path, save: Callable[[Path], Any], last: tuple[str, ...] = (), by: str | None = None
+) -> None:
+    """Put files into a folder: each is whole or as it was, and none changes before all are on the disk.
 
     Args:
-        folder: the folder; files of the same names are replaced, others stay.
+        folder: the folder, made if it is missing; files of the same names are replaced, others stay.
         save: writes the files into the folder that it gets, `unfinished/filled` in `folder`.
         last: patterns of names to move last, in this order. Old files of these names are removed first, so a folder
             that has them is complete.
+        by: what saves a whole model; see `gate.saving_into`. None for other files, or if the process has the folder.
+
+    Raises:
+        CommandError: see `gate.saving_into`; or, without `by`, a file of a model has such a name.
     """
+    folder = Path(folder)
     staged = folder / UNFINISHED / "filled"
-    shutil.rmtree(staged, ignore_errors=True)  # left by a process that was killed
-    staged.mkdir(parents=True)
-    try:
-        save(staged)
-        make_readable(staged)
-        to_disk(*staged.rglob("*"))
-        ranks = {
-            path.relative_to(staged): max((n for n, pattern in enumerate(last, 1) if path.match(pattern)), default=0)
-            for path in sorted(staged.rglob("*"))
-            if path.is_file()
-        }
-        names = sorted(ranks, key=ranks.get)
-        for name in reversed(names):
-            if ranks[name]:
-                (folder / name).unlink(missing_ok=True)
-        for name in names:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (staged / name).replace(folder / name)
-        to_disk(*{(folder / name).parent for name in names}, folder)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
-        with suppress(OSError):  # it holds other unfinished files
-            staged.parent.rmdir()
+    with saving_into(folder, by, own=by is not None):
+        shutil.rmtree(staged, ignore_errors=True)  # left by a process that was killed
+        staged.mkdir(parents=True)
+        try:
+            save(staged)
+            make_readable(staged)
+            to_disk(*staged.rglob("*"))
+            ranks = {
+                path.relative_to(staged): max((n for n, name in enumerate(last, 1) if path.match(name)), default=0)
+                for path in sorted(staged.rglob("*"))
+                if path.is_file()
+            }
+            names = sorted(ranks, key=ranks.get)
+            for name in names:
+                check_kept(folder.resolve() / name)
+            for name in reversed(names):
+                if ranks[name]:
+                    (folder / name).unlink(missing_ok=True)
+            for name in names:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (staged / name).replace(folder / name)
+            to_disk(*{(folder / name).parent for name in names}, folder)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+            with suppress(OSError):  # it holds other unfinished files
+                staged.parent.rmdir()
 
 
 def make_readable(folder: str | Path) -> None:
@@ -288,22 +306,6 @@ def to_disk(*paths: Path) -> None:
                 os.close(descriptor)
 
 
-def open_descriptor(path: str | Path) -> int | None:
-    """Return the descriptor that a name such as /dev/stdout, /dev/fd/3 or a link to it stands for, or None.
-
-    A shell has opened the file, perhaps to append (`>>`), so it must be written through its descriptor and not
-    replaced.
-    """
-    path = os.path.abspath(path)
-    for _ in range(40):  # as many links as the system follows
-        if match := re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", path):
-            return int(match[1])
-        if not os.path.islink(path):
-            return None
-        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
-    return None
-
-
 @contextmanager
 def writing(path: str | Path) -> Iterator[None]:
     """Name `path` in the error of a full disk, around code that writes a file or into a folder.
@@ -322,47 +324,3 @@ def writing(path: str | Path) -> Iterator[None]:
         if _FULL_IN_WORDS.search(str(error)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise
-
-
-# ---- alone ----
-
-
-@contextmanager
-def alone(path: str | Path) -> Iterator[None]:
-    """Lock a file for this process, creating it if need be; the lock ends with the process, even if it is killed.
-
-    On Windows, where a locked file can be neither written nor renamed, `path`.lock is locked (or `path` itself if its
-    name ends so), and removed at the end.
-
-    Raises:
-        BlockingIOError: another process has the lock; `filename` is `path`.
-        OSError: the file cannot be opened. A file system without locks is no error.
-    """
-    locked = f"{path}.lock" if _WINDOWS and not str(path).endswith(".lock") else str(path)
-    file = _lock(locked)
-    if file is None:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
-    try:
-        yield
-    finally:
-        file.close()
-        if _WINDOWS:
-            with suppress(OSError):  # another process has opened it
-                os.unlink(locked)
-
-
-def _lock(path: str) -> BinaryIO | None:
-    """Open and lock the file that has this name; return None if another process has the lock."""
-    from filelock import lock_descriptor  # few need it, and it takes a while to load
-
-    while True:
-        with ExitStack() as stack:
-            file = stack.enter_context(open(path, "ab"))
-            with suppress(OSError):  # a file system without locks
-                if not lock_descriptor(file.fileno(), blocking=False):
-                    return None
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                    stack.pop_all()
-                    return file
-        # Another process has renamed or removed the file after we opened it: lock the one that has the name now.

@@ -10,8 +10,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from .files import UNFINISHED
-
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER_CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
@@ -20,6 +18,7 @@ CARD, RESULTS, RUN, LOCK = "README.md", "results.json", "run.json", "run.lock"
 SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabilities.json", "check.json"
 DIAGRAM, COUNTS, COUNTS_SEAL = "link_probabilities.png", "hmm", "seal.json"
 ONNX, OPENVINO = "model.onnx", "openvino_model.xml"
+UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
 
 
 class Fate(Enum):
@@ -238,6 +237,26 @@ def fate_of(name: str) -> Fate:
     """Return what becomes of a file when its folder is published; what is not in the table is refused."""
     file = file_of(name)
     return Fate.REFUSED if file is None else file.fate
+
+
+def check_one_model(folder: Path, saves_adapter: bool = False) -> None:
+    """Refuse a folder with an adapter and all weights of a model: transformers would load one with the other.
+
+    Args:
+        folder: the folder of either.
+        saves_adapter: an adapter is to be saved there.
+
+    Raises:
+        ValueError: both lie there, or will; the message names both.
+    """
+    whole = ("model*.safetensors", "pytorch_model*.bin")
+    weights = [path.name for pattern in whole for path in sorted(folder.glob(pattern))]
+    if weights and (folder / CONFIG).exists() and (saves_adapter or (folder / ADAPTER_CONFIG).exists()):
+        holds = "would hold" if saves_adapter else "holds"
+        raise ValueError(
+            f"{folder} {holds} two models: an adapter ({ADAPTER_CONFIG}) and a whole model ({CONFIG}, {weights[0]}). "
+            "Give each a folder of its own."
+        )
 
 
 def kind_of_folder(folder: Path) -> str | None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 from filelock import lock_descriptor
 
-from hf_attncal import files
+from hf_attncal import gate
 from hf_attncal.data.streams import output_lines
 
 COMMANDS = """
@@ -64,13 +64,13 @@ def test_no_file_of_the_package_needs_a_module_of_unix():
 
 @pytest.mark.parametrize("windows", [False, True])
 def test_a_lock_is_of_one_process_and_a_file_that_was_left_over_does_no_harm(windows, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_WINDOWS", windows)
+    monkeypatch.setattr(gate, "_WINDOWS", windows)
     for name in ("links.partial.lock", "links.partial", "run.lock"):
         (tmp_path / name).touch()
     for path in (tmp_path / "links.partial", tmp_path / "run.lock"):
         for _ in range(2):
-            with files.alone(path):
-                with pytest.raises(BlockingIOError) as raised, files.alone(path):
+            with gate.alone(path):
+                with pytest.raises(BlockingIOError) as raised, gate.alone(path):
                     pass
                 assert raised.value.filename == str(path)
     left = {"links.partial"} if windows else {"links.partial.lock", "links.partial", "run.lock"}
@@ -79,7 +79,7 @@ def test_a_lock_is_of_one_process_and_a_file_that_was_left_over_does_no_harm(win
 
 def test_on_windows_the_file_that_is_written_is_not_the_one_that_is_locked(tmp_path, monkeypatch):
     """Nobody could write it or give it its name there."""
-    monkeypatch.setattr(files, "_WINDOWS", True)
+    monkeypatch.setattr(gate, "_WINDOWS", True)
     with output_lines(str(tmp_path / "links")) as file:
         file.write(b"0-0\n")
         assert {path.name for path in tmp_path.iterdir()} == {"links.partial", "links.partial.lock"}

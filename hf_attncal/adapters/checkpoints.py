@@ -12,6 +12,8 @@ from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from hf_attncal.layouts import check_one_model
+
 from .layers import adapter_layers
 
 _PREFIX = "base_model.model."  # of the weights in every adapter file
@@ -44,7 +46,7 @@ def save_adapter(
         The folder.
 
     Raises:
-        ValueError: there is no such adapter.
+        ValueError: there is no such adapter, or the folder holds a whole model.
     """
     configs = getattr(model, "peft_config", {})
     if adapter_name is None:
@@ -60,6 +62,7 @@ def save_adapter(
         state = {name: t.to(dtype) if t.is_floating_point() else t for name, t in state.items()}
     state = {f"{_PREFIX}{name.removeprefix(_PREFIX)}": t for name, t in state.items()}
     folder = Path(folder)
+    check_one_model(folder, saves_adapter=True)
     folder.mkdir(parents=True, exist_ok=True)
     config = copy.copy(configs[adapter_name])
     config.inference_mode = True

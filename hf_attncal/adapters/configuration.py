@@ -3,11 +3,13 @@
 import dataclasses
 import enum
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from peft import PeftConfig, TaskType
 
 from hf_attncal.hub.cards import write_adapter_card
+from hf_attncal.layouts import check_one_model
 from hf_attncal.models.configuration_attncal import CALIBRATIONS, check_settings
 
 
@@ -120,7 +122,11 @@ class AttentionCalibrationConfig(PeftConfig):
         """Write `adapter_config.json`, and into the card what the adapter is and what it was trained on.
 
         PEFT and transformers both end here when they save an adapter, after they wrote a card of their own.
+
+        Raises:
+            ValueError: the folder holds a whole model.
         """
+        check_one_model(Path(save_directory), saves_adapter=True)
         super().save_pretrained(save_directory, **kwargs)
         # Of this class's own fields the method, and what differs from its default; the base has lines of its own.
         own = [f for f in dataclasses.fields(self) if f.name in AttentionCalibrationConfig.__annotations__ and f.repr]

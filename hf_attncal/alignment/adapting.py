@@ -11,7 +11,9 @@ from pathlib import Path
 
 import torch
 
-from hf_attncal.files import fill_folder
+from hf_attncal.files import fill_folder, write_json
+from hf_attncal.gate import job, mark, reads
+from hf_attncal.layouts import RUN
 from hf_attncal.models.hmm_tables import HMMTablesMixin
 
 from .count_learner import IDENTICAL, CountLearner
@@ -22,6 +24,7 @@ PASSES = 4
 KNOWN, NEW = 0.15, 0.5
 # A network gives way to the counts beside it from this weight on: it has no parameters for what it never read.
 REPLACED = 0.5
+ADAPTED = "an adaptation"  # mark of a folder that an adapted aligner was saved in
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,17 @@ def adapt_counts(
 
 
 def save_aligner(aligner, folder: str | Path) -> None:
-    """Save model and tokenizer of a `WordAligner` in a folder, each file whole."""
+    """Save model and tokenizer of a `WordAligner` in a folder, each file whole.
+
+    Raises:
+        CommandError: the folder holds another model, or is the one that the aligner was loaded from.
+    """
 
     def save(staged: Path) -> None:
         aligner.model.save_pretrained(staged)
         aligner.tokenizer.save_pretrained(staged)
+        write_json(mark(ADAPTED), staged / RUN)
 
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    fill_folder(Path(folder), save)
+    with job():
+        reads(aligner.model.name_or_path)
+        fill_folder(folder, save, by=ADAPTED)

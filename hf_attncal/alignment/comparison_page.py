@@ -33,7 +33,7 @@ def write_links_page(compared: AlignerComparison, path: str | Path, most: int = 
     names = {"first": f"{first} alone", "second": f"{second} alone", "both": "both"}
     page = templates().get_template("comparison.html.jinja")
     text = page.render(first=first, second=second, names=names, rows=shown, count=len(rows))
-    with whole_file(path) as partial:
+    with whole_file(path, option="--page") as partial:
         partial.write_bytes(text.encode("utf-8", "replace"))  # half of a character is no text
 
 

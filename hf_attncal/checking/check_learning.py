@@ -12,6 +12,7 @@ from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.streams import rows_of_files
 from hf_attncal.data.synthetic.translation_errors import Pair, plant_errors
 from hf_attncal.errors import CommandError, user_errors
+from hf_attncal.gate import hold
 
 from .check_model import (
     CAUSES,
@@ -131,6 +132,7 @@ def learn_check_beside(
     """
     if folder is None or not Path(folder).is_dir():
         raise CommandError(f"{folder} is no folder, into which {CHECK_FILE} could be written. Download it first.")
+    hold(folder)
     files = zip(sources, targets, strict=True)
     with user_errors():
         model = learn_check(

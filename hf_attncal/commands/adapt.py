@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from .kinds import File, Files, Folder, Model, Setting
+from .kinds import File, Files, Model, ModelFolder, Setting
 
 if TYPE_CHECKING:
     from hf_attncal.training.asked import Trained
@@ -19,7 +19,7 @@ def adapt(
     dev: Files | None = None,
     test: Files | None = None,
     links: File | None = None,
-    output: Folder | None = None,
+    output: ModelFolder | None = None,
     config: str | None = None,
     minutes: float | None = None,
     dry_run: bool = False,

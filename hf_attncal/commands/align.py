@@ -4,9 +4,10 @@ import os
 from typing import TYPE_CHECKING, get_args
 
 from hf_attncal.errors import CommandError, at_least, one_of
+from hf_attncal.gate import hold
 from hf_attncal.inference.running import Running
 
-from .kinds import Folder, LinkFormat, Merging, Model, Output, Pairs, Text, Values, WordLimits
+from .kinds import LinkFormat, Merging, Model, ModelFolder, Output, Pairs, Text, Values, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.aligner import WordAligner
@@ -36,7 +37,7 @@ def align(
     least_probability: float | None = None,
     read: Values = None,
     adapt: bool = False,
-    save_adapted: Folder | None = None,
+    save_adapted: ModelFolder | None = None,
     shard: str | None = None,
     running: Running = Running(),
 ) -> "list[WordAlignment] | None":
@@ -103,7 +104,6 @@ def align(
     from hf_attncal.alignment.streaming import align_text, batch_limits, lines_at_once
     from hf_attncal.data.pair_text import PairText
     from hf_attncal.data.shards import check_alone, check_parts, part_of
-    from hf_attncal.data.streams import check_folder
     from hf_attncal.inference.opening import fetched
 
     links = {"threshold": threshold, "symmetrize": symmetrize, "least_probability": least_probability}
@@ -116,7 +116,9 @@ def align(
     if save_adapted is not None:
         if not adapt:
             raise CommandError("--save-adapted needs --adapt, which learns what is saved.")
-        check_folder(os.fspath(save_adapted), "--save-adapted")
+        from hf_attncal.alignment.adapting import ADAPTED
+
+        hold(save_adapted, ADAPTED, "--save-adapted")
     if shard is None:
         check_alone(output)
         text.check({"--output": output})

@@ -10,7 +10,7 @@ from hf_attncal.inference.files import folder_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running
 
-from .kinds import Folder, Model, Text
+from .kinds import FolderBeside, Model, Text
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.gold import Calibration
@@ -23,7 +23,7 @@ def calibrate(
     target: Text,
     *,
     gold: Text,
-    output: Folder | None = None,
+    output: FolderBeside | None = None,
     bootstrap: int = 1000,
     running: Running = Running(),
 ) -> "Calibration":

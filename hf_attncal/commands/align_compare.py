@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from hf_attncal.errors import CommandError, one_of, user_errors
 
-from .kinds import STANDARD, File, Text, WordLimits
+from .kinds import STANDARD, Text, WordLimits, Written
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.comparison import AlignerComparison
@@ -17,7 +17,7 @@ def compare(
     target: Text,
     words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
     lowercase: bool = False,
-    page: File | None = None,
+    page: Written | None = None,
     format: Literal["text", "json"] = "text",
 ) -> "AlignerComparison":
     """Compare word alignments of a text that nobody annotated.

@@ -8,7 +8,7 @@ from hf_attncal.inference.files import folder_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running
 
-from .kinds import Folder, Model, Text, Values
+from .kinds import FolderBeside, Model, Text, Values
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.selection import RankedReadings
@@ -21,7 +21,7 @@ def select(
     target: Text,
     *,
     gold: Text | None = None,
-    output: Folder | None = None,
+    output: FolderBeside | None = None,
     lowercase: bool = False,
     read: Values = None,
     running: Running = Running(),

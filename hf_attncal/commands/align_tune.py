@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from .kinds import File, Files, Folder, Model, Setting
+from .kinds import File, Files, Model, ModelFolder, Setting
 
 if TYPE_CHECKING:
     from hf_attncal.training.asked import Trained
@@ -18,7 +18,7 @@ def tune_encoder(
     dev: Files | None = None,
     test: Files | None = None,
     links: File | None = None,
-    output: Folder | None = None,
+    output: ModelFolder | None = None,
     config: str | None = None,
     minutes: float | None = None,
     dry_run: bool = False,

@@ -8,14 +8,14 @@ from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from hf_attncal.data.streams import check_files, check_folder, check_readable, files_among
+from hf_attncal.data.streams import check_files, check_readable, files_among
 from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.files import is_file
 from hf_attncal.inference.opening import fetched, load_errors, load_model
 from hf_attncal.inference.running import Running
 from hf_attncal.messages import job_progress
 
-from .kinds import Files, Folder, Model, Text
+from .kinds import Files, Model, NewFolder, Places, Text
 
 if TYPE_CHECKING:
     from hf_attncal.report.figures.contents import Report
@@ -34,9 +34,9 @@ def analyze(
     gold: Text | None = None,
     tags: Text | None = None,
     methods: Sequence[str] = (),
-    report: Files = (),
+    report: Places = (),
     self_test: bool = False,
-    probe: Folder | None = None,
+    probe: NewFolder | None = None,
     probe_text: Files | None = None,
     running: Running = Running(),
 ) -> "Report":
@@ -93,10 +93,6 @@ def analyze(
     for place in places:
         if place.endswith(".html"):
             check_files(files, {"--report": place})
-        else:
-            check_folder(place, "--report")
-    if probe not in (None, _NO_PROBE):
-        check_folder(os.fspath(probe), "--probe")
     with redirect_stdout(sys.stderr), job_progress():  # what a training says on its way is no result
         if self_test:
             with TemporaryDirectory(prefix="attncal-self-test-") as folder:

@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import cache
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token
 from docstring_parser import parse
@@ -22,7 +22,8 @@ from hf_attncal.command_table import ALIASES, COMMANDS
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
 
-from .kinds import STANDARD, Kind, Setting, Values
+from .guarded import guarded, kind_of
+from .kinds import STANDARD, Setting, Values
 from .old import respelled
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
@@ -101,15 +102,6 @@ def _whole_number(_, tokens: Sequence[Token]) -> int:
         raise ValueError(f"it must be a whole number, got {tokens[0].value[:30]!r}") from error
 
 
-def kind_of(annotation: Any) -> Kind | None:
-    """Return the kind of a parameter's type, if it is one of `kinds.py`, optional or not."""
-    for part in (annotation, *(get_args(annotation) if get_origin(annotation) is Union else ())):
-        for told in getattr(part, "__metadata__", ()):
-            if isinstance(told, Kind):
-                return told
-    return None
-
-
 def _python_only(annotation: Any) -> bool:
     """Return whether a parameter is for Python alone: its type is not one that a word can be read as."""
     return "PYTHON_ONLY" in getattr(annotation, "__metadata__", ())
@@ -120,7 +112,7 @@ def dressed(function: Callable, name_type: type = str) -> Callable:
     signature = signature_of(function, name_type)
 
     def call(*arguments, **options):
-        return function(*arguments, **options)
+        return guarded(function)(*arguments, **options)
 
     call.__name__, call.__module__ = function.__name__, function.__module__
     call.__doc__ = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[0])

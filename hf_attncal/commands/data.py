@@ -4,10 +4,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_attncal.data.streams import check_folder
 from hf_attncal.errors import CommandError
 
-from .kinds import Folder
+from .kinds import Folder, NewFolder
 
 if TYPE_CHECKING:
     from hf_attncal.data.fetching import FetchedText
@@ -19,7 +18,7 @@ def fetch_data(
     name: str,
     /,
     *,
-    output: Folder,
+    output: NewFolder,
     source: Folder | None = None,
     fields: tuple[str, str] | None = None,
     config: str | None = None,
@@ -55,7 +54,6 @@ def fetch_data(
     from hf_attncal.data.published import CORPORA
 
     name, known = str(name), ", ".join(CORPORA)
-    check_folder(str(output))
     if name in CORPORA:
         if fields or config:
             raise CommandError(f"--fields and --config belong to a dataset of the Hub; {name} needs neither.")

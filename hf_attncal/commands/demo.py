@@ -1,17 +1,19 @@
 """`attncal demo`: the main job on a small scale."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_attncal.data.streams import check_folder
 from hf_attncal.errors import at_least
 
-from .kinds import Folder
+from .kinds import NewFolder
 
 if TYPE_CHECKING:
     from hf_attncal.report.demonstration import DemoResults
 
+_DEMO = "a demonstration"  # mark of its model's folder
 
-def demo(*, output: Folder = "demo", steps: int = 1000) -> "DemoResults":
+
+def demo(*, output: NewFolder = "demo", steps: int = 1000) -> "DemoResults":
     """Train a small calibrated model on synthetic English-German and look inside it.
 
     Train a small gated model on a synthetic English-German language, in a few minutes on two cores. Print BLEU before
@@ -32,9 +34,13 @@ def demo(*, output: Folder = "demo", steps: int = 1000) -> "DemoResults":
         CommandError: the folder cannot be made, or `steps` is below 1.
     """
     at_least("--steps", steps, 1)
-    check_folder(str(output))
-    from hf_attncal.files import writing
+    from hf_attncal.files import write_json, writing
+    from hf_attncal.gate import hold, mark
+    from hf_attncal.layouts import RUN
     from hf_attncal.report.demonstration import run_demo
 
     with writing(output):
+        model = Path(output) / "model"
+        hold(model, _DEMO)
+        write_json(mark(_DEMO), model / RUN)
         return run_demo(output, steps=steps)

@@ -12,17 +12,25 @@ class Kind(NamedTuple):
         shown: its name in the help.
         many: several may follow each other.
         standard: without it, standard input or output.
+        written: what is written there, which the gate looks at first (`guarded.py`); "" for what is read. A `folder`
+            holds no model; a `place` is a page if its name ends in .html, else a folder; `beside` is a folder for a
+            file that lies beside MODEL; a `model` is saved again where its own mark is.
     """
 
     shown: str
     many: bool = False
     standard: bool = False
+    written: Literal["", "file", "folder", "place", "beside", "model"] = ""
 
 
 Path = str | os.PathLike[str]
 File = Annotated[Path, Kind("FILE")]
 Files = Annotated[Path | Sequence[Path], Kind("FILE", many=True)]
 Folder = Annotated[Path, Kind("FOLDER")]
+# Folders that are written.
+NewFolder = Annotated[Path, Kind("FOLDER", written="folder")]
+FolderBeside = Annotated[Path, Kind("FOLDER", written="beside")]
+ModelFolder = Annotated[Path, Kind("FOLDER", written="model")]
 # A file, or its lines.
 Text = Annotated[Path | Sequence[str], Kind("FILE")]
 # The same; on the command line standard input if it is not given.
@@ -30,7 +38,9 @@ Input = Annotated[Path | Sequence[str] | None, Kind("FILE", standard=True)]
 # Links: a file of them, their lines, or an aligner: its folder, its name on the Hub, or a `WordAligner`.
 Links = Annotated[Path | Sequence[Any] | Any, Kind("LINKS")]
 # A file that is written; without it the result is returned, on the command line it goes to standard output.
-Output = Annotated[Path | None, Kind("FILE", standard=True)]
+Output = Annotated[Path | None, Kind("FILE", standard=True, written="file")]
+Written = Annotated[Path, Kind("FILE", written="file")]
+Places = Annotated[Path | Sequence[Path], Kind("FILE", many=True, written="place")]
 # A folder, or a name on the Hub.
 Model = Annotated[Path, Kind("MODEL")]
 # The same, or what was loaded from it.

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .kinds import File, Files, Folder, Setting
+from .kinds import File, Files, ModelFolder, Setting
 
 if TYPE_CHECKING:
     from hf_attncal.training.asked import Trained
@@ -22,7 +22,7 @@ def train(
     dev: Files | None = None,
     test: Files | None = None,
     links: File | None = None,
-    output: Folder | None = None,
+    output: ModelFolder | None = None,
     config: str | None = None,
     minutes: float | None = None,
     dry_run: bool = False,

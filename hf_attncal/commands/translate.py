@@ -28,7 +28,7 @@ def translate(
     output: Output = None,
     format: Literal["text", "json"] = "text",
     scores: bool = False,
-    alignments: Annotated[Path | bool | None, Kind("FILE")] = None,
+    alignments: Annotated[Path | bool | None, Kind("FILE", written="file")] = None,
     aligner: Loaded | None = None,
     check: Loaded | None = None,
     candidates: int = 1,

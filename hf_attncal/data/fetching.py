@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hf_attncal.errors import CommandError, one_line
 from hf_attncal.files import write_bytes
+from hf_attncal.gate import check_folder
 
 from .published import CORPORA, Files, check_sha256, compressed, hub_dataset
 
@@ -100,6 +101,7 @@ def fetch_hub_dataset(
 
 
 def _write(files: Files, folder: Path, left_out: int = 0) -> FetchedText:
+    check_folder(folder)
     for name in files:
         if name != _RECORD and (folder / name).exists():
             raise CommandError(f"{folder / name} is there already. Give another --output, or remove the file.")

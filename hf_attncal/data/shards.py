@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO
 
-from hf_attncal.data.streams import STANDARD, check_output, check_readable, open_file, output_lines
+from hf_attncal.data.streams import STANDARD, check_readable, open_file, output_lines
 from hf_attncal.errors import CommandError
+from hf_attncal.gate import check_file
 from hf_attncal.messages import LOG
 
 _PLACE = "{}"  # of the number of the part in a pattern
@@ -125,7 +126,7 @@ def part_of(
     job = _job(_named(output, f"of-{part.total:05}") + ".json", part, inputs, window, settings)
     path = _named(output, f"{part.number:05}-of-{part.total:05}")
     manifest = f"{path}.json"
-    check_output(path, inputs)
+    check_file(path)
     lines = part.lines(job["lines"], window)
     about = {"part": part.number, "of": part.total, "file": os.path.basename(path), "first_line": lines.start + 1}
     # The same for all parts of a job: settings and texts, not where the files lie.

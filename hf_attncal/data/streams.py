@@ -333,10 +333,11 @@ def open_file(path: str, mode: str) -> BinaryIO:
         CommandError: it cannot be opened.
     """
     from hf_attncal.compressed import open_to_read
-    from hf_attncal.files import open_descriptor
+    from hf_attncal.gate import open_descriptor, reads
 
     try:
         if mode == "rb":
+            reads(path)
             file = open_to_read(path)
         else:  # to open a file once more would empty it, and forget that it is appended to
             descriptor = open_descriptor(path)
@@ -403,13 +404,15 @@ def output_lines(path: str | None, option: str = "--output") -> Iterator[BinaryI
         CommandError: it cannot be written, or another process is writing it.
     """
     from hf_attncal.compressed import compressing, suffix_of
-    from hf_attncal.files import alone, give_name
+    from hf_attncal.files import give_name
+    from hf_attncal.gate import alone, check_file, is_special
 
     sys.stdout.flush()  # what was printed before comes first
     if path in (None, STANDARD):
         yield sys.stdout.buffer
         return
-    suffix, special = suffix_of(path), _is_special(path)
+    check_file(path, option)
+    suffix, special = suffix_of(path), is_special(path)
     path = path if special else os.path.realpath(path)  # a symbolic link stays one
     partial = path if special else f"{path}.partial"
     name = f"{option} {path}"
@@ -438,13 +441,6 @@ def output_lines(path: str | None, option: str = "--output") -> Iterator[BinaryI
             raise CommandError(message) from error
 
 
-def _is_special(path: str) -> bool:
-    """Return whether a path is a pipe or a device, or is open already (/dev/fd/N)."""
-    from hf_attncal.files import open_descriptor
-
-    return os.path.exists(path) and (not os.path.isfile(path) or open_descriptor(path) is not None)
-
-
 def _whole_lines(path: str, suffix: str | None) -> bool:
     """Cut off the half line that a full disk leaves at the end of a file; return False if nothing else is in it.
 
@@ -462,7 +458,7 @@ def _whole_lines(path: str, suffix: str | None) -> bool:
 
 
 def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], standard: bool | None = None) -> None:
-    """Refuse files that a command cannot read or write, before it loads a model.
+    """Refuse files that a command cannot read or write, before it loads a model; the gate has refused others.
 
     Args:
         inputs: files that it reads; none where it reads standard input.
@@ -485,14 +481,8 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], standa
         if Path(path).is_dir() or not folder.is_dir():
             problem = "is a folder" if Path(path).is_dir() else f"lies in {folder}, which is no folder"
             raise CommandError(f"{option} {path} {problem}.")
-    sources = [*inputs, standard_input()] if standard or (standard is None and not inputs) else inputs
-    written: dict[str, str] = {}
-    for option, path in named.items():
-        check_output(path, sources, option)
-        special, path = _is_special(path), os.path.realpath(path)
-        for name in (path, f"{path}.partial"):
-            if written.setdefault(name, option) != option and not special:
-                raise CommandError(f"{option} {path} would overwrite that of {written[name]}. Give another name.")
+    if standard or (standard is None and not inputs):
+        standard_input()
     check_readable(*inputs)
     for path in named.values():
         suffix_of(path)
@@ -509,29 +499,6 @@ def check_text(source: Text | None, outputs: Mapping[str, str | os.PathLike[str]
     files = [path for path in files_among(source) if path != STANDARD]
     written = {option: None if path is None else os.fspath(path) for option, path in outputs.items()}
     check_files(files, written, standard=is_file(source) and not files)
-
-
-def check_output(path: str, inputs: Iterable[str | BinaryIO], option: str = "--output") -> None:
-    """Refuse an output that is one of the inputs, by another name too, or would be while it is written.
-
-    Args:
-        path: path of the output.
-        inputs: paths, or open files.
-        option: option that names it, for messages.
-
-    Raises:
-        CommandError: a file is refused; the message names it.
-    """
-    path = os.path.realpath(path)
-    for source in inputs:
-        for name in (path, f"{path}.partial"):
-            same = False
-            with suppress(OSError, ValueError):
-                read = os.stat(source if isinstance(source, str) else source.fileno())
-                same = os.path.isfile(name) and os.path.samestat(os.stat(name), read)
-            if same:
-                called = source if isinstance(source, str) else "standard input"
-                raise CommandError(f"{option} {path} would overwrite {called}, the same file. Give another name.")
 
 
 def check_readable(*paths: str | None) -> None:
@@ -551,19 +518,6 @@ def check_readable(*paths: str | None) -> None:
         raise CommandError(
             f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path or repr(path)}."
         )
-
-
-def check_folder(path: str, option: str = "--output") -> None:
-    """Check that an output folder can be made, before anything is loaded.
-
-    Raises:
-        CommandError: the path, or a parent of it, is a file.
-    """
-    existing = path or "."
-    while not os.path.lexists(existing) and os.path.dirname(existing) != existing:
-        existing = os.path.dirname(existing) or "."
-    if not os.path.isdir(existing):
-        raise CommandError(f"{path} cannot be a folder: {existing} is a file. Give another {option}.")
 
 
 def read_sides(source: Text, target: Text, longest: int | None = None) -> tuple[list[str], list[str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hf_attncal.families import FAMILIES
 from hf_attncal.files import fill_folder
+from hf_attncal.gate import saving_into
 from hf_attncal.layouts import ONNX, OPENVINO
 
 from .cards import write_export_card
@@ -139,8 +140,11 @@ def export_graph(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx
             f"{folder} cannot be exported: its graph differs from the model by {difference:.1e}, more than "
             f"{TOLERANCE:.0e}. Use it with PyTorch."
         )
-    fill_folder(folder, lambda staged: exporter.save_program(exported.program, staged / to.graph), last=(to.graph,))
-    write_export_card(folder, model.config, format, pairs=family.source is not None)
+    with saving_into(folder):
+        fill_folder(
+            folder, lambda staged: exporter.save_program(exported.program, staged / to.graph), last=(to.graph,)
+        )
+        write_export_card(folder, model.config, format, pairs=family.source is not None)
     return Exported(folder / to.graph, difference)
 
 

@@ -9,7 +9,16 @@ from types import NoneType
 from typing import Any
 
 from hf_attncal.families import FAMILIES
-from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, LAYOUTS, Fate, files, kind_of_folder
+from hf_attncal.layouts import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    CONFIG,
+    LAYOUTS,
+    Fate,
+    check_one_model,
+    files,
+    kind_of_folder,
+)
 
 
 @dataclass(frozen=True)
@@ -46,9 +55,11 @@ def inspect_folder(folder: str | Path) -> HubFolder:
     """Inspect a folder written by `save_pretrained`, without loading the model and without the network.
 
     Raises:
-        ValueError: `folder` holds neither an adapter nor a readable `config.json` of a model of this package.
+        ValueError: `folder` holds both an adapter and a model, or neither an adapter nor a readable `config.json` of a
+            model of this package.
     """
     folder = Path(folder)
+    check_one_model(folder)
     if kind_of_folder(folder) == "adapter":
         return _inspect_adapter(folder)
     config = _read(folder, CONFIG)

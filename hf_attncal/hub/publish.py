@@ -38,6 +38,7 @@ from hf_attncal.layouts import (
     TOKENIZER_CONFIG,
     WEIGHTS,
     Fate,
+    check_one_model,
     fate_of,
     file_of,
     kind_of_folder,
@@ -199,6 +200,10 @@ def _chosen(folder: Path, leave_out: Sequence[str]) -> tuple[list[str], tuple[st
     """Return the names of the files that go up, and of what stays behind; refuse any other."""
     if not folder.is_dir():
         raise PublishError(f"{folder} is not a folder. Give the folder that `save_pretrained` or a training wrote.")
+    try:
+        check_one_model(folder)
+    except ValueError as error:
+        raise PublishError(str(error)) from error
     files, left_out = [], []
     for path in sorted(folder.iterdir()):
         name = path.name

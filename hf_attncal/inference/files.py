@@ -13,8 +13,8 @@ from typing import Any
 
 from safetensors import safe_open
 
-from hf_attncal.data.streams import check_folder
 from hf_attncal.errors import CommandError
+from hf_attncal.gate import check_folder, hold, reads
 from hf_attncal.layouts import CARD, files
 
 _OBJECTS = {file.name for file in files() if file.is_object}
@@ -23,15 +23,16 @@ _NUMBERS = ("F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2")
 
 
 def folder_beside(model: str | Path, output: str | Path | None, file: str) -> Path:
-    """Return the folder to write a file that lies beside a model: `output`, or the model's own.
+    """Return the folder to write a file that lies beside a model, `output` or the model's own, and hold it.
 
     Raises:
-        CommandError: `output` cannot be a folder; or there is none, and the model is not a folder either.
+        CommandError: `output` is refused by the gate; or there is none, and the model is not a folder either.
     """
     if output is not None:
-        check_folder(str(output))
+        check_folder(output, model=model)
     elif not Path(model).is_dir():
         raise CommandError(f"{model} is not a folder: name one for {file} with --output.")
+    hold(output or model)
     return Path(output or model)
 
 
@@ -45,6 +46,7 @@ def check_model_files(name: str | Path) -> None:
     folder = Path(name)
     if not folder.is_dir():
         return
+    reads(folder)
     for path in sorted(folder.iterdir()):
         if not path.name.endswith(_SUFFIXES) or path.name == CARD:
             continue

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from hf_attncal.layouts import LAYOUTS
+from hf_attncal.layouts import LAYOUTS, check_one_model
 
 MODEL_FILES = (*LAYOUTS["model"].marks, *LAYOUTS["adapter"].marks)
 TOKENIZER_FILES = LAYOUTS["tokenizer"].marks
@@ -31,8 +31,8 @@ def check_name(name: str | Path, revision: str | None = None, files: tuple[str, 
         files: the folder must have one of these files, or the Hub's cache one of the repository.
 
     Raises:
-        OSError: the name is a file, a missing folder, a folder without any of `files`, or not on the Hub; or the Hub
-            does not answer. The message says which.
+        OSError: the name is a file, a missing folder, a folder without any of `files` or with two models, or not on
+            the Hub; or the Hub does not answer. The message says which.
     """
     path = Path(name)
     if os.path.isdir(name):
@@ -41,6 +41,10 @@ def check_name(name: str | Path, revision: str | None = None, files: tuple[str, 
             below = {found.parent for file in files for found in path.glob(f"*/{file}")}
             advice = f" Did you mean {max(below, key=os.path.getmtime)}?" if below else ""
             raise FileNotFoundError(f"{path} is {kind} folder without {_one_of(files)}.{advice}")
+        try:
+            check_one_model(path)
+        except ValueError as error:
+            raise OSError(str(error)) from error
     elif os.path.lexists(name):
         there = any((path.parent / file).is_file() for file in files)
         which = str(path.parent) if there else f"a folder with {_one_of(files)}"

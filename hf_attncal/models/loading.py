@@ -15,6 +15,7 @@
 
 import re
 from collections.abc import Collection
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -54,7 +55,17 @@ class WholeCheckpointMixin:
         return self._auto_classes
 
     def save_pretrained(self, *args, **kwargs) -> None:
-        """As transformers'; the saved folder names the code of every class that loads from it."""
+        """As transformers'; the saved folder names the code of every class that loads from it.
+
+        Raises:
+            ValueError: the folder holds an adapter, which transformers would load in place of the model.
+        """
+        folder = Path(args[0] if args else kwargs["save_directory"])
+        if (folder / "adapter_config.json").exists() and not getattr(self, "_hf_peft_config_loaded", False):
+            raise ValueError(
+                f"{folder} holds an adapter (adapter_config.json), which would be loaded in place of the model "
+                "that is saved (config.json, model.safetensors). Save the model into another folder."
+            )
         classes = self._auto_classes_of_weights()
         if self._auto_class is not None and type(self).__name__ in classes.values():
             module = type(self).__module__.rpartition(".")[2]

@@ -9,7 +9,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from hf_attncal.data.streams import check_folder, check_readable
+from hf_attncal.data.streams import check_readable
 from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.messages import job_progress
 from hf_attncal.metrics import records
@@ -82,8 +82,6 @@ class Asked:
         preset = self.preset
         if self.config is not None and preset is None:
             check_readable(os.fspath(self.config))
-        if self.output is not None:
-            check_folder(os.fspath(self.output))
         with user_errors():
             self.overrides = apply_overrides({}, list(self.settings))
             self.file = {"preset": preset or self.default}

@@ -17,8 +17,8 @@ from torch import nn
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import nested_gather
 
-from hf_attncal.files import UNFINISHED, give_name, make_readable, to_disk
-from hf_attncal.layouts import INDEX, WEIGHTS
+from hf_attncal.files import give_name, make_readable, to_disk
+from hf_attncal.layouts import INDEX, UNFINISHED, WEIGHTS
 from hf_attncal.models.loading import check_finite, check_missing
 
 from .folder import last_checkpoints

@@ -10,7 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,10 @@ from typing import Any, TypeVar
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
 
-from hf_attncal.files import UNFINISHED, alone, fill_folder, json_text
+from hf_attncal.files import fill_folder, json_text, write_json
+from hf_attncal.gate import job, mark, mark_in, reads, saving_into
 from hf_attncal.inference.revision import revision_of
-from hf_attncal.layouts import LOCK, RESULTS, RUN
+from hf_attncal.layouts import RESULTS, RUN, UNFINISHED, kind_of_folder
 from hf_attncal.metrics import records
 
 from .settings import Settings
@@ -65,17 +66,17 @@ def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_chang
     After an error nothing unfinished is left, and a run that has no checkpoint gives its folder back.
 
     Raises:
-        ValueError: the folder is in use, holds another run, or one with other settings or data.
+        ValueError: the folder is in use, holds another run or model, or one with other settings or data.
     """
     folder, first = Path(args.output_dir), args.process_index == 0
-    with ExitStack() as stack:
+    with job(), ExitStack() as stack:
         claim = partial(_claim, folder, stack, config, args, resume, allow_changes)
         run = Run(args, *in_first_process(first, claim))
         try:
             yield run
         except BaseException:
             if first and run.results is None and not last_checkpoints(folder):
-                (folder / RUN).unlink(missing_ok=True)
+                _give_back(folder, config.job)
             raise
 
 
@@ -97,14 +98,9 @@ def _claim(
     folder: Path, stack: ExitStack, config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool
 ) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None, int | None]:
     """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        stack.enter_context(alone(folder / LOCK))
-    except BlockingIOError as error:
-        raise ValueError(
-            f"{folder} is in use by another process. Wait for it, or name another `training.output_dir`."
-        ) from error
-    stack.callback(_tidy, folder)
+    reads(*config.data.files().values(), *config.starts().values())
+    stack.enter_context(saving_into(folder, config.job, "`training.output_dir`"))
+    stack.callback(shutil.rmtree, folder / UNFINISHED, ignore_errors=True)
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
     checkpoint, held = next(iter(last_checkpoints(folder, 1)), None), run_in(folder, resume)
     now, changes, steps = identity(config, args), [], None
@@ -137,17 +133,16 @@ def _claim(
         changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
         # Another length was asked for: it is measured anew.
         steps = None if any(key in ("minutes", "training.max_steps") for key, *_ in different) else then.get("steps")
-    state = {"run": now, "steps": steps, "software": records.software(), "changes": changes, "finished": False}
+    state = mark(config.job, run=now, steps=steps, software=records.software(), changes=changes, finished=False)
     fill(folder, lambda staged: (staged / RUN).write_text(json_text(state), encoding="utf-8"))
     return checkpoint, changes, None, steps
 
 
-def _tidy(folder: Path) -> None:
-    """Remove unfinished files and the lock from a folder, and the folder itself if it is empty."""
-    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
-    with suppress(OSError):  # an open file keeps its name on some systems; a folder in use is kept
-        (folder / LOCK).unlink()
-        folder.rmdir()
+def _give_back(folder: Path, by: str) -> None:
+    """Let another run have a folder that has no checkpoint: its mark stays while it holds a tokenizer or counts."""
+    (folder / RUN).unlink(missing_ok=True)
+    if kind_of_folder(folder) is not None:
+        write_json(mark(by), folder / RUN)
 
 
 def note(folder: Path, **entries: Any) -> None:
@@ -164,6 +159,8 @@ def run_in(folder: Path, resume: bool) -> str:
     """
     names = sorted(path.name for path in folder.glob("*"))
     left = [name for name in names if name in (RUN, RESULTS) or re.fullmatch(r"checkpoint-\d+|.*\.safetensors", name)]
+    if left == [RUN] and mark_in(folder).keys() == mark("").keys():  # given back
+        left = []
     if left and not resume:
         raise ValueError(
             f"{folder} holds another run ({left[0]}). Pass --resume to go on with it, or name another "

@@ -12,8 +12,9 @@ import torch
 from safetensors import SafetensorError
 
 import hf_attncal.commands
-from hf_attncal.data.streams import check_output, output_lines
+from hf_attncal.data.streams import output_lines
 from hf_attncal.errors import CommandError, explain, one_line
+from hf_attncal.gate import check_file, job, reads
 from hf_attncal.inference.opening import load_errors
 
 linux = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
@@ -261,7 +262,7 @@ def test_a_full_device_is_named():
     assert os.path.exists("/dev/full")
 
 
-def test_an_output_that_is_an_input_is_refused(tmp_path):
+def test_an_output_that_is_an_input_is_refused(tmp_path, monkeypatch):
     source, other = tmp_path / "pairs", tmp_path / "other"
     source.write_text("a ||| b\n")
     other.write_text("")
@@ -269,9 +270,15 @@ def test_an_output_that_is_an_input_is_refused(tmp_path):
     os.link(source, tmp_path / "hard")
     os.link(source, tmp_path / "links.partial")
     for name in ("pairs", "symbolic", "hard", "links"):
-        with pytest.raises(CommandError, match=f"--output .* would overwrite {source}, the same file"):
-            check_output(str(tmp_path / name), [str(other), str(source)])
-    with source.open("rb") as file, pytest.raises(CommandError, match="would overwrite standard input"):
-        check_output(str(source), [file])
-    check_output(str(tmp_path / "new"), [str(source), str(other), "no such file", io.BytesIO()])
-    check_output("/dev/null", ["/dev/null"])
+        with job():
+            reads(other, source)
+            with pytest.raises(CommandError, match=f"--output .* would overwrite {source}, the same file"):
+                check_file(tmp_path / name)
+    with source.open("rb") as file, monkeypatch.context() as patch, job():
+        patch.setattr(sys, "stdin", file)
+        with pytest.raises(CommandError, match="would overwrite standard input"):
+            check_file(source)
+    with job():
+        reads(source, other, "no such file", "/dev/null", io.BytesIO())
+        check_file(tmp_path / "new")
+        check_file("/dev/null")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hf_attncal.files import fill_folder, writing
+from hf_attncal.gate import check_folder
 
 from .contents import Chart, Report
 
@@ -45,7 +46,7 @@ def write_files(report: Report, folder: str | Path) -> None:
         (unfinished / last).write_bytes(_json(_overview(report)))
 
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        check_folder(folder, "--report")
         fill_folder(folder, save, last=(last,))
 
 

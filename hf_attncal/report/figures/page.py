@@ -62,7 +62,7 @@ def write_page(report: Report, path: str | Path) -> None:
             **browser_parts(),
         )
     )
-    with whole_file(path) as partial, open(partial, "wb") as file:
+    with whole_file(path, option="--report") as partial, open(partial, "wb") as file:
         for piece in pieces:
             file.write(piece.encode("utf-8", "replace"))  # half of a character is no text
 

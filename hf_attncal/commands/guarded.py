@@ -1,0 +1,85 @@
+"""The gate before a command: its function is called when none of its outputs would write over what it must not.
+
+What a function reads and writes is in its signature (`kinds.py`), so this holds for a new command, too.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cache, wraps
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+from hf_attncal.errors import user_errors
+from hf_attncal.gate import check_apart, check_file, check_folder, job, reads
+from hf_attncal.layouts import check_one_model
+
+from .kinds import STANDARD, Kind
+
+
+def kind_of(annotation: Any) -> Kind | None:
+    """Return the kind of a parameter's type, if it is one of `kinds.py`, optional or not."""
+    for part in (annotation, *(get_args(annotation) if get_origin(annotation) is Union else ())):
+        for told in getattr(part, "__metadata__", ()):
+            if isinstance(told, Kind):
+                return told
+    return None
+
+
+@cache
+def guarded(function: Callable) -> Callable:
+    """Return the function of a command, behind the gate."""
+    described = signature(function)
+    kinds = {name: kind_of(parameter.annotation) for name, parameter in described.parameters.items()}
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            bound = described.bind(*arguments, **options)
+        except TypeError:
+            return function(*arguments, **options)  # Python's own message
+        bound.apply_defaults()
+        given = [(name, kind, bound.arguments[name]) for name, kind in kinds.items() if kind is not None]
+        with job():
+            for name, kind, value in given:
+                if not kind.written:
+                    several = kind.many or described.parameters[name].kind is Parameter.VAR_POSITIONAL
+                    for path in _names(value, several):
+                        reads(path)
+                        with user_errors():
+                            check_one_model(Path(path))
+            _check(given, bound.arguments)
+            return function(*arguments, **options)
+
+    return call
+
+
+def _check(given: list[tuple[str, Kind, Any]], arguments: dict[str, Any]) -> None:
+    """Refuse what must not be written; see `gate`."""
+    outputs = []
+    for name, kind, value in given:
+        option = f"--{name.replace('_', '-')}"
+        for path in _names(value, kind.many) if kind.written else ():
+            if path == STANDARD:
+                continue
+            page = kind.written == "file" or (kind.written == "place" and path.endswith(".html"))
+            if page and not os.path.isdir(path):
+                check_file(path, option)
+            else:
+                own = arguments.get("model") if kind.written == "beside" else None
+                check_folder(path, option, marked=kind.written == "model", model=own)
+            outputs.append((option, path))
+    check_apart(outputs)
+
+
+def _names(value: Any, several: bool) -> Iterator[str]:
+    """Yield the names in an argument: of files and folders, and of what a model was loaded from."""
+    if isinstance(value, str | os.PathLike):
+        yield os.fspath(value)
+    elif several and isinstance(value, list | tuple):
+        for one in value:
+            yield from _names(one, False)
+    else:
+        for part in value if isinstance(value, tuple) else (value,):
+            model = getattr(getattr(part, "aligner", part), "model", part)
+            yield from _names(getattr(model, "name_or_path", None) or (), False)

@@ -1,0 +1,375 @@
+"""One gate for every write: who may write what, and one process at a time.
+
+A file of a model is part of what lies with it (`layouts.LAYOUTS`): where a folder holds a model, only what saves into
+that folder writes names of the table. What a command reads, it does not overwrite. `commands/guarded.py` asks for
+every output that a user names, before anything is loaded; `files.py` and `data/streams.py` ask again for every file
+that is written, so that no command can forget to.
+"""
+
+import errno
+import json
+import os
+import re
+import stat
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from .errors import CommandError
+from .layouts import CONFIG, COUNTS, LOCK, RUN, WEIGHTS, File, file_of, files, kind_of_folder
+
+_WINDOWS = sys.platform == "win32"
+_CLAIMED: dict[str, bool] = {}  # folders that this process saves into, and whether any file of them is its own
+# Weights are kept in a folder that is no model's, too; and what was learned, from what a user names.
+_WEIGHTS = [*map(file_of, (WEIGHTS, "pytorch_model.bin", "adapter_model.bin")), *files("graph")]
+_LEARNED = [*files("aligner")]
+
+
+# ---- what is read ----
+
+
+class _Job(NamedTuple):
+    """What a job reads, files and folders of models; and what it holds to its end."""
+
+    read: list[str]
+    held: ExitStack
+
+
+_JOBS: ContextVar[tuple[_Job, ...]] = ContextVar("jobs", default=())  # that run now, the innermost last
+
+
+@contextmanager
+def job() -> Iterator[None]:
+    """Take note of all that is read in the block: nothing in it writes over that."""
+    with ExitStack() as stack:
+        token = _JOBS.set((*_JOBS.get(), _Job([], stack)))
+        try:
+            yield
+        finally:
+            _JOBS.reset(token)
+
+
+def reads(*names: Any) -> None:
+    """Take note of files, or folders of models, that the job reads; what is no name is ignored."""
+    if jobs := _JOBS.get():
+        jobs[-1].read.extend(os.fspath(name) for name in names if isinstance(name, str | os.PathLike))
+
+
+def _read() -> list[str]:
+    return [name for job in _JOBS.get() for name in job.read]
+
+
+def _stats_of_read() -> Iterator[tuple[str, os.stat_result]]:
+    """Yield all files that are read, those in folders of models and standard input among them."""
+    with suppress(OSError, ValueError, AttributeError):  # a notebook has none
+        yield "standard input", os.fstat(sys.stdin.fileno())
+    for name in _read():
+        folders = [folder for folder in (name, os.path.join(name, COUNTS)) if os.path.isdir(folder)]
+        inside = [os.path.join(folder, file) for folder in folders for file in sorted(os.listdir(folder))]
+        for path in inside or [name]:
+            with suppress(OSError, ValueError):
+                yield path, os.stat(path)
+
+
+# ---- files ----
+
+
+def check_file(path: str | os.PathLike[str], option: str = "--output") -> None:
+    """Refuse a file that a user names as an output: an input, or a file of a model, by whatever name.
+
+    Raises:
+        CommandError: it is refused; the message names both.
+    """
+    try:
+        real = os.path.realpath(path)
+    except ValueError as error:  # a zero byte
+        raise CommandError(f"{option} {os.fspath(path)!r} cannot be opened: {error}.") from error
+    if os.path.exists(real) and not os.path.isfile(real):  # a pipe, a device, or a folder, which is refused elsewhere
+        return
+    for name in (real, f"{real}.partial"):
+        if problem := _overwrites(name) or _in_folder(Path(name)):
+            raise CommandError(f"{option} {path} {problem}. Give another name.")
+    if os.path.lexists(f"{real}.partial"):
+        partial = os.lstat(f"{real}.partial")
+        if stat.S_ISLNK(partial.st_mode) or partial.st_nlink > 1:
+            raise CommandError(f"{real}.partial is a link to another file, which would be overwritten. Remove it.")
+
+
+def check_kept(path: Path) -> None:
+    """Refuse to replace an input, or weights and settings of a model, with any file, whoever writes it.
+
+    Raises:
+        CommandError: it is refused; the message names both.
+    """
+    if _own(path):
+        return
+    row = _row(path.name)
+    learned = row in (*_LEARNED, *files("card", "run"))
+    problem = None if learned else _overwrites(str(path))
+    if problem is None and row is not None and not learned:
+        problem = _in_folder(path)
+    if problem is not None:
+        raise CommandError(f"{path} {problem}. Give another name.")
+
+
+def check_apart(outputs: Iterable[tuple[str, str]]) -> None:
+    """Refuse outputs of one command of which one would overwrite another; given as (option, path).
+
+    Raises:
+        CommandError: it is refused; the message names both.
+    """
+    written: dict[str, tuple[int, str]] = {}
+    for number, (option, path) in enumerate(outputs):
+        if is_special(path) and not os.path.isdir(path):
+            continue
+        real = _same(os.path.realpath(path))
+        for name in (real, f"{real}.partial"):
+            if written.setdefault(name, (number, option))[0] != number:
+                raise CommandError(f"{option} {path} would overwrite that of {written[name][1]}. Give another name.")
+    for name, (_, option) in written.items():
+        for other, (_, folder) in written.items():
+            if os.path.dirname(name) == other and _row(os.path.basename(name)):
+                raise CommandError(f"{option} {name} would overwrite a file of {folder} {other}. Give another name.")
+
+
+def is_special(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a pipe or a device, or is open already (/dev/fd/N)."""
+    return os.path.exists(path) and (not os.path.isfile(path) or open_descriptor(path) is not None)
+
+
+def open_descriptor(path: str | Path) -> int | None:
+    """Return the descriptor that a name such as /dev/stdout, /dev/fd/3 or a link to it stands for, or None.
+
+    A shell has opened the file, perhaps to append (`>>`), so it must be written through its descriptor and not
+    replaced.
+    """
+    path = os.path.abspath(path)
+    for _ in range(40):  # as many links as the system follows
+        if match := re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", path):
+            return int(match[1])
+        if not os.path.islink(path):
+            return None
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    return None
+
+
+def _overwrites(path: str) -> str | None:
+    """Say which file that is read a path is, by another name too."""
+    if not os.path.isfile(path):
+        return None
+    there = os.stat(path)
+    for name, read in _stats_of_read():
+        if os.path.samestat(read, there):
+            return f"would overwrite {name}, the same file"
+    return None
+
+
+def _in_folder(path: Path) -> str | None:
+    """Say what part of a model's folder a path is, or would be taken for."""
+    for folder in path.parents:
+        inside = path.relative_to(folder).parts
+        row = _row(inside[0])
+        if row is None or str(folder) in (folder.anchor, os.path.expanduser("~")):  # which holds .cache and more
+            continue
+        kind = kind_of_folder(folder)
+        if _CLAIMED.get(str(folder)):
+            kind = kind or "model"
+        if kind is not None:
+            does = "would overwrite" if path.exists() else "has the name of"
+            return f"{does} a file of the {kind} in {folder} ({inside[0]}: {row.what})"
+        if len(inside) == 1 and path.is_file() and row in (*_WEIGHTS, *_LEARNED):
+            return f"would overwrite {row.what} in {folder}"
+    return None
+
+
+def _row(name: str) -> File | None:
+    """Return the row of a name, as a file system that ignores case has it."""
+    return next((file for file in files() if fnmatchcase(_same(name), _same(file.name))), None)
+
+
+def _same(name: str) -> str:
+    """Return the same for names that are one name on some file systems."""
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _own(path: Path) -> bool:
+    return any(_CLAIMED.get(str(folder), False) for folder in (path, *path.parents))
+
+
+# ---- folders ----
+
+
+def check_folder(
+    path: str | os.PathLike[str], option: str = "--output", *, marked: bool = False, model: Any = None
+) -> None:
+    """Refuse a folder to save into that a user names, if it cannot be one or holds a model.
+
+    Args:
+        path: the folder; it need not be there.
+        option: what names it, for messages.
+        marked: what saves it may have done so before, which `saving_into` sees by its mark.
+        model: folder whose own files may be written.
+
+    Raises:
+        CommandError: it is refused.
+    """
+    existing = os.fspath(path) or "."
+    while not os.path.lexists(existing) and os.path.dirname(existing) != existing:
+        existing = os.path.dirname(existing) or "."
+    if not os.path.isdir(existing):
+        raise CommandError(f"{path} cannot be a folder: {existing} is a file. Give another {option}.")
+    folder = Path(os.path.realpath(path))
+    if isinstance(model, str | os.PathLike) and os.path.isdir(model) and folder == Path(os.path.realpath(model)):
+        return
+    if (what := _held(folder)) and not (marked and (folder / RUN).is_file()):
+        advice = ", or call it MODEL." if model is not None and (folder / CONFIG).exists() else "."
+        raise CommandError(f"{option} {path} holds {what}: it is not overwritten. Name another folder{advice}")
+    if not _own(folder) and (problem := _in_folder(folder)):
+        raise CommandError(f"{option} {path} {problem}. Name another folder.")
+
+
+def _held(folder: Path) -> str | None:
+    """Say what model a folder holds."""
+    kind = kind_of_folder(folder)
+    rows = [(row, path.name) for path in sorted(folder.glob("*")) if (row := _row(path.name)) is not None]
+    kept = next((name for row, name in rows if row in (files(kind) if kind else _WEIGHTS)), None)
+    if kind is None and kept is None:
+        return None
+    return f"{'an' if kind in ('adapter', 'aligner') else 'a'} {kind or 'model'} ({kept})"
+
+
+@contextmanager
+def saving_into(
+    folder: str | os.PathLike[str], by: str | None = None, option: str = "--output", own: bool = True
+) -> Iterator[None]:
+    """Have a folder for this process alone, to save into; made if it is missing, and then removed if it stays empty.
+
+    Args:
+        folder: the folder.
+        by: what saves a whole model: a folder with a model must have it in its `run.json`, and must not be read now.
+            None for files beside a model that is there.
+        option: what names it, for messages.
+        own: within the block, this process may write any file of the folder.
+
+    Raises:
+        CommandError: another process saves into it, or it is not to be saved over.
+    """
+    path = Path(os.path.realpath(folder))
+    if str(path) in _CLAIMED:
+        yield
+        return
+    if by is not None:
+        _check_mark(path, folder, by, option)
+    new = not path.exists()
+    path.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone(path / LOCK))
+        except BlockingIOError as error:
+            raise CommandError(
+                f"{folder} is in use by another process. Wait for it, or name another folder ({option})."
+            ) from error
+        _CLAIMED[str(path)] = own
+        try:
+            if by is not None:
+                _check_mark(path, folder, by, option)  # another process may have filled it before the lock
+            yield
+        finally:
+            del _CLAIMED[str(path)]
+            with suppress(OSError):  # an open file keeps its name on some systems; a folder in use is kept
+                (path / LOCK).unlink()
+                if new:
+                    path.rmdir()
+
+
+def hold(folder: str | os.PathLike[str], by: str | None = None, option: str = "--output") -> None:
+    """Have a folder until the job ends, before there is anything to save; arguments and errors of `saving_into`."""
+    if jobs := _JOBS.get():
+        jobs[-1].held.enter_context(saving_into(folder, by, option))
+
+
+def mark(by: str, **others: Any) -> dict[str, Any]:
+    """Return what `run.json` of a folder says of what has saved it."""
+    return {"written_by": by, **others}
+
+
+def mark_in(folder: Path) -> Mapping[str, Any]:
+    """Return what `run.json` of a folder says; empty where there is none, or none that can be read."""
+    with suppress(OSError, ValueError):
+        values = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        if isinstance(values, Mapping):
+            return values
+    return {}
+
+
+def _check_mark(path: Path, folder: str | os.PathLike[str], by: str, option: str) -> None:
+    for name in _read():
+        if os.path.isdir(path) and os.path.isdir(name) and os.path.samefile(name, path):
+            raise CommandError(f"{option} {folder} is the folder of {name}, which is read. Name another folder.")
+        name = os.path.realpath(name)
+        if os.path.dirname(name) == str(path) and os.path.isfile(name) and (row := _row(os.path.basename(name))):
+            raise CommandError(f"{option} {folder} would overwrite {name} ({row.what}), which is read. Move it.")
+    what = _held(path)
+    if what is None:
+        return
+    values = mark_in(path)
+    was = values.get("written_by")
+    if was != by and not (was is None and "run" in values):  # a training of an earlier version
+        told = f" of {was}" if isinstance(was, str) else ""
+        if (path / RUN).exists() and not told:
+            told = f", and its {RUN} is not the JSON that was written"
+        raise CommandError(f"{option} {folder} holds {what}{told}: it is not overwritten. Name another folder.")
+    learned = [path.name for path in path.glob("*") if _row(path.name) in _LEARNED]
+    if learned and "run" not in values:
+        raise CommandError(
+            f"{option} {folder} holds {learned[0]}, which was learned for the model there. Name another folder."
+        )
+
+
+# ---- alone ----
+
+
+@contextmanager
+def alone(path: str | Path) -> Iterator[None]:
+    """Lock a file for this process, creating it if need be; the lock ends with the process, even if it is killed.
+
+    On Windows, where a locked file can be neither written nor renamed, `path`.lock is locked (or `path` itself if its
+    name ends so), and removed at the end.
+
+    Raises:
+        BlockingIOError: another process has the lock; `filename` is `path`.
+        OSError: the file cannot be opened. A file system without locks is no error.
+    """
+    locked = f"{path}.lock" if _WINDOWS and not str(path).endswith(".lock") else str(path)
+    file = _lock(locked)
+    if file is None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
+    try:
+        yield
+    finally:
+        file.close()
+        if _WINDOWS:
+            with suppress(OSError):  # another process has opened it
+                os.unlink(locked)
+
+
+def _lock(path: str) -> BinaryIO | None:
+    """Open and lock the file that has this name; return None if another process has the lock."""
+    from filelock import lock_descriptor  # few need it, and it takes a while to load
+
+    while True:
+        with ExitStack() as stack:
+            file = stack.enter_context(open(path, "ab"))
+            with suppress(OSError):  # a file system without locks
+                if not lock_descriptor(file.fileno(), blocking=False):
+                    return None
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    stack.pop_all()
+                    return file
+        # Another process has renamed or removed the file after we opened it: lock the one that has the name now.
