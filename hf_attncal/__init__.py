@@ -83,7 +83,8 @@ def __getattr__(name: str):
     register()  # where someone else's import of transformers went past ours
     found = getattr(importlib.import_module(_LAZY[name]), name)
     if _LAZY[name].startswith("hf_attncal.commands."):
-        return importlib.import_module("hf_attncal.commands.guarded").guarded(found)
+        found = importlib.import_module("hf_attncal.commands.guarded").guarded(found)
+        found.__module__ = __name__  # where pickle finds it
     return found
 
 

@@ -70,7 +70,9 @@ def _stats_of_read() -> Iterator[tuple[str, os.stat_result]]:
         yield "standard input", os.fstat(sys.stdin.fileno())
     for name in _read():
         folders = [folder for folder in (name, os.path.join(name, COUNTS)) if os.path.isdir(folder)]
-        inside = [os.path.join(folder, file) for folder in folders for file in sorted(os.listdir(folder))]
+        inside = [
+            os.path.join(folder, file) for folder in folders for file in sorted(os.listdir(folder)) if _row(file)
+        ]
         for path in inside or [name]:
             with suppress(OSError, ValueError):
                 yield path, os.stat(path)
@@ -240,7 +242,7 @@ def _held(folder: Path) -> str | None:
     kept = next((name for row, name in rows if row in (files(kind) if kind else _WEIGHTS)), None)
     if kind is None and kept is None:
         return None
-    return f"{'an' if kind in ('adapter', 'aligner') else 'a'} {kind or 'model'} ({kept})"
+    return f"{'an' if kind == 'adapter' else 'a'} {kind or 'model'} ({kept})"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 
 import peft
@@ -9,6 +10,7 @@ import pytest
 from aligner_helpers import PAIRS, counting_aligner
 from seq2seq_helpers import bpe_tokenizer, text_model
 
+import hf_attncal
 from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.adapters.checkpoints import save_adapter
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
@@ -131,6 +133,10 @@ def test_a_choice_is_not_saved_beside_another_model(attncal):
 def test_outputs_that_lie_in_the_folder_of_another_are_refused(attncal):
     status, err = attncal(*ADAPT[:-1], "new/config.json", "--save-adapted", "new")
     assert (status, "would overwrite a file of --save-adapted" in err) == (1, True)
+
+
+def test_a_function_of_a_command_travels_to_another_process():
+    assert pickle.loads(pickle.dumps(hf_attncal.align)) is hf_attncal.align
 
 
 # ---- whoever writes ----

@@ -41,6 +41,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """
     from accelerate import PartialState
 
+    from hf_attncal import gate
     from hf_attncal.files import write_json
     from hf_attncal.training.job import JOBS
     from hf_attncal.training.settings_yaml import merge_settings, read_settings
@@ -66,8 +67,12 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             "or to the command (`job=translation`)."
         )
     job = resolve_name(JOBS[name])
-    command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
     config = job.settings.make(values)
+    if options.results:
+        with gate.job():
+            gate.reads(options.config, *config.data.files().values(), *config.starts().values())
+            gate.check_file(options.results, "--results")
+    command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
     results = job.train(config, resume=options.resume, allow_changes=options.allow_changes, command=command)
     if options.results and PartialState().is_main_process:
         write_json(results, options.results)

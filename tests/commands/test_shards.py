@@ -350,7 +350,7 @@ def test_what_is_no_part_is_told(shard, capsys):
         (["--shard", "1/2", "--output", "x"], "--shard needs files to read"),
         (
             ["--source", "S", "--target", "T", "--shard", "1/2", "--output", "S"],
-            "is a file: with --shard it is a folder",
+            "would overwrite",
         ),
         (["--source", "S", "--target", "T", "--shard", "1/2", "--output", "{}/x"], "has {} in the name of a folder"),
         (["--source", "S", "--target", "T", "--shard", "1/2", "--output", "S/x/y"], "cannot be made a folder"),

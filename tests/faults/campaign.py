@@ -54,7 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="results file")
     parser.add_argument("--only", choices=KINDS, action="append", metavar="KIND", help="this kind; may be repeated")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     options = parser.parse_args(arguments)
+    os.environ["ATTNCAL_FAULTS_SEED"] = str(options.seed)
     from hf_attncal.files import write_json
     from hf_attncal.metrics import records
 
@@ -66,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
             tried = importlib.import_module(kind).run(Path(folder) / kind, full=True)
             print(f"{kind}: {len(tried)} tried, {len(outcomes.bad(tried))} bad", flush=True)
             found += tried
-    results = records.record({"kinds": list(kinds)}) | summary(found)
+    results = records.record({"kinds": list(kinds), "seed": options.seed}) | summary(found)
     write_json(results | {"wall_seconds": round(time.monotonic() - started, 1)}, options.output)
     for outcome in results["bad"]:
         print(outcome, file=sys.stderr)

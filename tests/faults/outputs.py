@@ -20,6 +20,7 @@ from outcomes import Outcome, Result
 
 from hf_attncal.commands.app import functions
 from hf_attncal.commands.guarded import kind_of
+from hf_attncal.commands.kinds import Kind
 from hf_attncal.gate import alone
 from hf_attncal.layouts import COUNTS, LAYOUTS, LOCK, UNFINISHED
 
@@ -27,7 +28,8 @@ OVER_MODEL, OVER_INPUT = "an output over a file of a model", "an output over an 
 TWICE, WRITERS, TWO_MODELS = "two outputs of one name", "two writers of a folder", "two models in a folder"
 MODEL = ("config.json", "model.safetensors", "tokenizer_config.json", "tokenizer.json")
 # What a word of the command line may be, where a command needs one; no model is loaded before the gate.
-VALUES = {"FILE": "text", "FOLDER": "new", "MODEL": "model", "LINKS": "links"}
+VALUES = {"FILE": "text", "FOLDER": "new", "MODEL": "model", "LINKS": "links", "WORD": "some/name"}
+_WORD = Kind("WORD")
 
 
 def run(folder: Path, *, full: bool, seed: int | None = None) -> list[Outcome]:
@@ -56,7 +58,8 @@ def parameters(command: str) -> dict[str, tuple[inspect.Parameter, Any]]:
     """The parameters of a command that name something, and their kinds."""
     described = inspect.signature(resolve_name(functions()[command])).parameters
     kinds = {name: (parameter, kind_of(parameter.annotation)) for name, parameter in described.items()}
-    return {name: (parameter, kind) for name, (parameter, kind) in kinds.items() if kind is not None}
+    needed = {name for name, parameter in described.items() if parameter.default is parameter.empty}
+    return {name: (parameter, kind or _WORD) for name, (parameter, kind) in kinds.items() if kind or name in needed}
 
 
 def line(command: str, **given: str) -> list[str]:
@@ -106,7 +109,7 @@ def spellings(path: str, link: str) -> Iterator[str]:
     """Names of a file or folder that is there."""
     parent, name = os.path.split(path)
     yield path
-    yield os.path.join(parent, "..", parent, name) if parent else os.path.join("model", "..", name)
+    yield os.path.join("model", "..", path)
     yield os.path.abspath(path)
     if not os.path.lexists(link):
         os.symlink(os.path.abspath(path), link)

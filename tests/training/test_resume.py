@@ -283,6 +283,14 @@ def test_a_folder_of_something_else_is_refused(arguments, tmp_path):
     assert sorted(path.name for path in run.iterdir()) == ["model.safetensors", "run.json"]
 
 
+def test_results_go_over_no_model_and_no_text(arguments, corpus, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for path, told in ((tmp_path / "results.json", "a file of the model in"), (corpus / "train.en", "the same file")):
+        with pytest.raises(ValueError, match=f"--results {path} .*{told}"):
+            script.main([*arguments, "--results", str(path)])
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_error_before_the_first_checkpoint_gives_the_folder_back(arguments, corpus, tmp_path):
     text = (corpus / "test.de").read_text(encoding="utf-8")
     (corpus / "test.de").write_text("ein\n", encoding="utf-8")
