@@ -32,6 +32,7 @@ KINDS = (
     "leaks",
     "learned",
     "served",
+    "outputs",
 )
 
 
