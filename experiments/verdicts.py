@@ -2,19 +2,21 @@
 
     python experiments/verdicts.py --seeds 2
 
-Each seed trains the translator of the self-test for 400 steps, and is looked at after 50, 100, 150, 250 and 400 of
-them. The truth about its attention is how often the source word with the most attention is a true one: not above that
-in the same place (the diagonal), above it, or two thirds of the target words and more. The verdict is that of
-`attncal analyze` and of a training, from 100 other pairs without their links. Written is
-results/analysis/verdicts.json.
+Each seed trains the translator of the self-test, and is looked at after 50, 100, 150, 300 and 600 steps of 1,000. The
+truth about its attention is how often the source word with the most attention is a true one: not above that in the
+same place (the diagonal), above it, or two thirds of the target words and more, at the lower end of an interval. The
+verdict is that of `attncal analyze` and of a training, from 100 other pairs without their links. How much is enough
+for trust was chosen on seed 1. Written is results/analysis/verdicts.json.
 """
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 from committed import RESULTS
+from transformers import TrainerCallback
 
 from hf_attncal.data.synthetic.english_german import write_pairs
 from hf_attncal.files import write_json
@@ -24,14 +26,27 @@ from hf_attncal.metrics import records
 from hf_attncal.metrics.faithfulness import kendall_tau
 from hf_attncal.metrics.means import mean_difference
 from hf_attncal.metrics.planted import PLANTED_MEASURES, planted_counts, planted_score
-from hf_attncal.metrics.trust import ENOUGH, verdict_of
+from hf_attncal.metrics.trust import verdict_of
 from hf_attncal.report.attribution import word_scores
-from hf_attncal.report.planted_truth import SELF_TEST_SETTINGS, VOCABULARY_SIZE, Task, planted_pairs
+from hf_attncal.report.planted_truth import SELF_TEST_SETTINGS, SELF_TEST_STEPS, VOCABULARY_SIZE, Task, planted_pairs
 from hf_attncal.training.settings_yaml import load_yaml
 from hf_attncal.training.translation import TranslationConfig, train_translation
 
-STEPS = (50, 100, 150, 250, 400)
+STEPS = (50, 100, 150, 300, 600)
 LEVELS = ("do not", "in part", "trust")
+TWO_THIRDS = 2 / 3  # of the target words
+
+
+class _StoppedError(Exception):
+    pass
+
+
+class _Stop(TrainerCallback):
+    """Ends a training where nobody looks any further."""
+
+    def on_save(self, args, state, control, **kwargs):
+        if state.global_step >= max(STEPS):
+            raise _StoppedError
 
 
 def trained(folder: Path, pairs, seed: int) -> None:
@@ -42,9 +57,10 @@ def trained(folder: Path, pairs, seed: int) -> None:
     values = load_yaml(SELF_TEST_SETTINGS % VOCABULARY_SIZE)
     del values["data"]["test"]
     values["data"]["root"] = str(folder)
-    values["training"] |= {"output_dir": str(folder / "model"), "max_steps": max(STEPS), "seed": seed}
+    values["training"] |= {"output_dir": str(folder / "model"), "max_steps": SELF_TEST_STEPS, "seed": seed}
     values["training"] |= {"save_strategy": "steps", "save_steps": 50, "save_total_limit": max(STEPS)}
-    train_translation(TranslationConfig.make(values), resume=True)
+    with suppress(_StoppedError):
+        train_translation(TranslationConfig.make(values), resume=True, callbacks=[_Stop()])
 
 
 def truth(model, tokenizer, task: Task) -> dict:
@@ -58,7 +74,11 @@ def truth(model, tokenizer, task: Task) -> dict:
     above = mean_difference(*(planted_counts(links, of)[:, place] for of in scores.values()))
     attention = found["attention"]
     level = (
-        "do not" if above.interval[0] <= 0 else "in part" if attention.intervals["accuracy"][0] < ENOUGH else "trust"
+        "do not"
+        if above.interval[0] <= 0
+        else "in part"
+        if attention.intervals["accuracy"][0] < TWO_THIRDS
+        else "trust"
     )
     return {
         "level": level,
@@ -81,7 +101,8 @@ def main() -> None:
     with TemporaryDirectory() as temporary:
         for seed in range(1, args.seeds + 1):
             folder = (args.folder or Path(temporary)) / f"seed{seed}"
-            trained(folder, pairs, seed)
+            if not (folder / "model" / f"checkpoint-{max(STEPS)}").exists():
+                trained(folder, pairs, seed)
             for steps in STEPS:
                 checkpoint = folder / "model" / f"checkpoint-{steps}"
                 model, tokenizer = load_seq2seq(checkpoint, dtype="float32")

@@ -15,7 +15,7 @@ Level = Literal["do not", "in part", "trust"]
 # Nats of a target token. A loss below the first is as good as none; with the second, another source makes the target
 # less likely by the factor e at each token.
 LEAST_LOSS, MUCH_LOSS = 0.05, 1.0
-ENOUGH = 2 / 3  # of what the best tokens come to
+ENOUGH = 0.7  # of what the best tokens come to: then two thirds of the links are right (experiments/verdicts.py)
 _LOSS = Metric("SourceUse", ratio)
 _SHARE = Metric("SourceUse", lambda sums: _share(sums))
 _OPENINGS = {
@@ -78,7 +78,7 @@ def verdict_of(use: SourceUse | None, *, bootstrap: int = 1000, seed: int = 0) -
 
     - "do not": the model hardly loses anything with another source, or the tokens with the most attention are not
       shown to matter more than any others and than those in the same place; or one of the two was not measured.
-    - "trust": it loses much; the tokens with the most attention come to two thirds of the best; and the masks tell
+    - "trust": it loses much; the tokens with the most attention come to seven tenths of the best; and the masks tell
       source tokens apart, and name those that matter better than chance.
     - "in part": all between.
 
