@@ -97,36 +97,27 @@ def main() -> None:
     args = parser.parse_args()
     pairs = planted_pairs()
     dev, test = (Task.of(pairs[name]) for name in ("dev", "test"))
-    rows = []
+    models = {}
     with TemporaryDirectory() as temporary:
         for seed in range(1, args.seeds + 1):
             folder = (args.folder or Path(temporary)) / f"seed{seed}"
             if not (folder / "model" / f"checkpoint-{max(STEPS)}").exists():
                 trained(folder, pairs, seed)
             for steps in STEPS:
-                checkpoint = folder / "model" / f"checkpoint-{steps}"
-                model, tokenizer = load_seq2seq(checkpoint, dtype="float32")
+                model, tokenizer = load_seq2seq(folder / "model" / f"checkpoint-{steps}", dtype="float32")
                 verdict = verdict_of(source_use(model, tokenizer, dev.sources, dev.targets))
-                row = {
-                    "seed": seed,
-                    "steps": steps,
-                    "truth": truth(model, tokenizer, test),
-                    "verdict": verdict.to_dict(),
-                }
-                rows.append(row)
-                print(seed, steps, row["truth"]["level"], row["truth"]["attention"], verdict, flush=True)
-    both = [[LEVELS.index(row[of]["level"]) for row in rows] for of in ("truth", "verdict")]
-    values = (
-        [row["truth"]["attention"] for row in rows],
-        [row["verdict"]["measured"]["attention"]["value"] for row in rows],
-    )
+                name = f"seed {seed}, {steps} steps"
+                models[name] = {"truth": truth(model, tokenizer, test), "verdict": verdict.to_dict()}
+                print(name, models[name]["truth"], verdict, flush=True)
+    planted, told = ([LEVELS.index(of[side]["level"]) for of in models.values()] for side in ("truth", "verdict"))
+    right = [of["truth"]["attention"] for of in models.values()]
+    share = [of["verdict"]["measured"]["attention"]["value"] for of in models.values()]
     result = records.record({"experiment": "verdicts", "steps": STEPS, "seeds": args.seeds})
     result |= {
-        "as_planted": sum(one == other for one, other in zip(*both, strict=True)),
-        "of": len(rows),
-        "too_kind": sum(one < other for one, other in zip(*both, strict=True)),
-        "tau": float(kendall_tau(*map(np.array, values))),
-        "rows": rows,
+        "as_planted": sum(one == other for one, other in zip(planted, told, strict=True)),
+        "too_kind": sum(one < other for one, other in zip(planted, told, strict=True)),
+        "tau": float(kendall_tau(np.array(right), np.array(share))),
+        "models": models,
     }
     write_json(result, RESULTS / "analysis" / "verdicts.json")
 

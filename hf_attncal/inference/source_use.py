@@ -19,9 +19,10 @@ from hf_attncal.models.losses import IGNORE_INDEX
 
 from .reading import TokenPair, padded_batch, read, readable, teacher_forced, token_pairs
 
-MOST_READ = 100
-_MOST_TAKEN = 24  # source tokens of a pair that are taken away, one at a time
-_MOST_TOKENS = 300_000  # that the model reads for it, about: seconds for small models, a minute for base ones
+MOST_READ = 60  # pairs
+_MOST_TAKEN = 16  # source tokens of a pair that are taken away, one at a time
+_MOST_TOKENS = 100_000  # that the model reads for it, about: seconds for small models, a minute for base ones
+_IMPOSSIBLE = -30.0  # nats: what is less likely is as good as impossible, and has no say of its own in a mean
 _MOST_STEPS = 0.5  # at fewer of them, masks that tell source tokens apart are the exception
 _NAMES = ("attention", "diagonal", "contribution", "best")
 
@@ -32,7 +33,7 @@ def source_use(
 ) -> SourceUse | None:
     """Measure what a model loses without its source.
 
-    At most 24 tokens of each source are taken away, drawn at random. Each gives way to a token of any source, and the
+    At most 16 tokens of each source are taken away, drawn at random. Each gives way to a token of any source, and the
     fall of the log-probability of each target token says how much it counts. The best token is the one whose loss
     hurts most in another way: hidden from the cross-attention. So nobody gains by chance.
 
@@ -200,4 +201,4 @@ def _log_probabilities(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the log-probability of each label, (batch, steps), 0 where there is none."""
     labels = labels.masked_fill(labels == IGNORE_INDEX, 0).unsqueeze(-1)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1)
+    return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1).clamp(min=_IMPOSSIBLE)

@@ -90,6 +90,9 @@ def verdict_of(use: SourceUse | None, *, bootstrap: int = 1000, seed: int = 0) -
     if use is None:
         lacking = f"what it loses without its source, on {FEWEST_SENTENCES} sentence pairs or more"
         return AttentionVerdict("do not", ("nothing is shown",), (lacking,), {"pairs": 0})
+    if not all(np.isfinite(of).all() for of in (use.swapped, use.attention, use.diagonal) if of is not None):
+        told = {"pairs": len(use.attention)}
+        return AttentionVerdict("do not", ("its log-probabilities are not finite numbers",), ("all else",), told)
     against: list[str] = []
     short: list[str] = []
     good: list[str] = []
@@ -107,9 +110,10 @@ def verdict_of(use: SourceUse | None, *, bootstrap: int = 1000, seed: int = 0) -
     else:
         loss = measured["source"] = _LOSS.measured(use.swapped, **resampled)
         with_another = f"with another sentence as its source a target token loses {_told(loss, ' nats')}"
-        if loss.interval and loss.interval[0] < LEAST_LOSS:
+        least = loss.interval[0] if loss.interval else loss.value
+        if least < LEAST_LOSS:
             against.append(f"it is not shown to read its source, for {with_another}")
-        elif loss.interval and loss.interval[0] < MUCH_LOSS:
+        elif least < MUCH_LOSS:
             short.append(f"it leans on its source little, for {with_another}")
         else:
             good.append(f"it reads its source, for {with_another}")

@@ -158,7 +158,7 @@ def analyze_corpus(
     texts = model, tokenizer, list(corpus.sources), list(corpus.targets)
     resampled = {"bootstrap": bootstrap, "seed": seed}
     observed = observe(*texts, tags=corpus.tags, alignments=corpus.gold is not None, batch_size=batch_size)
-    verdict = verdict_of(source_use(*texts, batch_size=batch_size, seed=seed), **resampled)
+    verdict = verdict_of(source_use(*texts, batch_size=batch_size), bootstrap=bootstrap)
     withheld = why_withheld(observed)
     names = chosen_methods(model, methods)
     if withheld and not observed.calibrated:

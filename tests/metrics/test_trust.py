@@ -63,6 +63,12 @@ def test_nothing_measured_is_no_trust():
     assert verdict_of(use(), bootstrap=0).level == "do not"
 
 
+def test_a_model_of_no_numbers_is_not_trusted():
+    verdict = verdict_of(use(source=np.nan))
+    assert verdict.level == "do not"
+    assert "not finite" in str(verdict)
+
+
 def test_a_share_of_noise_is_no_share():
     """Where the best tokens come to no more than chance, nobody comes to anything."""
     none = SourceUse(*(np.zeros((PAIRS, 2)) for _ in range(4)), 1.0)
