@@ -17,6 +17,8 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 CARD, RESULTS, RUN, LOCK = "README.md", "results.json", "run.json", "run.lock"
 SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabilities.json", "check.json"
 DIAGRAM, COUNTS, COUNTS_SEAL = "link_probabilities.png", "hmm", "seal.json"
+# The encoder that helps aligners where none is named, and its commit on the Hub.
+DEFAULT_ENCODER = "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98"
 ONNX, OPENVINO = "model.onnx", "openvino_model.xml"
 UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
 

@@ -8,6 +8,7 @@ text is new, so that a known text is aligned as before.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -51,6 +52,7 @@ def adapt_counts(
     weight: float | None = None,
     passes: int = PASSES,
     least: float = 0.0,
+    witness: Any | None = None,
 ) -> Adaptation:
     """Count over a tokenised text with what the model knows as the prior, and leave the result in the model.
 
@@ -60,6 +62,7 @@ def adapt_counts(
         weight: what a link counts, in [0, 1]; None: as much of the text as is new (`KNOWN`, `NEW`).
         passes: times that the text is read, >= 1.
         least: with a smaller weight the model stays as it is.
+        witness: as of `CountLearner`.
 
     Raises:
         ValueError: a setting out of range.
@@ -72,7 +75,7 @@ def adapt_counts(
         return Adaptation(len(sources), 0.0, 0.0)
     device = model.device
     model.to("cpu", torch.float32)
-    learner = CountLearner(model, sources, targets)
+    learner = CountLearner(model, sources, targets, witness=witness)
     unknown = learner.unknown_share()
     learner.weight = min(1.0, max(0.0, (unknown - KNOWN) / (NEW - KNOWN))) if weight is None else weight
     if learner.weight > 0 and learner.weight >= least:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 import torch
 
@@ -30,6 +31,7 @@ from .symmetrization import SYMMETRIZATIONS
 
 Sentence = str | Sequence[str]
 # What models of transformers are loaded with, which an aligner that counts has no need of.
+_ENCODER = "hf_attncal.alignment.encoder_prior:EncoderPrior"
 _CONFIG_OF = "hf_attncal.inference.loading:load_config"
 
 
@@ -44,6 +46,7 @@ class WordAligner:
             the states of its encoder or of an encoder alone; None for the attention, where there is one, and the
             default of either.
         probabilities: what makes scores probabilities; None: they are as the model has them.
+        encoder: an `EncoderPrior`, for a word aligner; None for none.
 
     Attributes:
         source: reads the model; another `WeightSource` may be put in its place.
@@ -60,9 +63,12 @@ class WordAligner:
         tokenizer,
         settings: ReadingSettings | None = None,
         probabilities: LinkProbabilities | None = None,
+        encoder: Any | None = None,
     ):
         self.source = source_of(model.config, "The model", settings)(model.eval(), tokenizer, settings)
         self.probabilities = probabilities
+        if encoder is not None:
+            self.believe(encoder)
 
     def __repr__(self) -> str:
         shown = {
@@ -86,6 +92,7 @@ class WordAligner:
         trust_remote_code: bool = False,
         revision: str | None = None,
         settings: ReadingSettings | None = None,
+        encoder: Any | None = None,
     ) -> "WordAligner":
         """Load a checkpoint with its tokenizer, and what `attncal align calibrate` saved with it.
 
@@ -97,6 +104,7 @@ class WordAligner:
             trust_remote_code: run the model code that comes with the checkpoint.
             revision: branch, tag or commit on the Hub.
             settings: as of the class; None for those that lie beside the checkpoint (`attncal align select`).
+            encoder: as of the class, or folder or Hub name of an encoder.
 
         Raises:
             OSError: there is no such checkpoint.
@@ -105,7 +113,9 @@ class WordAligner:
         options = {"dtype": dtype, "trust_remote_code": trust_remote_code, "revision": revision}
         model, tokenizer, saved = load_to_align(name, **options)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        return cls(model.to(device), tokenizer, settings or saved, saved_probabilities(name, revision))
+        if isinstance(encoder, str | Path):
+            encoder = resolve_name(_ENCODER).from_pretrained(encoder, device=device)
+        return cls(model.to(device), tokenizer, settings or saved, saved_probabilities(name, revision), encoder)
 
     @property
     def model(self):
@@ -121,6 +131,18 @@ class WordAligner:
     def settings(self) -> ReadingSettings | None:
         """Settings for reading an encoder-decoder or an encoder; None for the default, and for other models."""
         return self.source.settings
+
+    def believe(self, encoder: Any | None) -> None:
+        """Let an `EncoderPrior` help, or none; links of counts are then made with what it says of each pair.
+
+        Raises:
+            ValueError: the model is not a word aligner.
+        """
+        if encoder is not None and not self.source.may_have_prior:
+            raise ValueError(f"`encoder` helps a word aligner, and the model is {self.source.kind}: leave it out.")
+        self.source.prior = encoder
+        if encoder is not None:
+            self.probabilities = None  # of scores without it
 
     def choose(self, **changes) -> None:
         """Change single settings, by name; the others stay.
@@ -316,13 +338,19 @@ class WordAligner:
         read = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
         if source.tokenize if tokenize is None else tokenize:
             read = [tuple(segment(" ".join(side), words).words for side in pair) for pair in read]
-        tokens = [side.ids for side in source.tokens_of([[map(solid, side) for side in pair] for pair in read])]
+        read = [tuple(tuple(map(solid, side)) for side in pair) for pair in read]
+        sides, encoder = source.tokens_of(read), self.source.prior
+        tokens = [side.ids for side in sides]
+        witness = None if encoder is None else encoder.witness(read, sides)
         network = source is not self.source
-        adapted = adapt_counts(source.model, tokens[::2], tokens[1::2], weight, passes, REPLACED if network else 0.0)
+        adapted = adapt_counts(
+            source.model, tokens[::2], tokens[1::2], weight, passes, REPLACED if network else 0.0, witness
+        )
         if adapted.weight:
             source.model.config.name_or_path = ""  # it is not what lies there any more, nor is what lies beside that
         if network and adapted.weight >= REPLACED:
             self.source, self.probabilities = source, None
+            source.prior = encoder
             return replace(adapted, replaced=True)
         if not network and adapted.weight and self.probabilities is not None:
             self.probabilities = self.probabilities.of_another_text()  # scores of what was just read promise more

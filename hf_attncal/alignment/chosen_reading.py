@@ -8,7 +8,7 @@ from hf_attncal.errors import CommandError
 from hf_attncal.inference.opening import load_errors
 from hf_attncal.inference.running import Running
 
-from .opening import open_aligner, try_aligner
+from .opening import open_aligner, open_encoder, try_aligner
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -35,6 +35,7 @@ def open_to_align(
     *,
     read: Mapping[str, Any] | Sequence[str] | None = None,
     adapt: bool = False,
+    encoder: Any | None = None,
     **checked: Any,
 ):
     """Load a `WordAligner`, and make it ready to align a text.
@@ -44,6 +45,7 @@ def open_to_align(
         running: how it runs.
         read: settings to change, by name, or as words of a command line, `layer=8`.
         adapt: it will learn from the text.
+        encoder: what helps, as of `open_encoder`.
         checked: options of `WordAligner.check` that it has to suit.
 
     Raises:
@@ -54,11 +56,13 @@ def open_to_align(
     named, other = isinstance(model, str), "weights" in changes
     aligner = open_aligner(model, running, tried=not other, plain=not other and not adapt) if named else model
     try:
+        if not named and (changes or encoder is not None):
+            aligner = copy(aligner)
+            aligner.source = copy(aligner.source)
         if changes:
-            if not named:
-                aligner = copy(aligner)
-                aligner.source = copy(aligner.source)
             aligner.choose(**changes)
+        if encoder is not None:
+            aligner.believe(open_encoder(encoder, running))
         aligner.check(**checked)
     except ValueError as error:
         name = model if named else "The model"

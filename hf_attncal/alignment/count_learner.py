@@ -7,6 +7,7 @@ others (collapsed variational inference, CVB0: Asuncion et al. 2009, sec. 3.3).
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,6 +98,7 @@ class CountLearner:
             passed over.
         folder: folder in which a file may be as long as the learner is there; None for that of temporary files.
         weight: what a link of this text counts, beside those that were counted before.
+        witness: what else knows of the pairs, an `encoder_prior.Witness`; None for nothing.
     """
 
     def __init__(
@@ -106,8 +108,10 @@ class CountLearner:
         targets: Sequence[Sequence[int]],
         folder: str | Path | None = None,
         weight: float = 1.0,
+        witness: Any | None = None,
     ):
-        self.model, self._sides = model, (sources, targets)
+        self.model, self._witness = model, witness
+        self._sides = sources, targets
         lengths = [np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in self._sides]
         self.batches = list(_batches(*lengths))
         if not self.batches:
@@ -170,6 +174,7 @@ class CountLearner:
             found = model.posteriors(
                 known[batch.places.long()], batch.source, batch.target, batch.source_real, batch.target_real, own,
                 None if jumps else 1.0, jumps, self.weight,
+                None if self._witness is None else self._witness.factor(self.batches[number]),
             )  # fmt: skip
             forward, backward = found[0].weights, found[1].weights.mT
             shares = forward * backward if agree else (forward + backward) / 2
@@ -178,6 +183,8 @@ class CountLearner:
             shares = shares.half()
             self._shares.write(number, shares)
             shares = shares.float()
+            if self._witness is not None:
+                self._witness.count(self.batches[number], shares)
             counted = torch.zeros(len(known)).index_add_(0, batch.places.flatten(), shares.flatten())
             counts[places] += counted[:-1]
             for side, dim in (("source", 1), ("target", 2)):
@@ -190,6 +197,8 @@ class CountLearner:
             likelihood += torch.tensor([float(direction.log_likelihood.sum()) for direction in found])
         self.counts, self._learned, size = counts, True, model.config.vocab_size
         counts *= self.weight
+        if self._witness is not None:
+            self._witness.learn()
         tokens = {"source": self.pairs // size, "target": self.pairs % size}
         for side, counted in null.items():
             known, unaligned = f"{side}_counts", f"{side}_null_counts"

@@ -14,10 +14,13 @@ from hf_attncal.data.folding import fold
 from hf_attncal.data.words import NO_WORD, WordTokenizer, WordTokens
 from hf_attncal.families import FAMILIES
 
+from .belief import Witness, joined, spread
 from .count_learner import ONCE
 from .sources import Weights, WeightSource, Words, check_finite_weights, word_ids
 from .windows import cut_pair, end_of_window
 
+# Pairs that tell how far an encoder is to be believed where nothing is learned, and their longest side.
+_LEARNED, _LONGEST_LEARNED = 1000, 100
 _SENTENCE_ENDS = ".!?…。！？।؟"  # as words of their own
 
 # Forward (batch, target, source), backward (batch, source, target), target NULL and source NULL.
@@ -36,6 +39,7 @@ class MaskAlignSource(WeightSource):
 
     kind = "a word aligner"
     may_have_counts = True
+    may_have_prior = True
     longest_uncut: int | None = 40
     longest_sentence: int = 80
 
@@ -73,17 +77,21 @@ class MaskAlignSource(WeightSource):
             if min(len(source.ids), len(target.ids), source.words, target.words):
                 (long if max(len(source.ids), len(target.ids)) > limit else short).append(index)
         ids = [(source.ids, target.ids) for source, target in encoded]
+        known = self._known(pairs, sides)
         lengths = [tuple(map(len, ids[index])) for index in short]
         batches = [[short[place] for place in batch] for batch in batches_by_length(lengths, batch_size, batch_tokens)]
         for indices in (*batches, *([index] for index in long)):
             tokens = [encoded[index] for index in indices]
             longest = max(max(map(len, ids[index])) for index in indices)
+            cells = None if known is None else [spread(known[index], *encoded[index]) for index in indices]
             if longest > limit:
-                read = self._in_windows(*tokens[0], limit)
+                read = self._in_windows(*tokens[0], limit, None if cells is None else cells[0])
             else:
-                read = self.directions([ids[index] for index in indices])
+                read = self.directions([ids[index] for index in indices], cells)
             if self.longest_uncut is not None and longest > self.longest_uncut:
-                self._cut(read, tokens)
+                self._cut(read, tokens, cells)
+            if cells is not None:
+                read = self._judged(read, cells)
             device = read[0].device
             sides = list(zip(*tokens, strict=True))
             yield (
@@ -117,19 +125,28 @@ class MaskAlignSource(WeightSource):
             texts = [text.lower() for text in texts]
         return self._tokenize(texts)
 
-    def directions(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Directions:
+    def directions(
+        self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], cells: Sequence[Tensor] | None = None
+    ) -> Directions:
         """Return both directions and their NULLs of a batch of (source ids, target ids), in float32 or better.
+
+        Args:
+            cells: what the encoder of `prior` says of the tokens of each pair, `spread`; None for nothing.
 
         Raises:
             ValueError: weights that are not finite.
         """
         device, padding = self.model.device, self.model.config.pad_token_id or 0
         (input_ids, mask), (target_ids, target_mask) = (padded(side, padding) for side in zip(*pairs, strict=True))
+        factor = {}
+        if cells is not None and self._counts:
+            factor = {"factor": self.prior.belief.factor(joined(cells)).to(device)}
         output = self.model.alignments(
             input_ids=input_ids.to(device),
             attention_mask=mask.to(device),
             target_input_ids=target_ids.to(device),
             target_attention_mask=target_mask.to(device),
+            **factor,
         )
         found = (output.forward_attention, output.backward_attention, output.forward_null, output.backward_null)
         dtype = torch.promote_types(found[0].dtype, torch.float32)
@@ -137,7 +154,46 @@ class MaskAlignSource(WeightSource):
         check_finite_weights(self.model, *found)
         return found
 
-    def _cut(self, found: Directions, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> None:
+    @property
+    def _counts(self) -> bool:
+        family = FAMILIES.get(self.model.config.model_type)
+        return family is not None and family.counted
+
+    def _known(self, pairs: Sequence[Words], sides: Sequence[WordTokens]) -> list[np.ndarray] | None:
+        """Return what the encoder says of each pair, and let it learn from the first ones what that is worth."""
+        prior = self.prior
+        if prior is None:
+            return None
+        cells = prior.cells(pairs)
+        if prior.belief.learned or not self._counts:
+            return cells
+        encoded = list(zip(sides[::2], sides[1::2], strict=True))
+        lengths = [tuple(len(side.ids) for side in pair) for pair in encoded]
+        some = [n for n, pair in enumerate(lengths) if 0 < min(pair) and max(pair) <= _LONGEST_LEARNED]
+        some = some[:: -(-len(some) // _LEARNED) or 1]
+        witness = Witness(prior.belief, cells, sides)
+        for _ in range(2):
+            for batch in batches_by_length([lengths[n] for n in some], None, 4096):
+                rows = [some[place] for place in batch]
+                ids = [(source.ids, target.ids) for source, target in (encoded[row] for row in rows)]
+                found = self.directions(ids, [spread(cells[row], *encoded[row]) for row in rows])
+                witness.count(rows, (found[0] * found[1].mT).cpu())
+            witness.learn()
+        return cells
+
+    def _judged(self, found: Directions, cells: Sequence[Tensor]) -> Directions:
+        """Return the mean of what the model and what the encoder says, both directions and their NULLs."""
+        share = self.prior.share
+        encoder = joined(cells).to(found[0])
+        left = (1 - encoder.sum(dim=2)).clamp(min=0), (1 - encoder.sum(dim=1)).clamp(min=0)
+        return tuple(
+            (1 - share) * model + share * other
+            for model, other in zip(found, (encoder, encoder.mT, *left), strict=True)
+        )
+
+    def _cut(
+        self, found: Directions, pairs: Sequence[tuple[WordTokens, WordTokens]], cells: Sequence[Tensor] | None
+    ) -> None:
         """Put the weights of their parts in place of those of the pairs that are long and can be cut."""
         longest, limit = self.longest_uncut, self.model.config.max_position_embeddings
         parts = []
@@ -153,8 +209,9 @@ class MaskAlignSource(WeightSource):
         if not parts:
             return
         sides = [(_part(pairs[row][0], i), _part(pairs[row][1], j)) for row, i, j in parts]
-        read = self.directions([(source.ids, target.ids) for source, target in sides])
-        self._cut(read, sides)
+        inside = None if cells is None else [cells[row][j, i] for row, i, j in parts]
+        read = self.directions([(source.ids, target.ids) for source, target in sides], inside)
+        self._cut(read, sides, inside)
         for row in {row for row, *_ in parts}:
             found[0][row], found[1][row] = 0, 0
         for number, (row, i, j) in enumerate(parts):
@@ -169,7 +226,7 @@ class MaskAlignSource(WeightSource):
             starts[1:] &= np.isin(tokens.ids[:-1], self._sentence_ends)
         return torch.from_numpy(starts)
 
-    def _in_windows(self, source: WordTokens, target: WordTokens, limit: int) -> Directions:
+    def _in_windows(self, source: WordTokens, target: WordTokens, limit: int, cells: Tensor | None) -> Directions:
         """Return both directions of one pair that is too long to be read at once, as a batch of one.
 
         It is read in windows, each up to where the fewest links lead out of it; there the next one begins.
@@ -183,7 +240,8 @@ class MaskAlignSource(WeightSource):
         while all(first < size for first, size in zip(begin, sizes, strict=True)):
             left = tuple(size - first for first, size in zip(begin, sizes, strict=True))
             window = [slice(first, first + limit) for first in begin]
-            read = self.directions([tuple(side.ids[part] for side, part in zip(sides, window, strict=True))])
+            ids = tuple(side.ids[part] for side, part in zip(sides, window, strict=True))
+            read = self.directions([ids], None if cells is None else [cells[window[1], window[0]]])
             length = left
             if max(left) > limit:
                 inside = (of_side[part] for of_side, part in zip(starts, window, strict=True))

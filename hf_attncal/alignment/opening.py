@@ -6,12 +6,13 @@ from typing import Any
 
 from hf_attncal.inference.opening import choose_device, fetched, load_errors, tell_model
 from hf_attncal.inference.running import Running
-from hf_attncal.layouts import CONFIG
+from hf_attncal.layouts import CONFIG, DEFAULT_ENCODER
 
 # The aligner of any model, and one that counts, which starts without transformers.
 _ALIGNER = "hf_attncal.alignment.aligner:WordAligner"
 _LOAD = "hf_attncal.alignment.aligner:load_to_align"
 _PLAIN = "hf_attncal.alignment.plain_counts:plain_aligner"
+_ENCODER = "hf_attncal.alignment.encoder_prior:EncoderPrior"
 # What lies beside a model that aligns.
 _SETTINGS = "hf_attncal.alignment.sources:saved_settings"
 _PROBABILITIES = "hf_attncal.alignment.probabilities:saved_probabilities"
@@ -44,6 +45,25 @@ def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bo
             try_aligner(name, aligner)
     tell_model(name, aligner.source.model)
     return aligner
+
+
+def open_encoder(encoder: Any, running: Running) -> Any:
+    """Load an `EncoderPrior` that will help an aligner.
+
+    Args:
+        encoder: folder or Hub name, True for the default; or a loaded one; None for none. Each is returned as it is.
+        running: how it runs; `dtype` and `revision` are the aligner's.
+
+    Raises:
+        CommandError: it cannot be loaded or is of another kind.
+    """
+    if encoder is None or not isinstance(encoder, str | os.PathLike | bool):
+        return encoder
+    name = DEFAULT_ENCODER[0] if isinstance(encoder, bool) else os.fspath(encoder)
+    with load_errors(name):
+        return resolve_name(_ENCODER).from_pretrained(
+            name, device=choose_device(running), trust_remote_code=running.trust_remote_code
+        )
 
 
 def open_to_link(name: str, running: Running):

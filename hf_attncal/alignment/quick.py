@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from math import isqrt
+from typing import Any
 
 from hf_attncal.data.folding import NOTHING, fold, solid
 from hf_attncal.data.parting import WORDS, split_words
@@ -28,6 +29,7 @@ def quick_links(
     tokenize: bool = False,
     fold_words: bool = True,
     words: str = WORDS[0],
+    encoder: Any | None = None,
     beside: Iterable[tuple[Sentence, Sentence]] = (),
     **options,
 ) -> list[WordAlignment]:
@@ -36,6 +38,7 @@ def quick_links(
     Args:
         pairs, tokenize, words: as of `WordAligner.align`.
         fold_words: look words up without regard to case, quotes, dashes, width (`data.folding`).
+        encoder: an `EncoderPrior` that has read no other text; None for counts alone.
         beside: other pairs, which are counted and not aligned.
         options: others of `WordAligner.align`.
 
@@ -43,7 +46,9 @@ def quick_links(
         ValueError: see `WordAligner.align`.
     """
     pairs = list(pairs)
-    aligner = quick_aligner([*pairs, *beside], tokenize=tokenize, fold_words=fold_words, words=words)
+    aligner = quick_aligner(
+        [*pairs, *beside], tokenize=tokenize, fold_words=fold_words, words=words, encoder=encoder
+    )
     return aligner.align(pairs, words=words, **options)
 
 
@@ -53,22 +58,24 @@ def quick_aligner(
     tokenize: bool = False,
     fold_words: bool = True,
     words: str = WORDS[0],
+    encoder: Any | None = None,
 ) -> WordAligner:
     """Return an aligner that has counted these pairs, each of them; arguments as of `quick_links`.
 
     Its model are tables, which need no transformers and cannot be saved.
     """
 
-    def text(sentence: Sentence) -> str:
+    def cut(sentence: Sentence) -> tuple[str, ...]:
         if tokenize:
             sentence = segment(sentence if isinstance(sentence, str) else " ".join(sentence), words).words
         elif isinstance(sentence, str):
             sentence = split_words(sentence, words)
-        return " ".join(map(fold if fold_words else solid, sentence))
+        return tuple(map(solid, sentence))
 
-    texts = [[text(side) for side in pair] for pair in pairs]
+    read = [pair for pair in ((cut(source), cut(target)) for source, target in pairs) if all(pair)]
     # Where no pair has words on both sides nothing can be linked, and anything may be learned.
-    lines = [line for pair in texts if all(pair) for line in pair] or [NOTHING, NOTHING]
+    read = read or [((NOTHING,), (NOTHING,))]
+    lines = [" ".join(map(fold, side) if fold_words else side) for pair in read for side in pair]
     characters = len({character for line in lines for character in line}) + len(SPECIAL_TOKENS) + 1
     backend = train_bpe_backend(lines, characters + min(_LARGEST, _PIECES * isqrt(len(lines) // 2)))
     tokenizer = PlainTokenizer(backend)
@@ -87,5 +94,6 @@ def quick_aligner(
         pairs = list(zip(words[::2], words[1::2], strict=True))
         begin_with(model, prior_counts(pairs, sides, lambda token: backend.id_to_token(token).strip(SPACE)))
     tokens = [side.ids for side in sides]
-    CountLearner(model, tokens[::2], tokens[1::2]).run()
-    return WordAligner(model, tokenizer)
+    witness = None if encoder is None else encoder.witness(read, sides)
+    CountLearner(model, tokens[::2], tokens[1::2], witness=witness).run()
+    return WordAligner(model, tokenizer, encoder=encoder)

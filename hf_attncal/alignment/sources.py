@@ -151,6 +151,8 @@ class WeightSource(ABC):
     why_no_other: ClassVar[str] = ""  # of the symmetrizations
     has_null: ClassVar[bool] = True
     may_have_counts: ClassVar[bool] = False  # whether an aligner that counts may lie in the folder of the model
+    may_have_prior: ClassVar[bool] = False  # whether an encoder may help it
+    prior: Any | None = None  # an `EncoderPrior`
     symmetrization: str  # how the directions are merged where nothing else is asked for
     threshold: float | None  # what a score must exceed where nothing else is asked for; None: take the best word
     tokenize: bool = False  # whether the model has learned from text that was cut into words (`data.segmentation`)

@@ -7,7 +7,7 @@ from hf_attncal.errors import CommandError, at_least, one_of
 from hf_attncal.gate import hold
 from hf_attncal.inference.running import Running
 
-from .kinds import LinkFormat, Merging, Model, ModelFolder, Output, Pairs, Text, Values, WordLimits
+from .kinds import Encoder, LinkFormat, Merging, Model, ModelFolder, Output, Pairs, Text, Values, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.aligner import WordAligner
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "Links": ("tokenize", "words", "threshold", "symmetrize", "least_probability", "read"),
-    "A text of another kind, or a large one": ("adapt", "save_adapted", "shard"),
+    "A text of another kind, or a large one": ("adapt", "encoder", "save_adapted", "shard"),
 }
 
 
@@ -37,6 +37,7 @@ def align(
     least_probability: float | None = None,
     read: Values = None,
     adapt: bool = False,
+    encoder: Encoder = None,
     save_adapted: ModelFolder | None = None,
     shard: str | None = None,
     running: Running = Running(),
@@ -85,6 +86,8 @@ def align(
             without it, what was saved with the model
         adapt: learn from the text while it is aligned, in windows of 20,000 pairs: for a text unlike the one that the
             model has learned from; a known text stays as it is. The model must count, or have counts in its folder hmm
+        encoder: a multilingual encoder (BERT, XLM-R, ...) that helps a word aligner with text it knows little of, a
+            folder or a name on the Hub; alone, intfloat/multilingual-e5-small; without it, none
         save_adapted: keep what was learned as a new aligner in this folder; without it, it is forgotten
         shard: I/N: align part I of N alone. --output is a folder, or a name with {} for the number of the part. A part
             that is complete is skipped; joined in order, the parts are what one run writes; without it, all lines are
@@ -123,6 +126,8 @@ def align(
         check_alone(output)
         text.check({"--output": output})
     else:
+        if encoder is not None:
+            raise CommandError("--encoder learns from the whole text, and --shard has a part of it: leave one out.")
         output = output and os.fspath(output)
         check_parts(shard, output, text.files, format, adapt)
     if isinstance(model, str | os.PathLike):
@@ -137,7 +142,7 @@ def align(
         part = part_of(shard, output, text.files, window, identity_of(model), same)
         if part is None:
             return None
-    aligner = open_to_align(model, running, read=changes, adapt=adapt, null=null, **links)
+    aligner = open_to_align(model, running, read=changes, adapt=adapt, encoder=encoder, null=null, **links)
     how = {"adapt": adapt, "progress": running.progress, **batch_limits(size), **links, **cut}
     alignments = align_text(aligner, text, output, style, name=str(model), window=window, part=part, **how)
     if save_adapted is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from hf_attncal.errors import CommandError, at_least, one_of, user_errors
 from hf_attncal.inference.running import Running
 
-from .kinds import LinkFormat, Merging, Output, Pairs, Text, WordLimits
+from .kinds import Encoder, LinkFormat, Merging, Output, Pairs, Text, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.merging import WordAlignment
@@ -32,6 +32,7 @@ def align_quick(
     words: WordLimits = "white-space",
     threshold: float | None = None,
     symmetrize: Merging | None = None,
+    encoder: Encoder = None,
     running: Running = Running(),
 ) -> "list[WordAlignment] | None":
     """Align two files without a model.
@@ -42,6 +43,7 @@ def align_quick(
     Examples:
         attncal align quick --source text.en --target text.de --output links.align
         attncal align quick --source new.en --target new.de --with-source known.en --with-target known.de
+        attncal align quick --source text.en --target text.de --encoder --output links.align
         attncal align quick --source raw.en --target raw.ja --tokenize --offsets --output spans.txt
 
     Args:
@@ -67,6 +69,8 @@ def align_quick(
             no index
         threshold: a link must score above this; without it, 0.5
         symmetrize: how the two directions are merged; without it, harmonic
+        encoder: a multilingual encoder (BERT, XLM-R, ...) that helps where text is little, a folder or a name on the
+            Hub; alone, intfloat/multilingual-e5-small; without it, none
         running: how it runs: threads, longest_line and progress
 
     Returns:
@@ -93,6 +97,7 @@ def align_quick(
 
     import torch
 
+    from hf_attncal.alignment.opening import open_encoder
     from hf_attncal.alignment.quick import quick_aligner
     from hf_attncal.alignment.streaming import align_text
 
@@ -100,7 +105,10 @@ def align_quick(
         torch.set_num_threads(running.threads)
     pairs, others = text.pairs(), beside.pairs()
     with user_errors():
-        aligner = quick_aligner([*pairs, *others], tokenize=tokenize, fold_words=fold, words=words)
+        prior = open_encoder(encoder, running)
+        aligner = quick_aligner(
+            [*pairs, *others], tokenize=tokenize, fold_words=fold, words=words, encoder=prior
+        )
     how = {"threshold": threshold, "symmetrize": symmetrize, "words": words, "progress": running.progress}
     return align_text(
         aligner, PairText(pairs), output, style, name="counts of this text", window=max(1, len(pairs)), **how

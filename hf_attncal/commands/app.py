@@ -185,7 +185,7 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
         warnings.simplefilter("always")
         if name is not None:
             try:
-                rest = _settings_behind(respelled(name, rest), name)
+                rest = _completed(_settings_behind(respelled(name, rest), name), name)
             except CommandError as error:
                 raise UsageError(f"attncal {name}: error: {error}") from error
     _check_shared_numbers(rest, name)
@@ -259,6 +259,19 @@ def _settings_behind(tokens: list[str], name: str) -> list[str]:
     if "--" in tokens or not settings or not (own or any(parameter.annotation == Setting for parameter in parameters)):
         return tokens
     return [*(token for token in tokens if token not in (*settings, own)), own or "--", *settings]
+
+
+def _completed(tokens: list[str], name: str) -> list[str]:
+    """Put its value behind an option that may stand alone and does (`Kind.alone`)."""
+    parameters = inspect.signature(resolve_name(functions()[name])).parameters.values()
+    kinds = {f"--{parameter.name}": kind_of(parameter.annotation) for parameter in parameters}
+    found: list[str] = []
+    for token, following in zip(tokens, [*tokens[1:], "--"], strict=True):
+        found.append(token)
+        kind = kinds.get(token)
+        if kind is not None and kind.alone and following.startswith("-"):
+            found.append(kind.alone)
+    return found
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> str:

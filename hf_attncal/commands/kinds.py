@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
+from hf_attncal.layouts import DEFAULT_ENCODER
+
 
 class Kind(NamedTuple):
     """How a value is given on the command line.
@@ -15,12 +17,14 @@ class Kind(NamedTuple):
         written: what is written there, which the gate looks at first (`guarded.py`); "" for what is read. A `folder`
             holds no model; a `place` is a page if its name ends in .html, else a folder; `beside` is a folder for a
             file that lies beside MODEL; a `model` is saved again where its own mark is.
+        alone: the value of the option where none follows it; "" where one has to.
     """
 
     shown: str
     many: bool = False
     standard: bool = False
     written: Literal["", "file", "folder", "place", "beside", "model"] = ""
+    alone: str = ""
 
 
 Path = str | os.PathLike[str]
@@ -45,6 +49,8 @@ Places = Annotated[Path | Sequence[Path], Kind("FILE", many=True, written="place
 Model = Annotated[Path, Kind("MODEL")]
 # The same, or what was loaded from it.
 Loaded = Annotated[Path | Any, Kind("MODEL")]
+# An encoder that helps: a folder, a name on the Hub, or an `EncoderPrior`.
+Encoder = Annotated[Path | Any | None, Kind("ENCODER", alone=DEFAULT_ENCODER[0])]
 # `key=value`, as many as there are.
 Setting = Annotated[str, Kind("KEY=VALUE", many=True)]
 # Values by name; on the command line `key=value`, several behind one option or anywhere.

@@ -113,12 +113,19 @@ def load_seq2seq(
     return model, tokenizer
 
 
-def load_whole(auto_class, name: str | Path, *, dtype: str | torch.dtype | None = None, **options) -> tuple:
-    """Load a model that is not an adapter by its Auto class, and its tokenizer; else as `load_seq2seq`."""
+def load_whole(
+    auto_class, name: str | Path, *, dtype: str | torch.dtype | None = None, finite: bool = True, **options
+) -> tuple:
+    """Load a model that is not an adapter by its Auto class, and its tokenizer; else as `load_seq2seq`.
+
+    Args:
+        finite: check that all weights are finite, which reads them all.
+    """
     config = load_config(name, **options)  # refuses what could not be built
     tokenizer = _tokenizer(name, config, **options)
     model = _model(auto_class, name, dtype=dtype, **options)
-    check_finite(model)
+    if finite:
+        check_finite(model)
     return model, tokenizer
 
 
@@ -175,6 +182,14 @@ def _vocabulary(config: PretrainedConfig) -> int | None:
     """Return the size of a model's (larger) vocabulary, or None if its configuration does not state it."""
     sizes = [getattr(config, name, None) for name in ("vocab_size", "decoder_vocab_size")]
     return max((size for size in sizes if size is not None), default=None)
+
+
+def bf16_is_fast() -> bool:
+    """Return whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, CPU with avx512_bf16 or AMX."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def torch_dtype(dtype: str | torch.dtype | None, field: str = "dtype") -> str | torch.dtype:

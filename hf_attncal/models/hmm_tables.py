@@ -110,6 +110,7 @@ class HMMTablesMixin:
         attention_mask: Tensor | None,
         target_input_ids: Tensor,
         target_attention_mask: Tensor | None,
+        factor: Tensor | None = None,
     ) -> HMMAlignments:
         """Align the tokens of sentence pairs; see `HMMAlignModel.forward`."""
         check_ids(input_ids, "input_ids")
@@ -119,7 +120,9 @@ class HMMTablesMixin:
             for ids, mask in ((input_ids, attention_mask), (target_input_ids, target_attention_mask))
         )
         counts = self.counts_of(input_ids, target_input_ids)
-        forward, backward = self.posteriors(counts, input_ids, target_input_ids, source_real, target_real)
+        forward, backward = self.posteriors(
+            counts, input_ids, target_input_ids, source_real, target_real, factor=factor
+        )
         likelihood = torch.stack([forward.log_likelihood, backward.log_likelihood], dim=1)
         return HMMAlignments(forward.weights, backward.weights, forward.null, backward.null, likelihood)
 
@@ -146,6 +149,7 @@ class HMMTablesMixin:
         uniform: float | None = None,
         count: bool = False,
         weight: float = 1.0,
+        factor: Tensor | None = None,
     ) -> tuple[JumpPosterior, JumpPosterior]:
         """Run the forward-backward pass in both directions, (B, T, S) and (B, S, T).
 
@@ -158,12 +162,14 @@ class HMMTablesMixin:
             uniform: share of jumps that go anywhere; None for the configuration's.
             count: see `jump_posterior`.
             weight: what a share was counted as.
+            factor: of the emission of a token by a position, beside that of NULL, (B, T, S): what is known of this
+                place alone. None: 1.
         """
         counts = counts.to(torch.promote_types(counts.dtype, torch.float32))
-        mirrored = None if own is None else own.mT
+        mirrored = (None if cells is None else cells.mT for cells in (own, factor))
         directions = (
-            (counts, own, source, target, source_real, target_real, "source", "target", self.forward_jumps),
-            (counts.mT, mirrored, target, source, target_real, source_real, "target", "source", self.backward_jumps),
+            (counts, own, factor, source, target, source_real, target_real, "source", "target", self.forward_jumps),
+            (counts.mT, *mirrored, target, source, target_real, source_real, "target", "source", self.backward_jumps),
         )
         return tuple(self._posterior(*direction, uniform, count, weight) for direction in directions)
 
@@ -173,7 +179,7 @@ class HMMTablesMixin:
         return (counted[tokens] == 0) & real & counted.any()
 
     def _posterior(
-        self, counts, own, given, predicted, given_real, predicted_real, given_side, side, jumps, *how
+        self, counts, own, factor, given, predicted, given_real, predicted_real, given_side, side, jumps, *how
     ) -> JumpPosterior:
         """Align tokens `predicted` (B, T), each with one of the tokens `given` (B, S) or with NULL: one direction."""
         config, dtype, (uniform, count, weight) = self.config, counts.dtype, how
@@ -193,6 +199,8 @@ class HMMTablesMixin:
             if new[0].any() or new[1].any():
                 copied = (new[0].unsqueeze(2) | new[1].unsqueeze(1)) & (given.unsqueeze(1) == predicted.unsqueeze(2))
                 weights = weights.masked_fill(copied, COPIED)
+        if factor is not None:
+            weights = weights * factor
         from_null = predictive(null_counts, null_total, prior, size)
         uniform = config.uniform_jump if uniform is None else uniform
         return jump_posterior(

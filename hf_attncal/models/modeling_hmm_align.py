@@ -83,6 +83,7 @@ class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
         attention_mask: Tensor | None = None,
         target_input_ids: torch.LongTensor | None = None,
         target_attention_mask: Tensor | None = None,
+        factor: Tensor | None = None,
         **kwargs,
     ) -> tuple | HMMAlignOutput:
         """Align the tokens of sentence pairs; neither side has an end-of-sentence token.
@@ -90,11 +91,12 @@ class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
         Args:
             input_ids: source tokens, (B, S). attention_mask: 1 for real ones, (B, S); without it all are.
             target_input_ids: target tokens, (B, T). target_attention_mask: (B, T).
+            factor: see `posteriors`, (B, T, S).
 
         Raises:
             ValueError: a side is missing or empty.
         """
-        found = self.aligned(input_ids, attention_mask, target_input_ids, target_attention_mask)
+        found = self.aligned(input_ids, attention_mask, target_input_ids, target_attention_mask, factor)
         return HMMAlignOutput(**found._asdict())
 
     alignments = forward

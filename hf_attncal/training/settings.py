@@ -21,7 +21,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 
 from hf_attncal.data.corpora import PARALLEL, PLAIN, load_parallel, load_plain
 from hf_attncal.files import sha256
-from hf_attncal.inference.loading import model_config
+from hf_attncal.inference.loading import bf16_is_fast, model_config
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
 from .arguments import AttnCalTrainingArguments
@@ -457,11 +457,3 @@ class Settings:
             values["gradient_accumulation_steps"] = per_step // (per_batch * processes)
         with naming("training", values):
             return self.arguments_class(**values)
-
-
-def bf16_is_fast() -> bool:
-    """Return whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, CPU with avx512_bf16 or AMX."""
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

@@ -22,7 +22,7 @@ from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.language import LanguageConfig
-from hf_attncal.training.settings import bf16_is_fast
+from hf_attncal.inference.loading import bf16_is_fast
 from hf_attncal.training.settings_types import hints_of
 from hf_attncal.training.settings_yaml import read_settings
 from hf_attncal.training.summarization import SummarizationConfig

@@ -1,0 +1,127 @@
+"""How far an aligner that counts believes what an encoder says of a pair of words at its place.
+
+`r(e) = p(e | linked) / p(e | not linked)` is counted in bins of e, after every iteration anew, with what the counts
+(and r) have linked. It begins as 1, so that the counts speak first. The emission of a word by another is multiplied by
+`1 - d + d r(e)^a` at this place: with an encoder that knows nothing, r stays near 1. e and d: `encoder_prior.py`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from hf_attncal.data.batching import padded
+from hf_attncal.data.words import NO_WORD, WordTokens
+
+from .subword_pooling import largest_over_words
+
+# Bins of e, evenly spaced in its logarithm between these.
+_BINS, _LEAST, _MOST = 24, 1e-4, 0.9
+# Before a bin was seen, it is believed (e + 0.02) / 0.06, at the weight of so many links.
+_SEEN = 30.0
+POWER = 0.75  # a
+
+
+class Belief:
+    """The factor of each e, and what it is learned from.
+
+    Attributes:
+        ratio: r of each bin.
+        strength: d, from 0 to 1.
+        learned: whether r was learned from a text.
+    """
+
+    def __init__(self):
+        self.edges = torch.logspace(np.log10(_LEAST), np.log10(_MOST), _BINS - 1)
+        middle = torch.cat([self.edges[:1] / 2, (self.edges[1:] * self.edges[:-1]).sqrt(), torch.tensor([0.97])])
+        self._expected = (middle + 0.02) / 0.06
+        self.ratio = torch.ones(_BINS)
+        self.strength = 1.0  # d
+        self.learned = False
+        self._seen = torch.zeros(2, _BINS, dtype=torch.double)
+
+    def factor(self, cells: Tensor) -> Tensor:
+        """Return the factor of the emission for every e, float32."""
+        table = 1 - self.strength + self.strength * self.ratio**POWER
+        return table[torch.bucketize(cells.float(), self.edges)]
+
+    def count(self, cells: Tensor, linked: Tensor) -> None:
+        """Add what was linked; both (cells,), e and the probability of a link."""
+        bins = torch.bucketize(cells.float(), self.edges)
+        linked = linked.double()
+        for seen, weights in zip(self._seen, (linked, 1 - linked), strict=True):
+            seen.index_add_(0, bins, weights)
+
+    def learn(self) -> None:
+        """Make the next table of what was counted, and forget that."""
+        linked, apart = self._seen
+        by_chance = (apart + 1) / (apart.sum() + _BINS)
+        expected = self._expected * by_chance
+        found = (linked + _SEEN * expected / expected.sum()) / (linked.sum() + _SEEN)
+        self.ratio = (found / by_chance).float()
+        self._seen, self.learned = torch.zeros_like(self._seen), True
+
+
+class Witness:
+    """What an encoder says of the pairs of a text that counts learn from: the factor of each place, which learns, too.
+
+    Args:
+        belief: how far the encoder is believed, which learns.
+        cells: e of each pair, (source words, target words).
+        sides: tokens of the source and the target of each pair in turn.
+    """
+
+    def __init__(self, belief: Belief, cells: Sequence[np.ndarray], sides: Sequence[WordTokens]):
+        self.belief, self._cells, self._sides = belief, cells, sides
+
+    def factor(self, rows: Sequence[int]) -> Tensor:
+        """Return the factor of the emission of the tokens of some pairs, (B, T, S); 1 at padding."""
+        cells, (sources, _), (targets, _) = self._batch(rows)
+        table = self.belief.factor(cells)
+        batch = torch.arange(len(table))[:, None, None]
+        table = F.pad(table, (0, 1, 0, 1), value=1.0)
+        return table[batch, targets[:, :, None], sources[:, None, :]]
+
+    def count(self, rows: Sequence[int], shares: Tensor) -> None:
+        """Learn from shares of alignment between the tokens of some pairs, (B, T, S)."""
+        cells, sources, targets = self._batch(rows)
+        linked = largest_over_words(shares, targets, sources)
+        real = torch.zeros_like(cells, dtype=torch.bool)
+        for place, row in enumerate(rows):
+            width, height = self._cells[row].shape
+            real[place, :height, :width] = True
+        self.belief.count(cells[real], linked[real].clamp(max=1))
+
+    def learn(self) -> None:
+        self.belief.learn()
+
+    def _batch(self, rows: Sequence[int]) -> tuple[Tensor, tuple[Tensor, int], tuple[Tensor, int]]:
+        """Return e of some pairs, (B, target words, source words), and the word of each token of both sides."""
+        sides = [[self._sides[2 * row + side] for row in rows] for side in (0, 1)]
+        ids = []
+        for side in sides:
+            words = max(one.words for one in side)
+            numbers = [np.where(one.word_ids == NO_WORD, words, one.word_ids) for one in side]
+            ids.append((padded(numbers, words)[0], words))
+        cells = np.zeros((len(rows), ids[1][1], ids[0][1]), np.float16)
+        for place, row in enumerate(rows):
+            width, height = self._cells[row].shape
+            cells[place, :height, :width] = self._cells[row].T
+        return torch.from_numpy(cells), *ids
+
+
+def spread(cells: np.ndarray, source: WordTokens, target: WordTokens) -> Tensor:
+    """Return e of the words between their tokens, (target tokens, source tokens) float32; 0 for tokens of no word."""
+    wider = np.pad(cells, ((0, 1), (0, 1)))  # NO_WORD is the last
+    return torch.from_numpy(wider[source.word_ids][:, target.word_ids].T.astype(np.float32))
+
+
+def joined(cells: Sequence[Tensor]) -> Tensor:
+    """Return matrices as a batch, (B, longest rows, longest columns), 0 at padding."""
+    sizes = [max(sizes) for sizes in zip(*(one.shape for one in cells), strict=True)]
+    batch = cells[0].new_zeros(len(cells), *sizes)
+    for row, one in zip(batch, cells, strict=True):
+        row[: one.shape[0], : one.shape[1]] = one
+    return batch

@@ -1,0 +1,256 @@
+"""What a pretrained encoder knows of two languages, under an aligner that has little text to count.
+
+Words i and j of the two sides have states `h_i` and `g_j`, the means of their tokens in one layer, less the mean over
+all words of their side, which says only which language it is. With the cosine `c_ij` of these and `t = TEMPERATURE`,
+
+    f_ij = softmax_j(c_ij / t),  b_ij = softmax_i(c_ij / t),  e_ij = 2 f_ij b_ij / (f_ij + b_ij).
+
+`belief.py` says how far e is believed: as far as it agrees with what the counts link. Where the words of two sentences
+that are no translations of each other are as much alike (`known`), not at all (d = 0).
+
+The states are those of Jalili Sabet et al. 2020 (SimAlign) and Dou and Neubig 2021; the factor is ours.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoModel
+
+from hf_attncal.data.words import NO_WORD, WordTokens
+from hf_attncal.inference.loading import bf16_is_fast, load_whole
+from hf_attncal.layouts import DEFAULT_ENCODER
+from hf_attncal.messages import LOG
+from hf_attncal.models.loading import check_finite
+
+from .belief import Belief, Witness
+from .encoder import EncoderReader, EncoderStates
+from .sources import Words, saved_settings
+
+TEMPERATURE = 0.05
+_HEIGHT = 0.6  # of an encoder's layers that are run: the 7th of 12 is better than the 8th on every dev set
+# Pairs that tell the means of the languages and whether the encoder knows them, and that are read at once.
+_SAMPLE = 1024
+_TOKENS = 4096  # of a batch of sentences
+# Share of the words, beyond chance, whose partner is recognised, from which on the encoder is believed at all, wholly.
+_UNKNOWN, _KNOWN = 0.02, 0.1
+_SHARE = 0.3
+
+
+class EncoderPrior:
+    """An encoder that helps a `WordAligner`.
+
+    The means of the languages and what it is believed are learned from the first text that is read; make another for
+    another pair of languages.
+
+    Args:
+        model: an encoder, or a model with one. Layers above the one that is read are taken out of it, and the others
+            are put into `dtype`.
+        tokenizer: its tokenizer.
+        settings: layer, languages and prefixes count; None: `default_settings`.
+        dtype: None: bfloat16 where the processor multiplies it fast.
+
+    Attributes:
+        known: of each side, the share of the words whose partner is recognised beyond chance; None before any text.
+
+    Raises:
+        ValueError: see `EncoderReader`; also a layer that there is not.
+    """
+
+    def __init__(
+        self, model, tokenizer, settings: EncoderStates | None = None, dtype: torch.dtype | None = None
+    ):
+        settings = settings or default_settings(model)
+        self.reader = EncoderReader(model.eval(), tokenizer, settings)
+        self.layer = lowered(self.reader, settings.layer, dtype)
+        self.known: tuple[float, float] | None = None
+        self.belief = Belief()
+        self._means: list[Tensor] = []
+        self._remembered: dict[Words, np.ndarray] = {}
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path = DEFAULT_ENCODER[0],
+        *,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype | None = None,
+        trust_remote_code: bool = False,
+        revision: str | None = None,
+    ) -> "EncoderPrior":
+        """Load an encoder from a folder or the Hub; arguments are those of `WordAligner.from_pretrained`.
+
+        Raises:
+            OSError, ValueError: there is none, or see the class.
+        """
+        if name == DEFAULT_ENCODER[0] and revision is None:
+            revision = DEFAULT_ENCODER[1]
+        options = {"trust_remote_code": trust_remote_code, "revision": revision}
+        model, tokenizer = load_whole(AutoModel, name, finite=False, **options)
+        settings = saved_settings(name, revision)
+        return cls(model.to(device), tokenizer, settings if isinstance(settings, EncoderStates) else None, dtype)
+
+    def remember(self, pairs: Sequence[Words]) -> list[np.ndarray]:
+        """Read pairs, and keep what was read until others are remembered; returns as `cells`."""
+        cells = self.cells(pairs)
+        self._remembered = dict(zip(pairs, cells, strict=True))
+        return cells
+
+    def cells(self, pairs: Sequence[Words]) -> list[np.ndarray]:
+        """Return e of each pair, (source words, target words) float16.
+
+        Args:
+            pairs: (source words, target words), tuples of any length.
+        """
+        found: list[np.ndarray | None] = [self._remembered.get(pair) for pair in pairs]
+        new = [n for n, cells in enumerate(found) if cells is None and all(pairs[n])]
+        read: dict[int, np.ndarray] = {}
+        if new and not self._means:
+            read = self._meet([pairs[n] for n in new], new)
+        new = [n for n in new if n not in read]
+        for start in range(0, len(new), _SAMPLE):
+            some = new[start : start + _SAMPLE]
+            states = [self._states([pairs[n][side] for n in some], side) for side in (0, 1)]
+            read |= {n: _harmonic(*self._centred(pair)) for n, pair in zip(some, zip(*states, strict=True), strict=True)}
+        return [
+            read[n] if n in read else np.zeros((len(pair[0]), len(pair[1])), np.float16) if cells is None else cells
+            for n, (pair, cells) in enumerate(zip(pairs, found, strict=True))
+        ]
+
+    def _meet(self, pairs: Sequence[Words], numbers: Sequence[int]) -> dict[int, np.ndarray]:
+        """Learn the means from some pairs, evenly spread, and whether words are recognised; return their e."""
+        chosen = range(0, len(pairs), -(-len(pairs) // _SAMPLE))
+        states = [self._states([pairs[n][side] for n in chosen], side) for side in (0, 1)]
+        for side in states:
+            words = torch.cat(side)
+            # A word or two have no mean of their own.
+            self._means.append(words.float().sum(dim=0) / (len(words) + 10))
+        centred = [self._centred(pair) for pair in zip(*states, strict=True)]
+        own = [_harmonic(*pair) for pair in centred]
+        order = sorted(range(len(centred)), key=lambda n: (len(centred[n][0]), len(centred[n][1])))
+        others = [_harmonic(centred[n][0], centred[other][1]) for n, other in zip(order, order[1:], strict=False)]
+        if others:
+            best = [
+                [np.concatenate([cells.max(axis) for cells in some]).mean(dtype=np.float64) for some in (own, others)]
+                for axis in (1, 0)
+            ]
+            self.known = tuple(float((share - chance) / (1 - chance)) for share, chance in best)
+            beyond = (min(self.known) - _UNKNOWN) / (_KNOWN - _UNKNOWN)
+            self.belief.strength = min(1.0, max(0.0, beyond))
+            LOG.info("%s", self.told())
+        return {numbers[n]: cells for n, cells in zip(chosen, own, strict=True)}
+
+    @property
+    def share(self) -> float:
+        """Weight of the encoder in the mean of both."""
+        return _SHARE * self.belief.strength
+
+    def witness(self, pairs: Sequence[Words], sides: Sequence[WordTokens]) -> Witness:
+        """Remember a text, and return what the encoder says of it; `sides` as of `Witness`."""
+        return Witness(self.belief, self.remember(pairs), sides)
+
+    def told(self) -> str:
+        """Return in one line what the encoder knows of the text that it has met."""
+        if self.known is None:
+            return "the encoder has read too little to tell what it knows"
+        source, target = (f"{share:.0%}" for share in self.known)
+        how = "not at all" if not self.belief.strength else "in part" if self.belief.strength < 1 else "as it earns it"
+        return (
+            f"the encoder recognises the partners of {source} of the source words and of {target} of the target words "
+            f"beyond chance, and is believed {how}"
+        )
+
+    def _centred(self, pair: tuple[Tensor, Tensor]) -> list[Tensor]:
+        """Return the states of both sides without the means, each of length 1; 0 for a word without tokens."""
+        return [
+            F.normalize((states.float() - mean) * (states != 0).any(dim=1, keepdim=True), dim=1)
+            for states, mean in zip(pair, self._means, strict=True)
+        ]
+
+    @torch.no_grad()
+    def _states(self, texts: Sequence[Sequence[str]], side: int) -> list[Tensor]:
+        """Return the state of each word of each text, (words, size) float16; each different text is read once."""
+        different = list(dict.fromkeys(texts))
+        tokens = self.reader.tokenize([" ".join(text) for text in different], side)
+        found: dict[Sequence[str], Tensor] = {}
+        around = sum(map(len, self.reader.frames[side]))
+        order = sorted(range(len(tokens)), key=lambda n: -len(tokens[n].ids))
+        while order:
+            longest = len(tokens[order[0]].ids) + around
+            batch, order = order[: max(1, _TOKENS // longest)], order[max(1, _TOKENS // longest) :]
+            some = [tokens[n] for n in batch]
+            if len(some[0].ids):
+                states = self.reader.states([one.ids for one in some if len(one.ids)], side)[self.layer].cpu()
+            for row, (n, one) in enumerate(zip(batch, some, strict=True)):
+                of_tokens = states[row, : len(one.ids)] if len(one.ids) else torch.zeros(0, 1)
+                found[different[n]] = _word_means(of_tokens, one)
+        size = max((states.shape[1] for states in found.values()), default=1)
+        if not all(bool(states.isfinite().all()) for states in found.values()):
+            raise ValueError("The states of the encoder are not finite: its checkpoint is damaged.")
+        return [found[text] if found[text].shape[1] == size else torch.zeros(len(text), size) for text in texts]
+
+
+def default_settings(model) -> EncoderStates:
+    """Return what is read of a model where nothing lies beside it: three fifths of the way up, or the whole encoder.
+
+    The encoder of an encoder-decoder has been made for its top.
+    """
+    if model.config.is_encoder_decoder:
+        return EncoderStates(layer=-1)
+    return EncoderStates(layer=round(_HEIGHT * model.config.get_text_config().num_hidden_layers))
+
+
+def lowered(reader: EncoderReader, layer: int, dtype: torch.dtype | None = None) -> int:
+    """Take the layers above one out of an encoder, and put the others into a type; return the layer, from 0.
+
+    The embeddings of the words stay where they are, in the file: only those of words that occur are read.
+
+    Raises:
+        ValueError: there is no such layer, or its weights are not finite.
+    """
+    count = reader.model.config.get_text_config().num_hidden_layers
+    if not -count <= layer + (layer < 0) <= count:
+        raise ValueError(f"`layer` must be from {-count - 1} to {count} of the encoder, got {layer}.")
+    layer += (count + 1) * (layer < 0)
+    encoder = reader.encoder
+    for module in encoder.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            del module[layer:]
+            break
+    words = encoder.get_input_embeddings()
+    if dtype is None and reader.model.device.type == "cpu" and bf16_is_fast():
+        dtype = torch.bfloat16
+    for module in encoder.children() if dtype is not None else ():
+        if module is words:
+            continue
+        if words not in module.modules():
+            module.to(dtype)
+            continue
+        for part in module.children():
+            if part is not words:
+                part.to(dtype)
+    if dtype is not None:
+        words.register_forward_hook(lambda _, __, states: states.to(dtype))
+    for module in encoder.modules():
+        if isinstance(module, nn.ModuleList):
+            check_finite(module)
+    return layer
+
+
+def _harmonic(source: Tensor, target: Tensor) -> np.ndarray:
+    """Return e of two sides of states of length 1, (source words, target words) float16."""
+    scores = source @ target.mT / TEMPERATURE
+    forward, backward = scores.softmax(dim=1), scores.softmax(dim=0)
+    return (2 * forward * backward / (forward + backward).clamp(min=1e-30)).half().numpy()
+
+
+def _word_means(states: Tensor, tokens: WordTokens) -> Tensor:
+    """Return the mean state of the tokens of each word, (words, size) float16; 0 for a word without tokens."""
+    inside = torch.from_numpy(tokens.word_ids != NO_WORD)
+    words = torch.from_numpy(tokens.word_ids)[inside]
+    total = torch.zeros(tokens.words, states.shape[1]).index_add_(0, words, states[inside].float())
+    number = torch.bincount(words, minlength=tokens.words)
+    return (total / number.clamp(min=1)[:, None]).half()
