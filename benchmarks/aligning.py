@@ -50,11 +50,11 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.aligner_job import SIZES
 from hf_attncal.data.batching import TokenBatchSampler, batches_by_length
 from hf_attncal.data.collators import AlignmentCollator
+from hf_attncal.inference.loading import bf16_is_fast
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
-from hf_attncal.inference.loading import bf16_is_fast
 
 # The published size of BERT-base, with the vocabulary of mBERT.
 ENCODER = {

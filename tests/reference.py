@@ -857,10 +857,11 @@ class SlowHMM:
         prior = self.config.lexical_prior
         return (count + prior) / (total + prior * self.config.vocab_size)
 
-    def emissions(self, given, predicted, side: int, own) -> tuple[list[list[float]], list[float]]:
+    def emissions(self, given, predicted, side: int, own, factor=None) -> tuple[list[list[float]], list[float]]:
         """`e_t(s)` and `e_t(NULL)` where `side` (0 the source, 1 the target) is given and the other one predicted.
 
         `own[t][s]`, predicted token by given token, is what this pair has added to the counts; None for nothing.
+        `factor[t][s]` multiplies the emission at its place; None for 1.
         """
         p_null, weights, nulls = self.config.null_probability, [], []
         identical = self.config.identical_prior
@@ -874,7 +875,7 @@ class SlowHMM:
                 emission = self.predictive(count - mine, self.totals[side][x] + identical - of_given)
                 if identical and x == y and (self.foreign(side, x) or self.foreign(1 - side, y)):
                     emission = 0.5
-                row.append((1 - p_null) * emission)
+                row.append((1 - p_null) * emission * (factor[t][s] if factor else 1.0))
             unaligned = self.weight * max(0.0, 1 - sum(own[t])) if own else 0.0
             weights.append(row)
             nulls.append(p_null * self.predictive(self.null_counts[1 - side][y] - unaligned, all_null - unaligned))
@@ -885,14 +886,15 @@ class SlowHMM:
         of_side = [a + b for a, b in zip(self.totals[side], self.null_counts[side], strict=True)]
         return any(of_side) and of_side[token] == 0
 
-    def direction(self, given, predicted, side: int = 0, own=None, uniform: float | None = None) -> dict:
+    def direction(self, given, predicted, side: int = 0, own=None, uniform: float | None = None, factor=None) -> dict:
         """One direction: `weights` [t][s], `null` [t], `log_likelihood`, and `jumps` and `chances` by distance."""
-        numbers = (*self.emissions(given, predicted, side, own), self.jumps[side])
+        numbers = (*self.emissions(given, predicted, side, own, factor), self.jumps[side])
         uniform = self.config.uniform_jump if uniform is None else uniform
         found = first_order(*(torch.tensor(values, dtype=torch.float64) for values in numbers), uniform)
         return {name: tensor.tolist() for name, tensor in found.items()}
 
-    def both(self, source, target, own=None, uniform: float | None = None) -> tuple[dict, dict]:
-        """Both directions of a pair; `own` [t][s] belongs to the first, its mirror image to the second."""
-        mirrored = [list(column) for column in zip(*own, strict=True)] if own else None
-        return self.direction(source, target, 0, own, uniform), self.direction(target, source, 1, mirrored, uniform)
+    def both(self, source, target, own=None, uniform: float | None = None, factor=None) -> tuple[dict, dict]:
+        """Both directions of a pair; `own` and `factor` [t][s] belong to the first, mirrored to the second."""
+        mirrored = [cells and [list(column) for column in zip(*cells, strict=True)] for cells in (own, factor)]
+        forward = self.direction(source, target, 0, own, uniform, factor)
+        return forward, self.direction(target, source, 1, mirrored[0], uniform, mirrored[1])

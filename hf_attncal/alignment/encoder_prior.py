@@ -12,6 +12,7 @@ The states are those of Jalili Sabet et al. 2020 (SimAlign) and Dou and Neubig 2
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -60,9 +61,7 @@ class EncoderPrior:
         ValueError: see `EncoderReader`; also a layer that there is not.
     """
 
-    def __init__(
-        self, model, tokenizer, settings: EncoderStates | None = None, dtype: torch.dtype | None = None
-    ):
+    def __init__(self, model, tokenizer, settings: EncoderStates | None = None, dtype: torch.dtype | None = None):
         settings = settings or default_settings(model)
         self.reader = EncoderReader(model.eval(), tokenizer, settings)
         self.layer = lowered(self.reader, settings.layer, dtype)
@@ -114,7 +113,8 @@ class EncoderPrior:
         for start in range(0, len(new), _SAMPLE):
             some = new[start : start + _SAMPLE]
             states = [self._states([pairs[n][side] for n in some], side) for side in (0, 1)]
-            read |= {n: _harmonic(*self._centred(pair)) for n, pair in zip(some, zip(*states, strict=True), strict=True)}
+            for n, *pair in zip(some, *states, strict=True):
+                read[n] = _harmonic(*self._centred(pair))
         return [
             read[n] if n in read else np.zeros((len(pair[0]), len(pair[1])), np.float16) if cells is None else cells
             for n, (pair, cells) in enumerate(zip(pairs, found, strict=True))
@@ -131,7 +131,7 @@ class EncoderPrior:
         centred = [self._centred(pair) for pair in zip(*states, strict=True)]
         own = [_harmonic(*pair) for pair in centred]
         order = sorted(range(len(centred)), key=lambda n: (len(centred[n][0]), len(centred[n][1])))
-        others = [_harmonic(centred[n][0], centred[other][1]) for n, other in zip(order, order[1:], strict=False)]
+        others = [_harmonic(centred[n][0], centred[other][1]) for n, other in pairwise(order)]
         if others:
             best = [
                 [np.concatenate([cells.max(axis) for cells in some]).mean(dtype=np.float64) for some in (own, others)]
@@ -218,7 +218,7 @@ def lowered(reader: EncoderReader, layer: int, dtype: torch.dtype | None = None)
     encoder = reader.encoder
     for module in encoder.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
-            del module[layer:]
+            del module[max(layer, 1) :]  # what enters the first is told by the first
             break
     words = encoder.get_input_embeddings()
     if dtype is None and reader.model.device.type == "cpu" and bf16_is_fast():

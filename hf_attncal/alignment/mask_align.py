@@ -169,7 +169,7 @@ class MaskAlignSource(WeightSource):
             return cells
         encoded = list(zip(sides[::2], sides[1::2], strict=True))
         lengths = [tuple(len(side.ids) for side in pair) for pair in encoded]
-        some = [n for n, pair in enumerate(lengths) if 0 < min(pair) and max(pair) <= _LONGEST_LEARNED]
+        some = [n for n, pair in enumerate(lengths) if min(pair) > 0 and max(pair) <= _LONGEST_LEARNED]
         some = some[:: -(-len(some) // _LEARNED) or 1]
         witness = Witness(prior.belief, cells, sides)
         for _ in range(2):

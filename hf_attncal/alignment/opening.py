@@ -4,6 +4,8 @@ import os
 from pkgutil import resolve_name
 from typing import Any
 
+from hf_attncal.errors import CommandError
+from hf_attncal.inference.names import check_name
 from hf_attncal.inference.opening import choose_device, fetched, load_errors, tell_model
 from hf_attncal.inference.running import Running
 from hf_attncal.layouts import CONFIG, DEFAULT_ENCODER
@@ -45,6 +47,15 @@ def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bo
             try_aligner(name, aligner)
     tell_model(name, aligner.source.model)
     return aligner
+
+
+def check_encoder(encoder: Any) -> None:
+    """Raise CommandError for the name of an encoder by which there is nothing, before anything is loaded."""
+    if isinstance(encoder, str | os.PathLike):
+        try:
+            check_name(os.fspath(encoder))
+        except OSError as error:
+            raise CommandError(str(error)) from error
 
 
 def open_encoder(encoder: Any, running: Running) -> Any:

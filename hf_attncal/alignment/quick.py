@@ -46,9 +46,7 @@ def quick_links(
         ValueError: see `WordAligner.align`.
     """
     pairs = list(pairs)
-    aligner = quick_aligner(
-        [*pairs, *beside], tokenize=tokenize, fold_words=fold_words, words=words, encoder=encoder
-    )
+    aligner = quick_aligner([*pairs, *beside], tokenize=tokenize, fold_words=fold_words, words=words, encoder=encoder)
     return aligner.align(pairs, words=words, **options)
 
 

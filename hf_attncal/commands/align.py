@@ -104,6 +104,7 @@ def align(
     """
     from hf_attncal.alignment.chosen_reading import changes_of, identity_of, open_to_align
     from hf_attncal.alignment.formats import LinkStyle
+    from hf_attncal.alignment.opening import check_encoder
     from hf_attncal.alignment.streaming import align_text, batch_limits, lines_at_once
     from hf_attncal.data.pair_text import PairText
     from hf_attncal.data.shards import check_alone, check_parts, part_of
@@ -142,6 +143,7 @@ def align(
         part = part_of(shard, output, text.files, window, identity_of(model), same)
         if part is None:
             return None
+    check_encoder(encoder)
     aligner = open_to_align(model, running, read=changes, adapt=adapt, encoder=encoder, null=null, **links)
     how = {"adapt": adapt, "progress": running.progress, **batch_limits(size), **links, **cut}
     alignments = align_text(aligner, text, output, style, name=str(model), window=window, part=part, **how)

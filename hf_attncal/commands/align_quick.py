@@ -80,6 +80,7 @@ def align_quick(
         CommandError: files or options that cannot be used.
     """
     from hf_attncal.alignment.formats import LinkStyle
+    from hf_attncal.alignment.opening import check_encoder
     from hf_attncal.data.pair_text import PairText
 
     running.takes("threads", "longest_line", "progress")
@@ -94,6 +95,7 @@ def align_quick(
     text = PairText(source if pairs is None else pairs, target, running.longest_line)
     beside = PairText([] if with_source is None else with_source, with_target, running.longest_line)
     text.check({"--output": output}, beside)
+    check_encoder(encoder)
 
     import torch
 
@@ -106,9 +108,7 @@ def align_quick(
     pairs, others = text.pairs(), beside.pairs()
     with user_errors():
         prior = open_encoder(encoder, running)
-        aligner = quick_aligner(
-            [*pairs, *others], tokenize=tokenize, fold_words=fold, words=words, encoder=prior
-        )
+        aligner = quick_aligner([*pairs, *others], tokenize=tokenize, fold_words=fold, words=words, encoder=prior)
     how = {"threshold": threshold, "symmetrize": symmetrize, "words": words, "progress": running.progress}
     return align_text(
         aligner, PairText(pairs), output, style, name="counts of this text", window=max(1, len(pairs)), **how

@@ -50,7 +50,7 @@ Model = Annotated[Path, Kind("MODEL")]
 # The same, or what was loaded from it.
 Loaded = Annotated[Path | Any, Kind("MODEL")]
 # An encoder that helps: a folder, a name on the Hub, or an `EncoderPrior`.
-Encoder = Annotated[Path | Any | None, Kind("ENCODER", alone=DEFAULT_ENCODER[0])]
+Encoder = Annotated[Path | Any | None, Kind("MODEL", alone=DEFAULT_ENCODER[0])]
 # `key=value`, as many as there are.
 Setting = Annotated[str, Kind("KEY=VALUE", many=True)]
 # Values by name; on the command line `key=value`, several behind one option or anywhere.

@@ -137,6 +137,36 @@ def test_what_a_pair_has_added_is_taken_out_of_its_own_counts(uniform, weight):
             assert_close(getattr(output, name), expected, 1e-11, name)
 
 
+@pytest.mark.parametrize("uniform", [None, 1.0])
+def test_a_factor_stands_at_its_place(uniform):
+    """Of a pair of tokens in one sentence, not of all that are equal; NULL has none."""
+    model, batch = tiny_model(), batch_of(PAIRS)
+    factor = 4 * torch.rand(len(PAIRS), 4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    source, target = batch["input_ids"], batch["target_input_ids"]
+    masks = batch["attention_mask"].bool(), batch["target_attention_mask"].bool()
+    counts, twin = model.counts_of(source, target), slow_twin(model)
+    found = model.posteriors(counts, source, target, *masks, None, uniform, count=True, factor=factor)
+    tables = [{"jumps": 0.0, "chances": 0.0} for _ in range(2)]
+    for n, (source, target) in enumerate(PAIRS):
+        places = factor[n, : len(target), : len(source)].tolist()
+        for output, expected, table in zip(
+            found, twin.both(source, target, None, uniform, places), tables, strict=True
+        ):
+            assert_equals_reference(output.weights[n], expected["weights"], "weights")
+            assert_equals_reference(output.null[n], expected["null"], "NULL")
+            assert float(output.log_likelihood[n]) == pytest.approx(expected["log_likelihood"], abs=1e-10)
+            for name in table:
+                table[name] = table[name] + torch.tensor(expected[name], dtype=torch.float64)
+    for output, table in zip(found, tables, strict=True):
+        for name, expected in table.items():
+            assert_close(getattr(output, name), expected, 1e-11, name)
+    if uniform is None:  # and the model itself takes it
+        assert_identical(model(**batch, factor=factor).forward_attention, found[0].weights, "forward")
+        without = model(**batch)
+        assert_identical(model(**batch, factor=torch.ones_like(factor)).forward_null, without.forward_null, "1")
+        assert largest_difference(without.forward_attention, found[0].weights) > 0.01
+
+
 def test_nothing_added_is_not_the_same_as_not_counted():
     """Shares of 0 say that the tokens were counted as unaligned, whatever else is in the batch."""
     model, batch = tiny_model(), batch_of(PAIRS[:1])

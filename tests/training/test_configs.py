@@ -18,11 +18,11 @@ from hf_attncal import AttnCalMarianConfig, MaskAlignConfig
 from hf_attncal.alignment.aligner_job import AlignerConfig
 from hf_attncal.alignment.encoder_job import TunedEncoderConfig
 from hf_attncal.families import translators
+from hf_attncal.inference.loading import bf16_is_fast
 from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.language import LanguageConfig
-from hf_attncal.inference.loading import bf16_is_fast
 from hf_attncal.training.settings_types import hints_of
 from hf_attncal.training.settings_yaml import read_settings
 from hf_attncal.training.summarization import SummarizationConfig

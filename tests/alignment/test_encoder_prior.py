@@ -1,0 +1,476 @@
+"""A pretrained encoder under counts, against loops over words and tokens; what is believed of it, and its limits."""
+
+import copy
+import functools
+import math
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import reference
+import torch
+from aligner_helpers import PAIRS, counting_aligner, tiny_mask_align
+from helpers import assert_close
+from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized
+from transformers import (
+    BertConfig,
+    BertModel,
+    M2M100Config,
+    M2M100Model,
+    MBartConfig,
+    MBartModel,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+)
+
+from hf_attncal import WordAligner, align, align_quick
+from hf_attncal.alignment import encoder_prior
+from hf_attncal.alignment.belief import POWER, Belief, Witness, joined, spread
+from hf_attncal.alignment.count_learner import CountLearner
+from hf_attncal.alignment.encoder import EncoderReader, EncoderStates
+from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_settings
+from hf_attncal.alignment.quick import quick_aligner
+from hf_attncal.commands import main
+from hf_attncal.commands.app import call_of
+from hf_attncal.data.words import NO_WORD, WordTokens
+from hf_attncal.errors import CommandError
+from hf_attncal.layouts import DEFAULT_ENCODER
+from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
+from hf_attncal.models.functional_jumps import initial_jumps, learned_jumps
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel
+
+TEXTS = [(tuple(source.split()), tuple(target.split())) for source, target in zip(SOURCES, TARGETS, strict=True)]
+
+
+@functools.cache
+def encoder(kind: str = "bert"):
+    """A random model with an encoder, that tests copy."""
+    size = sized(bpe_tokenizer())
+    bert = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
+    bert |= {"vocab_size": size["vocab_size"], "pad_token_id": size["pad_token_id"], "max_position_embeddings": 70}
+    size |= {"encoder_layers": 3, "encoder_layerdrop": 0.0}
+    torch.manual_seed(5)
+    made = {
+        "bert": lambda: BertModel(BertConfig(**bert)),
+        "xlm-roberta": lambda: XLMRobertaModel(XLMRobertaConfig(**bert)),
+        "m2m100": lambda: M2M100Model(M2M100Config(**size)),
+        "mbart": lambda: MBartModel(MBartConfig(**size)),
+    }
+    return randomized(made[kind]()).eval()
+
+
+def prior(kind: str = "bert", layer: int = 2, dtype: torch.dtype = torch.float32) -> EncoderPrior:
+    return EncoderPrior(copy.deepcopy(encoder(kind)), bpe_tokenizer(), EncoderStates(layer), dtype)
+
+
+def believed() -> EncoderPrior:
+    """One that is believed though it is random."""
+    made = prior()
+    made.cells(TEXTS)
+    made.belief.strength = 1.0
+    return made
+
+
+def states_by_hand(kind: str, texts, layer: int) -> list[torch.Tensor]:
+    """The mean state of the tokens of each word, by a call of the whole encoder with each text alone."""
+    tokenizer, found = bpe_tokenizer(), []
+    for text in texts:
+        ids = tokenizer(" ".join(text))["input_ids"]
+        model = encoder(kind)
+        part = model.get_encoder() if model.config.is_encoder_decoder else model
+        with torch.no_grad():
+            states = part(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states[layer][0].double()
+        place = 0
+        rows = []
+        for word in text:
+            size = len(tokenizer(word, add_special_tokens=False)["input_ids"])
+            rows.append(states[place : place + size].mean(dim=0))
+            place += size
+        found.append(torch.stack(rows))
+    return found
+
+
+def slow_cells(sides) -> list[list[list[float]]]:
+    """e of each pair by loops, from the states of the words of both sides."""
+    means = []
+    for side in sides:
+        words = [word for text in side for word in text]
+        means.append(sum(words) / (len(words) + 10))
+    found = []
+    for source, target in zip(*sides, strict=True):
+        ours, theirs = ([word - mean for word in text] for text, mean in zip((source, target), means, strict=True))
+        score = [[float(a @ b / a.norm() / b.norm()) / TEMPERATURE for b in theirs] for a in ours]
+        forward = [[math.exp(c) / sum(map(math.exp, row)) for c in row] for row in score]
+        columns = [sum(math.exp(row[j]) for row in score) for j in range(len(theirs))]
+        backward = [[math.exp(c) / columns[j] for j, c in enumerate(row)] for row in score]
+        found.append(
+            [[2 * f * b / (f + b) for f, b in zip(*rows, strict=True)] for rows in zip(forward, backward, strict=True)]
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "layer"), [("bert", 2), ("bert", 0), ("xlm-roberta", 3), ("m2m100", -1), ("mbart", -1)]
+)
+def test_what_an_encoder_says_is_that_of_the_loops(kind, layer):
+    found = prior(kind, layer).cells(TEXTS)
+    sides = [states_by_hand(kind, [pair[side] for pair in TEXTS], layer) for side in (0, 1)]
+    for cells, expected, pair in zip(found, slow_cells(sides), TEXTS, strict=True):
+        assert cells.shape == (len(pair[0]), len(pair[1]))
+        assert cells.dtype == np.float16
+        assert_close(torch.from_numpy(cells).double(), torch.tensor(expected).double(), 2e-3)
+
+
+def test_only_the_layers_that_are_read_are_kept_and_the_words_stay_in_their_type():
+    made = prior(layer=2, dtype=torch.bfloat16)
+    model = made.reader.model
+    assert len(model.encoder.layer) == 2
+    assert {tensor.dtype for tensor in model.encoder.parameters()} == {torch.bfloat16}
+    assert model.embeddings.word_embeddings.weight.dtype == torch.float32
+    assert model.embeddings.LayerNorm.weight.dtype == torch.bfloat16
+    for one, other in zip(made.cells(TEXTS), prior(layer=2).cells(TEXTS), strict=True):
+        assert 0 < np.abs(one.astype(float) - other).max() < 0.3
+    assert default_settings(encoder("bert")).layer == 2
+    assert default_settings(encoder("m2m100")).layer == -1
+    with pytest.raises(ValueError, match="`layer` must be from -4 to 3 of the encoder, got 4"):
+        prior(layer=4)
+
+
+def test_neither_the_others_nor_their_order_change_what_is_said_once_the_languages_are_met(monkeypatch):
+    made = prior()
+    whole = made.cells(TEXTS)
+    monkeypatch.setattr(encoder_prior, "_TOKENS", 30)
+    again = made.cells([(), *TEXTS[::-1]][1:])[::-1]
+    alone = [made.cells([pair])[0] for pair in TEXTS]
+    for one, two, three in zip(whole, again, alone, strict=True):
+        assert_close(torch.from_numpy(one).float(), torch.from_numpy(two).float(), 2e-3)
+        assert_close(torch.from_numpy(one).float(), torch.from_numpy(three).float(), 2e-3)
+
+
+def test_what_is_remembered_is_not_read_again(monkeypatch):
+    made = prior()
+    kept = made.remember(TEXTS)
+    monkeypatch.setattr(EncoderReader, "states", lambda *_: pytest.fail("the encoder was read"))
+    for one, other in zip(made.cells(TEXTS), kept, strict=True):
+        assert one is other
+    empty = made.cells([((), ("a",)), (("a", "b"), ())])
+    assert [cells.shape for cells in empty] == [(0, 1), (2, 0)]
+
+
+def test_a_sentence_is_read_once(monkeypatch):
+    read, states = [], EncoderReader.states
+    monkeypatch.setattr(
+        EncoderReader, "states", lambda self, ids, side: read.append(len(ids)) or states(self, ids, side)
+    )
+    prior().cells([TEXTS[0], TEXTS[0], (TEXTS[0][0], TEXTS[1][1])])
+    assert sum(read) == 3  # one source, two targets
+
+
+# ---- what is believed ----
+
+
+def bin_of(value: float) -> int:
+    steps = [1e-4 * (0.9 / 1e-4) ** (k / 22) for k in range(23)]
+    return sum(value > step * (1 + 1e-6) for step in steps)
+
+
+class SlowBelief:
+    """The table by loops over cells."""
+
+    def __init__(self):
+        self.ratio, self.linked, self.apart = [1.0] * 24, [0.0] * 24, [0.0] * 24
+
+    def factor(self, value: float) -> float:
+        return self.ratio[bin_of(value)] ** POWER
+
+    def count(self, value: float, linked: float) -> None:
+        self.linked[bin_of(value)] += linked
+        self.apart[bin_of(value)] += 1 - linked
+
+    def learn(self) -> None:
+        steps = [1e-4 * (0.9 / 1e-4) ** (k / 22) for k in range(23)]
+        middle = [steps[0] / 2, *(math.sqrt(a * b) for a, b in pairwise(steps)), 0.97]
+        chance = [(n + 1) / (sum(self.apart) + 24) for n in self.apart]
+        expected = [(m + 0.02) / 0.06 * c for m, c in zip(middle, chance, strict=True)]
+        for k in range(24):
+            share = (self.linked[k] + 30 * expected[k] / sum(expected)) / (sum(self.linked) + 30)
+            self.ratio[k] = share / chance[k]
+        self.linked, self.apart = [0.0] * 24, [0.0] * 24
+
+
+# Tokens of both sides with the word of each, and what an encoder says of the words; a token of no word, too.
+TOKENS = [
+    (([1, 2, 3, 1], [0, 0, 1, 2]), ([4, 5, 4], [0, 1, 1])),
+    (([1, 3], [0, 1]), ([4, 6], [0, 1])),
+    (([2], [0]), ([5, 4], [0, NO_WORD])),
+    (([7, 2, 1], [0, 1, 1]), ([5, 8, 4, 4], [0, 0, 1, 2])),
+]
+
+
+def sides_of(tokens) -> list[WordTokens]:
+    return [WordTokens(np.array(ids), np.array(words), max(words) + 1) for pair in tokens for ids, words in pair]
+
+
+def random_cells(sides, seed: int = 0) -> list[np.ndarray]:
+    numbers = np.random.default_rng(seed)
+    return [
+        (numbers.random((source.words, target.words)) ** 3).astype(np.float16)
+        for source, target in zip(sides[::2], sides[1::2], strict=True)
+    ]
+
+
+def test_counts_learn_with_an_encoder_as_the_loops_do():
+    """Four iterations: the factor at its place, what two words are linked, the table, and all of the counts."""
+    sides = sides_of(TOKENS)
+    cells, belief, slow = random_cells(sides), Belief(), SlowBelief()
+    config = HMMAlignConfig(vocab_size=9, identical_prior=0.1)
+    model = HMMAlignModel(config).eval()
+    tokens = [side.ids for side in sides]
+    learner = CountLearner(model, tokens[::2], tokens[1::2], witness=Witness(belief, cells, sides))
+    zeros = [[0.0] * 9 for _ in range(4)]
+    twin = reference.SlowHMM(config, {}, zeros[:2], zeros[2:], [initial_jumps(40).tolist() for _ in range(2)])
+    shares = [None] * len(TOKENS)
+    for number, (jumps, agree, damped) in enumerate(
+        [(False, False, False), (False, True, False), (True, True, False), (True, True, True)]
+    ):
+        learner.step(jumps=jumps, agree=agree, damped=damped)
+        counts, totals, nulls = {}, [[0.0] * 9 for _ in range(2)], [[0.0] * 9 for _ in range(2)]
+        tables = [[[0.0] * 81 for _ in range(2)] for _ in range(2)]
+        for row, ((source, of_source), (target, of_target)) in enumerate(TOKENS):
+            known = [
+                [
+                    1.0
+                    if NO_WORD in (of_source[s], of_target[t])
+                    else slow.factor(cells[row][of_source[s], of_target[t]])
+                    for s in range(len(source))
+                ]
+                for t in range(len(target))
+            ]
+            both = twin.both(source, target, shares[row], None if jumps else 1.0, known)
+            found = [[0.0] * len(source) for _ in target]
+            linked = {}
+            for t in range(len(target)):
+                for s in range(len(source)):
+                    one, other = both[0]["weights"][t][s], both[1]["weights"][s][t]
+                    share = one * other if agree else (one + other) / 2
+                    share = (share + shares[row][t][s]) / 2 if damped else share
+                    found[t][s] = share
+                    pair = source[s], target[t]
+                    counts[pair] = counts.get(pair, 0.0) + share
+                    totals[0][source[s]] += share
+                    totals[1][target[t]] += share
+                    if NO_WORD not in (of_source[s], of_target[t]):
+                        words = of_source[s], of_target[t]
+                        linked[words] = max(linked.get(words, 0.0), share)
+            for words, share in linked.items():
+                slow.count(float(cells[row][words]), min(share, 1.0))
+            for s, token in enumerate(source):
+                nulls[0][token] += max(0.0, 1 - sum(found[t][s] for t in range(len(target))))
+            for t, token in enumerate(target):
+                nulls[1][token] += max(0.0, 1 - sum(found[t]))
+            for table, direction in zip(tables, both, strict=True):
+                for place, name in enumerate(("jumps", "chances")):
+                    table[place] = [a + b for a, b in zip(table[place], direction[name], strict=True)]
+            shares[row] = found
+        slow.learn()
+        twin.counts, twin.totals, twin.null_counts = counts, totals, nulls
+        if jumps:
+            twin.jumps = [learned_jumps(*map(torch.tensor, table)).tolist() for table in tables]
+        assert_close(belief.ratio.double(), torch.tensor(slow.ratio).double(), 2e-2 if number else 1e-3, "ratio")
+        for row, of_pair in learner.shares():
+            assert_close(of_pair.double(), torch.tensor(shares[row]).double(), 3e-3, f"iteration {number}")
+    assert belief.learned
+    assert max(slow.ratio) > 1.5 * min(slow.ratio)
+
+
+def test_an_encoder_of_which_nothing_is_believed_changes_nothing():
+    """Exactly: the tables, and the links with their scores."""
+
+    unknown = prior()  # it is random, so that its words are as much alike in any two sentences
+    plain, helped = quick_aligner(PAIRS), quick_aligner(PAIRS, encoder=unknown)
+    assert unknown.belief.strength == unknown.share == 0
+    assert max(unknown.known) < 0.1
+    for name, table in plain.model.state_dict().items():
+        assert torch.equal(table, helped.model.state_dict()[name]), name
+    assert plain.align(PAIRS) == helped.align(PAIRS)
+
+
+def test_spread_and_joined():
+    source, target = sides_of(TOKENS)[4:6]
+    cells = np.array([[0.5]], np.float16)
+    assert spread(cells, source, target).tolist() == [[0.5], [0.0]]
+    batch = joined([torch.ones(1, 2), torch.ones(3, 1)])
+    assert batch.tolist() == [[[1, 1], [0, 0], [0, 0]], [[1, 0], [1, 0], [1, 0]]]
+
+
+# ---- text that an encoder knows ----
+
+
+def dictionary(size: int = 300) -> dict[str, str]:
+    """Words of random letters of two scripts."""
+    numbers = random.Random(7)
+    words = ("".join(numbers.choices(letters, k=5)) for letters in ("abcdefghij", "αβγδεζηθικ") for _ in range(size))
+    words = list(words)
+    return dict(zip(words[:size], words[size:], strict=True))
+
+
+DICTIONARY = dictionary()
+translated = DICTIONARY.__getitem__
+
+
+class Knowing(EncoderPrior):
+    """Knows the translations of a share of the words; of the others it says anything."""
+
+    def __init__(self, share: float = 1.0):
+        self.belief, self.known, self.share_known = Belief(), (1.0, 1.0), share
+        self._remembered, self.numbers = {}, random.Random(3)
+
+    def cells(self, pairs):
+        found = []
+        for source, target in pairs:
+            cells = np.zeros((len(source), len(target)), np.float16)
+            for i, a in enumerate(source):
+                right = [j for j, b in enumerate(target) if b == translated(a)]
+                if self.numbers.random() > self.share_known or not right:
+                    right = [self.numbers.randrange(len(target))]
+                cells[i, right[0]] = 0.9
+            found.append(self._remembered.get((source, target), cells))
+        return found
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    """Pairs of six words in any order, most of which occur once or twice: counts have little to learn from."""
+    numbers = random.Random(1)
+    pairs = []
+    for _ in range(60):
+        words = numbers.choices([*DICTIONARY], k=6)
+        pairs.append((" ".join(words), " ".join(map(translated, numbers.sample(words, 6)))))
+    return pairs
+
+
+def share_right(aligner, pairs) -> float:
+    found = aligner.align(pairs)
+    right = [one.target[j] == translated(one.source[i]) for one in found for i, j in one.links]
+    return (2 * sum(right) - len(right)) / (6 * len(pairs))
+
+
+def test_an_encoder_that_knows_helps_and_one_that_does_not_hardly_hurts(corpus):
+    alone = share_right(quick_aligner(corpus), corpus)
+    knowing, half, ignorant = (Knowing(share) for share in (1.0, 0.6, 0.0))
+    helped = [share_right(quick_aligner(corpus, encoder=one), corpus) for one in (knowing, half, ignorant)]
+    assert helped[0] > 0.95 > alone + 0.3
+    assert helped[1] > alone + 0.1
+    assert helped[2] > alone - 0.1
+    said = [float(one.belief.factor(torch.tensor(0.9))) for one in (knowing, half, ignorant)]
+    assert said[0] > 2 * said[1] > 4 * said[2]
+
+
+def test_an_aligner_of_another_text_learns_what_the_encoder_is_worth(corpus):
+    aligner, plain = counting_aligner(corpus), quick_aligner(corpus)
+    without = aligner.align(corpus)
+    knowing = Knowing()
+    aligner.believe(knowing)
+    assert share_right(aligner, corpus) > 0.8 > share_right(plain, corpus) + 0.2
+    assert knowing.belief.learned
+    aligner.believe(None)
+    assert aligner.align(corpus) == without
+    aligner.believe(Knowing())
+    assert aligner.adapt(corpus, weight=1.0).weight == 1
+    assert share_right(aligner, corpus) > 0.8 > share_right(plain, corpus) + 0.2
+
+
+def test_a_long_line_is_read_with_its_own_cells(corpus):
+    """In windows, and in parts where nothing crosses."""
+    aligner = quick_aligner(corpus, encoder=Knowing())
+    aligner.source.prior = Knowing()
+    long = [tuple(" ".join(sides) for sides in zip(*corpus[:12], strict=True))]
+    aligner.model.config.max_position_embeddings = 24
+    in_windows = aligner.align(long)[0]
+    aligner.model.config.max_position_embeddings = 1024
+    whole = aligner.align(long)[0]
+    for found in (in_windows, whole):
+        right = [found.target[j] == translated(found.source[i]) for i, j in found.links]
+        assert sum(right) > 0.8 * len(right) > 0.4 * 72
+
+
+def test_a_network_is_the_other_judge():
+    network = WordAligner(tiny_mask_align(bpe_tokenizer()), bpe_tokenizer())
+    text = [(" ".join(source), " ".join(target)) for source, target in TEXTS]
+    before = network.align(text, threshold=0.0)
+    network.believe(believed())
+    after = network.align(text, threshold=0.0)
+    assert [one.links for one in before] == [one.links for one in after]
+    assert [one.scores for one in before] != [one.scores for one in after]
+    network.believe(None)
+    assert network.align(text, threshold=0.0) == before
+
+
+def test_what_the_encoder_does_not_know_is_told():
+    made = prior()
+    assert "too little" in made.told()
+    made.cells(TEXTS)
+    assert "believed" in made.told()
+
+
+# ---- commands ----
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("encoder")
+    encoder().save_pretrained(path)
+    bpe_tokenizer().save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, side in (("source", 0), ("target", 1)):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
+    return [f"--source={tmp_path / 'source'}", f"--target={tmp_path / 'target'}"]
+
+
+def test_the_commands_take_an_encoder(folder, files, tmp_path, capsys):
+    assert main(["align", "quick", *files, "--encoder", str(folder)]) == 0
+    out = capsys.readouterr().out
+    found = align_quick(PAIRS, encoder=EncoderPrior.from_pretrained(folder))
+    assert out.splitlines() == [one.pharaoh() for one in found]
+    assert found == align_quick(PAIRS, encoder=folder)
+    counts = counting_aligner(PAIRS)
+    counts.model.save_pretrained(tmp_path / "counts")
+    counts.tokenizer.save_pretrained(tmp_path / "counts")
+    for more in ([], ["--adapt"]):
+        assert main(["align", "run", str(tmp_path / "counts"), *files, "--encoder", str(folder), *more]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == len(PAIRS)
+    before = counts.align(PAIRS)
+    assert align(counts, PAIRS, encoder=believed()) != before == counts.align(PAIRS)
+    assert align(counts, PAIRS, encoder=folder) == before  # which is random
+    loaded = WordAligner.from_pretrained(tmp_path / "counts", encoder=folder, device="cpu")
+    assert loaded.align(PAIRS) == align(str(tmp_path / "counts"), PAIRS, encoder=folder)
+
+
+def test_an_encoder_that_is_not_named_is_the_default_one():
+    for line in (["align", "quick", "--encoder"], ["align", "run", "model", "--encoder", "--adapt"]):
+        run, _ = call_of([*line, "--source=a", "--target=b"])
+        function = run.__closure__
+        bound = next(cell.cell_contents for cell in function if hasattr(cell.cell_contents, "arguments"))
+        assert bound.arguments["encoder"] == DEFAULT_ENCODER[0]
+    run, _ = call_of(["align", "quick", "--encoder", "mine", "--source=a"])
+    bound = next(cell.cell_contents for cell in run.__closure__ if hasattr(cell.cell_contents, "arguments"))
+    assert bound.arguments["encoder"] == "mine"
+
+
+def test_what_cannot_be_used_is_named(folder, files, tmp_path, capsys):
+    assert main(["align", "run", str(folder), *files, "--encoder", str(folder)]) == 1
+    assert "`encoder` helps a word aligner, and the model is an encoder" in capsys.readouterr().err
+    assert main(["align", "run", "model", *files, "--encoder", str(folder), "--shard=1/2", "--output=x"]) == 1
+    assert "--encoder learns from the whole text" in capsys.readouterr().err
+    for wrong in (str(tmp_path / "nothing"), str(tmp_path)):
+        assert main(["align", "quick", *files, "--encoder", wrong]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("attncal: error: ")
+        assert error.count("\n") == 1
+    with pytest.raises(CommandError, match="nothing"):
+        align_quick(PAIRS, encoder=tmp_path / "nothing")
