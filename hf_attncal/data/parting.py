@@ -122,8 +122,14 @@ class WordParting:
                     break
             if self.words is None and len(self._ends) >= _ENOUGH:
                 self.words = WORDS[1]
-        if self.words == WORDS[1]:
-            LOG.info("%s counts words that spaces alone part", name)
+                LOG.warning(
+                    "%s is read as links of words that spaces alone part, where many of them end. If that is wrong, "
+                    "write `%s` into %s%s.",
+                    name,
+                    WORDS[0],
+                    name,
+                    RECORD,
+                )
 
 
 def _sides(pair: LinkedPair, words: str) -> list[list[str]]:

@@ -243,7 +243,7 @@ def run(folder: Path, *, full: bool) -> list[Outcome]:
         models = prepared(folder)
         outcomes = list(nothing(models))
         for seed in range(4) if full else (0,):
-            outcomes += encodings(models, SEED + seed, READ if full else READ[SEED % 5 :: 5])
+            outcomes += encodings(models, SEED + seed, READ if full else READ[SEED % 9 :: 9])
         for seed in range(300 if full else 12):
             outcomes += words_parted(1000 * SEED + seed)
     finally:
