@@ -225,9 +225,18 @@ def record_words(links: str | os.PathLike[str] | None, words: str | None) -> Non
     if links is None or not os.path.isfile(links):
         return
     path = f"{os.fspath(links)}{RECORD}"
-    if words is not None:
+    if os.path.lexists(path) and not _is_record(path):
+        if words is not None:
+            LOG.warning(
+                "%s is something else, so nothing says that %s has links of words that %s part", path, links, words
+            )
+    elif words is not None:
         write_text(f"{words}\n{sha256(links)}\n", path)
-    elif os.path.isfile(path):
-        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            if re.fullmatch(rf"({'|'.join(WORDS)})(\s+[0-9a-f]{{64}})?\s*", file.read(1000)):
-                os.unlink(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def _is_record(path: str) -> bool:
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        return re.fullmatch(rf"({'|'.join(WORDS)})(\s+[0-9a-f]{{64}})?\s*", file.read(1000)) is not None
+    return False

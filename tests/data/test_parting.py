@@ -120,6 +120,12 @@ def test_what_we_write_goes_on_record_and_is_read(words, name, here, capsys):
     assert not Path(f"{name}{RECORD}").exists()
 
 
+def test_a_file_that_is_no_record_stays(here, capsys):
+    Path(f"links{RECORD}").write_text("spaces between words\n")
+    assert "is something else" in run(f"align quick {FILES} --output links", capsys)[2]
+    assert Path(f"links{RECORD}").read_text() == "spaces between words\n"
+
+
 def test_links_of_two_kinds_are_not_compared(here, capsys):
     for words in LINKS:
         assert run(f"align quick {FILES} --output {words} --words {words}", capsys)[0] == 0
