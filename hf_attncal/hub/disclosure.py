@@ -49,7 +49,7 @@ _SECRETS = {
     r"|xai-\w{30,}|nvapi-[\w-]{30,}|glsa_\w{30,}|sq0[a-z]{3}-[\w-]{20,}|EAAA[\w-]{50,}",
 }
 _SECRET = re.compile(
-    "|".join(f"(?P<s{number}>(?<![A-Za-z0-9]){form})" for number, form in enumerate(_SECRETS.values()))
+    "(?<![A-Za-z0-9])(?:" + "|".join(f"(?P<s{number}>{form})" for number, form in enumerate(_SECRETS.values())) + ")"
 )
 _NAMES = list(_SECRETS)
 

@@ -12,7 +12,7 @@ import hf_attncal.commands
 from hf_attncal.commands import main
 from hf_attncal.data.streams import progress_bar
 from hf_attncal.inference.opening import tell_model
-from hf_attncal.messages import LOG, is_quiet, job_progress, loudness
+from hf_attncal.messages import LOG, is_quiet, job_progress, loudness, without_chatter
 
 
 @pytest.fixture
@@ -117,3 +117,24 @@ def test_v_tells_of_a_model_without_parameters_too(capsys):
     with loudness(1, False):
         tell_model("counts", torch.nn.BatchNorm1d(3, affine=False).to("cpu"))
     assert capsys.readouterr().err.startswith("attncal: counts: BatchNorm1d, 7 numbers in float32\n")
+
+
+@pytest.mark.parametrize("verbose", [0, 2])
+def test_chatter_is_dropped_unless_it_is_asked_for(capfd, verbose):
+    with loudness(verbose, False):
+        with without_chatter():
+            print("printed")
+            os.write(2, b"written\n")
+            warnings.warn("warned", UserWarning, stacklevel=1)
+        print("after", file=sys.stderr)
+    out, err = capfd.readouterr()
+    assert [word in out + err for word in ("printed", "written", "warned")] == [verbose == 2] * 3
+    assert "after\n" in err
+    assert not out or verbose
+
+
+def test_an_error_leaves_the_block_of_chatter_and_can_be_told(capfd):
+    with pytest.raises(ValueError, match="x"), without_chatter():
+        raise ValueError(f"x after {os.write(1, b'written')} bytes")
+    print("told")
+    assert capfd.readouterr().out == "told\n"

@@ -1,5 +1,6 @@
 """Exported graphs: they compute what PyTorch does, run without it as the card says, or are refused with the reason."""
 
+import re
 import subprocess
 import sys
 
@@ -10,8 +11,10 @@ from helpers import tiny_model
 from luong_helpers import tiny_luong
 from transformers.utils import logging
 
+from hf_attncal.commands import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.hub import ExportError, export_graph, write_model_card
+from hf_attncal.hub.publish import check_contents
 
 logging.set_verbosity_error()
 MISSING = "the packages of an export are not installed"
@@ -61,6 +64,9 @@ def test_a_gated_model_translates_without_torch(needs_onnx, tmp_path):
     model = seq2seq(calibration="gated", leaky=True).eval()
     assert export_graph(saved(model, tmp_path)).difference < 1e-4
     assert run_card(tmp_path).strip() == greedy(model)
+    graph = (tmp_path / "model.onnx").read_bytes()
+    assert not any(told in graph for told in (b"stack_trace", b"site-packages", b"hf_attncal"))
+    assert check_contents({"model.onnx": graph}, "anna/model") == {}
 
 
 @pytest.mark.slow
@@ -100,11 +106,16 @@ def test_an_aligner_aligns_without_torch(format, needs_onnx, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_recurrent_model_is_refused_with_the_first_error(needs_onnx, tmp_path):
+def test_a_recurrent_model_is_refused_with_the_first_error(needs_onnx, tmp_path, capfd):
     folder = saved(tiny_luong(vocab_size=60).float(), tmp_path)
     with pytest.raises(ExportError, match=r"cannot be exported \(LuongFor.*one by one.*Use it with PyTorch"):
         export_graph(folder)
     assert not (folder / "model.onnx").exists()
+    capfd.readouterr()
+    assert main(["export", str(folder)]) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"attncal: error: .*cannot be exported.*\n", err), err
 
 
 @pytest.mark.parametrize("module", ["transformers.exporters.exporter_onnx", "onnxruntime"])
