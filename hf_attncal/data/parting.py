@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import product
 from typing import Any, NamedTuple
 
-from hf_attncal.files import is_file, sha256, write_text
+from hf_attncal.files import is_file, open_descriptor, sha256, write_text
 from hf_attncal.messages import LOG
 
 from .pharaoh import GoldAlignment, Link, check_inside_pair
@@ -221,8 +221,11 @@ class SeenWords:
 
 
 def record_words(links: str | os.PathLike[str] | None, words: str | None) -> None:
-    """Write beside a file of links what parts its words; None: nothing need be said, and what was said is removed."""
-    if links is None or not os.path.isfile(links):
+    """Write beside a file of links what parts its words; None: nothing need be said, and what was said is removed.
+
+    What is open already (/dev/stdout) or no file has nothing beside it.
+    """
+    if links is None or not os.path.isfile(links) or open_descriptor(links) is not None:
         return
     path = f"{os.fspath(links)}{RECORD}"
     if os.path.lexists(path) and not _is_record(path):
