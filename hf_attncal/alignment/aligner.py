@@ -6,6 +6,7 @@ Raw text is cut into words before it is aligned (`data.segmentation`), and links
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from hf_attncal.families import FAMILIES
 from hf_attncal.inference.seals import check_counts
 from hf_attncal.layouts import CONFIG, COUNTS
 
-from .adapting import PASSES, REPLACED, Adaptation, adapt_counts
+from .adapting import MANY, PASSES, REPLACED, Adaptation, adapt_counts, weights_of
 from .merging import WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
 from .sources import SOURCES, ReadingSettings, WeightSource, check_threshold, saved_settings
@@ -51,6 +52,7 @@ class WordAligner:
     Attributes:
         source: reads the model; another `WeightSource` may be put in its place.
         probabilities: as given; None may be put in its place.
+        adapted: of a network that has adapted, the counts that align new text in its place; else None.
 
     Raises:
         ValueError: a slow tokenizer with Mask-Align, `settings` with Mask-Align, a recurrent model without attention,
@@ -67,6 +69,8 @@ class WordAligner:
     ):
         self.source = source_of(model.config, "The model", settings)(model.eval(), tokenizer, settings)
         self.probabilities = probabilities
+        self.adapted: WordAligner | None = None
+        self._before: WordAligner | None = None  # the counts before they adapted, which know what is new
         if encoder is not None:
             self.believe(encoder)
 
@@ -252,6 +256,10 @@ class WordAligner:
         if words not in WORDS:
             raise ValueError(f"`words` must be one of {WORDS}, got {words!r}.")
         pairs = list(pairs)
+        if self._before is not None:
+            options = {"threshold": threshold, "symmetrize": symmetrize, "least_probability": least_probability}
+            options |= {"batch_size": batch_size, "batch_tokens": batch_tokens, "tokenize": tokenize}
+            return self._by_two(pairs, spans=spans, words=words, **options)
         raw = cut = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
         self.check(threshold=threshold, symmetrize=symmetrize, least_probability=least_probability)
         method = symmetrize or self.source.symmetrization
@@ -285,6 +293,19 @@ class WordAligner:
         applied = partial(self.probabilities.applied, least=least_probability)
         return [applied(one, unknown=share) for one, share in zip(found, unknown, strict=True)]
 
+    def _by_two(self, pairs: list[tuple[Sentence, Sentence]], **options) -> list[WordAlignment]:
+        """Align what is new by the counts that have read it, and the rest by the network."""
+        reading = {name: options[name] for name in ("tokenize", "words")}
+        shares = torch.tensor(self._before.unknown_shares(pairs, **reading))
+        new = (weights_of(shares) >= REPLACED).tolist()
+        network = copy(self)
+        network._before = None
+        found = {
+            is_new: iter(aligner.align([pair for pair, of in zip(pairs, new, strict=True) if of == is_new], **options))
+            for is_new, aligner in ((False, network), (True, self.adapted))
+        }
+        return [next(found[is_new]) for is_new in new]
+
     def unknown_shares(
         self, pairs: Iterable[tuple[Sentence, Sentence]], *, tokenize: bool | None = None, words: str = WORDS[0]
     ) -> list[float] | None:
@@ -312,49 +333,62 @@ class WordAligner:
         """Learn from the text that is to be aligned, without links: for a text of another kind than the training's.
 
         The counts are changed in memory, and go on from there with the next call; save them with
-        `model.save_pretrained` and `tokenizer.save_pretrained`. A network stays as it is, unless most of the text is
-        new to the counts beside it (its folder `hmm`): then these align in its place.
+        `model.save_pretrained` and `tokenizer.save_pretrained`. A network stays as it is. If many of the pairs are
+        mostly new to the counts beside it (its folder `hmm`), these learn from them and align such pairs in its place
+        from then on (`adapted`).
 
         Args:
             pairs, tokenize, words: as of `align`. A stream is best adapted to in windows of some 20,000 pairs.
-            weight: what a link of this text counts, from 0 to 1; None: the more, the less of the text is known, and
-                nothing for a text of the training's domain.
+            weight: what a link of this text counts, from 0 to 1; None: the more, the less of its pair is known, and
+                nothing in a pair of the training's domain.
             passes: times that the text is read.
 
         Raises:
             ValueError: a model that does not count and has no counts beside it, or a setting out of range.
         """
-        source = self.source
-        family = FAMILIES.get(source.model.config.model_type)
+        family = FAMILIES.get(self.source.model.config.model_type)
         if family is None or not family.counted:
-            folder = Path(str(getattr(source.model.config, "name_or_path", ""))) / COUNTS
-            if not source.may_have_counts or not (folder / CONFIG).is_file():
-                raise ValueError(
-                    "only an aligner that counts can adapt to a text, or a network with one in its folder "
-                    f"`{COUNTS}`: the model is {source.kind}. Train one (`attncal align train --config hmm`)."
-                )
-            check_counts(folder.parent)
-            source = WordAligner.from_pretrained(folder, device=self.model.device).source
-        read = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
-        if source.tokenize if tokenize is None else tokenize:
-            read = [tuple(segment(" ".join(side), words).words for side in pair) for pair in read]
-        read = [tuple(tuple(map(solid, side)) for side in pair) for pair in read]
-        sides, encoder = source.tokens_of(read), self.source.prior
-        tokens = [side.ids for side in sides]
-        witness = None if encoder is None else encoder.witness(read, sides)
-        network = source is not self.source
-        adapted = adapt_counts(
-            source.model, tokens[::2], tokens[1::2], weight, passes, REPLACED if network else 0.0, witness
-        )
-        if adapted.weight:
-            source.model.config.name_or_path = ""  # it is not what lies there any more, nor is what lies beside that
-        if network and adapted.weight >= REPLACED:
-            self.source, self.probabilities = source, None
-            source.prior = encoder
-            return replace(adapted, replaced=True)
-        if not network and adapted.weight and self.probabilities is not None:
+            return self._adapt_beside(list(pairs), weight=weight, passes=passes, tokenize=tokenize, words=words)
+        adapted = self._adapt(pairs, weight, passes, tokenize, words)
+        if adapted.weight and self.probabilities is not None:
             self.probabilities = self.probabilities.of_another_text()  # scores of what was just read promise more
         return adapted
+
+    def _adapt(self, pairs, weight, passes, tokenize, words, least: float = 0.0) -> Adaptation:
+        """Let counts read the pairs; `least` is that of `adapt_counts`."""
+        read = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
+        if self.source.tokenize if tokenize is None else tokenize:
+            read = [tuple(segment(" ".join(side), words).words for side in pair) for pair in read]
+        read = [tuple(tuple(map(solid, side)) for side in pair) for pair in read]
+        sides, encoder = self.source.tokens_of(read), self.source.prior
+        tokens = [side.ids for side in sides]
+        witness = None if encoder is None else encoder.witness(read, sides)
+        adapted = adapt_counts(self.source.model, tokens[::2], tokens[1::2], weight, passes, least, witness)
+        if adapted.weight:
+            self.model.config.name_or_path = ""  # it is not what lies there any more, nor is what lies beside that
+        return adapted
+
+    def _adapt_beside(self, pairs, **options) -> Adaptation:
+        """Let the counts beside a network read the pairs, and align what is new from now on, if much is."""
+        before, adapted = self._before, self.adapted
+        if before is None:
+            folder = Path(str(getattr(self.source.model.config, "name_or_path", ""))) / COUNTS
+            if not self.source.may_have_counts or not (folder / CONFIG).is_file():
+                raise ValueError(
+                    "only an aligner that counts can adapt to a text, or a network with one in its folder "
+                    f"`{COUNTS}`: the model is {self.source.kind}. Train one (`attncal align train --config hmm`)."
+                )
+            check_counts(folder.parent)
+            before = WordAligner.from_pretrained(folder, device=self.model.device)
+            adapted = WordAligner(deepcopy(before.model), before.tokenizer)
+            adapted.source.prior = self.source.prior
+        result = adapted._adapt(pairs, **options, least=MANY)
+        if result.new < MANY:
+            return result
+        self._before, self.adapted = before, adapted
+        if self.probabilities is not None:
+            adapted.probabilities = self.probabilities.of_another_text()
+        return replace(result, replaced=True)
 
     def stream(
         self, pairs: Iterable[tuple[Sentence, Sentence]], *, window: int = ITEMS_AT_ONCE, **options

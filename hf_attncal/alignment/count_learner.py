@@ -97,7 +97,7 @@ class CountLearner:
         sources, targets: tokens of each side of each pair, without special tokens; a pair with an empty side is
             passed over.
         folder: folder in which a file may be as long as the learner is there; None for that of temporary files.
-        weight: what a link of this text counts, beside those that were counted before.
+        weight: what a link of this text counts, beside those that were counted before; of each pair, or of all.
         witness: what else knows of the pairs, an `encoder_prior.Witness`; None for nothing.
     """
 
@@ -107,7 +107,7 @@ class CountLearner:
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         folder: str | Path | None = None,
-        weight: float = 1.0,
+        weight: float | Sequence[float] = 1.0,
         witness: Any | None = None,
     ):
         self.model, self._witness = model, witness
@@ -122,19 +122,24 @@ class CountLearner:
         self._kept = list(self._made()) if sum(sizes) <= _KEPT else None
         self.pairs = _merged(batch.pairs for batch in self._read())
         self.counts = torch.zeros(len(self.pairs))
-        self.weight, self._known = weight, model.counts_of_pairs(self.pairs)
+        self.weigh(weight)
+        self._known = model.counts_of_pairs(self.pairs)
         self._prior = model.pairs, model.counts
         self._before = {name: getattr(model, name).clone() for name in _TABLES}
 
-    def unknown_share(self) -> float:
-        """Return the share of the tokens of both sides that the model has never counted with one of the other side."""
-        unknown = total = 0
-        for batch in self._read():
+    def weigh(self, weight: float | Sequence[float]) -> None:
+        """Set what a link counts: one number, or one for each pair, (pairs,)."""
+        self._weights = torch.as_tensor(weight, dtype=torch.float).expand(len(self._sides[0]))
+
+    def unknown(self) -> tuple[Tensor, Tensor]:
+        """Return how many tokens of each pair were never counted with one of the other side, and how many it has."""
+        unknown, total = torch.zeros(2, len(self._sides[0]))
+        for rows, batch in zip(self.batches, self._read(), strict=True):
             known = F.pad(self._known[self._places(batch)], (0, 1))[batch.places.long()]
             for dim, real in ((2, batch.target_real), (1, batch.source_real)):
-                unknown += int((known.amax(dim)[real] < ONCE).sum())
-                total += int(real.sum())
-        return unknown / total
+                unknown[rows] += ((known.amax(dim) < ONCE) & real).sum(1)
+                total[rows] += real.sum(1)
+        return unknown, total
 
     def run(self, iterations: tuple[int, int] = ITERATIONS, report: Callable[[int, Tensor], None] | None = None):
         """Learn, and leave the result in the model.
@@ -167,13 +172,13 @@ class CountLearner:
         null = {"source": torch.zeros_like(model.source_counts), "target": torch.zeros_like(model.target_counts)}
         tables = [[torch.zeros_like(model.forward_jumps) for _ in range(2)] for _ in range(2)]
         likelihood = torch.zeros(2, dtype=torch.double)
-        for number, batch in enumerate(self._read()):
-            places = self._places(batch)
+        for number, (rows, batch) in enumerate(zip(self.batches, self._read(), strict=True)):
+            places, weight = self._places(batch), self._weights[rows]
             known = F.pad(self._known[places] + self.counts[places], (0, 1))  # nothing at padding
             own = self._shares.read(number, batch.places.shape).float() if self._learned else None
             found = model.posteriors(
                 known[batch.places.long()], batch.source, batch.target, batch.source_real, batch.target_real, own,
-                None if jumps else 1.0, jumps, self.weight,
+                None if jumps else 1.0, jumps, weight,
                 None if self._witness is None else self._witness.factor(self.batches[number]),
             )  # fmt: skip
             forward, backward = found[0].weights, found[1].weights.mT
@@ -185,28 +190,29 @@ class CountLearner:
             shares = shares.float()
             if self._witness is not None:
                 self._witness.count(self.batches[number], shares)
-            counted = torch.zeros(len(known)).index_add_(0, batch.places.flatten(), shares.flatten())
-            counts[places] += counted[:-1]
             for side, dim in (("source", 1), ("target", 2)):
                 ids, real = getattr(batch, side), getattr(batch, f"{side}_real")
-                null[side].index_add_(0, ids[real], unaligned_shares(shares, real, dim)[real])
+                without = weight[:, None] * unaligned_shares(shares, real, dim)
+                null[side].index_add_(0, ids[real], without[real])
+            shares *= weight[:, None, None]
+            counted = torch.zeros(len(known)).index_add_(0, batch.places.flatten(), shares.flatten())
+            counts[places] += counted[:-1]
             for direction, totals in zip(found, tables, strict=True):
                 if jumps:
                     totals[0] += direction.jumps
                     totals[1] += direction.chances
             likelihood += torch.tensor([float(direction.log_likelihood.sum()) for direction in found])
         self.counts, self._learned, size = counts, True, model.config.vocab_size
-        counts *= self.weight
         if self._witness is not None:
             self._witness.learn()
         tokens = {"source": self.pairs // size, "target": self.pairs % size}
         for side, counted in null.items():
             known, unaligned = f"{side}_counts", f"{side}_null_counts"
             getattr(model, known).copy_(self._before[known]).index_add_(0, tokens[side], counts)
-            torch.add(self._before[unaligned], counted, alpha=self.weight, out=getattr(model, unaligned))
+            torch.add(self._before[unaligned], counted, out=getattr(model, unaligned))
         if jumps:
             for table, counted in zip((model.forward_jumps, model.backward_jumps), tables, strict=True):
-                table.lerp_(learned_jumps(*counted), self.weight)
+                table.lerp_(learned_jumps(*counted), float(self._weights.mean()))
         return likelihood / self._tokens
 
     def keep(self, least: float = _LEAST) -> None:

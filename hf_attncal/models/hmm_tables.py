@@ -148,7 +148,7 @@ class HMMTablesMixin:
         own: Tensor | None = None,
         uniform: float | None = None,
         count: bool = False,
-        weight: float = 1.0,
+        weight: float | Tensor = 1.0,
         factor: Tensor | None = None,
     ) -> tuple[JumpPosterior, JumpPosterior]:
         """Run the forward-backward pass in both directions, (B, T, S) and (B, S, T).
@@ -161,7 +161,7 @@ class HMMTablesMixin:
                 is what makes it attract all that nothing else explains.
             uniform: share of jumps that go anywhere; None for the configuration's.
             count: see `jump_posterior`.
-            weight: what a share was counted as.
+            weight: what a share was counted as, for all pairs or each, (B,).
             factor: of the emission of a token by a position, beside that of NULL, (B, T, S): what is known of this
                 place alone. None: 1.
         """
@@ -190,8 +190,10 @@ class HMMTablesMixin:
         null_counts = getattr(self, f"{side}_null_counts").to(dtype)
         null_counts, null_total = null_counts[predicted], null_counts.sum()
         if own is not None:
+            weight = torch.as_tensor(weight, dtype=dtype).reshape(-1, 1)  # of each pair, or of all
             unaligned = weight * unaligned_shares(own, predicted_real, dim=2)
-            counts, totals = counts - weight * own, totals - weight * own.sum(dim=1)
+            own = weight.unsqueeze(2) * own
+            counts, totals = counts - own, totals - own.sum(dim=1)
             null_counts, null_total = null_counts - unaligned, null_total - unaligned
         weights = predictive(counts, totals.unsqueeze(1), prior, size)
         if config.identical_prior:

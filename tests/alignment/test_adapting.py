@@ -7,7 +7,7 @@ from aligner_helpers import counting_aligner, tiny_mask_align
 from helpers import assert_close
 
 from hf_attncal import WordAligner, align_quick
-from hf_attncal.alignment.adapting import KNOWN, NEW, adapt_counts
+from hf_attncal.alignment.adapting import KNOWN, NEW, REPLACED, adapt_counts, save_aligner
 from hf_attncal.alignment.count_learner import IDENTICAL, CountLearner
 from hf_attncal.commands import main
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
@@ -39,18 +39,29 @@ def table(model) -> dict[tuple[int, int], float]:
     return {(pair // SIZE, pair % SIZE): count for pair, count in pairs}
 
 
-def slowly_adapted(model, text, weight, passes):
-    """Passes over a text by loops: `c + w sum of shares`, each pair without its own, damped by half."""
+def unknown(model, text) -> list[float]:
+    """Of each pair, the share of tokens that have no count with one of the other side."""
+    counts, shares = table(model), []
+    for s, t in text:
+        known = [any(counts.get((x, y), 0) >= 0.5 for y in t) for x in s]
+        known += [any(counts.get((x, y), 0) >= 0.5 for x in s) for y in t]
+        shares.append(1 - sum(known) / len(known))
+    return shares
+
+
+def slowly_adapted(model, text, weights, passes):
+    """Passes over a text by loops: `c + sum of w_n shares`, each pair without its own, damped by half."""
     tables = [[getattr(model, f"{s}_{n}").tolist() for s in ("source", "target")] for n in ("counts", "null_counts")]
     jumps = [model.forward_jumps.tolist(), model.backward_jumps.tolist()]
     slow = reference.SlowHMM(model.config, table(model), *tables, jumps)
-    slow.weight, own = weight, [None] * len(text)
+    own, mean = [None] * len(text), sum(weights) / len(weights)
     before = [dict(slow.counts), [list(t) for t in slow.totals], [list(t) for t in slow.null_counts], jumps]
     for _ in range(passes):
         counts, totals, nulls = dict(before[0]), [list(t) for t in before[1]], [list(t) for t in before[2]]
         jumped, chances = ([[0.0] * len(jumps[0]) for _ in range(2)] for _ in range(2))
         shares_of_all = []
-        for (source, target), mine in zip(text, own, strict=True):
+        for (source, target), mine, weight in zip(text, own, weights, strict=True):
+            slow.weight = weight
             found = slow.both(source, target, mine)
             shares = [
                 [found[0]["weights"][t][s] * found[1]["weights"][s][t] for s in range(len(source))]
@@ -74,19 +85,22 @@ def slowly_adapted(model, text, weight, passes):
         slow.counts, slow.totals, slow.null_counts = counts, totals, nulls
         for side in (0, 1):
             new = learned_jumps(torch.tensor(jumped[side]), torch.tensor(chances[side])).tolist()
-            slow.jumps[side] = [(1 - weight) * a + weight * b for a, b in zip(slow.jumps[side], new, strict=True)]
+            slow.jumps[side] = [(1 - mean) * a + mean * b for a, b in zip(slow.jumps[side], new, strict=True)]
     return slow
 
 
-@pytest.mark.parametrize("weight", [0.3, 1.0])
+@pytest.mark.parametrize("weight", [0.3, 1.0, None])
 def test_adapting_equals_the_loops(weight):
     """Shares are kept in half precision, so 2^-11 of each may be lost."""
     model = learned()
     model.config.identical_prior = IDENTICAL
-    slow = slowly_adapted(model, FOREIGN, weight, passes=3)
+    text = [*FOREIGN, *LEARNED[:2], ([1, 3, 7, 2], [4, 6, 9, 5])]
+    weights = [min(1.0, max(0.0, (share - KNOWN) / (NEW - KNOWN))) for share in unknown(model, text)]
+    assert len(set(weights)) > 2
+    slow = slowly_adapted(model, text, weights if weight is None else [weight] * len(text), passes=3)
     before = table(model)
-    adapted = adapt_counts(model, *sides(FOREIGN), weight, passes=3)
-    assert (adapted.pairs, adapted.weight) == (len(FOREIGN), weight)
+    adapted = adapt_counts(model, *sides(text), weight, passes=3)
+    assert adapted.pairs == len(text)
     found = table(model)
     assert before.keys() <= found.keys()
     for pair, count in slow.counts.items():
@@ -101,11 +115,14 @@ def test_adapting_equals_the_loops(weight):
 def test_how_far_follows_from_what_is_new():
     """What has a count with no token of the other side is new; a text without much of it changes nothing."""
     model = learned()
-    share = CountLearner(model, *sides(FOREIGN)).unknown_share()
-    known = [any((x, y) in table(model) and table(model)[x, y] >= 0.5 for y in t) for s, t in FOREIGN for x in s]
-    known += [any((x, y) in table(model) and table(model)[x, y] >= 0.5 for x in s) for s, t in FOREIGN for y in t]
-    assert share == pytest.approx(1 - sum(known) / len(known))
-    assert adapt_counts(model, *sides(FOREIGN)).weight == pytest.approx(min(1.0, (share - KNOWN) / (NEW - KNOWN)))
+    shares, sizes = unknown(model, FOREIGN), [len(s) + len(t) for s, t in FOREIGN]
+    adapted = adapt_counts(model, *sides(FOREIGN))
+    assert adapted.unknown == pytest.approx(
+        sum(share * size for share, size in zip(shares, sizes, strict=True)) / sum(sizes)
+    )
+    weights = [min(1.0, max(0.0, (share - KNOWN) / (NEW - KNOWN))) for share in shares]
+    assert adapted.weight == pytest.approx(sum(w * size for w, size in zip(weights, sizes, strict=True)) / sum(sizes))
+    assert adapted.new == sum(weight >= REPLACED for weight in weights) / len(weights)
     model = learned()
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     adapted = adapt_counts(model, *sides(LEARNED))
@@ -144,11 +161,17 @@ def test_the_counts_beside_a_network_align_what_is_new_to_both(tmp_path):
         model.save_pretrained(folder)
         counts.tokenizer.save_pretrained(folder)
     aligner = WordAligner.from_pretrained(tmp_path, device="cpu")
-    adapted = aligner.adapt(PAIRS)
-    assert (adapted.replaced, aligner.model.config.model_type) == (False, "mask_align")
-    assert aligner.adapt(OTHER).replaced
-    counts.adapt(OTHER)
-    assert aligner.align(OTHER) == counts.align(OTHER)
+    before = aligner.align(PAIRS)
+    assert not aligner.adapt(PAIRS).replaced
+    assert aligner.adapted is None
+    mixed = [OTHER[0], *PAIRS, *OTHER[1:]]
+    assert aligner.adapt(mixed).replaced
+    counts.adapt(mixed)
+    found = aligner.align(mixed)
+    assert found[1 : len(PAIRS) + 1] == before  # by the network, as before
+    assert [found[0], *found[len(PAIRS) + 1 :]] == counts.align(OTHER)
+    save_aligner(aligner, tmp_path / "adapted")
+    assert WordAligner.from_pretrained(tmp_path / "adapted", device="cpu").align(OTHER) == counts.align(OTHER)
     with pytest.raises(ValueError, match="only an aligner that counts"):
         WordAligner(tiny_mask_align(counts.tokenizer), counts.tokenizer).adapt(OTHER)
 
