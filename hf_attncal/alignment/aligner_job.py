@@ -404,7 +404,6 @@ class AlignerJob(Job):
                 calibration.before,
                 calibration.after,
                 calibration.measured_on,
-                calibration.probabilities.unknown,
             )
         if (counts := Path(self.run.args.output_dir, COUNTS)).is_dir():
             seal_counts(folder, counts)

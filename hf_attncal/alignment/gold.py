@@ -18,7 +18,7 @@ from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability_score
 
 from .aligner import WordAligner
-from .probabilities import LIKE, LinkProbabilities, Platt
+from .probabilities import LIKE, UNLIKE, LinkProbabilities, Platt
 
 # What is tried on dev gold where no symmetrisation is asked for.
 TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
@@ -140,11 +140,10 @@ class Calibration:
         }
         lines = [*text_table(columns), ""]
         lines.append(f"Measured on {self.measured_on}: {after.count} links, {100 * after.right:.1f} % right.")
-        if (unknown := self.probabilities.unknown) is not None:
-            lines.append(
-                f"They hold for pairs in which up to {unknown:.0%} of the tokens are new to the aligner; with more of "
-                "them, a probability is at most the score."
-            )
+        lines.append(
+            "They hold for pairs like these; where more is new to the aligner, or the score of a pair is lower, a "
+            "probability is at most the score."
+        )
         intervals = ", 95 % intervals over pairs." if after.interval else "."
         lines += [f"ECE: expected calibration error in per cent{intervals}", after.signature]
         return "\n".join(lines if self.path is None else [*lines, "", f"wrote {self.path}"])
@@ -160,7 +159,7 @@ class Calibration:
         """
         path = self.probabilities.save(folder, model)
         if (Path(folder) / CARD).exists():
-            write_probabilities_card(folder, self.before, self.after, self.measured_on, self.probabilities.unknown)
+            write_probabilities_card(folder, self.before, self.after, self.measured_on)
         return path
 
 
@@ -203,7 +202,7 @@ def calibrate_links(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstra
     counted = {"bins": bins, "bootstrap": bootstrap}
     settings = None if raw.settings is None else raw.settings.to_dict()
     return Calibration(
-        LinkProbabilities(rules, len(gold.pairs), settings, _unknown_up_to(raw, gold)),
+        LinkProbabilities(rules, len(gold.pairs), settings, *_ends(raw, gold)),
         probability_score(*own, **counted),
         probability_score(crossed, own[1], **counted),
     )
@@ -221,10 +220,12 @@ def scored_links(
     return [found.scores for found in aligned], right
 
 
-def _unknown_up_to(aligner: WordAligner, gold: Gold) -> float | None:
-    """Return the share of unknown tokens that `LIKE` of the pairs do not exceed; None for models that do not count."""
-    shares = aligner.unknown_shares(gold.pairs)
-    return None if shares is None else float(np.quantile(shares, LIKE))
+def _ends(aligner: WordAligner, gold: Gold) -> list[tuple[float, float] | None]:
+    """Return the quantiles `LIKE` and `UNLIKE` of the pairs: of unknown tokens (None if not counted), of scores."""
+    scores = [one.score for one in aligner.align(gold.pairs) if one.score is not None]
+    ends = (LIKE, UNLIKE), (1 - LIKE, 1 - UNLIKE)
+    found = zip((aligner.unknown_shares(gold.pairs), scores), ends, strict=True)
+    return [tuple(np.quantile(values, of).tolist()) if values else None for values, of in found]
 
 
 def _others(said: Sequence, right: Sequence, fold: int) -> tuple[list, list]:

@@ -12,8 +12,9 @@ from .quality import GOOD_SCORE, LEAST_SCORE, exchanged_scores
 _PAIRS_TO_JUDGE = 100
 # Pairs from the beginning whose scores are compared with those of source and target exchanged; fewer say nothing.
 _PAIRS_TO_EXCHANGE, _FEWEST_TO_EXCHANGE = 100, 20
-# Of the text that probabilities were learned from, 5 % of the pairs are a little far from it.
-_UNLIKE = 0.25
+# Of text like that which probabilities were learned from, 30 to 46 % of the pairs count as unlike it, of other text
+# 62 % or more.
+_UNLIKE = 0.6
 
 
 class Judge:
@@ -44,7 +45,7 @@ class Judge:
         """Take note of pairs that were aligned."""
         scores = [alignment.score for alignment in alignments if alignment.score is not None]
         self._scored, self._total = self._scored + len(scores), self._total + sum(scores)
-        self._unlike += sum(alignment.shift > 0 for alignment in alignments)
+        self._unlike += sum(alignment.shift == 1 for alignment in alignments)
 
     def warn(self) -> None:
         """Say what was noticed.
@@ -58,9 +59,9 @@ class Judge:
         if self.shows_scores and enough and self._unlike > _UNLIKE * self._scored:
             warnings.warn(
                 f"{self._unlike / self._scored:.0%} of the pairs are unlike the text that the probabilities of links "
-                "were learned from: the aligner knows fewer of their words. Their probabilities are at most the "
-                "scores of the model, and may still be too high. Annotate some dozens of pairs of this text and "
-                "calibrate again (`attncal align calibrate`).",
+                "were learned from: the aligner knows fewer of their words, or is less sure. Their probabilities are "
+                "at most the scores of the model, and may still be too high. Annotate some dozens of pairs of this "
+                "text and calibrate again (`attncal align calibrate`).",
                 stacklevel=3,
             )
         mean = self._total / self._scored

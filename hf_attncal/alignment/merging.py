@@ -52,8 +52,8 @@ class WordAlignment:
             counted from 0 in Unicode code points. None unless asked for.
         target_spans: the same of the target words.
         calibrated: whether `scores` are probabilities (`attncal align calibrate`); `score` is as the model has it.
-        shift: how far the pair is from the text that the probabilities were learned from, by the words that the model
-            does not know: from 0, like it, to 1, where no probability is above the model's score.
+        shift: how far the pair is from those that the probabilities were learned from, by what the model does not know
+            and by its score: from 0, like them, to 1, unlike, where no probability is above the model's score.
     """
 
     source: tuple[str, ...]

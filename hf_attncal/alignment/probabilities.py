@@ -3,10 +3,11 @@
 A score says how sure a model is, and most are too sure. `p = sigmoid(slope * logit(score) + intercept)` (Platt 1999)
 keeps the order of the scores. Its two parameters are learned for each way to merge the directions (`gold.calibrate`).
 
-They hold for text like that they were learned from. Where the model knows fewer of the words, scores promise too much,
-and a calibration that raises them makes it worse. So for a pair of which the share u of the tokens was never counted,
-`p' = p + d (min(p, score) - p)` with `d = clip((u - unknown) / 0.1, 0, 1)`: far from the text, no probability is above
-its score. `unknown` is what 95 % of the annotated pairs stay below.
+They hold for text like that they were learned from. In other text scores promise too much, and a calibration that
+raises them makes it worse. So `p' = p + d (min(p, score) - p)`: for a pair unlike the annotated ones, d = 1, no
+probability is above its score. d rises from 0 to 1 as the share of the pair's tokens that were never counted goes from
+the median of the annotated pairs to their third quartile, or its score from the median to the first quartile,
+whichever is further.
 """
 
 import math
@@ -29,9 +30,10 @@ from .symmetrization import SYMMETRIZATIONS
 # Scores are taken between it and 1 minus it: beyond, they tell nothing more. Chosen on dev, as the form was
 # (docs/experiments/aligning.md).
 _LEAST = 1e-3
-# Of the annotated pairs, so many have no larger share of unknown tokens than `unknown`. From `FAR` above it on, a pair
-# is another kind of text.
-LIKE, FAR = 0.95, 0.1
+# Quantiles of the annotated pairs, by how far they are from the middle: up to the first a pair is like them, and from
+# the second on unlike. Chosen on dev of several texts (docs/experiments/aligning.md).
+LIKE, UNLIKE = 0.5, 0.75
+_NEVER = 2.0, 1.0  # a score from which every pair is unlike
 
 
 class Platt(NamedTuple):
@@ -70,6 +72,13 @@ class Platt(NamedTuple):
         return tuple((1 / (1 + np.exp(-self.slope * _logits(scores) - self.intercept))).tolist())
 
 
+def _rise(value: float, begin: float, end: float) -> float:
+    """Return 0 up to `begin`, 1 from `end` on, and in between the share of the way."""
+    if begin < value < end:
+        return (value - begin) / (end - begin)
+    return float(value > begin)
+
+
 def _logits(scores: Sequence[float]) -> np.ndarray:
     clipped = np.clip(np.asarray(scores, dtype=float), _LEAST, 1 - _LEAST)
     return np.log(clipped) - np.log1p(-clipped)
@@ -83,18 +92,20 @@ class LinkProbabilities:
         rules: of each symmetrisation.
         pairs: number of annotated pairs that it was learned from.
         settings: which attention of an encoder-decoder was read; None where its default was, and for other models.
-        unknown: share of the tokens of a pair that the model never counted, up to which a pair is like those; None for
-            models that do not count.
+        unknown: shares of the tokens of a pair that the model never counted, up to which a pair is like those, and
+            from which on unlike; None for models that do not count.
+        score: scores of a pair, down to which it is like those, and from which on unlike; None where nothing is known.
 
     Raises:
         ValueError: no rule, or one of an unknown symmetrisation; a slope that is not above 0, or an intercept that is
-            not finite; `pairs` below 1; `unknown` above 1 or not finite.
+            not finite; `pairs` below 1; shares that fall, or scores that rise.
     """
 
     rules: Mapping[str, Platt]
     pairs: int
     settings: Mapping[str, Any] | None = None
-    unknown: float | None = None
+    unknown: tuple[float, float] | None = None
+    score: tuple[float, float] | None = None
 
     def __post_init__(self):
         if not self.rules or not set(self.rules) <= set(SYMMETRIZATIONS):
@@ -104,18 +115,27 @@ class LinkProbabilities:
                 raise ValueError(f"`rules` must have a slope above 0 and a finite intercept, got {rule} for {name!r}.")
         if self.pairs < 1:
             raise ValueError(f"`pairs` must be >= 1, got {self.pairs}.")
-        if self.unknown is not None and not -1 <= self.unknown <= 1:
-            raise ValueError(f"`unknown` must be a share or None, got {self.unknown}.")
+        if self.unknown is not None and self.unknown[0] > self.unknown[1]:
+            raise ValueError(f"`unknown` must be two shares, the smaller first, or None, got {self.unknown}.")
+        if self.score is not None and self.score[0] < self.score[1]:
+            raise ValueError(f"`score` must be two scores, the larger first, or None, got {self.score}.")
 
-    def shift(self, unknown: float | None) -> float:
-        """Return how far a pair with that share of unknown tokens is from the annotated ones: 0 like them, 1 far."""
-        if self.unknown is None or unknown is None:
-            return 0.0
-        return min(1.0, max(0.0, (unknown - self.unknown) / FAR))
+    def shift(self, unknown: float | None, score: float | None) -> float:
+        """Return how far a pair is from the annotated ones: 0 like them, 1 unlike.
+
+        Args:
+            unknown: share of its tokens that the model never counted. score: that of the pair.
+        """
+        shifts = [0.0]
+        if unknown is not None and self.unknown is not None:
+            shifts.append(_rise(unknown, *self.unknown))
+        if score is not None and self.score is not None:
+            shifts.append(_rise(-score, -self.score[0], -self.score[1]))
+        return max(shifts)
 
     def of_another_text(self) -> "LinkProbabilities":
-        """Return the same for a model that has changed: every pair is far from the annotated ones."""
-        return replace(self, unknown=-FAR)
+        """Return the same for a model that has changed: every pair is unlike the annotated ones."""
+        return replace(self, score=_NEVER)
 
     def applied(
         self, alignment: WordAlignment, least: float | None = None, unknown: float | None = None
@@ -126,7 +146,7 @@ class LinkProbabilities:
             unknown: share of the tokens of the pair that the model never counted; None where that is not known.
         """
         scores = self.rules[alignment.symmetrization].of(alignment.scores)
-        links, shift = alignment.links, self.shift(unknown)
+        links, shift = alignment.links, self.shift(unknown, alignment.score)
         if shift:
             scores = tuple(p + shift * (min(p, s) - p) for p, s in zip(scores, alignment.scores, strict=True))
         if least is not None:
@@ -151,7 +171,8 @@ class LinkProbabilities:
         """Write it beside the checkpoint in `folder`, or of another `model`; return the path of the file."""
         path = Path(folder) / PROBABILITIES_FILE
         rules = {name: rule._asdict() for name, rule in self.rules.items()}
-        written = {"pairs": self.pairs, "settings": self.settings, "unknown": self.unknown, "rules": rules}
+        written = {"pairs": self.pairs, "settings": self.settings, "rules": rules}
+        written |= {"unknown": self.unknown, "score": self.score}
         write_sealed(written, path, model)
         return path
 
@@ -165,14 +186,16 @@ class LinkProbabilities:
         with sealed(Path(path)) as values:
             check_values(values, _SCHEMA)
             rules = {name: Platt(**rule) for name, rule in values["rules"].items()}
-            return cls(rules, values["pairs"], values.get("settings"), values.get("unknown"))
+            ends = (None if values.get(name) is None else tuple(values[name]) for name in ("unknown", "score"))
+            return cls(rules, values["pairs"], values.get("settings"), *ends)
 
 
 _RULE = {"slope": Numbers(least=0, most=1e3), "intercept": Numbers(least=-1e3, most=1e3)}
 _SCHEMA = {
     "pairs": Numbers(least=1, most=1e12, whole=True),
     "settings": Maybe(None, missing=True),
-    "unknown": Maybe(Numbers(least=-1, most=1), missing=True),
+    "unknown": Maybe(Numbers((2,), least=0, most=1), missing=True),
+    "score": Maybe(Numbers((2,), least=0, most=2), missing=True),
     "rules": dict.fromkeys(SYMMETRIZATIONS, Maybe(_RULE, missing=True, null=False)),
 }
 

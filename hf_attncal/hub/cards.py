@@ -259,7 +259,6 @@ def write_probabilities_card(
     before: ProbabilityScore,
     after: ProbabilityScore,
     measured_on: str,
-    unknown: float | None = None,
 ) -> Path:
     """Put a section about link probabilities into `README.md`, replacing an earlier one; the rest stays.
 
@@ -270,7 +269,6 @@ def write_probabilities_card(
         before: score of the model's own scores as probabilities.
         after: score of the calibrated probabilities.
         measured_on: description of the data that both were measured on.
-        unknown: share of new tokens up to which a pair is like those; None for models that do not count.
 
     Returns:
         The path of the card.
@@ -284,7 +282,7 @@ def write_probabilities_card(
         figure = reliability_diagram({"scores of the model": before.bins, "probabilities": after.bins})
         with whole_file(Path(folder) / DIAGRAM) as partial:
             figure.savefig(partial, dpi=150, format="png")
-    words = {"before": before, "after": after, "measured_on": measured_on, "unknown": unknown}
+    words = {"before": before, "after": after, "measured_on": measured_on}
     section = render("link_probabilities", **words, diagram=diagram)
     return _put_section(folder, section, *_PROBABILITIES)
 

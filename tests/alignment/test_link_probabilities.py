@@ -15,7 +15,7 @@ from helpers import tiny_stock_model
 
 from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.gold import calibrate_links
-from hf_attncal.alignment.probabilities import FAR, PROBABILITIES_FILE, Platt, saved_probabilities
+from hf_attncal.alignment.probabilities import PROBABILITIES_FILE, Platt, saved_probabilities
 from hf_attncal.alignment.quality import estimate_quality
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
 from hf_attncal.commands import main
@@ -227,7 +227,7 @@ KNOWN, NEW = list(zip(ENGLISH, GERMAN, strict=True)), [("Pi Pi", "Pi"), ("q the 
 def counted():
     """An aligner that counts, with probabilities that are above all of its scores."""
     result = counting_aligner(KNOWN * 5)
-    result.probabilities = LinkProbabilities({"harmonic": Platt(1.0, 3.0)}, 7, unknown=0.35)
+    result.probabilities = LinkProbabilities({"harmonic": Platt(1.0, 3.0)}, 7, unknown=(0.35, 0.45))
     return result
 
 
@@ -260,7 +260,7 @@ def test_a_text_like_that_of_the_calibration_keeps_its_probabilities(counted):
     said = zip(raw.align(pairs), counted.align(pairs), counted.unknown_shares(pairs), strict=True)
     rule, shifts = counted.probabilities.rules["harmonic"], []
     for number, (before, after, share) in enumerate(said):
-        shift = min(1, max(0, (share - 0.35) / FAR))
+        shift = min(1, max(0, (share - 0.35) / 0.1))
         assert after.shift == pytest.approx(shift)
         assert after.links == before.links
         plain = rule.of(before.scores)
@@ -278,6 +278,12 @@ def test_a_text_like_that_of_the_calibration_keeps_its_probabilities(counted):
     assert low.applied(one, unknown=1.0).scores == low.applied(one).scores  # they are below the scores already
     assert low.applied(one, unknown=None).shift == 0
     assert replace(low, unknown=None).applied(one, unknown=1.0).shift == 0
+    for ends, shift in (((1.0, 0.0), 1 - one.score), ((one.score,) * 2, 0), ((one.score + 0.1,) * 2, 1)):
+        by_score = replace(low, unknown=None, score=ends)
+        assert by_score.applied(one).shift == pytest.approx(shift)
+        assert replace(by_score, unknown=(0.1, 0.3)).applied(one, unknown=0.2).shift == max(
+            0.5, by_score.shift(0, one.score)
+        )
 
 
 def test_what_an_aligner_has_just_read_is_another_text(counted):
@@ -295,9 +301,12 @@ def test_calibration_keeps_what_share_of_a_pair_may_be_new(counted, aligner):
     pairs = [*KNOWN, *NEW] * 4
     links = [frozenset(link for link in one.links if generator.random() < 0.8) for one in counted.align(pairs)]
     found = calibrate_links(counted, Gold(pairs, [GoldAlignment(one, one) for one in links])).probabilities
-    assert found.unknown == pytest.approx(float(np.quantile(counted.unknown_shares(pairs), 0.95)))
+    assert found.unknown == pytest.approx(np.quantile(counted.unknown_shares(pairs), (0.5, 0.75)))
+    assert found.score == pytest.approx(np.quantile([one.score for one in counted.align(pairs)], (0.5, 0.25)))
     network = annotated(aligner, lambda score: generator.random() < 0.2 + 0.4 * score)
-    assert calibrate_links(aligner, network).probabilities.unknown is None
+    found = calibrate_links(aligner, network).probabilities
+    assert found.unknown is None
+    assert found.score[0] > found.score[1] > 0
 
 
 def test_the_command_tells_that_a_text_is_of_another_kind(counted, tmp_path, capfd):
@@ -346,7 +355,7 @@ def test_what_is_saved_beside_a_checkpoint_is_loaded_with_it(aligner, tmp_path):
         '{"pairs": 3, "rules": {"harmonic": {"slope": 1, "intercept": NaN}}}',
         '{"pairs": 3, "rules": {"harmonic": {"slope": "steep", "intercept": 1}}}',
         '{"pairs": 3, "rules": {"magic": {"slope": 1, "intercept": 1}}}',
-        '{"pairs": 3, "unknown": 2, "rules": {"harmonic": {"slope": 1, "intercept": 1}}}',
+        '{"pairs": 3, "unknown": [0.5, 0.2], "rules": {"harmonic": {"slope": 1, "intercept": 1}}}',
         '{"pairs": 0, "rules": {"harmonic": {"slope": 1, "intercept": 1}}}',
         '{"layer": 3, "heads": null}',
     ],

@@ -136,7 +136,7 @@ def _values(aligner: Aligner, case: Path, seed: int) -> Iterator[tuple[str, Call
 
 
 # Of files of earlier versions: fields that may be null.
-NULLABLE = ("settings", "unknown", "heads", "threshold", "source_language", "target_language")
+NULLABLE = ("settings", "unknown", "score", "heads", "threshold", "source_language", "target_language")
 
 
 def _judge(aligner: Aligner, case: Path, path: Path, way: Way, text: str) -> tuple[Result, str]:
@@ -270,7 +270,7 @@ def prepare(folder: Path) -> list[tuple[Aligner, Path]]:
         aligner = counting_aligner(pairs[number * 200 : 300 + number * 200])
         _save(aligner.model, aligner.tokenizer, folder / name)
         rules = {"harmonic": Platt(1.3 + number, -0.2), "union": Platt(0.8, 0.1)}
-        LinkProbabilities(rules, 7, unknown=0.25).save(folder / name)
+        LinkProbabilities(rules, 7, unknown=(0.25, 0.5), score=(0.8, 0.6)).save(folder / name)
         learn_check(aligner, pairs[:200], sample=60, seed=number).save(folder / name)
     tokenizers = bpe_tokenizer(), train_bpe_tokenizer([side for pair in pairs for side in pair], 150)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
