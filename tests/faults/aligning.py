@@ -1,6 +1,7 @@
-"""Text that an aligner could get wrong: words that are there several times are linked in order, each once.
+"""Text that an aligner could get wrong: repeated words, and text that its probabilities were not learned from.
 
-The pairs are made up of words with one translation each, aligned by nothing but themselves.
+Words that are there several times are linked in order, each once: in pairs of words with one translation each, aligned
+by nothing but themselves. Where a pair is unlike the annotated ones, no probability is above the score.
 """
 
 import itertools
@@ -12,15 +13,17 @@ from outcomes import Outcome
 
 from hf_attncal import align_quick
 from hf_attncal.alignment.merging import WordAlignment
+from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
 
-REPEATED = "repeated words"
+REPEATED, UNLIKE = "repeated words", "probabilities of unlike text"
 _WORDS = 20
 _SYLLABLES = ("ka", "lo", "mi", "ru", "te", "pa", "no", "si"), ("bra", "dwe", "fli", "gho", "zun", "xey", "vop", "qua")
 
 
 def run(folder: Path, *, full: bool) -> list[Outcome]:
     """Some dozens of pairs, hundreds if `full`."""
-    return repeated(random.Random(int(os.environ.get("ATTNCAL_FAULTS_SEED", "0"))), 400 if full else 40)
+    chance, count = random.Random(int(os.environ.get("ATTNCAL_FAULTS_SEED", "0"))), 400 if full else 40
+    return [*repeated(chance, count), *unlike(chance, count)]
 
 
 def repeated(chance: random.Random, count: int) -> list[Outcome]:
@@ -58,3 +61,21 @@ def _judged(alignment: WordAlignment, times: list[int], frame: int) -> tuple[str
     in_order = all(first < second for side in zip(*inside, strict=True) for first, second in itertools.pairwise(side))
     right = in_order and len(inside) == min(times) and (times[0] != times[1] or all(i == j for i, j in inside))
     return ("survived", "") if right else ("wrong_with_exit_0", alignment.pharaoh())
+
+
+def unlike(chance: random.Random, count: int) -> list[Outcome]:
+    """Rules that raise or lower scores, and pairs with more unknown tokens, or a lower score, than those annotated."""
+    found = []
+    for number in range(count):
+        rule = Platt(chance.uniform(0.1, 3), chance.uniform(-4, 4))
+        scores = tuple(chance.random() for _ in range(chance.randint(1, 5)))
+        words = tuple("abcde"[: len(scores)])
+        links = tuple((place, place) for place in range(len(scores)))
+        like = {"unknown": (0.2, 0.4), "score": (0.7, 0.5)}
+        unknown, score = (0.9, 0.8) if number % 2 else (0.1, 0.3)
+        pair = WordAlignment(words, words, links, scores, None, None, score, "harmonic", 0.5)
+        said = LinkProbabilities({"harmonic": rule}, 9, **like).applied(pair, unknown=unknown).scores
+        rises = [f"{p} > {s}" for p, s in zip(said, scores, strict=True) if p > s]
+        result = ("wrong_with_exit_0", ", ".join(rises)) if rises else ("survived", "")
+        found.append(Outcome(UNLIKE, f"{rule} {scores}, unknown {unknown}, score {score}", *result))
+    return found
