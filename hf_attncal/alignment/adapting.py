@@ -87,6 +87,9 @@ def adapt_counts(
     model.to("cpu", torch.float32)
     learner = CountLearner(model, sources, targets, witness=witness)
     unknown, tokens = learner.unknown()
+    share = float(unknown.sum() / tokens.sum())
+    if weight is None and share <= KNOWN:  # a known text has odd pairs, too, and is aligned as before
+        weight = 0.0
     weights = weights_of(unknown / tokens.clamp(min=1)) if weight is None else torch.full_like(unknown, weight)
     new = float((weights >= REPLACED).float().mean())
     mean = float(weights @ tokens / tokens.sum()) if weight is None else weight
@@ -97,7 +100,7 @@ def adapt_counts(
             learner.step(jumps=model.config.uniform_jump < 1, agree=True, damped=number > 0)
         learner.keep()
     model.to(device)
-    return Adaptation(len(sources), float(unknown.sum() / tokens.sum()), mean, new)
+    return Adaptation(len(sources), share, mean, new)
 
 
 def save_aligner(aligner, folder: str | Path) -> None:

@@ -281,9 +281,8 @@ def test_a_text_like_that_of_the_calibration_keeps_its_probabilities(counted):
     for ends, shift in (((1.0, 0.0), 1 - one.score), ((one.score,) * 2, 0), ((one.score + 0.1,) * 2, 1)):
         by_score = replace(low, unknown=None, score=ends)
         assert by_score.applied(one).shift == pytest.approx(shift)
-        assert replace(by_score, unknown=(0.1, 0.3)).applied(one, unknown=0.2).shift == max(
-            0.5, by_score.shift(0, one.score)
-        )
+        both = replace(by_score, unknown=(0.1, 0.3))
+        assert both.applied(one, unknown=0.2).shift == pytest.approx(max(0.5, shift))
 
 
 def test_what_an_aligner_has_just_read_is_another_text(counted):
@@ -323,7 +322,7 @@ def test_the_command_tells_that_a_text_is_of_another_kind(counted, tmp_path, cap
             "of the pairs are unlike the text that the probabilities of links were learned" in capfd.readouterr().err
         )
 
-    assert [told(KNOWN * 5, "--scores"), told(NEW * 20, "--scores"), told(NEW * 20)] == [False, True, False]
+    assert [told(KNOWN * 5, "--scores"), told(NEW[:1] * 20, "--scores"), told(NEW[:1] * 20)] == [False, True, False]
 
 
 # ---- files ----
