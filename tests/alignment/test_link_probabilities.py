@@ -373,5 +373,6 @@ def test_the_file_is_plain_json(tmp_path):
         "pairs": 3,
         "settings": None,
         "unknown": None,
+        "score": None,
         "rules": {name: {"slope": rule.slope, "intercept": rule.intercept} for name, rule in RULES.items()},
     }
