@@ -55,7 +55,7 @@ def other_encoding(head: bytes) -> str | None:
     """Return what `iconv` calls the encoding of a text in UTF-16 or UTF-32 that begins so, or None for another.
 
     Without a mark it needs a NUL, which every space and line end has there. Bytes that UTF-8 could be, too, must be
-    letters of an alphabet (below U+2000): other text with a NUL would look like Chinese.
+    letters of an alphabet and marks (below U+2070): other text with a NUL would look like Chinese.
     """
     for mark, name in _MARKS.items():
         if head.startswith(mark):
@@ -70,7 +70,7 @@ def other_encoding(head: bytes) -> str | None:
             foreign = 0
             with suppress(UnicodeDecodeError):
                 codecs.utf_8_decode(head, "strict", False)
-                foreign = sum(letter >= "\u2000" for letter in text)
+                foreign = sum(letter >= "\u2070" for letter in text)
             if any(map(str.isalnum, text)) and 50 * wrong <= len(text) and 10 * foreign <= len(text):
                 found[name] = sum(map(str.isascii, text)) - 10 * wrong
     return max(found, key=lambda name: found[name], default=None)
