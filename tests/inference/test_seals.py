@@ -152,6 +152,26 @@ def test_another_model_is_refused(model, told):
         read(model)
 
 
+def test_what_an_adapted_aligner_is_saved_over_is_refused(models, tmp_path):
+    folder = shutil.copytree(models / "counts", tmp_path / "model")
+    aligner = WordAligner.from_pretrained(folder, device="cpu")
+    aligner.adapt(PAIRS, weight=1.0)
+    saved(folder, aligner.model, aligner.tokenizer)  # a command refuses that
+    with pytest.raises(ValueError, match=f"{FILE} cannot be used: it was learned for another model"):
+        WordAligner.from_pretrained(folder, device="cpu")
+
+
+@pytest.mark.parametrize("model", ["encoder"], indirect=True)
+def test_of_a_model_that_is_not_ours_fields_may_be_missing_and_not_other(model):
+    config = json.loads((model / "config.json").read_text())
+    del config["layer_norm_eps"]
+    (model / "config.json").write_text(json.dumps(config | {"new": 5}))
+    assert read(model).layer == 1
+    changed(model / "config.json", hidden_act="relu")
+    with pytest.raises(ValueError, match=r"with another `hidden_act` of config.json"):
+        read(model)
+
+
 @pytest.mark.parametrize("model", ["counts", "network"], indirect=True)
 def test_another_setting_is_named(model):
     other_field(model)
@@ -203,7 +223,9 @@ def test_a_value_that_could_be_meant_is_no_longer_what_was_written(model):
 
 
 @pytest.mark.parametrize("model", ["network"], indirect=True)
-@pytest.mark.parametrize("seal", [None, 5, {}, {"fields": {}, "model": None}, {"fields": {}, "model": {}, "x": 1}])
+@pytest.mark.parametrize(
+    "seal", [None, 5, {}, {"text": "", "fields": {}, "model": 0}, {"text": "", "fields": {}, "model": {}}]
+)
 def test_a_seal_that_is_none(model, seal, caplog):
     changed(model / FILE, seal=seal)
     if seal is None:
@@ -222,6 +244,13 @@ def test_a_file_of_an_earlier_version_is_read_with_one_warning(model, caplog):
     with caplog.at_level(logging.WARNING, "hf_attncal"):
         assert read(model) == read(model) == GIVEN
     assert caplog.text.count(f"`attncal align calibrate {model} --source FILE") == 1
+
+
+@pytest.mark.parametrize("model", ["network"], indirect=True)
+def test_a_file_that_was_only_written_in_another_way_is_read(model):
+    values = json.loads((model / FILE).read_text())
+    (model / FILE).write_text(json.dumps(dict(reversed(values.items())), sort_keys=True))
+    assert read(model) == GIVEN
 
 
 @pytest.mark.parametrize("model", ["network"], indirect=True)
@@ -265,11 +294,13 @@ def test_an_adapter_is_one_of_its_base_model(tmp_path, monkeypatch):
     stock_config, stock_model, *_ = FAMILIES["marian"]
     tokenizer = bpe_tokenizer()
     saved("base", randomized(stock_model(stock_config(**sized(tokenizer)))), tokenizer)
-    lora = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
+    lora = LoraConfig(r=2, target_modules=["q_proj", "k_proj"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
     get_peft_model(stock_model.from_pretrained("base"), lora).save_pretrained("adapter")
     Seq2SeqAttention(0).save("adapter")
     assert saved_settings("adapter") == Seq2SeqAttention(0)
     Path("base").rename("elsewhere")
+    saved_config = json.loads(Path("adapter/adapter_config.json").read_text())
+    changed(Path("adapter/adapter_config.json"), target_modules=saved_config["target_modules"][::-1], new_option=None)
     changed(Path("adapter/adapter_config.json"), base_model_name_or_path="elsewhere", peft_version="99")
     assert saved_settings("adapter") == Seq2SeqAttention(0)
     other_weights(Path("elsewhere"))
