@@ -78,7 +78,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def decoded(content: Content) -> str:
+def utf8_text(content: Content) -> str:
     """Return the text of a file in UTF-8.
 
     Raises:
@@ -100,7 +100,7 @@ def decoded(content: Content) -> str:
 
 
 def _lines(content: Content, kind: Kind) -> Iterator[Text]:
-    for number, line in enumerate(decoded(content).splitlines(), start=1):
+    for number, line in enumerate(utf8_text(content).splitlines(), start=1):
         yield Text(f"line {number}", line, kind)
 
 
@@ -113,7 +113,7 @@ def _page(content: Content, kind: Kind) -> Iterator[Text]:
 
 def _markdown(content: Content, kind: Kind) -> Iterator[Text]:
     """A card: the values of its front matter, then all lines."""
-    text = decoded(content)
+    text = utf8_text(content)
     if front := re.match(r"\s*---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", text, re.DOTALL | re.MULTILINE):
         before = text.count("\n", 0, front.start(1))
         yield from _nodes(front[1], before, must_be_mapping=True)
@@ -121,7 +121,7 @@ def _markdown(content: Content, kind: Kind) -> Iterator[Text]:
 
 
 def _yaml(content: Content, kind: Kind) -> Iterator[Text]:
-    yield from _nodes(decoded(content), 0)
+    yield from _nodes(utf8_text(content), 0)
     yield from _lines(content, kind)
 
 
@@ -161,7 +161,7 @@ class _Pairs(list):
 
 
 def _json(content: Content, kind: Kind) -> Iterator[Text]:
-    yield from _values(_parsed(decoded(content)), (), kind)
+    yield from _values(_parsed(utf8_text(content)), (), kind)
 
 
 def _parsed(text: str) -> Any:
@@ -213,7 +213,7 @@ def _dotted(keys: tuple[str | int, ...]) -> str:
 
 def _python(content: Content, kind: Kind) -> Iterator[Text]:
     """Code, which is read and never run: strings as Python joins them, comments, and all lines."""
-    text = decoded(content)
+    text = utf8_text(content)
     try:
         tree = ast.parse(text)
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
@@ -444,7 +444,7 @@ def _openvino(content: Content, kind: Kind) -> Iterator[Text]:
     parser.StartElementHandler, parser.CharacterDataHandler, parser.CommentHandler = start, add, add
     parser.ProcessingInstructionHandler = lambda target, text: add(text)
     try:
-        parser.Parse(decoded(content).encode(), True)
+        parser.Parse(utf8_text(content).encode(), True)
     except expat.ExpatError as error:
         raise UnreadableError(f"is no valid XML: {error}. Export it again") from error
     yield from texts

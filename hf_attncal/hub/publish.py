@@ -44,7 +44,7 @@ from hf_attncal.layouts import (
     kind_of_folder,
 )
 
-from .contents import Content, UnreadableError, bytes_of, decoded, digest, texts_of, without_names_of_text
+from .contents import Content, UnreadableError, bytes_of, digest, texts_of, utf8_text, without_names_of_text
 from .disclosure import is_environment, leak_in, said_by
 from .folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process
@@ -152,7 +152,7 @@ def publish_folder(
         )
     with told_as(CARD):
         list(texts_of(CARD, folder / CARD))  # it can be read
-    card = decoded(folder / CARD)
+    card = utf8_text(folder / CARD)
     training = _read_json(folder / RESULTS) if RESULTS in content else {}
     try:
         content |= {name: text.encode() for name, text in evaluation_files(card, fields).items()}
@@ -346,7 +346,7 @@ def _check_code(folder: Path, content: Mapping[str, Content]) -> None:
             continue
         where = "is no file of this version of hf_attncal"
         if name in own:
-            pairs = zip_longest(decoded(of).splitlines(), own[name].splitlines())
+            pairs = zip_longest(utf8_text(of).splitlines(), own[name].splitlines())
             line = next((number for number, (a, b) in enumerate(pairs, start=1) if a != b), 1)
             where = f"is not as this version of hf_attncal saves it (from line {line} on)"
         raise PublishError(

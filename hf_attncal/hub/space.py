@@ -9,7 +9,7 @@ from huggingface_hub import HfApi
 
 from hf_attncal.layouts import CARD
 
-from .contents import Content, decoded
+from .contents import Content, utf8_text
 from .publish import (
     Publication,
     PublishError,
@@ -86,7 +86,7 @@ def publish_metric(
     check_repository(repository)
     content: dict[str, Content] = {f"{repository.partition('/')[2]}.py": script}
     check_contents(content, repository)
-    about = ast.get_docstring(ast.parse(decoded(script))) or ""
+    about = ast.get_docstring(ast.parse(utf8_text(script))) or ""
     call = f'evaluate.load("{repository}")'
     card = f"{_card(title, ('evaluate', 'metric'))}\n# {title}\n\n```python\n{call}\n```\n\n{about}\n"
     page = _METRIC_PAGE.format(title=html.escape(title), call=html.escape(call), about=html.escape(about))
