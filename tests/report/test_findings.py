@@ -13,6 +13,7 @@ from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.metrics.base import Measured
 from hf_attncal.report.attributions import ScoredMethod, ScoredReading
 from hf_attncal.report.figures.charts import errors_by_method
+from hf_attncal.report.figures.faithfulness_charts import faithfulness_charts
 from hf_attncal.report.figures.findings import caveats_of, compared, findings_of
 from hf_attncal.report.judged import JudgedFaithfulness
 from hf_attncal.report.observations import observe
@@ -86,6 +87,25 @@ def test_what_cannot_be_told_from_the_best_is_judged_against_it_alone(found):
     assert f"{best} names the words that matter most" in sentences
     assert f"falls by {score.value:.2f} nats ({score.interval[0]:.2f} to {score.interval[1]:.2f})" in sentences
     assert f"By this nobody can tell {best} from {other}." in sentences
+
+
+def test_a_method_without_whose_words_the_text_is_more_likely_names_nothing(found):
+    judged = made_up_judged({"alti": -0.0011, "attention": -0.5, "random": -1.0, "diagonal": -2.0}, noise=0.0001)
+    sentences = told(found, judged=judged)
+    assert "No method that looks at the model names words that it uses: without the words that the first" in sentences
+    assert "alti, names, the log-probability of a target word falls by -0.0011 nats" in sentences
+    assert "matter most" not in sentences
+    assert judged.unbeaten() == judged.unbeaten("sufficiency") == []
+    assert judged.verdicts("alti")["random"].better is None
+    (chart, *_) = faithfulness_charts(judged)
+    assert "Not beaten by any: none, for none names words that the model uses." in " ".join(chart.caption.split())
+    assert not any("better" in str(cell) for row in chart.rows for cell in row)
+
+
+def test_of_an_attention_that_is_not_to_be_trusted_no_reliability_is_told(found):
+    sentences = " ".join(findings_of(found, None, None, level="do not", **RESAMPLED))
+    assert "contributes most at" not in sentences
+    assert ("may well agree" in sentences) == bool(found.calibrated)
 
 
 def test_the_best_method_stands_beside_all_controls_and_is_judged_against_the_strongest(found):
