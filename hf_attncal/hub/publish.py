@@ -313,7 +313,7 @@ def told_as(name: str) -> Iterator[None]:
 
 
 def _or_leave(name: str) -> str:
-    return "" if name in (CARD, CONFIG) else f", or leave the file out (`--leave-out {name}`)"
+    return "" if name in (CARD, CONFIG, "index.html") else f", or leave the file out (`--leave-out {name}`)"
 
 
 def _in_short(label: str, words: Sequence[str]) -> str:
