@@ -19,6 +19,7 @@ SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabil
 DIAGRAM, COUNTS, COUNTS_SEAL = "link_probabilities.png", "hmm", "seal.json"
 # The encoder that helps aligners where none is named, and its commit on the Hub.
 DEFAULT_ENCODER = "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98"
+COUNTING = "counting"  # below the folder of a run
 ONNX, OPENVINO = "model.onnx", "openvino_model.xml"
 UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
 
@@ -199,6 +200,7 @@ LAYOUTS = {
                 File(RESULTS, "what was measured", "hf_attncal.training.folder:finish"),
                 File(RUN, "what the run depends on", "hf_attncal.training.folder:claimed", _STAYS),
                 File("checkpoint-*", "to go on with", "hf_attncal.training.checkpoints:WholeCheckpointsMixin", _STAYS),
+                File(COUNTING, "counts to go on with", "hf_attncal.alignment.counting:learn_counts", _STAYS),
                 File(UNFINISHED, "what is not complete", "hf_attncal.files:fill_folder", _STAYS),
                 File(LOCK, "which process has the folder", "hf_attncal.training.folder:claimed", _STAYS),
                 File("*.hypotheses.txt", "what was generated", "hf_attncal.training.seq2seq:Seq2SeqJob", _STAYS),

@@ -34,6 +34,8 @@ Sentence = str | Sequence[str]
 # What models of transformers are loaded with, which an aligner that counts has no need of.
 _ENCODER = "hf_attncal.alignment.encoder_prior:EncoderPrior"
 _CONFIG_OF = "hf_attncal.inference.loading:load_config"
+# Pairs of words of a sentence pair, and about how many bytes each takes: two lines of 10,000 letters are fewer.
+MOST_CELLS, _BYTES_OF_CELL = 3 * 10**7, 60
 
 
 class WordAligner:
@@ -247,8 +249,9 @@ class WordAligner:
                 character like others (`data.words.split_words`).
 
         Raises:
-            ValueError: a setting out of range; a word that is empty or has white space in it; weights that are not
-                finite; with an encoder-decoder, a side of more tokens than it has positions.
+            ValueError: a setting out of range; a word that is empty or has white space in it; a pair of more than
+                `MOST_CELLS` pairs of words; weights that are not finite; with an encoder-decoder, a side of more
+                tokens than it has positions.
         """
         for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
             if value < 1:
@@ -270,6 +273,8 @@ class WordAligner:
             how = partial(segment if tokenize else white_space_words, parted=words)
             segments = [[how(side if isinstance(side, str) else " ".join(side)) for side in pair] for pair in pairs]
             cut = [(source.words, target.words) for source, target in segments]
+        for source, target in cut:
+            check_cells(len(source), len(target))
         read = cut if words == WORDS[0] else [tuple(tuple(map(solid, side)) for side in pair) for pair in cut]
         unknown: Sequence[float | None] = [None] * len(cut)
         if self.probabilities is not None and self.probabilities.unknown is not None:
@@ -402,6 +407,15 @@ class WordAligner:
             LineError: a pair that `align` fails on, when all pairs before it have been given.
         """
         return piecewise(partial(self.align, **options), pairs, window)
+
+
+def check_cells(source: int, target: int) -> None:
+    """Raise ValueError for a pair of so many words that the memory and time to align it are out of proportion."""
+    if source * target > MOST_CELLS:
+        raise ValueError(
+            f"{source:,} and {target:,} words are {source * target:.1e} pairs of words, which take about "
+            f"{_BYTES_OF_CELL * source * target / 1e9:,.0f} GB; at most {MOST_CELLS:.0e} are aligned. Split the line."
+        )
 
 
 def load_to_align(

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -40,7 +41,7 @@ from hf_attncal.training.settings import LINKS_OF_SPLITS, DataConfig, Settings, 
 from hf_attncal.training.settings_types import NotNegative, Positive, check_section, hints_of
 from hf_attncal.training.token_batches import TokenBatchTrainerMixin
 
-from .counting import CountsConfig, counted_links, counting_seconds, learn_counts, plan_of_counts
+from .counting import CountsConfig, counted_links, counting_seconds, learn_counts, memory_of_counting, plan_of_counts
 
 NAMED_VALUES = (
     "prediction_loss",
@@ -52,8 +53,10 @@ NAMED_VALUES = (
 )
 _EVALUATION_TOKENS = 1500
 _JUMP_ROUNDS = 3  # of EM; more explain a text better, but align it no better
-# What follows the training, in evaluations: jumps, held-out text, thresholds and links of dev and test.
-_LAST_SCORES = 2.0
+_AFTER_COUNTS = 0.05  # of the time of an aligner that counts, what is for the scores and for saving
+_REHEARSED = 50  # pairs that tell how long the scores at the end take
+# How often annotated pairs are aligned then: for the rule and threshold, the score, and the probabilities.
+_READINGS = {"dev": 4, "test": 1}
 # How many pairs the quality is estimated from.
 _SAMPLE = 300
 _ADVICE = (
@@ -176,7 +179,6 @@ class AlignerConfig(Settings):
             "model.init_from": self.model.get("init_from"),
             "data.train.guide": (self.data.train or {}).get("guide"),
         }
-        starts["minutes"] = self.minutes
         starts |= {f"training.{name}": self.training.get(name) for name in ("max_steps", "num_train_epochs")}
         for key, value in starts.items() if self.family.counted else ():
             if value:
@@ -217,7 +219,7 @@ class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         self.start_totals()
         warmup = self.args.agreement_warmup_steps
-        scale = min(1.0, self.state.global_step / warmup) if warmup else 1.0
+        scale = min(1.0, self.position / warmup) if warmup else 1.0
         outputs = model(**inputs, agreement_scale=scale)
         tokens = inputs["attention_mask"].sum() + inputs["target_attention_mask"].sum()
         self.add_batch(tokens, {name: outputs.get(name) for name in NAMED_VALUES})
@@ -305,7 +307,7 @@ class AlignerJob(Job):
                 f"{len(text):,} pairs: counts alone, since a network gains little over them with fewer than "
                 f"{_LEAST_PAIRS:,}, and takes hours. `--config {_NETWORK}` trains one all the same."
             )
-        self.tokenizer = tokenizer = build_tokenizer(config, self.run, text)
+        self.tokenizer = tokenizer = build_tokenizer(config, self.run, text, whole=self.whole)
         if tokenizer.pad_token_id is None or not tokenizer.is_fast:
             raise ValueError(
                 "`tokenizer.pretrained` must be a fast tokenizer with a padding token, got "
@@ -320,7 +322,8 @@ class AlignerJob(Job):
         sampled = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
         self.sample = [(source or "", target or "") for source, target in zip(*sampled[:].values(), strict=True)]
         if self.run.dry and (config.family.counted or config.counts.guide):
-            self.counting_seconds = counting_seconds(self.tokenized["train"], config.counts, **self._of_text())
+            seconds = counting_seconds(self.tokenized["train"], config.counts, **self._of_text())
+            self.counting_seconds, self.counting_memory = seconds * self.whole, memory_of_counting(self)
         if config.counts.guide and links is None and not config.family.counted:
             self.tokenized["train"] = self._guided()
 
@@ -342,8 +345,20 @@ class AlignerJob(Job):
         args.num_train_epochs = max(args.num_train_epochs, math.ceil(args.least_steps / max(1, steps)))
         return trainer
 
-    def last_scores(self):
-        return _LAST_SCORES
+    def seconds_of_scores(self, trainer, evaluation):
+        """Learn jumps from a few pairs, and look at the quality of a few; links of dev are read some times more."""
+        model, text, began = trainer.model.eval(), self.tokenized["train"], time.monotonic()
+        few = text.select(range(min(_REHEARSED, len(text))))
+        if model.config.max_jump is not None:
+            learn_jumps(model, few, trainer.data_collator, rounds=1)
+        jumps, began = time.monotonic() - began, time.monotonic()
+        pairs = [pair for pair in self.sample if all(pair)][:_REHEARSED] or self.sample
+        estimate_quality(WordAligner(model, self.tokenizer), pairs)
+        of_pair = (time.monotonic() - began) / len(pairs)
+        golds = {name: len(gold.pairs) for name, gold in self.golds.items()}
+        aligned = len(self.sample) + sum(_READINGS[name] * size for name, size in golds.items())
+        rounds = _JUMP_ROUNDS * min(self.config.jump_pairs, len(text)) / len(few)
+        return jumps * rounds + of_pair * aligned + evaluation
 
     def score(self, model):
         results: dict[str, Any] = {}
@@ -427,7 +442,8 @@ class AlignerJob(Job):
             print(f"{name}: {report}")
         named = hints_of(config.family.config_class).keys() & config.model.keys()
         fields = {name: config.model[name] for name in named} | self._of_text()
-        model, _, counted = learn_counts(self.tokenized["train"], config.counts, folder, **fields)
+        ends = None if self.run.ends is None else self.run.ends - _AFTER_COUNTS * 60 * config.minutes
+        model, _, counted = learn_counts(self.tokenized["train"], config.counts, folder, ends, **fields)
         results = {
             **recorded(config, processes=self.run.args.world_size),
             "sentence_pairs": {name: asdict(report) for name, report in self.reports.items()},
@@ -448,7 +464,7 @@ class AlignerJob(Job):
             return without_links(text)
 
         def learned() -> tuple[Rows, dict[str, Any]]:
-            links, model, counted = counted_links(text, self.config.counts, folder, **self._of_text())
+            links, model, counted = counted_links(text, self.config.counts, self.run, **self._of_text())
 
             def save(staged: Path) -> None:
                 model.save_pretrained(staged / COUNTS)

@@ -4,17 +4,25 @@ Agreement is the product of the two posteriors (Liang et al. 2006, sec. 3.2). Ea
 others (collapsed variational inference, CVB0: Asuncion et al. 2009, sec. 3.3).
 """
 
+import hashlib
+import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
 from hf_attncal.data.batching import padded
+from hf_attncal.files import give_name, to_disk
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.hmm_tables import HMMTablesMixin, unaligned_shares
 
@@ -25,11 +33,16 @@ IDENTICAL = 0.1  # count of a token and itself before anything is counted
 _LEAST = 0.01
 ONCE = 0.5  # a pair of tokens with a smaller count was probably never linked
 _CELLS, _STEP = 500_000, 6  # pairs of tokens of a batch, and by how many source tokens its pairs may differ at first
+# Pairs of tokens of a sentence pair: of more, no sentence, parts of so many are read.
+_UNCUT, _PART = 400 * 400, 128 * 128
 _KEPT = 1 << 28
 # Bytes for each cell with padding: with the batches in memory (results/aligner/memory.json), and without them, when
 # the table is most; and what merging the table takes then. The last two fit one run, 819,643 pairs in 4.0 GB.
 _BYTES_KEPT, _BYTES_READ, _BYTES_OF_MERGING = 20, 3, 8 * 10**8
 _MERGED_AT_ONCE = 1 << 25
+# Cells of a text that takes minutes to count, and is worth going on with.
+_WORTH_KEEPING = 3 * 10**7
+_JUMPS = ("forward_jumps", "backward_jumps")
 _TABLES = ("source_counts", "target_counts", "source_null_counts", "target_null_counts")
 
 
@@ -84,6 +97,38 @@ class _Shares:
         self._file.seek(self._starts[number])
         self._file.write(shares.contiguous().numpy())
 
+    def turn(self) -> None:
+        """Do what is due when the shares of all batches are written."""
+
+
+class _KeptShares(_Shares):
+    """The same in two files with names, of which one has those of the last complete iteration.
+
+    Args:
+        sizes: cells of each batch. folder: where the files are. complete: which of them is complete; None: neither.
+    """
+
+    def __init__(self, sizes: Sequence[int], folder: Path, complete: int | None):
+        super().__init__(sizes, folder)
+        self._paths, self.complete = [folder / f"shares-{number}" for number in range(2)], complete
+        for path in self._paths:
+            path.touch()
+        self._files = [path.open("r+b") for path in self._paths]
+        self._file.close()
+
+    def read(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        self._file = self._files[self.complete or 0]
+        return super().read(number, shape)
+
+    def write(self, number: int, shares: Tensor) -> None:
+        self._file = self._files[0 if self.complete is None else 1 - self.complete]
+        super().write(number, shares)
+
+    def turn(self) -> None:
+        self.complete = 0 if self.complete is None else 1 - self.complete
+        self._files[self.complete].flush()
+        to_disk(self._paths[self.complete])
+
 
 class CountLearner:
     """Expectation and maximisation over a tokenised text.
@@ -95,8 +140,10 @@ class CountLearner:
     Args:
         model: what learns. What it has counted before is the prior of what it counts now; a fresh one has none.
         sources, targets: tokens of each side of each pair, without special tokens; a pair with an empty side is
-            passed over.
+            passed over, and one that is far too long for a sentence is read in parts along its diagonal.
         folder: folder in which a file may be as long as the learner is there; None for that of temporary files.
+        kept: folder in which what a long text has taught is kept after each iteration, to go on from; None: nowhere.
+        key: what the state depends on besides the text.
         weight: what a link of this text counts, beside those that were counted before; of each pair, or of all.
         witness: what else knows of the pairs, an `encoder_prior.Witness`; None for nothing.
     """
@@ -108,17 +155,29 @@ class CountLearner:
         targets: Sequence[Sequence[int]],
         folder: str | Path | None = None,
         weight: float | Sequence[float] = 1.0,
+        kept: Path | None = None,
+        key: str = "",
         witness: Any | None = None,
     ):
+        lengths = [np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in (sources, targets)]
+        self._parts: dict[int, tuple[int, ...]] = {}
+        self._size = len(sources)
+        if witness is None:  # which knows of whole pairs
+            (sources, targets), self._parts = _in_parts(sources, targets, *lengths)
+        self._pairs_of_rows = torch.arange(len(sources))
+        for part, (pair, *_) in self._parts.items():
+            if part >= 0:
+                self._pairs_of_rows[part] = pair
+        if self._parts:
+            lengths = [np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in (sources, targets)]
         self.model, self._witness = model, witness
-        self._sides = sources, targets
-        lengths = [np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in self._sides]
+        self._sides, self.iteration = (sources, targets), 0
         self.batches = list(_batches(*lengths))
         if not self.batches:
             raise ValueError("no sentence pair has tokens on both sides.")
         sizes = [_cells(rows, *lengths) for rows in self.batches]
         self._tokens = torch.tensor([sum(int(side[rows].sum()) for rows in self.batches) for side in lengths[::-1]])
-        self._shares, self._learned = _Shares(sizes, folder), False
+        self._done, self._learned = np.cumsum(sizes, dtype=np.int64), False
         self._kept = list(self._made()) if sum(sizes) <= _KEPT else None
         self.pairs = _merged(batch.pairs for batch in self._read())
         self.counts = torch.zeros(len(self.pairs))
@@ -126,10 +185,38 @@ class CountLearner:
         self._known = model.counts_of_pairs(self.pairs)
         self._prior = model.pairs, model.counts
         self._before = {name: getattr(model, name).clone() for name in _TABLES}
+        self._state, self.log, complete = None, [], None
+        if kept is not None and self._done[-1] > _WORTH_KEEPING:
+            kept.mkdir(exist_ok=True)
+            self._state = kept / "state.safetensors"
+            self._key = _key(key, self.pairs, self._tokens, lengths)
+            complete = self._go_on()
+        self._shares = _Shares(sizes, folder) if self._state is None else _KeptShares(sizes, kept, complete)
+
+    def _go_on(self) -> int | None:
+        """Go back to the last iteration that was kept; return which file has its shares, or None if there is none."""
+        with suppress(OSError, SafetensorError, KeyError, ValueError), safe_open(self._state, "pt") as file:
+            said = json.loads(file.metadata()["state"])
+            if said["key"] == self._key:
+                for name in (*_TABLES, *_JUMPS):
+                    getattr(self.model, name).copy_(file.get_tensor(name))
+                self.counts, self._learned = file.get_tensor("counts"), True
+                self.iteration, self.log = said["iteration"], said["log"]
+                return said["complete"]
+        return None
+
+    def _keep_state(self) -> None:
+        """Keep what the iterations up to now have taught; a process may be killed at any moment."""
+        said = {"key": self._key, "iteration": self.iteration, "log": self.log, "complete": self._shares.complete}
+        tensors = {name: getattr(self.model, name).contiguous() for name in (*_TABLES, *_JUMPS)}
+        partial = self._state.with_suffix(".partial")
+        save_file(tensors | {"counts": self.counts}, partial, {"state": json.dumps(said)})
+        to_disk(partial)
+        give_name(partial, self._state)
 
     def weigh(self, weight: float | Sequence[float]) -> None:
         """Set what a link counts: one number, or one for each pair, (pairs,)."""
-        self._weights = torch.as_tensor(weight, dtype=torch.float).expand(len(self._sides[0]))
+        self._weights = torch.as_tensor(weight, dtype=torch.float).expand(self._size)[self._pairs_of_rows]
 
     def unknown(self) -> tuple[Tensor, Tensor]:
         """Return how many tokens of each pair were never counted with one of the other side, and how many it has."""
@@ -139,33 +226,49 @@ class CountLearner:
             for dim, real in ((2, batch.target_real), (1, batch.source_real)):
                 unknown[rows] += ((known.amax(dim) < ONCE) & real).sum(1)
                 total[rows] += real.sum(1)
-        return unknown, total
+        of_pairs = torch.zeros(2, self._size).index_add_(1, self._pairs_of_rows, torch.stack([unknown, total]))
+        return of_pairs[0], of_pairs[1]
 
-    def run(self, iterations: tuple[int, int] = ITERATIONS, report: Callable[[int, Tensor], None] | None = None):
+    def run(
+        self,
+        iterations: tuple[int, int] = ITERATIONS,
+        report: Callable[[int, Tensor], tuple[int, int] | None] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ):
         """Learn, and leave the result in the model.
 
         Args:
             iterations: without jumps, and with them.
             report: called after each iteration with its number and the mean log-likelihood per token of both
-                directions, (2,).
+                directions, (2,); may return other `iterations`.
+            progress: called now and then with the share of an iteration that is done.
         """
         without, withs = iterations
-        for number in range(without + withs):
-            likelihood = self.step(jumps=number >= without, agree=number > 0, damped=number > without)
+        while self.iteration < without + withs:
+            number = self.iteration
+            likelihood = self.step(
+                jumps=number >= without, agree=number > 0, damped=number > without, progress=progress
+            )
+            self.iteration += 1
             if report:
-                report(number + 1, likelihood)
+                without, withs = report(self.iteration, likelihood) or (without, withs)
+            if self._state is not None:
+                self._keep_state()
         if not withs:
             self.model.config.uniform_jump = 1.0  # its table of jumps is the one that it began with
         self.keep()
 
     @torch.no_grad()
-    def step(self, *, jumps: bool, agree: bool, damped: bool) -> Tensor:
+    def step(
+        self, *, jumps: bool, agree: bool, damped: bool, progress: Callable[[float], None] | None = None
+    ) -> Tensor:
         """Do one iteration over the text; return the mean log-likelihood per token of both directions, (2,).
 
         Args:
             jumps: use the jump model, which learns as well.
             agree: count the product of the posteriors; else, while all are even, the mean.
             damped: go half the way: all pairs move at once, and would swing from one side to the other.
+            progress: as of `run`.
         """
         model = self.model
         counts = torch.zeros(len(self.pairs))
@@ -202,6 +305,9 @@ class CountLearner:
                     totals[0] += direction.jumps
                     totals[1] += direction.chances
             likelihood += torch.tensor([float(direction.log_likelihood.sum()) for direction in found])
+            if progress:
+                progress(self._done[number] / self._done[-1])
+        self._shares.turn()
         self.counts, self._learned, size = counts, True, model.config.vocab_size
         if self._witness is not None:
             self._witness.learn()
@@ -225,6 +331,18 @@ class CountLearner:
 
     def shares(self) -> Iterator[tuple[int, Tensor]]:
         """Yield the index of each pair and the probability that both directions align its tokens, (T, S)."""
+        wholes: dict[int, Tensor] = {}
+        for part, of_part in self._shares_of_parts():
+            row, *firsts = self._parts.get(part, (part,))
+            if not firsts:
+                yield row, of_part
+                continue
+            target, source = firsts[1], firsts[0]
+            whole = wholes.setdefault(row, torch.zeros(self._parts[-1 - row][::-1]))
+            whole[target : target + of_part.shape[0], source : source + of_part.shape[1]] = of_part
+        yield from wholes.items()
+
+    def _shares_of_parts(self) -> Iterator[tuple[int, Tensor]]:
         for number, rows in enumerate(self.batches):
             sources, targets = ([len(side[row]) for row in rows] for side in self._sides)
             shares = self._shares.read(number, (len(rows), max(targets), max(sources)))
@@ -244,6 +362,47 @@ class CountLearner:
         sources, targets = self._sides
         for rows in self.batches:
             yield _Batch([(sources[row], targets[row]) for row in rows], self.model.config.vocab_size)
+
+
+def _key(key: str, pairs: Tensor, tokens: Tensor, lengths: Sequence[np.ndarray]) -> str:
+    """Return a number for a text, told by its different pairs of tokens and its lengths, and for `key`."""
+    digest = hashlib.sha256(key.encode())
+    for values in (pairs.numpy(), tokens.numpy(), *lengths):
+        digest.update(values.tobytes())
+    return digest.hexdigest()
+
+
+def _in_parts(
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+) -> tuple[tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]], dict[int, tuple[int, ...]]]:
+    """Cut pairs of more than `_UNCUT` pairs of tokens along the diagonal: time grows with the cube of a line.
+
+    Returns:
+        The sides. Where any is cut: of each part its pair, and its first source and target token; and of each pair
+        that is cut, by -1 - its number, how many tokens both sides have.
+    """
+    long = np.nonzero(source_lengths * target_lengths > _UNCUT)[0].tolist()
+    if not long:
+        return (sources, targets), {}
+    cut: tuple[list, list] = list(sources), list(targets)
+    parts: dict[int, tuple[int, ...]] = {}
+    for row in long:
+        source, target = sources[row], targets[row]
+        parts[-1 - row] = sizes = len(source), len(target)
+        number = min(*sizes, math.isqrt(sizes[0] * sizes[1] // _PART) + 1)
+        edges = [(size * place // number for place in range(number + 1)) for size in sizes]
+        for part, ((first, second), (last, stop)) in enumerate(pairwise(zip(*edges, strict=True))):
+            place = row if part == 0 else len(cut[0])
+            if part:
+                cut[0].append(source[first:last])
+                cut[1].append(target[second:stop])
+            else:
+                cut[0][row], cut[1][row] = source[first:last], target[second:stop]
+            parts[place] = row, first, second
+    return cut, parts
 
 
 def memory_for(source_lengths: np.ndarray, target_lengths: np.ndarray) -> int:

@@ -1,7 +1,7 @@
 """Training of the aligner that counts, from a tokenised text: settings, log, and links that guide a network."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,21 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from hf_attncal.data.rows import Rows
+from hf_attncal.layouts import COUNTING
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training.folder import Run, in_first_process
 from hf_attncal.training.guide import with_links, without_links
 from hf_attncal.training.planning import describe_costs, describe_text, peak_memory
+from hf_attncal.training.progress import duration
 from hf_attncal.training.settings_types import NotNegative, Positive
 
 from .count_learner import IDENTICAL, ITERATIONS, CountLearner, memory_for
 
-_SAMPLE = 2000  # pairs that tell how long counting takes
+_SAMPLE = 500  # pairs that tell how long counting takes
+# Iterations without which counts say little; seconds of the first that tell how long it takes; how much longer one
+# with jumps takes; seconds after which it is said how far counting is.
+_LEAST_ITERATIONS, _TRIED, _WITH_JUMPS, _SILENCE = 3, 5.0, 1.5, 30.0
 
 
 @dataclass
@@ -43,42 +48,116 @@ class CountsConfig:
             raise ValueError(f"`counts.link_above` must be in [0, 1], got {self.link_above}.")
 
 
+@dataclass
+class _Pace:
+    """Says how far counting is, and does fewer iterations where time is short.
+
+    Args:
+        iterations: those of the settings.
+        pairs: sentence pairs of the text.
+        ends: when counting must be over, by `time.monotonic`; None: no limit.
+    """
+
+    iterations: tuple[int, int]
+    pairs: int
+    ends: float | None
+    began: float = field(default_factory=time.monotonic)
+    said: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self):
+        self.asked = self.iterations  # the machine may become faster again
+
+    def within(self, number: int, share: float) -> None:
+        """Say how far iteration `number` is, of which this share is done.
+
+        Raises:
+            ValueError: the time is too short for a few iterations.
+        """
+        now, total = time.monotonic(), sum(self.iterations)
+        whole = (now - self.began) / share
+        least = min(total, _LEAST_ITERATIONS)
+        known = self.ends is not None and number == 1 and now - self.began > _TRIED
+        if known and self.began + least * whole > self.ends:
+            raise ValueError(
+                f"`minutes` must leave time to count the text: an iteration over its {self.pairs:,} pairs takes about "
+                f"{duration(whole)}, {least} are needed, and {duration(max(0.0, self.ends - self.began))} are for "
+                "them. Give more `minutes` or less text; a network can learn without: `counts.guide=false`."
+            )
+        if now - self.said >= _SILENCE:
+            self.said, left = now, (total - number + 1 - share) * whole
+            print(f"counts: {share:.0%} of iteration {number} of {total}, about {duration(left)} left", flush=True)
+
+    def after(self, number: int) -> tuple[int, int] | None:
+        """Return what iterations there should be in all, after so many of them."""
+        now, without = time.monotonic(), self.iterations[0]
+        took, self.began, self.said = now - self.began, now, now
+        if self.ends is None:
+            return None
+        most = sum(self.asked)
+        slower = _WITH_JUMPS if number <= without < most else 1.0
+        total = min(most, number + max(0, int((self.ends - now) / (slower * took))))
+        if number <= without:
+            without = max(number, min(self.asked[0], round(total * self.asked[0] / most)))
+        if total != sum(self.iterations):
+            print(f"counts: there is time for {total} iterations of {most}", flush=True)
+        self.iterations = min(without, total), max(0, total - without)
+        return self.iterations
+
+
 def learn_counts(
-    text: Dataset, settings: CountsConfig, folder: str | Path | None = None, **fields: Any
+    text: Dataset,
+    settings: CountsConfig,
+    folder: str | Path | None = None,
+    ends: float | None = None,
+    **fields: Any,
 ) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
     """Train an aligner that counts on a tokenised text; return the model, its learner, and the log.
+
+    In a folder it is kept what a long text has taught, and the next call goes on from there.
 
     Args:
         text: columns "input_ids" and "target_input_ids".
         settings: section `counts` of the settings.
-        folder: see `CountLearner`.
+        folder: folder of the run; see `CountLearner`.
+        ends: when it must be over, by `time.monotonic`: there are fewer iterations then.
         fields: fields of the model's configuration.
+
+    Raises:
+        ValueError: there is no time for a few iterations.
     """
     start = time.perf_counter()
     model = HMMAlignModel(HMMAlignConfig(**{"identical_prior": IDENTICAL} | fields)).eval()
-    learner = CountLearner(model, Rows.of(text, "input_ids"), Rows.of(text, "target_input_ids"), folder)
-    log: list[dict[str, Any]] = []
+    iterations = settings.without_jumps, settings.with_jumps
+    kept = None if folder is None else Path(folder) / COUNTING
+    sides = (Rows.of(text, name) for name in ("input_ids", "target_input_ids"))
+    learner = CountLearner(model, *sides, folder, kept=kept, key=repr((iterations, fields)))
+    if learner.iteration:
+        print(f"counts: going on after iteration {learner.iteration}", flush=True)
+    pace, log = _Pace(iterations, len(text), ends), learner.log
 
-    def report(iteration: int, likelihood: Tensor) -> None:
+    def report(iteration: int, likelihood: Tensor) -> tuple[int, int] | None:
         forward, backward = likelihood.tolist()
         log.append({"iteration": iteration, "forward_log_likelihood": forward, "backward_log_likelihood": backward})
         print(f"counts: iteration {iteration}, log-likelihood of a token {forward:.3f} and {backward:.3f}", flush=True)
+        return pace.after(iteration)
 
-    learner.run((settings.without_jumps, settings.with_jumps), report)
+    learner.run(iterations, report, lambda share: pace.within(learner.iteration + 1, share))
     return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
 
 
 def counted_links(
-    text: Dataset, settings: CountsConfig, folder: str | Path, **fields: Any
+    text: Dataset, settings: CountsConfig, run: Run, **fields: Any
 ) -> tuple[Rows, HMMAlignModel, dict[str, Any]]:
-    """Link the tokens of each pair of a text by the counts of the text itself.
+    """Link the tokens of each pair of a text by the counts of the text itself, in half of the time that there is.
 
     Args: as of `learn_counts`.
 
     Returns:
         Source and target token of each link in turn, of each pair; the model; and how it went.
     """
-    model, learner, counted = learn_counts(text, settings, folder, **fields)
+    now = time.monotonic()
+    ends = None if run.ends is None else now + (run.ends - now) / 2
+    model, learner, counted = learn_counts(text, settings, run.args.output_dir, ends, **fields)
     linked = ((row, (of_pair > settings.link_above).nonzero()) for row, of_pair in learner.shares())
     links = Rows.gathered(((row, links.flip(1).flatten().numpy()) for row, links in linked), len(text))
     return links, model, counted
@@ -87,11 +166,14 @@ def counted_links(
 def counting_seconds(text: Dataset, settings: CountsConfig, **fields: Any) -> float:
     """Estimate from a sample of the pairs how many seconds it takes to count over a text."""
     sample = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
-    began = time.monotonic()
     sides = (Rows.of(sample, name) for name in ("input_ids", "target_input_ids"))
+    began = time.monotonic()
     learner = CountLearner(HMMAlignModel(HMMAlignConfig(**fields)), *sides)
-    learner.run((settings.without_jumps, settings.with_jumps))
-    return (time.monotonic() - began) * len(text) / len(sample)
+    marks = [time.monotonic()]
+    learner.run((1, 1), lambda number, likelihood: marks.append(time.monotonic()))
+    without, withs = marks[1] - marks[0], marks[2] - marks[1]
+    seconds = marks[0] - began + settings.without_jumps * without + settings.with_jumps * withs
+    return seconds * len(text) / len(sample)
 
 
 def with_counted_links(
@@ -123,7 +205,7 @@ def with_counted_links(
         return without_links(text), {}, counting_seconds(tokens, settings, **fields)
 
     def learned() -> tuple[Rows, dict[str, Any]]:
-        links, _, counted = counted_links(tokens, settings, run.args.output_dir, **fields)
+        links, _, counted = counted_links(tokens, settings, run, **fields)
         pairs = np.repeat(np.arange(len(links)), np.diff(links.starts))
         for side, of_side in enumerate(places):  # a source and a target token in turn
             half = slice(side, None, 2)
@@ -140,8 +222,14 @@ def plan_of_counts(job) -> dict[str, Any]:
     Returns:
         `sentence_pairs` (or `sequences`), `tokens` of each side, `minutes` and `memory_bytes`.
     """
+    described = describe_text(job, job.tokenized["train"])
+    return described | describe_costs(job.run, job.counting_seconds, job.counting_memory)
+
+
+def memory_of_counting(job) -> int:
+    """Estimate the most bytes of this process when it counts over the whole text of a dry run."""
     text = job.tokenized["train"]
-    described = describe_text(job, text)
-    columns = (text.with_format("numpy")[name] for name in described["tokens"])
+    columns = (text.with_format("numpy")[name] for name in ("input_ids", "target_input_ids"))
     lengths = (np.fromiter(map(len, column), np.int64, len(text)) for column in columns)
-    return described | describe_costs(job.run, job.counting_seconds, (peak_memory() or 0) + memory_for(*lengths))
+    times = max(1, round(job.whole))
+    return (peak_memory() or 0) + memory_for(*(np.tile(side, times) for side in lengths))

@@ -23,6 +23,9 @@ from .windows import cut_pair, end_of_window
 _LEARNED, _LONGEST_LEARNED = 1000, 100
 _SENTENCE_ENDS = ".!?…。！？।؟"  # as words of their own
 
+# Tokens of a window of a line that counts cannot read at once: they take time with its cube. Pairs of tokens of a line
+# that is still looked at as a whole, to find where it can be cut.
+_WINDOW, _MOST_CUT = 384, 4 * 10**6
 # Forward (batch, target, source), backward (batch, source, target), target NULL and source NULL.
 Directions = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -56,6 +59,8 @@ class MaskAlignSource(WeightSource):
         config = model.config
         self.symmetrization, self.threshold = config.symmetrization, config.alignment_threshold
         self.tokenize = config.tokenize
+        family = FAMILIES.get(config.model_type)
+        self._window = _WINDOW if family is not None and family.counted else config.max_position_embeddings
 
     @classmethod
     def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:
@@ -85,10 +90,12 @@ class MaskAlignSource(WeightSource):
             longest = max(max(map(len, ids[index])) for index in indices)
             cells = None if known is None else [spread(known[index], *encoded[index]) for index in indices]
             if longest > limit:
-                read = self._in_windows(*tokens[0], limit, None if cells is None else cells[0])
+                window = min(limit, self._window)
+                read = self._in_windows(*tokens[0], window, None if cells is None else cells[0])
             else:
                 read = self.directions([ids[index] for index in indices], cells)
-            if self.longest_uncut is not None and longest > self.longest_uncut:
+            largest = max(len(ids[index][0]) * len(ids[index][1]) for index in indices)
+            if self.longest_uncut is not None and longest > self.longest_uncut and largest <= _MOST_CUT:
                 self._cut(read, tokens, cells)
             if cells is not None:
                 read = self._judged(read, cells)

@@ -20,6 +20,7 @@ from hf_attncal.models.hmm_tables import HMMTablesMixin
 # Chosen on small dev sets (results/aligner/similar_words.json).
 LEAST, PRIOR = 0.3, 0.5
 MOST_PAIRS_READ = 10_000  # of more text, counts know the words, and the search takes long
+_MOST_CELLS = 10**6  # pairs of different words of a pair: among those of a whole book, all have one that looks alike
 _SHORTEST = 4  # letters of a word
 
 
@@ -62,7 +63,7 @@ def similar_words(
     found: dict[tuple[str, str], tuple[float, int, int, int]] = {}
     for number, pair in enumerate(pairs):
         places = [{word: place for place, word in reversed([*enumerate(words)]) if _tells(word)} for words in pair]
-        if not (columns and all(places)):
+        if not (columns and all(places)) or len(places[0]) * len(places[1]) > _MOST_CELLS:
             continue
         words = [list(side) for side in places]
         sizes = [np.array([len(letter_pairs(word)) for word in side]) for side in words]

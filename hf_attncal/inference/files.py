@@ -4,7 +4,9 @@ Files in the Hub's cache are not checked: the Hub's client has written them and 
 """
 
 import json
+import math
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +18,14 @@ from safetensors import safe_open
 from hf_attncal.errors import CommandError
 from hf_attncal.gate import check_folder, hold, reads
 from hf_attncal.layouts import CARD, files
+from hf_attncal.models.limits import LAYERS, LIMITS, WIDTHS, check_sizes, least_parameters
 
 _OBJECTS = {file.name for file in files() if file.is_object}
 _SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".spm", ".txt", ".jinja")  # of all files that are read
+# How many times the parameters of the weights a configuration may tell, with a small model and layers besides: layers
+# may share weights, and what is built in a second may as well be refused by its weights.
+_SPARE, _SMALL, _FEW_LAYERS = 3, 10**7, 64
+_SINUSOIDS = 2 * 10**7  # numbers of a table of positions, some microseconds each
 _NUMBERS = ("F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2")
 
 
@@ -119,6 +126,42 @@ def check_types(name: str | Path, expected: set[str] | None = None) -> None:
         for tensor, (kind, shape) in tensor_types(path).items():
             if kind not in _NUMBERS and (bool(shape) if expected is None else tensor in expected):
                 raise ValueError(f"{path}: `{tensor}` must hold floating-point numbers, got {kind}. Save it anew.")
+
+
+def check_size_of_weights(folder: Path, values: dict[str, Any]) -> None:
+    """Refuse a configuration of far more than the weights beside it have, before anything of that size is built.
+
+    What is a little larger is found when the weights are loaded, and costs little.
+
+    Args:
+        folder: folder of a model; without weights in it, nothing is checked.
+        values: content of its config.json.
+
+    Raises:
+        ValueError: the message names the sizes and what the weights have.
+    """
+    tensors = [tensor for path in folder.glob("*.safetensors") for tensor in tensor_types(path).items()]
+    held = sum(math.prod(shape) for _, (_, shape) in tensors)
+    held = held or sum(path.stat().st_size // 2 for path in folder.glob("*.bin"))  # numbers of two bytes
+    longest = max((shape[0] for _, (_, shape) in tensors if shape), default=0)
+    layers = len({match[0] for name, _ in tensors if (match := re.match(r".*?\.\d+\.", name))})
+    for part in (values, *(value for value in values.values() if isinstance(value, dict))):
+        check_sizes(part)
+        sizes = {name: value for name, value in part.items() if isinstance(value, int) and value > 0}
+        told, needed = max((sizes.get(name, 0) for name in LAYERS), default=0), least_parameters(sizes)
+        if held and (needed > _SPARE * held + _SMALL or (tensors and told > layers + _FEW_LAYERS)):
+            named = ", ".join(f"`{name}` {sizes[name]}" for name in LIMITS if name in sizes)
+            raise ValueError(
+                f"its sizes ({named}) are those of {told} layers and at least {needed:.1e} parameters, and the "
+                f"weights beside it have {layers} layers and {held:.1e}. Restore the config.json that they were saved "
+                "with."
+            )
+        positions, width = sizes.get("max_position_embeddings", 0), max(sizes.get(name, 0) for name in WIDTHS)
+        if "decoder_layers" in sizes and positions > longest and positions * width > _SINUSOIDS:
+            raise ValueError(
+                f"`max_position_embeddings` must be at most {_SINUSOIDS // width} with a width of {width}, got "
+                f"{positions}: no table of the weights beside it is so long, and to compute one would take minutes."
+            )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from hf_attncal.layouts import CONFIG
 from hf_attncal.models.limits import check_labels, check_sizes, check_token_ids
 from hf_attncal.models.loading import check_finite, check_report
 
-from .files import blamed, check_model_files, check_types, file_beside, read_object
+from .files import blamed, check_model_files, check_size_of_weights, check_types, file_beside, read_object
 from .names import TOKENIZER_FILES, check_name
 
 # What an adapter is loaded with, imported where there is one.
@@ -57,6 +57,7 @@ def model_config(
             if not trust_remote_code:
                 _check_kernels(values)
             check_labels(values)
+            check_size_of_weights(path.parent, values)
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code, revision=revision)
         check_sizes(config)
         if isinstance(vocabulary := _vocabulary(config), int):

@@ -16,22 +16,30 @@
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
+# Names of sizes, ours and those of stock models: layers, the width between them and within them.
+STOCK_LAYERS = ("num_hidden_layers", "num_layers", "n_layers")
+LAYERS = ("encoder_layers", "decoder_layers", "num_decoder_layers", *STOCK_LAYERS)
+WIDTHS = ("d_model", "hidden_size", "dim")
+INNER = ("encoder_ffn_dim", "decoder_ffn_dim", "ffn_dim", "intermediate_size", "d_ff", "hidden_dim")
+HEADS = (
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "attention_heads",
+    "num_attention_heads",
+    "num_heads",
+    "n_heads",
+)
 # Least and most of each size. The most is far above any published model; a table of sinusoidal positions is computed
 # number by number.
 LIMITS = {
-    "encoder_layers": (1, 1_000),
-    "decoder_layers": (1, 1_000),
-    "d_model": (1, 100_000),
-    "embedding_size": (1, 100_000),
-    "encoder_attention_heads": (1, 10_000),
-    "decoder_attention_heads": (1, 10_000),
-    "attention_heads": (1, 10_000),
-    "encoder_ffn_dim": (1, 1_000_000),
-    "decoder_ffn_dim": (1, 1_000_000),
-    "ffn_dim": (1, 1_000_000),
+    **dict.fromkeys(LAYERS, (1, 1_000)),
+    **dict.fromkeys((*WIDTHS, "embedding_size"), (1, 100_000)),
+    **dict.fromkeys(HEADS, (1, 10_000)),
+    **dict.fromkeys(INNER, (1, 1_000_000)),
     "vocab_size": (1, 5_000_000),
     "decoder_vocab_size": (1, 5_000_000),
-    "max_position_embeddings": (1, 100_000),
+    "type_vocab_size": (0, 100_000),
+    **dict.fromkeys(("max_position_embeddings", "max_source_positions", "max_target_positions"), (1, 100_000)),
     "max_source_length": (1, 100_000),
     "window_width": (1, 100_000),
     "entries": (0, 1_000_000_000),
@@ -56,13 +64,18 @@ MAX_LABELS = 100_000  # no model of this package has labels, but transformers ma
 def check_sizes(config) -> None:
     """Check the sizes that a configuration has, before anything is built of them.
 
+    Args:
+        config: a configuration, or its values as config.json has them.
+
     Raises:
         ValueError: a size is not a whole number within its limits, the width cannot be shared among the heads, or all
             of them together are too large; the message names the field, the limit and the value.
     """
-    sizes = {name: getattr(config, name, None) for name in LIMITS}
-    for name, (least, most) in LIMITS.items():
-        size, name = sizes[name], getattr(config, "attribute_map", {}).get(name, name)
+    names = getattr(config, "attribute_map", {})
+    get = config.get if isinstance(config, Mapping) else lambda name: getattr(config, name, None)
+    sizes = {names.get(name, name): get(name) for name in LIMITS}
+    for name, (least, most) in {names.get(name, name): limits for name, limits in LIMITS.items()}.items():
+        size = sizes[name]
         if size is None:
             continue
         if not isinstance(size, int) or isinstance(size, bool):
@@ -71,16 +84,31 @@ def check_sizes(config) -> None:
             raise ValueError(f"`{name}` must be >= {least}, got {size}.")
         if size > most:
             raise ValueError(f"`{name}` must be at most {most}, got {size}.")
-    sizes = {name: size or 0 for name, size in sizes.items()}
-    # From below: the attention and feed-forward matrices of a layer, and the tables.
-    layers = sizes["encoder_layers"] * (4 * sizes["d_model"] + 2 * max(sizes["encoder_ffn_dim"], sizes["ffn_dim"]))
-    layers += sizes["decoder_layers"] * (8 * sizes["d_model"] + 2 * max(sizes["decoder_ffn_dim"], sizes["ffn_dim"]))
-    parameters = sizes["d_model"] * (layers + sizes["vocab_size"])
+    sizes = {name: size for name, size in sizes.items() if size}
+    parameters = least_parameters(sizes)
     if parameters > MAX_PARAMETERS:
         raise ValueError(
             f"the model must have at most {MAX_PARAMETERS:.0e} parameters, got about {parameters:.1e}, from "
-            f"{', '.join(f'`{name}` {size}' for name, size in sizes.items() if size)}."
+            f"{', '.join(f'`{name}` {size}' for name, size in sizes.items())}."
         )
+
+
+def least_parameters(sizes: Mapping[str, int]) -> int:
+    """Return from below how many parameters a model of these sizes has: matrices of its layers, and tables."""
+
+    def most(names: Collection[str]) -> int:
+        return max((sizes.get(name) or 0 for name in names), default=0)
+
+    width, inner = most(WIDTHS), most(INNER)
+    decoder = most([name for name in LAYERS if "decoder" in name])
+    # Of ALBERT all layers are few groups; what has an encoder of its own says so.
+    encoder = sizes.get("num_hidden_groups") or sizes.get("encoder_layers") or most(STOCK_LAYERS)
+    layers = encoder * (4 * width + 2 * inner) + decoder * (8 * width + 2 * inner)
+    return (
+        width * layers
+        + (sizes.get("embedding_size") or width) * most(["vocab_size", "decoder_vocab_size"])
+        + most(["entries"])
+    )
 
 
 def check_counting(config) -> None:

@@ -166,9 +166,9 @@ class AdapterJob(Seq2SeqJob):
             set_null_mass(trainer.model, few, config.adapter["null_mass"])
         return trainer
 
-    def last_scores(self):
+    def seconds_of_scores(self, trainer, evaluation):
         # The base model is scored beside what is trained, unless nothing of it is left.
-        return super().last_scores() * (1 if self.config.method_config() is None else 2)
+        return super().seconds_of_scores(trainer, evaluation) * (1 if self.config.method_config() is None else 2)
 
     def score(self, model):
         # Trained in all of its weights, a model has no base any more.

@@ -3,6 +3,7 @@
 import copy
 import os
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,7 @@ class Asked:
         config: name of a preset, or a YAML file of settings.
         minutes: time budget.
         default: the preset without `config`; None: the job chooses.
+        started: when it began, by `time.monotonic`.
 
     Raises:
         CommandError: a file is missing, or cannot be what it is given for.
@@ -71,6 +73,7 @@ class Asked:
     config: str | os.PathLike[str] | None = None
     minutes: float | None = None
     default: str | None = _DEFAULT_PRESET
+    started: float = field(default_factory=time.monotonic)
     file: Values = field(init=False)
     overrides: Values = field(init=False)
 
@@ -186,10 +189,11 @@ class Asked:
             config = runs.settings.make(values)
             folder = config.training["output_dir"]
             if dry_run:
-                return Trained(Path(folder), runs.train(config, resume=resume, dry_run=True))
+                return Trained(Path(folder), runs.train(config, resume=resume, dry_run=True, started=self.started))
             with job_progress():
                 changed = self.changed is not None
-                results = runs.train(config, resume=resume or changed, allow_changes=changed, command=typed)
+                how = {"resume": resume or changed, "allow_changes": changed, "command": typed}
+                results = runs.train(config, **how, started=self.started)
         lines = [
             f"{folder}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes",
             f"Use it: {use.format(shlex.quote(folder))}",

@@ -21,13 +21,14 @@ from hf_attncal.files import give_name, make_readable, to_disk
 from hf_attncal.layouts import INDEX, UNFINISHED, WEIGHTS
 from hf_attncal.models.loading import check_finite, check_missing
 
+from .budget import PlannedSteps
 from .folder import last_checkpoints
 from .sharding import sharded_by_layers
 
 CLOCK = "clock.json"
 
 
-class WholeCheckpointsMixin:
+class WholeCheckpointsMixin(PlannedSteps):
     """A checkpoint gets its name when it is complete and loses it before it is deleted; goes first in the bases.
 
     So a process may be killed at any system call, and `resume_from_checkpoint` goes on from the last checkpoint that
@@ -54,6 +55,8 @@ class WholeCheckpointsMixin:
         start = {"wall_seconds": 0.0, "loss_sum": 0.0}
         self._before = _clock(Path(str(resume_from_checkpoint))) if resume_from_checkpoint else start
         self._started = time.monotonic() - self._before.get("wall_seconds", 0.0)
+        if self.budget is not None:
+            self.budget.position = self._before.get("position", 0.0)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _prepare_for_training(self, *args, **kwargs):
@@ -123,6 +126,7 @@ class WholeCheckpointsMixin:
             self._saving_in = None
         self._name_best(folder, final)
         clock = {"wall_seconds": self.wall_seconds, "loss_sum": self._loss_sum(), "out_of_turn": self.out_of_turn}
+        clock["position"] = self.position
         self.accelerator.wait_for_everyone()  # every process has files in it
         if self.args.should_save:
             self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))

@@ -22,7 +22,7 @@ from transformers import TrainingArguments
 from hf_attncal.files import fill_folder, json_text, write_json
 from hf_attncal.gate import job, mark, mark_in, reads, saving_into
 from hf_attncal.inference.revision import revision_of
-from hf_attncal.layouts import RESULTS, RUN, UNFINISHED, kind_of_folder
+from hf_attncal.layouts import COUNTING, RESULTS, RUN, UNFINISHED, kind_of_folder
 from hf_attncal.metrics import records
 
 from .settings import Settings
@@ -45,8 +45,9 @@ class Run:
         checkpoint: what to go on from; None to start.
         changes: settings that differ from those the run began with: `key`, `was`, `is`, and the checkpoint since when.
         results: results of a run that is finished; None for one that has something to do.
-        steps: optimiser steps that a time budget gave it when it began; None where that is still to be measured.
+        plan: `budget.Plan` of a run with a time budget, as it began; None where that is still to be measured.
         started: when this process began with it, by `time.monotonic`.
+        ends: when the time of `minutes` is over, by `time.monotonic`; None without.
         dry: nothing is to be trained; the folder of `args` is a temporary one.
     """
 
@@ -54,13 +55,16 @@ class Run:
     checkpoint: Path | None = None
     changes: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, Any] | None = None
-    steps: int | None = None
+    plan: dict[str, Any] | None = None
     started: float = field(default_factory=time.monotonic)
+    ends: float | None = None
     dry: bool = False
 
 
 @contextmanager
-def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool) -> Iterator[Run]:
+def claimed(
+    config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool, started: float
+) -> Iterator[Run]:
     """Claim the output folder for this run alone; the first process decides, and all follow.
 
     After an error nothing unfinished is left, and a run that has no checkpoint gives its folder back.
@@ -71,7 +75,8 @@ def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_chang
     folder, first = Path(args.output_dir), args.process_index == 0
     with job(), ExitStack() as stack:
         claim = partial(_claim, folder, stack, config, args, resume, allow_changes)
-        run = Run(args, *in_first_process(first, claim))
+        ends = None if config.minutes is None else started + 60 * config.minutes
+        run = Run(args, *in_first_process(first, claim), started=started, ends=ends)
         try:
             yield run
         except BaseException:
@@ -96,14 +101,14 @@ def in_first_process(first: bool, function: Callable[[], Value]) -> Value:
 
 def _claim(
     folder: Path, stack: ExitStack, config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool
-) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None, int | None]:
+) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None, dict[str, Any] | None]:
     """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
     reads(*config.data.files().values(), *config.starts().values())
     stack.enter_context(saving_into(folder, config.job, "`training.output_dir`"))
     stack.callback(shutil.rmtree, folder / UNFINISHED, ignore_errors=True)
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
     checkpoint, held = next(iter(last_checkpoints(folder, 1)), None), run_in(folder, resume)
-    now, changes, steps = identity(config, args), [], None
+    now, changes, plan = identity(config, args), [], None
     then = _read(folder) if held else {}
     finished = bool(then) and then["finished"] and (folder / RESULTS).is_file()
     if checkpoint or finished:
@@ -132,10 +137,10 @@ def _claim(
             )
         changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
         # Another length was asked for: it is measured anew.
-        steps = None if any(key in ("minutes", "training.max_steps") for key, *_ in different) else then.get("steps")
-    state = mark(config.job, run=now, steps=steps, software=records.software(), changes=changes, finished=False)
+        plan = None if any(key in ("minutes", "training.max_steps") for key, *_ in different) else then.get("plan")
+    state = mark(config.job, run=now, plan=plan, software=records.software(), changes=changes, finished=False)
     fill(folder, lambda staged: (staged / RUN).write_text(json_text(state), encoding="utf-8"))
-    return checkpoint, changes, None, steps
+    return checkpoint, changes, None, plan
 
 
 def _give_back(folder: Path, by: str) -> None:
@@ -146,7 +151,7 @@ def _give_back(folder: Path, by: str) -> None:
 
 
 def note(folder: Path, **entries: Any) -> None:
-    """Change entries of `run.json`: `steps`, the number of optimiser steps that was settled, or `finished`."""
+    """Change entries of `run.json`: `plan`, of a run with a time budget, or `finished`."""
     run = _read(folder) | entries
     fill(folder, lambda staged: (staged / RUN).write_text(json_text(run), encoding="utf-8"))
 
@@ -257,4 +262,5 @@ def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, A
         folder = Path(run.args.output_dir)
         fill(folder, save_all)
         note(folder, finished=True)
+        shutil.rmtree(folder / COUNTING, ignore_errors=True)
     return results

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from transformers import Trainer, TrainerCallback
 
+from hf_attncal.layouts import COUNTING
+
 from .folder import last_checkpoints
 
 _TOLD = b"\nStopping after this step, with a checkpoint. Ctrl-C again: at once, without one.\n"
@@ -83,7 +85,7 @@ class _Stop(TrainerCallback):
 
 def how_to_go_on(folder: str | Path, command: Sequence[str]) -> str:
     """Tell a user who has interrupted this command how to go on with the run in a folder."""
-    if not last_checkpoints(folder):
+    if not last_checkpoints(folder) and not (Path(folder) / COUNTING).is_dir():
         return f"There is no checkpoint in {folder} yet: start anew."
     command = [*command, *(["--resume"] if "--resume" not in command else [])]
     return f"Go on with: {shlex.join(command)}"

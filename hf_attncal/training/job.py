@@ -4,6 +4,8 @@
 """
 
 import copy
+import os
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
+import numpy as np
 from datasets import Dataset
 from transformers import (
     AutoTokenizer,
@@ -32,10 +35,11 @@ from hf_attncal.metrics import records
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.training.guide import annotated, given_links
 
+from .budget import within_budget
 from .checkpoints import average_checkpoints
 from .folder import Run, claimed, fill, finish, last_checkpoints, run_in
 from .interrupts import how_to_go_on, saved_on_interrupt
-from .planning import RefuseShortRun, plan, within_budget
+from .planning import RefuseShortRun, plan
 from .progress import bars_are_shown, shown_progress
 from .settings import SPLITS, Settings
 from .settings_types import hints_of
@@ -52,6 +56,7 @@ JOBS = {
     "encoder": "hf_attncal.alignment.encoder_job:EncoderJob",
     "language": "hf_attncal.training.language:LanguageJob",
 }
+_DRY_LINES = 2_000  # of the training text, that a dry run reads
 # Nats of a target token. Between a pass and a pass without any perturbation lie some thousandths, which dropout draws.
 _LEAST_GAIN = 0.01
 
@@ -69,7 +74,7 @@ class Job:
         tokenizer: tokenizer of the model.
         reports: what was kept of each text.
         counted: how an aligner that counts went whose links guide the training, for the results.
-        counting_seconds: how long that would take, in a dry run.
+        counting_seconds, counting_memory: how long that would take, in a dry run, and the most bytes then.
         trainer: once it trains.
     """
 
@@ -86,11 +91,18 @@ class Job:
         self.held_out = held_out_rows(self.text, config.data.held_out)
         self.splits = hold_out(self.text, self.held_out) if self.held_out else self.text
         self.measured = [name for name in self.splits if name != "train"]
+        # Of a dry run: how much larger the text is than the evenly spread part of it that is looked at.
+        self.whole = 1.0
         self.reports: dict[str, Any] = {}
         self.counted: dict[str, Any] = {}
-        self.counting_seconds = 0.0
+        self.counting_seconds, self.counting_memory = 0.0, 0
         guided = config.data.train.get("guide")
-        self.prepare(given_links(config.data, self.text["train"], self.held_out) if guided else None)
+        links = given_links(config.data, self.text["train"], self.held_out) if guided else None
+        if run.dry and len(train := self.splits["train"]) > _DRY_LINES:
+            rows = np.arange(0, len(train), -(-len(train) // _DRY_LINES))
+            self.whole, links = len(train) / len(rows), None if links is None else links.selected(rows)
+            self.splits = self.splits | {"train": train.select(rows)}
+        self.prepare(links)
 
     @classmethod
     def train(
@@ -101,6 +113,7 @@ class Job:
         dry_run: bool = False,
         callbacks: Sequence[TrainerCallback] = (),
         command: Sequence[str] = (),
+        started: float | None = None,
     ) -> dict[str, Any]:
         """Train, measure, and fill the folder `training.output_dir`.
 
@@ -113,6 +126,7 @@ class Job:
             dry_run: train nothing, and write only to a temporary folder.
             callbacks: callbacks of the Trainer, besides its own.
             command: what the user typed, for the message of an interruption.
+            started: when the time of `minutes` began, by `time.monotonic`; None for now.
 
         Returns:
             The content of `results.json`: what `run_trainer` gives, and scores; of a dry run, of `planning.plan`.
@@ -122,7 +136,7 @@ class Job:
             OSError: among others a full disk, with the output folder's name where the system names no file.
             KeyboardInterrupt: the user interrupted the run; the message says how to go on.
         """
-        folder = config.training["output_dir"]
+        folder, started = config.training["output_dir"], time.monotonic() if started is None else started
         check_start(config, resume, allow_changes, dry_run)
         records.commit()  # of the code that the run begins with
         try:
@@ -130,11 +144,11 @@ class Job:
                 if dry_run:
                     run_in(Path(folder), resume=False)
                     temporary = stack.enter_context(TemporaryDirectory())
-                    run = Run(config.arguments(output_dir=temporary, disable_tqdm=True), dry=True)
+                    run = Run(config.arguments(output_dir=temporary, disable_tqdm=True), started=started, dry=True)
                 else:
                     args = config.arguments()
                     stack.enter_context(writing(folder))
-                    run = stack.enter_context(claimed(config, args, resume, allow_changes))
+                    run = stack.enter_context(claimed(config, args, resume, allow_changes, started))
                 if run.results is not None:
                     return run.results
                 set_seed(run.args.seed)
@@ -156,8 +170,13 @@ class Job:
         """Return a new model in a new Trainer."""
         raise NotImplementedError
 
-    def last_scores(self) -> float:
-        """Return how many of the training's evaluations the scores at the end take as long as."""
+    def seconds_of_scores(self, trainer: Trainer, evaluation: float) -> float:
+        """Estimate the seconds of what follows the training.
+
+        Args:
+            trainer: has trained some steps, and is thrown away.
+            evaluation: seconds of an evaluation of it.
+        """
         return 0.0
 
     def score(self, model: PreTrainedModel) -> dict[str, Any]:
@@ -200,13 +219,19 @@ def check_start(config: Settings, resume: bool, allow_changes: bool, dry_run: bo
         raise ValueError("`data.train` must name the text to train on, got none.")
     if allow_changes and not resume:
         raise ValueError("--allow-changes goes with --resume: a run that starts has nothing to differ from.")
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if config.minutes is not None and processes > 1:
+        raise ValueError(
+            f"`minutes` is for one process, got {config.minutes} in {processes}: each has a clock of its own. Give "
+            "`training.max_steps`."
+        )
     if dry_run and resume:
         raise ValueError("--dry-run goes without --resume: it says what a run would be that begins.")
     config.check_starts()
 
 
 def build_tokenizer(
-    config: Settings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS
+    config: Settings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS, whole: float = 1.0
 ) -> PreTrainedTokenizerBase:
     """Load the named tokenizer or that of `model.init_from`, or else train one on the text.
 
@@ -218,6 +243,7 @@ def build_tokenizer(
         run: the run, from `start`.
         text: training text.
         special_tokens: special tokens of what is learned: a joint BPE, or words, maybe fewer than were asked for.
+        whole: how many times larger the text is of which this one is a part; its vocabulary is filled up with names.
 
     Raises:
         ValueError: the text has fewer pieces than were asked for (not: than a preset has as its limit).
@@ -234,7 +260,11 @@ def build_tokenizer(
                 all_lines(text), settings.vocab_size, show_progress=bars_are_shown(args), special_tokens=special_tokens
             )
             asked = config.given.get("tokenizer", {}).get("vocab_size", 0)
-            if len(trained) < asked and not words:
+            if whole > 1:
+                # The different words of a text grow about as the root of its length (Heaps).
+                likely = min(settings.vocab_size, int(len(trained) * whole**0.5))
+                trained.add_tokens([f"<not read {number}>" for number in range(likely - len(trained))])
+            elif len(trained) < asked and not words:
                 raise ValueError(
                     f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, in which no more pieces "
                     f"occur twice, got {settings.vocab_size}. Lower it, or give more text."

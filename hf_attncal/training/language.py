@@ -96,7 +96,7 @@ class LanguageJob(Job):
 
     def prepare(self, links):
         data = self.config.data
-        self.tokenizer = build_language_tokenizer(self.config, self.run, self.splits["train"])
+        self.tokenizer = build_language_tokenizer(self.config, self.run, self.splits["train"], self.whole)
         self.tokenized = {}
         for name, text in self.splits.items():
             self.tokenized[name], self.reports[name] = tokenize_plain(
@@ -113,9 +113,9 @@ class LanguageJob(Job):
             processing_class=self.tokenizer,
         )
 
-    def last_scores(self):
+    def seconds_of_scores(self, trainer, evaluation):
         read = sum(len(self.tokenized[name]) for name in self.measured)
-        return read / max(1, len(self.tokenized.get("dev", ())))
+        return evaluation * read / max(1, len(self.tokenized.get("dev", ())))
 
     def score(self, model):
         results = {}
@@ -162,14 +162,16 @@ class LanguageJob(Job):
 train_language = LanguageJob.train
 
 
-def build_language_tokenizer(config: LanguageConfig, run: Run, text: Dataset) -> PreTrainedTokenizerBase:
+def build_language_tokenizer(
+    config: LanguageConfig, run: Run, text: Dataset, whole: float = 1.0
+) -> PreTrainedTokenizerBase:
     """Build the tokenizer, which puts `<s>` before a text and nothing after it.
 
     Raises:
         ValueError: a given one has no padding token, or puts something else around a text.
     """
     special = [token for token in LANGUAGE_TOKENS if token != EOS or config.data.end_of_sequence]
-    tokenizer = build_tokenizer(config, run, text, special)
+    tokenizer = build_tokenizer(config, run, text, special, whole)
     begin, empty = tokenizer.bos_token_id, list(tokenizer("")["input_ids"])
     if begin is None or empty != [begin] or tokenizer.pad_token_id is None:
         raise ValueError(

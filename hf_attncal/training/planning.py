@@ -4,29 +4,24 @@ import dataclasses
 import math
 import sys
 import time
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import DefaultFlowCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import DefaultFlowCallback, Trainer, TrainerCallback, TrainingArguments
 
-from .folder import Run, note
-from .settings import Settings
+from .folder import Run
 from .threads import ChooseThreads
 
 clock = time.monotonic
+# Of a time budget, what is planned; the rest is for saving, and for scores that take longer than was thought.
+PLANNED = 0.95
 # Of a measurement: the first steps are slower; then as many as these seconds have, within limits.
 _UNTIMED, _LEAST, _MOST, _SECONDS = 2, 2, 50, 10.0
-# Of a time budget, what is planned: training, evaluations and the last scores. The rest is for saving, and for a
-# machine that becomes a little slower; a training that would need more than the second share ends early.
-_PLANNED, _LATEST = 0.9, 0.95
+_DRY_SECONDS = 1.0  # of a dry run, for its steps
+_SHARE = 0.03  # of a time budget, at most, if the least number of steps allows
 _REHEARSED = 64  # dev lines that tell how long an evaluation takes
-# A run of less than this share of the steps that fit its text is warned of.
-_TOO_FEW = 0.3
 _SIDES = ("input_ids", "labels", "target_input_ids")
 _WARMUPS = ("warmup_steps", "agreement_warmup_steps")
 
@@ -49,7 +44,7 @@ class Speed:
     evaluation: float = 0.0
 
 
-def measure(trainer: Trainer) -> Speed:
+def measure(trainer: Trainer, whole: float | None = None) -> Speed:
     """Train some steps, evaluate on some lines, and look at the clock.
 
     A model that has learned nothing says when a text ends by chance: what it generates is made as long as the longest
@@ -57,12 +52,13 @@ def measure(trainer: Trainer) -> Speed:
 
     Args:
         trainer: is of no use after that, and has written nothing.
+        whole: seconds of the run of which this is a small part.
     """
     args = trainer.args
     args.max_steps = _UNTIMED + _MOST
     args.eval_strategy = args.save_strategy = args.logging_strategy = "no"
     args.eval_on_start = False
-    stopwatch = _Stopwatch()
+    stopwatch = _Stopwatch(_SECONDS if whole is None else min(_SECONDS, _SHARE * whole))
     for callback in list(trainer.callback_handler.callbacks):  # what reports, prints or scores
         if not (isinstance(callback, DefaultFlowCallback) or type(callback).__module__.startswith("hf_attncal")):
             trainer.remove_callback(callback)
@@ -91,14 +87,14 @@ def _evaluation_seconds(trainer: Trainer) -> float:
 class _Stopwatch(TrainerCallback):
     """Ends the training when enough steps have been timed."""
 
-    def __init__(self):
-        self.times: list[float] = []
+    def __init__(self, enough: float):
+        self.enough, self.times = enough, []
 
     @property
     def seconds(self) -> float:
         """Return the mean seconds that a step took."""
         timed = self.times[_UNTIMED:]
-        return (timed[-1] - timed[0]) / (len(timed) - 1)
+        return max((timed[-1] - timed[0]) / (len(timed) - 1), 1e-9)
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.times = [clock()]
@@ -108,7 +104,7 @@ class _Stopwatch(TrainerCallback):
             torch.cuda.synchronize()
         self.times.append(clock())
         timed = self.times[_UNTIMED:]
-        if len(timed) > _LEAST and timed[-1] - timed[0] >= _SECONDS:
+        if len(timed) > _LEAST and timed[-1] - timed[0] >= self.enough:
             control.should_training_stop = True
 
 
@@ -127,76 +123,22 @@ def peak_memory() -> int | None:
 # ---- the length of a run ----
 
 
-def within_budget(job) -> tuple[Settings, Trainer]:
-    """Settle the length of a run that has a time budget; return its settings with that length, and its Trainer.
-
-    The run has no more optimiser steps than the measured speed allows, evaluations and the scores at the end counted,
-    and ends when the budget does. The measurement leaves no trace: the same settings with these steps as `max_steps`
-    give the same model.
-
-    Args:
-        job: the `Job`, before its training.
-
-    Raises:
-        ValueError: no time for a step, or a budget for several processes.
-    """
-    config, run, last_scores = job.config, job.run, job.last_scores()
-    if run.args.world_size > 1:
-        raise ValueError(
-            f"`minutes` is for one process, got {config.minutes} in {run.args.world_size}: each has a clock of its "
-            "own. Give `training.max_steps`."
-        )
-    steps, evaluation = run.steps, 0.0
-    if steps is None:
-        # For a while in a Trainer that is thrown away.
-        steps, evaluation = _affordable(job.build(config, run.args), config, run.started, last_scores)
-        note(Path(run.args.output_dir), steps=steps)
-    config = config.for_steps(steps)
-    set_seed(run.args.seed)
-    trainer = job.build(config, config.arguments())
-    before = clock() - run.started
-    budget = _Budget(60 * config.minutes, lambda: before + trainer.wall_seconds, evaluation, last_scores)
-    trainer.add_callback(budget)
-    return config, trainer
-
-
-def _affordable(trainer: Trainer, config: Settings, started: float, last_scores: float) -> tuple[int, float]:
-    """Return the optimiser steps that the time budget has room for, and the seconds of an evaluation.
-
-    There are not more steps than the run would have without a budget.
-
-    Warns:
-        UserWarning: they are so few that the model will be of little use.
-    """
-    wanted = total_steps(trainer)
-    step, fixed, speed = _step_and_fixed_seconds(trainer, last_scores)
-    steps = steps_within(config.minutes, clock() - started + fixed, step)
-    if steps < _TOO_FEW * wanted:
-        minutes = config.minutes + (wanted - steps) * step / 60 / _PLANNED
-        warnings.warn(
-            f"{config.minutes:g} minutes have room for {steps} optimiser steps, and {wanted} fit this text: the model "
-            f"may be of little use. All of them take about {math.ceil(minutes)} minutes on this machine.",
-            stacklevel=2,
-        )
-    return min(wanted, steps), speed.evaluation
-
-
-def _step_and_fixed_seconds(trainer: Trainer, last_scores: float) -> tuple[float, float, Speed]:
+def step_and_fixed_seconds(trainer: Trainer, whole: float | None = None) -> tuple[float, float, Speed]:
     """Measure the seconds of a step with its share of evaluations, and of evaluations that do not repeat.
 
     Args:
-        trainer: is of no use after that.
-        last_scores: as for `within_budget`.
+        trainer: is of no use after that, but for its model.
+        whole: seconds of the run of which this is a small part.
     """
     args, epoch = trainer.args, _steps_of_epoch(trainer)
     # `measure` changes what it is read from.
-    rate, count = 0.0, last_scores + args.eval_on_start
+    rate, count = 0.0, int(args.eval_on_start)
     if args.eval_strategy == "epoch":
         rate = 1 / epoch
     elif args.eval_strategy == "steps":
         every = args.eval_steps or args.logging_steps
         rate, count = (1 / every, count) if every >= 1 else (0.0, count + int(1 / every))
-    speed = measure(trainer)
+    speed = measure(trainer, whole)
     return speed.seconds + rate * speed.evaluation, count * speed.evaluation, speed
 
 
@@ -215,9 +157,9 @@ def steps_within(minutes: float, spent: float, seconds: float) -> int:
     Raises:
         ValueError: there is room for none; the message says for how many minutes there would be.
     """
-    steps = int((_PLANNED * 60 * minutes - spent) / seconds)
+    steps = int((PLANNED * 60 * minutes - spent) / seconds)
     if steps < 1:
-        needed = math.ceil((spent + 100 * seconds) / 60 / _PLANNED)
+        needed = math.ceil((spent + 100 * seconds) / 60 / PLANNED)
         raise ValueError(
             f"`minutes` must leave time to train, got {minutes:g}: what comes before and after takes {spent:.0f} "
             f"seconds, a step {seconds:.2f}. Give at least {needed}."
@@ -256,43 +198,6 @@ class RefuseShortRun(TrainerCallback):
                 )
 
 
-@dataclass
-class _Budget(TrainerCallback):
-    """Ends the training, with a checkpoint, when only the time for the last scores is left.
-
-    This machine has been slower than measured then.
-
-    Args:
-        seconds: seconds of the budget.
-        spent: tells how many of them are gone.
-        evaluation: seconds of an evaluation as it was measured; those of the training itself take its place.
-        last_scores: as for `within_budget`.
-        last: seconds that were gone after the last step.
-    """
-
-    seconds: float
-    spent: Callable[[], float]
-    evaluation: float
-    last_scores: float
-    last: float = 0.0
-
-    def on_evaluate(self, args, state, control, **kwargs):
-        if self.last:
-            self.evaluation = self.spent() - self.last
-
-    def on_step_end(self, args, state, control, **kwargs):
-        self.last = self.spent()
-        after = self.evaluation * (self.last_scores + control.should_evaluate)
-        if self.last + after >= _LATEST * self.seconds and state.global_step < state.max_steps:
-            control.should_save = args.save_strategy != "no"
-            control.should_training_stop = True
-            print(
-                f"The time budget of {self.seconds / 60:g} minutes is over after {state.global_step} of "
-                f"{state.max_steps} steps: this machine has been slower than it was when they were measured. What is "
-                "left is for the scores."
-            )
-
-
 # ---- a plan ----
 
 
@@ -308,27 +213,34 @@ def plan(job) -> dict[str, Any]:
     config, run = job.config, job.run
     trainer = job.build(config, run.args)
     steps = total_steps(trainer)
+    epoch = job.whole * _steps_of_epoch(trainer)
+    if job.whole > 1 and trainer.args.max_steps <= 0:
+        epochs = job.config.training.get("num_train_epochs", trainer.args.num_train_epochs)
+        steps = max(math.ceil(epochs * epoch), getattr(trainer.args, "least_steps", 0))
     RefuseShortRun(config.minutes).check(trainer.args, steps)
-    epoch = _steps_of_epoch(trainer)
     described = describe_text(job, trainer.train_dataset)
     parameters = list(trainer.model.parameters())
     described["parameters"] = sum(parameter.numel() for parameter in parameters)
     described["trained_parameters"] = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
     print(f"Model: {described['parameters']:,} parameters, {described['trained_parameters']:,} of them trained")
     before = job.counting_seconds
-    step, fixed, speed = _step_and_fixed_seconds(trainer, job.last_scores())
+    step, fixed, speed = step_and_fixed_seconds(trainer, _DRY_SECONDS / _SHARE)
+    fixed += job.seconds_of_scores(trainer, speed.evaluation)
     if config.minutes is not None:
         steps = min(steps, steps_within(config.minutes, clock() - run.started + before + fixed, step))
     described |= {"steps": steps, "epochs": steps / epoch, "seconds_per_step": speed.seconds}
     print(f"Training: {steps:,} steps of {speed.seconds:.2f} seconds, {described['epochs']:.1f} epochs")
-    return described | describe_costs(run, before + steps * step + fixed, speed.memory)
+    memory = None if speed.memory is None else max(speed.memory, job.counting_memory)
+    return described | describe_costs(run, before + steps * step + fixed, memory)
 
 
 def describe_text(job, text: Dataset) -> dict[str, Any]:
     """Describe, in print too, the pairs and tokens that were kept of each text."""
+    if job.whole > 1:
+        print(f"Looked at are {len(job.splits['train']):,} lines of the training text, one of {job.whole:.1f}")
     for name, report in job.reports.items():
         print(f"Text, {name}: {report}")
-    tokens = {name: count_tokens(text, name) for name in _SIDES if name in text.column_names}
+    tokens = {name: round(job.whole * count_tokens(text, name)) for name in _SIDES if name in text.column_names}
     sides = job.config.data.sides if len(tokens) > 1 else ()
     of_sides = [f" of the {side}" for side in sides] or [""]
     print("Tokens: " + ", ".join(f"{count:,}{side}" for count, side in zip(tokens.values(), of_sides, strict=True)))

@@ -1,6 +1,7 @@
 """Progress of a training: a bar on a terminal, elsewhere a few lines; a line for each evaluation on both."""
 
 import logging
+import math
 import sys
 import time
 from collections import deque
@@ -179,7 +180,8 @@ class _Shown(TrainerCallback):
         parts += [f"{duration(left)} left"] if left and state.global_step < state.max_steps else []
         doing = "evaluating" if evaluating else "training"
         values = "  ".join(parts)
-        self.bar.update(self.task, completed=state.global_step, description=doing, values=values, refresh=True)
+        done = {"total": state.max_steps, "completed": state.global_step}
+        self.bar.update(self.task, **done, description=doing, values=values, refresh=True)
 
 
 @contextmanager
@@ -211,7 +213,8 @@ def evaluations_left(args: TrainingArguments, state) -> int:
     if args.eval_strategy == "steps":
         return state.max_steps // state.eval_steps - state.global_step // state.eval_steps
     if args.eval_strategy == "epoch":
-        return state.num_train_epochs - int(state.epoch)
+        # Not `num_train_epochs`: a time budget may end before them.
+        return math.ceil(state.max_steps * state.epoch / state.global_step) - int(state.epoch)
     return 0
 
 

@@ -1,5 +1,6 @@
 """Parts of the jobs whose models read a text and write another: settings, the run, and scores of generated text."""
 
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -209,10 +210,11 @@ class Seq2SeqJob(Job):
             self.tokenized["train"], self.counted, self.counting_seconds = of_alignment("with_counted_links")(
                 self.tokenized["train"], self.tokenizer, self.run
             )
+            self.counting_seconds *= self.whole
 
     def begin(self) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, CopyTokenizer | None]:
         """Return the tokenizer, the configuration of the model, and what numbers the words that are copied."""
-        tokenizer = build_tokenizer(self.config, self.run, self.splits["train"])
+        tokenizer = build_tokenizer(self.config, self.run, self.splits["train"], whole=self.whole)
         longest = self.config.data.max_source_length
         if longest is not None:
             tokenizer.model_max_length = longest  # saved with it: whoever uses the model cuts so
@@ -278,12 +280,17 @@ class Seq2SeqJob(Job):
             trainer.add_callback(ScoreCallback(trainer, scored, config))
         return trainer
 
-    def last_scores(self):
-        """Return the lines and beams of the last scores by those of an evaluation."""
-        settings, dev = self.config.evaluation, len(self.splits.get("dev", ()))
-        evaluated = min(dev, settings.dev_lines or dev) * settings.dev_beams
-        lines = sum(len(self.splits[name]) for name in self.measured)
-        return lines * settings.num_beams / evaluated if evaluated else 0.0
+    def seconds_of_scores(self, trainer, evaluation):
+        """Generate from a batch of each text that is scored, as long as its references are."""
+        seconds = evaluation if calibration_of(trainer.model) is not None else 0.0
+        for name in self.measured:
+            whole = self.splits[name]
+            few = whole.select(range(min(self.config.evaluation.batch_size, len(whole))))
+            lengths = [len(ids) for ids in self.tokenizer(text_target=list(few["target"]))["input_ids"]] or [1]
+            began = time.monotonic()
+            evaluate(trainer.model, self.tokenizer, few, self.config, length=-(-sum(lengths) // len(lengths)))
+            seconds += (time.monotonic() - began) * len(whole) / max(1, len(few))
+        return seconds
 
     def score(self, model):
         results = {name: self.written(model, name) for name in self.measured}

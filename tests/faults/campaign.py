@@ -33,6 +33,7 @@ KINDS = (
     "learned",
     "served",
     "outputs",
+    "costs",
 )
 
 

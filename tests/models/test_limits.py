@@ -3,8 +3,10 @@
 import json
 
 import pytest
+import transformers
 from adapter_helpers import BACKBONES, save_base
 from huggingface_hub.errors import StrictDataclassError
+from transformers import BertConfig, BertModel
 
 from hf_attncal.commands import main
 from hf_attncal.families import FAMILIES
@@ -15,7 +17,7 @@ SIZES = [
     (family, name)
     for family, row in FAMILIES.items()
     for name in LIMITS
-    if hasattr(row.config_class(), name) and name not in row.config_class.attribute_map
+    if name in row.config_class.__dataclass_fields__ and name not in row.config_class.attribute_map
 ]
 
 
@@ -61,3 +63,43 @@ def test_a_stock_model_too(backbone, name, tmp_path, capfd):
     told = capfd.readouterr().err
     assert f"`{name}` must be >= 1, got 0" in told
     assert "bug" not in told
+
+
+def saved_bert(folder):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    BertModel(BertConfig(vocab_size=50, **sizes)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("num_hidden_layers", (90, 900, 100_000, 10**13)),
+        ("hidden_size", (50_000, 100_000, 10**9)),
+        ("intermediate_size", (900_000, 10**9)),
+        ("vocab_size", (4_000_000, 10**9)),
+        ("max_position_embeddings", (4_000_000, 10**13)),
+        ("type_vocab_size", (4_000_000, 10**13)),
+        ("num_attention_heads", (100_000, "two")),
+    ],
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_anything_is_built(name, values, tmp_path, monkeypatch):
+    folder = saved_bert(tmp_path / "encoder")
+    assert load_config(folder).num_hidden_layers == 2
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", None)  # not even the configuration
+    file = folder / "config.json"
+    saved = json.loads(file.read_text())
+    for value in values:
+        file.write_text(json.dumps(saved | {name: value}))
+        with pytest.raises(ValueError, match=rf"config.json.*`{name}`"):
+            load_config(folder)
+
+
+def test_a_table_of_positions_that_would_take_minutes_to_compute_is_refused(tmp_path):
+    folder = save_base(tmp_path, "marian")
+    file = folder / "config.json"
+    saved = json.loads(file.read_text())
+    wide = {"d_model": 512, "encoder_layers": 1, "decoder_layers": 1}
+    file.write_text(json.dumps(saved | wide | {"max_position_embeddings": 99_000}))
+    with pytest.raises(ValueError, match="`max_position_embeddings` must be at most 39062 with a width of 512"):
+        load_config(folder)

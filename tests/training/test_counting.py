@@ -9,7 +9,7 @@ import reference
 import torch
 from helpers import assert_close
 
-from hf_attncal.alignment import count_learner
+from hf_attncal.alignment import count_learner, counting
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import initial_jumps, learned_jumps
@@ -352,3 +352,94 @@ def test_memory_is_estimated_by_what_stays_in_memory(monkeypatch):
     monkeypatch.setattr(count_learner, "_KEPT", padded - 1)
     table = count_learner.memory_for(*lengths) - count_learner._BYTES_OF_MERGING
     assert 0 < table == count_learner._BYTES_READ * padded < kept
+
+
+# ---- what takes long: resumed, told, in parts ----
+
+
+class Killed(Exception):
+    """In place of a kill."""
+
+
+def kept_learner(folder) -> CountLearner:
+    model = HMMAlignModel(HMMAlignConfig(vocab_size=VOCABULARY)).eval()
+    sides = ([np.array(pair[side]) for pair in TEXT] for side in (0, 1))
+    return CountLearner(model, *sides, folder, kept=folder / "counting")
+
+
+@pytest.mark.parametrize("killed", [1, 2, 3])
+@pytest.mark.parametrize("within", [False, True])
+def test_counting_goes_on_after_the_last_whole_iteration(killed, within, tmp_path, monkeypatch):
+    monkeypatch.setattr(count_learner, "_WORTH_KEEPING", 0)
+    whole = learner_of(TEXT)
+    whole.run((2, 2))
+    learner = kept_learner(tmp_path)
+
+    def kill(*told) -> None:
+        if learner.iteration == killed - within:
+            raise Killed
+
+    # Within an iteration some shares of the next one are written already.
+    after = None if within else lambda *told: learner._keep_state() or kill()
+    with pytest.raises(Killed):
+        learner.run((2, 2), after, kill if within else None)
+    other = kept_learner(tmp_path)
+    assert other.iteration == killed - within
+    other.run((2, 2))
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, other.model.state_dict()[name]), name
+    for (row, share), (same_row, same_share) in zip(whole.shares(), other.shares(), strict=True):
+        assert row == same_row
+        assert torch.equal(share, same_share)
+
+
+def test_counts_of_another_text_are_not_gone_on_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(count_learner, "_WORTH_KEEPING", 0)
+    kept_learner(tmp_path).run((1, 0))
+    assert kept_learner(tmp_path).iteration == 1
+    monkeypatch.setitem(globals(), "TEXT", TEXT[1:])
+    assert kept_learner(tmp_path).iteration == 0
+    (tmp_path / "counting" / "state.safetensors").write_bytes(b"damaged")
+    assert kept_learner(tmp_path).iteration == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ends", "left"), [(1.0, None, (3, 6)), (1.0, 100.0, (3, 6)), (10.0, 60.0, (1, 3))]
+)
+def test_there_are_as_many_iterations_as_the_time_allows(seconds, ends, left, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(counting.time, "monotonic", lambda: now)
+    pace, iterations, number = counting._Pace((3, 6), 50, ends, began=now, said=now), (3, 6), 0
+    while number < sum(iterations):
+        number += 1
+        now += seconds * (1.4 if number > iterations[0] else 1)
+        iterations = pace.after(number) or iterations
+    assert ends is None or now <= ends
+    assert iterations == left
+
+
+def test_a_text_that_cannot_be_counted_in_time_is_refused_early(monkeypatch, capsys):
+    now = 0.0
+    monkeypatch.setattr(counting.time, "monotonic", lambda: now)
+    pace = counting._Pace((3, 6), 1_000_000, 100.0, began=now, said=now)
+    now = 40.0
+    with pytest.raises(ValueError, match=r"`minutes`.*1,000,000 pairs takes about 6.7 minutes.*counts.guide=false"):
+        pace.within(1, 0.1)
+    pace.ends = None
+    pace.within(1, 0.1)
+    assert "counts: 10% of iteration 1 of 9, about 59 minutes left" in capsys.readouterr().out
+
+
+def test_lines_that_are_no_sentences_are_counted_in_parts(monkeypatch):
+    """Along the diagonal, so that a line of n times the words takes n times as long; shares come as of the whole."""
+    monkeypatch.setattr(count_learner, "_UNCUT", 11)
+    monkeypatch.setattr(count_learner, "_PART", 4)
+    learner = learner_of([*TEXT, ([1] * 9, [4] * 3)])
+    learner.run((1, 1))
+    shares = dict(learner.shares())
+    assert {row: tuple(share.shape) for row, share in shares.items()} == {
+        row: (len(target), len(source)) for row, (source, target) in enumerate([*TEXT, ([1] * 9, [4] * 3)])
+    }
+    assert shares[3][0, 2] == shares[3][3, 0] == 0  # of another part: 3 and 4 words are two halves
+    assert shares[3][:2, :1].sum() > 0
+    assert max(batch.places[0].numel() for batch in learner._read()) <= 11

@@ -10,12 +10,13 @@ from helpers import tiny_model
 from runs import make_trainer, toy_dataset
 from runs import translation_settings as settings
 from safetensors.torch import load_file
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import DefaultFlowCallback, TrainerCallback, TrainerControl, TrainerState
 
-from hf_attncal.training import planning, seq2seq
+from hf_attncal.training import budget, planning, seq2seq
+from hf_attncal.training.budget import Plan, steps_within
 from hf_attncal.training.folder import last_checkpoints
 from hf_attncal.training.interrupts import how_to_go_on, saved_on_interrupt
-from hf_attncal.training.planning import Speed, measure, steps_within
+from hf_attncal.training.planning import Speed, measure
 from hf_attncal.training.settings_yaml import read_settings
 from hf_attncal.training.translation import TranslationConfig, train_translation
 
@@ -85,58 +86,108 @@ def test_the_first_steps_are_left_out_and_slow_ones_are_few(seconds, expected, s
 
 
 def test_a_budget_is_for_training_and_for_what_follows_it():
-    assert steps_within(10, spent=60, seconds=0.5) == int((0.9 * 600 - 60) / 0.5)
-    with pytest.raises(ValueError, match=r"`minutes`.*got 1: .*54 seconds.*3"):
-        steps_within(1, spent=54, seconds=0.7)
+    assert steps_within(10, spent=60, seconds=0.5) == int((0.95 * 600 - 60) / 0.5)
+    with pytest.raises(ValueError, match=r"`minutes`.*got 1: .*57 seconds.*4"):
+        steps_within(1, spent=57, seconds=1.5)
 
 
 # ---- a time budget ----
 
 
-def test_a_budget_makes_a_run_of_as_many_steps(config, tmp_path, monkeypatch):
-    """The same weights as where these steps are asked for; they are in the results, and kept for --resume."""
+@pytest.fixture
+def planned(monkeypatch):
+    """Sets the plan of runs that have a budget; without it, a run begins with what is measured."""
 
-    def slow(trainer):
-        measure(trainer)  # leaves no trace
-        return Speed(150.0, None)
+    def begin(steps: int, wanted: int = 4, seconds: float = 0.001) -> None:
+        monkeypatch.setattr(budget, "_planned", lambda job, trainer: Plan(steps, wanted, seconds))
 
-    monkeypatch.setattr(planning, "measure", slow)
+    return begin
+
+
+def test_a_plan_that_holds_gives_the_run_that_these_steps_give(config, tmp_path, planned):
+    """The same weights as where these steps are asked for; the plan is kept for --resume."""
+    planned(4)
     timed = train_translation(config("minutes=10"))
-    assert timed["steps"] == timed["config"]["training"]["max_steps"] == 3
+    assert timed["steps"] == timed["config"]["training"]["max_steps"] == 4
     assert timed["config"]["minutes"] == 10
-    assert saved_run(tmp_path)["steps"] == 3
-    asked = train_translation(config("training.max_steps=3", f"training.output_dir={tmp_path / 'asked'}"))
-    assert asked["steps"] == 3
+    assert saved_run(tmp_path)["plan"]["steps"] == 4
+    asked = train_translation(config("training.max_steps=4", f"training.output_dir={tmp_path / 'asked'}"))
+    assert asked["steps"] == 4
     assert same(tmp_path / "run", tmp_path / "asked")
 
 
-def test_a_budget_never_makes_a_run_longer(config, monkeypatch):
-    monkeypatch.setattr(planning, "measure", lambda trainer: Speed(0.001, None))
+def test_a_budget_never_makes_a_run_longer(config):
     assert train_translation(config("minutes=100"))["steps"] == 4
 
 
-def test_a_run_that_goes_on_is_not_measured_again(config, tmp_path, monkeypatch):
-    seconds = Speed(0.001, None)
-    monkeypatch.setattr(planning, "measure", lambda trainer: seconds)
-    monkeypatch.setattr(planning, "steps_within", lambda *arguments: 3)
+def test_a_faster_machine_trains_more_steps_than_were_planned(config, planned, capsys):
+    """Up to those that fit the text, over further epochs, and the learning rate ends where they end."""
+    planned(2, wanted=9)
+    results = train_translation(config("minutes=100", "training.warmup_steps=0", "training.logging_steps=1"))
+    assert results["steps"] == 9
+    rates = [entry["learning_rate"] for entry in results["log_history"] if "learning_rate" in entry]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < rates[0] / 3
+
+
+def test_a_run_that_goes_on_is_not_measured_again(config, tmp_path, monkeypatch, planned):
+    planned(3, wanted=3)
     whole = train_translation(config("minutes=1", f"training.output_dir={tmp_path / 'whole'}"))
     interrupted_at(2, config("minutes=1"))
-    monkeypatch.delattr(planning, "measure")
+    clock_file = next((tmp_path / "run").glob("checkpoint-*")) / "clock.json"
+    assert json.loads(clock_file.read_text())["position"] == 2
+    monkeypatch.delattr(budget, "_planned")
     assert train_translation(config("minutes=1"), resume=True)["steps"] == whole["steps"] == 3
     assert same(tmp_path / "run", tmp_path / "whole")
     with pytest.raises(ValueError, match=r"`minutes`.*2.*1"):
         train_translation(config("minutes=2"), resume=True)
 
 
-def test_a_slower_machine_stops_when_the_time_is_over(config, tmp_path, monkeypatch, capsys):
+def test_a_slower_machine_stops_when_the_time_is_over(config, tmp_path, monkeypatch, capsys, planned):
     """It saves what it has, and scores it."""
-    monkeypatch.setattr(planning, "measure", lambda trainer: Speed(0.001, None))
+    planned(4)
     monkeypatch.setattr(seq2seq.AttnCalTrainer, "wall_seconds", property(lambda self: 25.0 * self.state.global_step))
-    results = train_translation(config("minutes=1"))
-    assert results["steps"] == 3
-    assert results["averaged_checkpoints"][-1] == "checkpoint-3"
+    results = train_translation(config("minutes=1", "training.warmup_steps=1"))
+    assert results["steps"] == 2
+    assert results["averaged_checkpoints"][-1] == "checkpoint-2"
     assert "test" in results
-    assert "time budget of 1 minutes is over after 3 of 4 steps" in capsys.readouterr().out
+    assert "1 minutes had room for 2 steps; 4 were planned." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("strategy", ["no", "steps", "epoch"])
+@pytest.mark.parametrize("seconds", [0.2, 1.0, 6.0])
+def test_the_whole_command_ends_in_the_time_given_whatever_was_measured(seconds, strategy):
+    """A step was measured to take a second; now it takes `seconds`, and so do evaluations and the last scores."""
+    now, plan = 20.0, Plan(steps=500, wanted=10**6, seconds=1.0, evaluation=2.0, scores=10.0)
+    kept = budget.Budget(600.0, lambda: now, plan)
+    state = TrainerState(max_steps=plan.steps, eval_steps=10, save_steps=10, epoch=0.0)
+    control, flow = TrainerControl(), DefaultFlowCallback()
+    args = SimpleNamespace(save_strategy="no", eval_strategy=strategy, eval_delay=0, logging_first_step=False)
+    args.logging_strategy = "no"
+    schedule, rates = kept.moved(lambda position: 1 - position / plan.steps), []
+    kept.on_train_begin(args, state, control)
+    while not control.should_training_stop:
+        kept.on_optimizer_step(args, state, control)
+        state.global_step += 1
+        state.epoch += 1 / 50
+        rates.append(schedule(state.global_step))
+        now += seconds
+        control.should_evaluate = False
+        flow.on_step_end(args, state, control)
+        kept.on_step_end(args, state, control)
+        if control.should_evaluate or (strategy == "epoch" and state.global_step % 50 == 0):
+            now += 2 * seconds
+            kept.on_evaluate(args, state, control)
+    now += 2 * seconds * (strategy == "epoch") + 10 * seconds
+    assert 0.92 * 600 <= now <= 600
+    assert rates == sorted(rates, reverse=True)
+    assert abs(rates[-1]) < 0.02 + 10 / state.global_step
+
+
+def test_a_budget_of_several_processes_is_refused(config, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="`minutes` is for one process"):
+        train_translation(config("minutes=1"))
 
 
 # ---- refused before the start ----
@@ -151,9 +202,8 @@ def test_a_run_that_ends_before_its_warm_up_is_refused(config, tmp_path, dry):
     assert train_translation(config("training.warmup_steps=4"))["steps"] == 4
 
 
-def test_a_budget_below_the_warm_up_is_refused(config, monkeypatch):
-    monkeypatch.setattr(planning, "measure", lambda trainer: Speed(0.001, None))
-    monkeypatch.setattr(planning, "steps_within", lambda *arguments: 2)
+def test_a_budget_below_the_warm_up_is_refused(config, planned):
+    planned(2)
     with pytest.raises(ValueError, match=r"`training.warmup_steps`.*\(2\).*got 3.*`minutes`"):
         train_translation(config("training.warmup_steps=3", "minutes=1"))
 
@@ -282,9 +332,9 @@ def test_how_to_go_on_is_the_command_itself(tmp_path):
 
 @pytest.mark.parametrize(("steps", "warned"), [(1, True), (2, False)])
 def test_a_budget_for_few_of_the_steps_is_warned_of(config, monkeypatch, recwarn, steps, warned):
-    monkeypatch.setattr(planning, "measure", lambda trainer: Speed(1.0, None))
-    monkeypatch.setattr(planning, "steps_within", lambda *arguments: steps)
-    assert train_translation(config("minutes=1", "training.warmup_steps=1"))["steps"] == steps
+    monkeypatch.setattr(planning, "measure", lambda trainer, whole: Speed(1.0, None))
+    monkeypatch.setattr(budget, "steps_within", lambda *arguments: steps)
+    train_translation(config("minutes=1", "training.warmup_steps=1"))
     told = [str(warning.message) for warning in recwarn if "have room for" in str(warning.message)]
     assert len(told) == warned
     assert all("1 minutes have room for 1 optimiser steps, and 4 fit this text" in text for text in told)
@@ -302,7 +352,7 @@ def test_a_measurement_has_an_evaluation_in_it_scaled_to_the_whole_dev_text(conf
         seen.append((len(pairs), options["length"]))
         return evaluate(model, tokenizer, pairs, *arguments, **options)
 
-    def measured(trainer):
+    def measured(trainer, whole=None):
         with monkeypatch.context() as patched:
             patched.setattr(planning, "clock", Clock(1.0))
             patched.setattr(planning, "_REHEARSED", 2)
@@ -322,41 +372,14 @@ def test_a_measurement_has_an_evaluation_in_it_scaled_to_the_whole_dev_text(conf
 
 
 @pytest.mark.parametrize(
-    ("strategy", "steps"),
-    [
-        # 540 seconds are planned, 50 are for the last scores (two evaluations and a half), a step takes 5.
-        (["no"], (540 - 50) / 5),
-        (["steps", "4"], (540 - 50) / (5 + 20 / 4)),
-        (["steps", "0.25"], (540 - 50 - 4 * 20) / 5),
-        (["epoch"], (540 - 50) / (5 + 20 / 6)),
-    ],
+    ("strategy", "step", "fixed"),
+    [(["no"], 5, 0), (["steps", "4"], 5 + 20 / 4, 0), (["steps", "0.25"], 5, 4 * 20), (["epoch"], 5 + 20 / 6, 0)],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
-def test_evaluations_and_the_last_scores_leave_fewer_steps(tmp_path, monkeypatch, strategy, steps):
-    monkeypatch.setattr(planning, "clock", lambda: 0.0)
-    monkeypatch.setattr(planning, "measure", lambda trainer: Speed(5.0, None, evaluation=20.0))
+def test_evaluations_leave_fewer_steps(tmp_path, monkeypatch, strategy, step, fixed):
+    monkeypatch.setattr(planning, "measure", lambda trainer, whole: Speed(5.0, None, evaluation=20.0))
     options = {"max_steps": 9000, "save_strategy": "no", "per_device_train_batch_size": 4}
     trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), **options)
     trainer.args.eval_strategy = strategy[0]
     trainer.args.eval_steps = float(strategy[1]) if strategy[1:] else None
-    found, evaluation = planning._affordable(trainer, SimpleNamespace(minutes=10), 0.0, last_scores=2.5)
-    assert (found, evaluation) == (int(steps), 20.0)
-
-
-@pytest.mark.parametrize(("scores", "last"), [(0.0, 11), (4.0, 7)])
-def test_the_whole_command_ends_in_the_time_given(scores, last):
-    """A step takes 5 seconds and not as measured, an evaluation 5: the training stops when the scores just fit."""
-    now = 0.0
-    budget = planning._Budget(60.0, lambda: now, evaluation=1.0, last_scores=scores)
-    state, control = TrainerState(max_steps=1000), TrainerControl()
-    args = SimpleNamespace(save_strategy="no")
-    while not control.should_training_stop:
-        state.global_step += 1
-        now += 5
-        control.should_evaluate = state.global_step == 1
-        budget.on_step_end(args, state, control)
-        if control.should_evaluate:
-            now += 5
-            budget.on_evaluate(args, state, control)
-    assert now + 5 * scores <= 60
-    assert state.global_step == last
+    assert planning.step_and_fixed_seconds(trainer)[:2] == pytest.approx((step, fixed))

@@ -173,7 +173,6 @@ def test_a_model_to_go_on_from_keeps_its_own_size(data, tmp_path):
         ("translation", {"preset": "large"}, r"`preset` must be one of \('base', 'small'\), got 'large'"),
         ("aligner", {"preset": "large"}, r"`preset` must be one of \('base', 'hmm', 'small'\), got 'large'"),
         ("aligner", {"model": {"size": "hmm"}}, r"`model.size` must be `preset` \(small\) or left out, got 'hmm'"),
-        ("aligner", {"preset": "hmm", "minutes": 3}, r"`minutes` is for a network, got 3"),
         ("translation", {"data": {}}, "`data.train` must name the text to train on, got none"),
         ("translation", {"data": {"train": {"source": "x"}}}, "`data.train` must name `source` and `target`"),
         ("translation", {"training": {"max_steps": "many"}}, "`training.max_steps` must be an integer, got 'many'"),
