@@ -1,20 +1,17 @@
-"""Is `--minutes` kept, by each kind of training, and is the memory that --dry-run says true?
+"""Is `--minutes` kept, by each kind of training?
 
     python experiments/minutes.py --text DIR --output results/minutes.json --minutes 3
     python experiments/minutes.py ... --busy 2 --only tune
-    python experiments/minutes.py ... --memory
 
 DIR has train.en and train.de. Every kind is trained by its command in a process of its own, from the first line of
 Python to the last, with so much text that it never ends before its time. `used` are the minutes of the clock, `load`
 is the machine's load average at the end, with what else ran there; `busy` processes that only loop were started
-beside it. With --memory, each is a training of about a minute: `used` is the most bytes that it had, `said` what the
-dry run said before, in `said_cpu_seconds`. Rows are added to the file.
+beside it. Rows are added to the file.
 """
 
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -93,11 +90,10 @@ def beside(busy: int) -> Iterator[None]:
         yield
 
 
-def run(words: list) -> int:
-    """Run a command of attncal; return the most bytes that it had."""
+def run(words: list) -> None:
+    """Run a command of attncal."""
     command = [sys.executable, "-m", "hf_attncal.commands", *map(str, words)]
     subprocess.run(command, check=True, stdout=sys.stderr)
-    return 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 
 def encoder(place: Path) -> Path:
