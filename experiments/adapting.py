@@ -70,7 +70,7 @@ MIXED = {
     "wpt03-enfr": ("golden-enfr/test", "en", "fr", "multi30k/train.{}.gz"),
     "dermit-derm": ("bicici-deen/dev", "de", "en", "wmtmix-deen/train.{}.gz"),
 }
-SEEDS, BESIDE = (1, 2), 400
+SEEDS, BESIDE = (1, 2), 200
 
 
 class Text:
