@@ -61,4 +61,4 @@ class CheckFilter(AlignmentFilter):
         return Checker.from_pretrained(name)
 
     def scores(self, pairs):
-        return [1 - verdict.worst for verdict in self.scorer.check(pairs)]
+        return [1 - verdict.wrong for verdict in self.scorer.check(pairs)]

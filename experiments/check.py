@@ -120,7 +120,7 @@ def false_alarms(options: argparse.Namespace, checker: Checker) -> None:
     pairs, files = clean_text(options)
     verdicts = checker.check(pairs)
     flagged = [(number, verdict) for number, verdict in enumerate(verdicts, 1) if verdict.flagged]
-    worst = sorted(flagged, key=lambda line: -line[1].worst)[:20]
+    worst = sorted(flagged, key=lambda line: -line[1].wrong)[:20]
     numbers = {
         "lines": len(pairs),
         "flagged": len(flagged),
@@ -204,7 +204,7 @@ def write(options: argparse.Namespace, checker: Checker, name: str, files: dict[
         "clean": options.clean,
         "aligner": checker.aligner.model.config.model_type,
         "learned": checker.model.learned,
-        "alarms": checker.model.alarms,
+        "alarm": checker.model.alarm,
         "bootstrap": BOOTSTRAP,
     }
     path = options.output / f"{name}{'_' + options.label if options.label else ''}.json"

@@ -1,8 +1,8 @@
 """Learn the model of `attncal check` from clean text and from errors planted into it, once for each aligner."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from .check_model import (
     CAUSES,
     CHECK_FILE,
     PLANTED,
+    VERDICT_FEATURES,
     CheckModel,
     Sides,
     Vocabulary,
@@ -28,18 +29,28 @@ from .check_model import (
     scaled_features,
     seen,
 )
-from .checker import VERDICTS, Checker
 from .evidence import LinkEvidence, read_evidence, script_shares
-from .facts import FACT_GROUPS, FactModel, fact_features, fit_fact_table
+from .facts import FACT_GROUPS, PLANTED_FACTS, FactModel, fact_features, fit_fact_table
+from .number_values import Languages
+from .rules import fit_rules
 
 SAMPLE = 2000  # clean pairs that errors are planted into
 _FEWEST = 50
 _LENGTHS = (6, 10, 16, 25, 40)  # source words: as many pairs of each length are drawn, where there are
-_FALSE_ALARMS = 0.004  # share of clean lines that one verdict flags
-_FALSE_ALARMS_OF_FACTS = 0.001  # one word is little to go by
+FALSE_ALARMS = 0.01  # share of clean lines that are flagged
+_NO_ALARM = 1.0
+_DIRTY, _CLEAN_ENOUGH = 0.5, 0.7
+_DIRT = (
+    "omission",
+    "truncation",
+    "replacement",
+    "detached",
+    "insertion",
+)  # planted errors that misalignments look like
 _NEVER = 30.0  # log-odds against what was never seen
 _KEPT = 0.35  # share of the planted errors that are learned from
 Line = tuple[LinkEvidence, Sides]
+Changed = tuple[LinkEvidence, str, tuple[Sequence[int], Sequence[int]]]  # with the kind, and the words of both sides
 
 
 def learn_check(
@@ -92,16 +103,25 @@ def learn_check(
         fit_lengths(_texts(clean)),
         scale=np.zeros((2, 0)),
         heads={},
-        alarms=dict.fromkeys(VERDICTS, 0.5),
+        verdict=np.zeros(1 + VERDICT_FEATURES),
+        alarm=_NO_ALARM,
         learned={"pairs": drawn.seen, "sample": len(chosen), "seed": seed},
     )
-    _fit_heads(model, *(_features(model, lines) for lines in (good, bad)), kinds)
-    model.facts = _fit_facts(aligner, list(dict.fromkeys(chosen + with_numbers.pairs())), seed)
-    verdicts = Checker(aligner, model).check(_texts(chosen))
-    for name in VERDICTS:
-        allowed = _FALSE_ALARMS_OF_FACTS if name == "changed" else _FALSE_ALARMS
-        highest = np.quantile([getattr(verdict, name) for verdict in verdicts], 1 - allowed)
-        model.alarms[name] = max(0.5, float(highest))
+    good_values, bad_values = (_features(model, lines) for lines in (good, bad))
+    _fit_heads(model, good_values, bad_values, kinds)
+    kept = _trimmed(model, good_values)  # text that is held to be clean has lines that do not belong together
+    _fit_heads(model, good_values[kept], bad_values, kinds)
+    model.rules = fit_rules([line for (line, _), one in zip(good, kept, strict=True) if one], vocabulary.languages)
+    facts, changed = _read_facts(aligner, list(dict.fromkeys(chosen + with_numbers.pairs())), seed)
+    facts = [
+        line
+        for line, kept in zip(facts, _trimmed(model, _features(model, _with_sides(vocabulary, facts))), strict=True)
+        if kept
+    ]
+    model.facts = _fit_facts(facts, changed, vocabulary.languages)
+    of_kinds = {kind: [line for (line, _), of in zip(bad, kinds, strict=True) if of == kind] for kind in PLANTED}
+    of_kinds |= {kind: [line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS}
+    _fit_verdict(model, [line for line, _ in good], kept, of_kinds)
     return model
 
 
@@ -185,7 +205,10 @@ def _has_number(pair: Pair) -> bool:
 
 
 def _read(aligner: WordAligner, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[Line]:
-    found = read_evidence(aligner, _texts(pairs))
+    return _with_sides(vocabulary, read_evidence(aligner, _texts(pairs)))
+
+
+def _with_sides(vocabulary: Vocabulary, found: Sequence[LinkEvidence]) -> list[Line]:
     return [(evidence, seen(vocabulary, evidence)) for evidence in found]
 
 
@@ -193,28 +216,59 @@ def _features(model: CheckModel, lines: Sequence[Line]) -> np.ndarray:
     return np.array([model.features(*line, model.words(*line)) for line in lines])
 
 
-def _fit_facts(aligner: WordAligner, clean: Sequence[Pair], seed: int) -> FactModel:
-    """Learn what numbers, negations and names say, from clean pairs and from pairs in which one was changed."""
-    errors = plant_errors(clean, FACT_GROUPS, seed)
+def _read_facts(aligner: WordAligner, clean: Sequence[Pair], seed: int) -> tuple[list[LinkEvidence], list[Changed]]:
+    """Read clean pairs, and pairs in which a number, a negation or a name was changed."""
+    errors = plant_errors(clean, PLANTED_FACTS, seed)
     good = read_evidence(aligner, _texts(clean))
     bad = read_evidence(aligner, _texts((error.source, error.target) for error in errors))
-    planted = [
+    return good, [
         (line, error.kind, (error.left_out or (), error.made_up))
         for line, error in zip(bad, errors, strict=True)
         if (line.source.words, line.target.words) == (error.source, error.target)  # else words are cut otherwise
     ]
+
+
+def _fit_facts(good: Sequence[LinkEvidence], changed: Sequence[Changed], languages: Languages) -> FactModel:
+    """Learn what numbers, negations and names say."""
     field = "known" if good[0].known is not None else "best"
-    table = fit_fact_table(good, planted, field)
+    table = fit_fact_table(good, changed, field, languages)
     model = FactModel(table, np.array([-_NEVER] + [0.0] * 2 * len(FACT_GROUPS)), field)
-    groups = [good, *([line for line, of, _ in planted if of == kind] for kind in FACT_GROUPS)]
+    groups = [good, *([line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS)]
     groups = [lines for lines in groups if lines]
     if len(groups) == 1:  # nothing could be planted
         return model
-    sizes, kinds = [len(lines) for lines in groups], len(groups) - 1
-    values = np.array([fact_features(model.evidence(line)) for lines in groups for line in lines])
-    truths = np.repeat([0.0] + [1.0] * kinds, sizes)
-    weights = np.repeat([1 / sizes[0]] + [1 / size / kinds for size in sizes[1:]], sizes)
-    return FactModel(table, fit_logistic(values, truths, weights), field)
+    values = [np.array([fact_features(model.evidence(line, languages)) for line in lines]) for lines in groups]
+    return replace(model, head=_fit_groups(values[:1], values[1:]))
+
+
+def _trimmed(model: CheckModel, values: np.ndarray) -> np.ndarray:
+    """Return which clean lines are likely to be clean, by the causes learned so far; all if these are too few."""
+    kept = np.max(list(model.causes(values).values()), axis=0) < _DIRTY
+    return kept if kept.mean() > _CLEAN_ENOUGH else np.ones(len(values), dtype=bool)
+
+
+def _fit_verdict(
+    model: CheckModel, good: Sequence[LinkEvidence], kept: np.ndarray, bad: Mapping[str, Sequence[LinkEvidence]]
+) -> None:
+    """Learn the one verdict from clean lines (those `kept`) and all kinds of planted ones, and where its alarm is."""
+    judged = model.judge(good)
+    clean = judged.verdict_features
+    values = {kind: model.judge(lines).verdict_features for kind, lines in bad.items() if lines}
+    model.verdict = _fit_groups([clean[kept]], list(values.values()))
+    # What breaks a rule has a bar of its own, how often clean lines do; many of them are faults of the clean text.
+    unbroken = kept & np.array([not names for names in judged.broken])
+    model.alarm = float(np.quantile(model.wrong(clean[unbroken]), 1 - FALSE_ALARMS))
+
+
+def _fit_groups(right: Sequence[np.ndarray], wrong: Sequence[np.ndarray]) -> np.ndarray:
+    """Fit a logistic regression to groups of lines: the right ones weigh as much as the wrong ones, groups alike."""
+    groups = [*right, *wrong]
+    truths = np.repeat([0.0] * len(right) + [1.0] * len(wrong), [len(group) for group in groups])
+    shares = [1 / len(right)] * len(right) + [1 / len(wrong)] * len(wrong)
+    weights = np.concatenate(
+        [np.full(len(group), share / len(group)) for group, share in zip(groups, shares, strict=True)]
+    )
+    return fit_logistic(np.concatenate(groups), truths, weights)
 
 
 def _texts(pairs: Iterable[Pair]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ errors. Annotated translations are not needed anywhere.
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,9 @@ from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import CHECK_FILE
 
 from .evidence import LinkEvidence
-from .facts import FACT_EDGES, FACT_GROUPS, FactModel, alike, fact_features
+from .facts import FACT_EDGES, FACT_GROUPS, HAS, FactModel, alike, changed_facts, fact_features, words_with_numbers
+from .number_values import LANGUAGES, Languages, language_of
+from .rules import RULES, WRONG_NUMBER, broken_rules, wrong_by_rules
 
 # Best scores are counted between these.
 EDGES = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 0.97)
@@ -59,10 +61,16 @@ class Vocabulary:
     Args:
         counts: of each side: word -> how often. Those beyond the most frequent are left out.
         totals: words of each side in all.
+        languages: of each side, as far as its number words tell; see `number_values.language_of`.
     """
 
-    def __init__(self, counts: tuple[dict[str, int], dict[str, int]], totals: tuple[int, int]):
-        self.counts, self.totals = counts, totals
+    def __init__(
+        self,
+        counts: tuple[dict[str, int], dict[str, int]],
+        totals: tuple[int, int],
+        languages: Languages = (None, None),
+    ):
+        self.counts, self.totals, self.languages = counts, totals, languages
         self._known: list[dict[str, tuple[int, float, float]]] = [{}, {}]
 
     @classmethod
@@ -72,7 +80,7 @@ class Vocabulary:
             for counter, side in zip(counters, pair, strict=True):
                 counter.update(word.lower() for word in side)
         kept = tuple(dict(counter.most_common(most)) for counter in counters)
-        return cls(kept, tuple(counter.total() for counter in counters))
+        return cls(kept, tuple(counter.total() for counter in counters), tuple(map(language_of, kept)))
 
     def look_up(self, word: str, side: int) -> tuple[int, float, float]:
         """Return the class of a word alone, its surprisal in nats, and its log-odds of being in the source language.
@@ -130,20 +138,24 @@ def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
     ]
     classes = [np.array(column[0], dtype=np.int64) for column in columns]
     forms = [_forms(words, found) for words, found in zip(pair, classes, strict=True)]
+    numbers = words_with_numbers(evidence.source, evidence.target, vocabulary.languages)
     for side in (0, 1):
         for place, form in forms[side].items():
             if any(alike(form, other) for other in forms[1 - side].values()):
-                classes[side][place] = _NUMBER_LIKE if classes[side][place] == _NUMBER else _LIKE
+                classes[side][place] = _LIKE
+        for place, (_, how) in numbers[side].items():
+            if how == HAS and classes[side][place] == _NUMBER:
+                classes[side][place] = _NUMBER_LIKE
     surprisal, odds = (tuple(np.array(column[place], dtype=float) for column in columns) for place in (1, 2))
+    for side, words in enumerate(pair):  # a name is the same in both languages
+        for place, word in enumerate(words):
+            if word[0].isupper() and word in pair[1 - side]:
+                odds[side][place] = 0.0
     return Sides(tuple(classes), surprisal, odds)
 
 
 def _forms(words: Sequence[str], classes: np.ndarray) -> dict[int, str]:
-    return {
-        place: "".join(filter(str.isdigit, word)) if classes[place] == _NUMBER else word.lower()
-        for place, word in enumerate(words)
-        if classes[place] <= _RARE or classes[place] == _NUMBER
-    }
+    return {place: word.lower() for place, word in enumerate(words) if classes[place] <= _RARE}
 
 
 def fit_table(
@@ -202,7 +214,16 @@ def chain(against: np.ndarray, entered: float = _ENTERED, left: float = _LEFT) -
     return posterior
 
 
-_OF_SIDE = ("evidence", "unpartnered", "support", "language", "known")
+def strongest_run(against: np.ndarray) -> float:
+    """Return the largest sum of the evidence against words in a row, 0 without any: a scan for the run left out."""
+    best = run = 0.0
+    for value in np.clip(against, -_MOST_AGAINST, _MOST_AGAINST).tolist():
+        run = max(0.0, run + value)
+        best = max(best, run)
+    return best
+
+
+_OF_SIDE = ("evidence", "unpartnered", "support", "language", "known", "run", "known run", "mass")
 _REPEATED = ("repeated", "repeated much", "repeated near")
 FEATURES = (
     *(f"{side} {name}" for side in ("source", "target") for name in _OF_SIDE),
@@ -225,18 +246,45 @@ class Cause(NamedTuple):
 
 
 _PARTNERS = tuple(f"{side} {name}" for name in ("evidence", "unpartnered", "support") for side in ("source", "target"))
+_RUNS = tuple(f"{side} {name}" for name in ("run", "known run", "mass") for side in ("source", "target"))
 CAUSES = {
     "left_out": Cause(
         ("omission", "truncation"),
         ("detached", "repetition"),
-        (*_PARTNERS, "shorter", "longer", "length", "short"),
+        (*_PARTNERS, *_RUNS, "shorter", "longer", "length", "short"),
     ),
     "made_up": Cause(("replacement", "detached"), (), (*_PARTNERS, "length", "short")),
+    "added": Cause(
+        ("insertion",),
+        ("omission", "repetition"),
+        (*_PARTNERS, *_RUNS, "shorter", "longer", "length", "short"),
+    ),
     "detached": Cause(("detached",), (), (*_PARTNERS, "source known", "target known")),
     "repeats": Cause(("repetition",), (), (*_REPEATED, "longer")),
     "untranslated": Cause(("untranslated", "swapped"), (), ("source language", "target language")),
 }
+_ODDS = (*CAUSES, "changed")
+_OF_VERDICT = (*_RUNS, "shorter", "longer", "short")
+VERDICT_FEATURES = len(_ODDS) + 2 + len(_OF_VERDICT)  # and the largest, and that any is there
 PLANTED = tuple(dict.fromkeys(kind for cause in CAUSES.values() for kind in cause.kinds + cause.others))
+
+
+class Judged(NamedTuple):
+    """What a model thinks of lines.
+
+    Args:
+        causes: probability of each cause, and that facts or forms were "changed", (lines,).
+        words: of each line, the probability of the words of both sides to be wrong; see `CheckModel.wrong_words`.
+        broken: of each line, the names of the rules that it breaks.
+        changes: of each line, what was changed by name, if anything was.
+        verdict_features: what the verdict goes by, (lines, `VERDICT_FEATURES`).
+    """
+
+    causes: dict[str, np.ndarray]
+    words: list[tuple[np.ndarray, np.ndarray]]
+    broken: list[tuple[str, ...]]
+    changes: list[tuple[str, ...]]
+    verdict_features: np.ndarray
 
 
 @dataclass
@@ -250,9 +298,11 @@ class CheckModel:
         lengths: see `fit_lengths`.
         scale: mean and standard deviation of each feature in clean pairs, (2, features).
         heads: name of a cause -> bias and weights of its features, (1 + features of the cause,).
-        alarms: verdict -> probability above which a line is flagged.
+        verdict: bias and weights of what `wrong` goes by, (1 + `VERDICT_FEATURES`,).
+        alarm: probability of `wrong` above which a line is flagged.
         learned: what from: `pairs` in all, `sample` of them, `seed`.
-        facts: of numbers, negations and names; None in a file of before they were looked at.
+        facts: of numbers, negations and names; None while it is learned.
+        rules: share of clean pairs that break each rule (`rules.RULES`).
     """
 
     vocabulary: Vocabulary
@@ -262,9 +312,11 @@ class CheckModel:
     lengths: tuple[float, float, float]
     scale: np.ndarray
     heads: dict[str, np.ndarray]
-    alarms: dict[str, float]
+    verdict: np.ndarray
+    alarm: float
     learned: dict[str, int]
     facts: FactModel | None = None
+    rules: dict[str, float] = field(default_factory=dict)
 
     def length_deviation(self, source: str, target: str) -> float:
         """Return by how many standard deviations a target is longer than usual for its source, from -8 to 8."""
@@ -278,7 +330,7 @@ class CheckModel:
 
     def facts_of(self, evidence: LinkEvidence) -> list[list[tuple[int, int, float]]]:
         """Return `FactModel.evidence` of a line; no facts where none were learned."""
-        return [[], []] if self.facts is None else self.facts.evidence(evidence)
+        return [[], []] if self.facts is None else self.facts.evidence(evidence, self.vocabulary.languages)
 
     def changed(self, facts: Sequence[list[list[tuple[int, int, float]]]]) -> np.ndarray:
         """Return the probability of each line that a number, a negation or a name differs, (lines,)."""
@@ -319,13 +371,18 @@ class CheckModel:
         for side in (0, 1):
             classes, number = sides.classes[side], max(1, len(sides.classes[side]))
             weights = np.where(classes == _PUNCTUATION, 0.0, sides.surprisal[side])
-            lexical = max(1, int((classes <= _LIKE).sum()))
+            told = int((sides.odds[side] != 0).sum())  # names and numbers do not tell the language
             values += [
                 self._against(evidence, sides, "best", side).sum() / number,
                 words[side].sum() / number,
                 (evidence.best[side] * weights).sum() / weights.sum() if weights.any() else 1.0,
-                sides.odds[side].sum() / lexical * (1 if side else -1),
+                sides.odds[side].sum() / (told + 1) * (1 if side else -1),
                 0.0 if self.known is None else self._against(evidence, sides, "known", side).sum() / number,
+                math.log1p(strongest_run(self._against(evidence, sides, "best", side))),
+                0.0
+                if self.known is None
+                else math.log1p(strongest_run(self._against(evidence, sides, "known", side))),
+                math.log1p(words[side].sum()),
             ]
         again = evidence.said_again * np.maximum(0, sides.surprisal[1] - _COMMON)
         inside = max(0.0, _inside(evidence.target.text) - _inside(evidence.source.text))
@@ -351,6 +408,33 @@ class CheckModel:
             for name, weights in self.heads.items()
         }
 
+    def judge(self, lines: Sequence[LinkEvidence]) -> "Judged":
+        """Return what is thought of lines, by all that is known of them."""
+        sides = [seen(self.vocabulary, line) for line in lines]
+        words = [self.words(*line) for line in zip(lines, sides, strict=True)]
+        values = np.array([self.features(*line) for line in zip(lines, sides, words, strict=True)])
+        causes = self.causes(values)
+        facts = [self.facts_of(line) for line in lines]
+        broken = [broken_rules(line, self.vocabulary.languages) for line in lines]
+        by_rules = np.array([wrong_by_rules(names, self.rules) for names in broken])
+        causes["changed"] = 1 - (1 - self.changed(facts)) * (1 - by_rules)
+        marked = [
+            self.wrong_words(*line)
+            for line in zip(lines, sides, words, facts, causes["untranslated"].tolist(), strict=True)
+        ]
+        odds = [_log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]
+        odds.append(np.max(odds, axis=0))
+        odds.append(_log_odds(1 - np.prod([1 - causes[name] for name in _ODDS], axis=0)) + _PRIOR_ODDS)
+        scaled = scaled_features(values, self.scale)[:, [FEATURES.index(name) for name in _OF_VERDICT]]
+        told = [changed_facts(*line) for line in zip(facts, broken, strict=True)]
+        return Judged(
+            causes, marked, broken, told, np.column_stack([*(np.clip(one / 2, -5, 5) for one in odds), scaled])
+        )
+
+    def wrong(self, verdict_features: np.ndarray) -> np.ndarray:
+        """Return the probability of each line that anything is wrong, (lines,), from `Judged.verdict_features`."""
+        return _sigmoid(self.verdict[0] + verdict_features @ self.verdict[1:] - _PRIOR_ODDS)
+
     def _against(self, evidence: LinkEvidence, sides: Sides, of: str, side: int) -> np.ndarray:
         table = getattr(self, of)[side]
         return table[sides.classes[side], np.digitize(getattr(evidence, of)[side], _EDGES_OF[of])]
@@ -362,13 +446,16 @@ class CheckModel:
             "learned": self.learned,
             "facts": self.facts
             and {"field": self.facts.field, "table": self.facts.table.tolist(), "head": self.facts.head.tolist()},
-            "alarms": self.alarms,
+            "rules": self.rules,
+            "verdict": self.verdict.tolist(),
+            "alarm": self.alarm,
             "lengths": list(self.lengths),
             "heads": {name: weights.tolist() for name, weights in self.heads.items()},
             "scale": self.scale.tolist(),
             "best": self.best.tolist(),
             "known": None if self.known is None else self.known.tolist(),
             "scripts": list(self.scripts),
+            "languages": list(self.vocabulary.languages),
             "totals": list(self.vocabulary.totals),
             "counts": list(self.vocabulary.counts),
         }
@@ -384,27 +471,26 @@ class CheckModel:
         """
         with sealed(Path(path)) as values:
             check_values(values, _SCHEMA)
-            facts, alarms = values.get("facts"), values["alarms"]
-            if (facts is None) != (alarms.get("changed") is None):
-                raise ValueError("`facts` and `alarms.changed` go together: one of them is missing.")
-            if facts is not None:
-                bins = len(FACT_EDGES[facts["field"]]) + 1
-                check_values(facts["table"], Numbers((2, len(FACT_GROUPS), 2, bins), -100, 100), "facts.table")
-                if facts["field"] == "known" and values["known"] is None:
-                    raise ValueError("`known` is missing, which `facts` look at.")
+            facts = values["facts"]
+            bins = len(FACT_EDGES[facts["field"]]) + 1
+            check_values(facts["table"], Numbers((2, len(FACT_GROUPS), 3, bins), -100, 100), "facts.table")
+            if facts["field"] == "known" and values["known"] is None:
+                raise ValueError("`known` is missing, which `facts` look at.")
             for side, (counts, total) in enumerate(zip(values["counts"], values["totals"], strict=True)):
                 check_values(counts, WordNumbers(Numbers(least=1, most=1e15, whole=True), total), f"counts[{side}]")
             return cls(
-                Vocabulary(tuple(values["counts"]), tuple(values["totals"])),
+                Vocabulary(tuple(values["counts"]), tuple(values["totals"]), tuple(values["languages"])),
                 tuple(values["scripts"]),
                 np.array(values["best"], dtype=float),
                 None if values["known"] is None else np.array(values["known"], dtype=float),
                 tuple(values["lengths"]),
                 np.array(values["scale"], dtype=float),
                 {name: np.array(values["heads"][name], dtype=float) for name in CAUSES},
-                {name: float(value) for name, value in alarms.items() if value is not None},
+                np.array(values["verdict"], dtype=float),
+                float(values["alarm"]),
                 values["learned"],
-                facts and FactModel(np.array(facts["table"], float), np.array(facts["head"], float), facts["field"]),
+                FactModel(np.array(facts["table"], float), np.array(facts["head"], float), facts["field"]),
+                values["rules"],
             )
 
 
@@ -416,18 +502,21 @@ def _table(edges: tuple[float, ...]) -> Numbers:
 _COUNT = Numbers(least=0, most=1e15, whole=True)
 _SCHEMA = {
     "learned": dict.fromkeys(("pairs", "sample", "seed"), _COUNT),
-    "facts": Maybe(
-        {"field": OneOf(FACT_EDGES), "table": Maybe(None), "head": Numbers((1 + 2 * len(FACT_GROUPS),), -1e4, 1e4)},
-        missing=True,
-    ),
-    "alarms": dict.fromkeys(("left_out", "made_up", "repeats", "detached"), Numbers(least=0, most=1))
-    | {"changed": Maybe(Numbers(least=0, most=1), missing=True)},
+    "facts": {
+        "field": OneOf(FACT_EDGES),
+        "table": Maybe(None),
+        "head": Numbers((1 + 2 * len(FACT_GROUPS),), -1e4, 1e4),
+    },
+    "rules": dict.fromkeys((*RULES, WRONG_NUMBER), Numbers(least=0, most=1)),
+    "verdict": Numbers((1 + VERDICT_FEATURES,), -1e4, 1e4),
+    "alarm": Numbers(least=0, most=1),
     "lengths": Each((Numbers(least=-20, most=20), Numbers(least=1e-9, most=1e3), Numbers(least=0, most=1e6))),
     "heads": {name: Numbers((1 + len(cause.features),), -1e4, 1e4) for name, cause in CAUSES.items()},
     "scale": Each((Numbers((len(FEATURES),)), Numbers((len(FEATURES),), least=1e-9))),
     "best": _table(EDGES),
     "known": Maybe(_table(KNOWN_EDGES)),
     "scripts": Each((WordNumbers(Numbers(least=0, most=1), 1.001),) * 2),
+    "languages": Each((Maybe(OneOf(LANGUAGES)),) * 2),
     "totals": Numbers((2,), least=0, most=1e15, whole=True),
     "counts": Each((Maybe(None),) * 2),
 }
@@ -443,6 +532,11 @@ def scaled_features(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 def _sigmoid(values: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(values, -30, 30)))
+
+
+def _log_odds(probability: np.ndarray) -> np.ndarray:
+    probability = np.clip(probability, 1e-9, 1 - 1e-9)
+    return np.log(probability) - np.log1p(-probability)
 
 
 def _inside(text: str) -> float:

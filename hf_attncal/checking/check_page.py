@@ -10,6 +10,7 @@ from hf_attncal.drawing.page import page_beginning
 from .checker import PairVerdict, marked_text
 
 _TOLD = {
+    "wrong": "wrong",
     "left_out": "left out",
     "made_up": "made up",
     "repeats": "repeats itself",
@@ -21,8 +22,8 @@ _TOLD = {
 def check_page_head(source: str, target: str) -> str:
     """Return the beginning of a page, which needs no other file; `source` and `target` are the names of the texts."""
     lead = Markup(
-        "<del>left out</del> of the source, <ins>made up</ins> in the target; the probability of each, in bold where "
-        "it is above its alarm."
+        "<del>left out</del> of the source, <ins>made up</ins> in the target; how probable it is that anything "
+        "is wrong, and each cause, in bold where the line is flagged for it."
     )
     return page_beginning(f"{source} and {target}, checked", lead, "checked")
 

@@ -11,7 +11,7 @@ from hf_attncal.drawing.table import text_table
 from hf_attncal.metrics.detection import Detection, detection
 
 from .checker import MARKED_ABOVE, Checker
-from .facts import FACT_GROUPS
+from .facts import PLANTED_FACTS
 
 # The probability that an error of a kind should raise.
 VERDICT_OF = {
@@ -19,7 +19,7 @@ VERDICT_OF = {
     "truncation": "left_out",
     "repetition": "repeats",
     **dict.fromkeys(("insertion", "replacement", "untranslated"), "made_up"),
-    **dict.fromkeys(FACT_GROUPS, "changed"),
+    **dict.fromkeys(PLANTED_FACTS, "changed"),
     **dict.fromkeys(("detached", "swapped"), "detached"),
 }
 

@@ -26,27 +26,26 @@ class Summary:
 
     Args:
         lines: number of lines.
-        shares: name (one of `SHARES`) -> share, with its 95 % interval over lines: of lines flagged by any verdict and
-            by each, of source words left out and of target words made up.
+        shares: name (one of `SHARES`) -> share, with its 95 % interval over lines: of lines flagged, and
+            for each cause, of source words left out and of target words made up.
         signature: how they were computed.
-        alarms: probability above which a line is flagged, by the name of the verdict.
+        alarm: probability that anything is wrong above which a line is flagged.
     """
 
     lines: int
     shares: dict[str, Measured]
     signature: str
-    alarms: dict[str, float]
+    alarm: float
 
     def __str__(self) -> str:
         shares = [_percent(share) for share in self.shares.values()]
         return "\n".join(
-            [*text_table({"": list(self.shares), "per cent": shares}), "", self.lines_and_alarms(), self.signature]
+            [*text_table({"": list(self.shares), "per cent": shares}), "", self.lines_and_alarm(), self.signature]
         )
 
-    def lines_and_alarms(self) -> str:
+    def lines_and_alarm(self) -> str:
         """Say how many lines there are, and when one is flagged."""
-        alarms = ", ".join(f"{name} {alarm:.2f}" for name, alarm in self.alarms.items())
-        return f"{self.lines} lines; a line is flagged if a probability is above its alarm ({alarms})."
+        return f"{self.lines} lines; a line is flagged if the probability of any fault is above {self.alarm:.2f}."
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Comparison:
         columns["difference"] = [_percent(share, "+") for share in self.differences.values()]
         columns["p"] = ["-" if p is None else f"{p:.3f}" for p in self.p_values.values()]
         names = "target: {}; compared with: {}".format(*self.names)
-        return "\n".join([*text_table(columns), "", names, self.first.lines_and_alarms(), self.signature])
+        return "\n".join([*text_table(columns), "", names, self.first.lines_and_alarm(), self.signature])
 
 
 def _percent(share: Measured, sign: str = "") -> str:
@@ -112,7 +111,7 @@ def summarize_counts(checker: Checker, counts: np.ndarray, bootstrap: int = 1000
     """Sum up what `count_faults` counted; errors are those of `summarize_verdicts`."""
     shares = means(counts.astype(float), bootstrap, seed)
     by_name = dict(zip(SHARES, shares, strict=True))
-    return Summary(len(counts), by_name, _signature(checker, len(counts)), dict(checker.model.alarms))
+    return Summary(len(counts), by_name, _signature(checker, len(counts)), checker.model.alarm)
 
 
 def compare_counts(
@@ -162,7 +161,7 @@ def _signature(checker: Checker, lines: int, **fields: str) -> str:
     return _METRIC.signature(
         aligner=checker.aligner.model.config.model_type,
         learned=f"{learned['pairs']} pairs, seed {learned['seed']}",
-        alarms=" ".join(f"{alarm:.3f}" for alarm in checker.model.alarms.values()),
+        alarm=f"{checker.model.alarm:.3f}",
         n=str(lines),
         **fields,
     )

@@ -107,7 +107,7 @@ def checked_text(
 
             return summarize_verdicts(checker, verdicts, bootstrap)
     if worst is not None:
-        return iter(heapq.nlargest(worst, verdicts, key=lambda verdict: (verdict.worst, -verdict.line)))
+        return iter(heapq.nlargest(worst, verdicts, key=lambda verdict: (verdict.wrong, -verdict.line)))
     return (verdict for verdict in verdicts if form != "kept" or not verdict.flagged)
 
 
@@ -123,12 +123,12 @@ def lines_of_verdicts(verdicts: Iterable[PairVerdict], form: str, names: tuple[s
         from .check_page import PAGE_FOOT, check_page_head, page_line
 
         return chain([check_page_head(*names)], map(page_line, verdicts), [PAGE_FOOT])
-    head = ["\t".join(("line", *VERDICTS, "flagged", "names"))] if form == "tsv" else []
+    head = ["\t".join(("line", "wrong", *VERDICTS, "flagged", "names"))] if form == "tsv" else []
     return chain(head, map(_LINES[form], verdicts))
 
 
 def _row(verdict: PairVerdict) -> str:
-    scores = (f"{getattr(verdict, name):.4f}" for name in VERDICTS)
+    scores = (f"{getattr(verdict, name):.4f}" for name in ("wrong", *VERDICTS))
     return "\t".join((str(verdict.line), *scores, ",".join(verdict.flagged) or "-", ", ".join(verdict.names) or "-"))
 
 

@@ -21,13 +21,14 @@ from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.files import file_beside
 from hf_attncal.layouts import CHECK_FILE
 
-from .check_model import CheckModel, seen
+from .check_model import CheckModel
 from .evidence import LinkEvidence, alien_share, read_evidence
 
 VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")
 MARKED_ABOVE = 0.5  # probability of a word from which on it is marked
 _LONG_ENOUGH = 5  # words of a target that many sources should not share
 _MANY = 3
+_ALSO = 0.5  # probability of a further cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class PairVerdict:
 
     Args:
         source, target: the texts.
+        wrong: probability that anything is wrong, from all that is known of the line; it decides what is flagged, what
+            is kept, and which line is the worst.
         left_out: probability that words of the source were left out.
         made_up: probability that the target says what the source does not.
         repeats: probability that the target repeats itself.
@@ -53,13 +56,16 @@ class PairVerdict:
             translated. target_words: of each target word to be made up, (T,).
         left_out_spans, made_up_spans: where these are above `MARKED_ABOVE`.
         names: what can be told by name: "empty source", "empty target", "identical sides", "untranslated", "wrong
-            language", "alien script", "one target for N sources".
-        flagged: which of the probabilities are above their alarm.
+            language", "alien script", "one target for N sources", and where `changed` is flagged what was changed:
+            "wrong number", "negation lost", "negation added", "wrong name", or a rule that is broken (`rules.RULES`).
+        flagged: what is wrong with a line of which `wrong` is above the alarm: the most probable cause, and others
+            that are more probable than not; () of a line that is not flagged.
         line: number of the pair in its text, from 1; None of a pair that is not of a text.
     """
 
     source: str
     target: str
+    wrong: float
     left_out: float
     made_up: float
     repeats: float
@@ -78,15 +84,10 @@ class PairVerdict:
         """Probability that the target is made up, in part or as a whole, or repeats itself."""
         return 1 - (1 - self.made_up) * (1 - self.repeats)
 
-    @property
-    def worst(self) -> float:
-        """Probability that anything is wrong."""
-        return 1 - (1 - self.hallucinated) * (1 - self.left_out) * (1 - self.changed)
-
     def to_dict(self) -> dict:
         """Return plain data, for JSON: probabilities rounded to four decimals."""
         sides = {"source": self.source, "target": self.target}
-        scores = {name: round(getattr(self, name), 4) for name in (*VERDICTS, "worst")}
+        scores = {name: round(getattr(self, name), 4) for name in ("wrong", *VERDICTS)}
         words = {f"{side}_words": [round(value, 3) for value in getattr(self, f"{side}_words")] for side in sides}
         spans = {
             name: [{"words": list(span.words), "characters": list(span.characters)} for span in getattr(self, name)]
@@ -169,19 +170,12 @@ class Checker:
         if not pairs:
             return []
         evidence = read_evidence(self.aligner, pairs)
-        sides = [seen(self.model.vocabulary, found) for found in evidence]
-        words = [self.model.words(*line) for line in zip(evidence, sides, strict=True)]
-        values = np.array([self.model.features(*line) for line in zip(evidence, sides, words, strict=True)])
-        causes = self.model.causes(values)
-        facts = [self.model.facts_of(found) for found in evidence]
-        causes["changed"] = self.model.changed(facts)
-        wrong = [
-            self.model.wrong_words(*line)
-            for line in zip(evidence, sides, words, facts, causes["untranslated"].tolist(), strict=True)
-        ]
-        sources = [1 if shared is None else shared.sources_of(target) for _, target in pairs]
+        found = self.model.judge(evidence)
+        causes = found.causes | {"wrong": self.model.wrong(found.verdict_features)}
         of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
-        return [self._verdict(*line) for line in zip(evidence, wrong, of_lines, sources, strict=True)]
+        sources = [1 if shared is None else shared.sources_of(target) for _, target in pairs]
+        lines = zip(evidence, found.words, of_lines, found.changes, sources, strict=True)
+        return [self._verdict(*line) for line in lines]
 
     def stream(
         self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = ITEMS_AT_ONCE
@@ -193,21 +187,26 @@ class Checker:
         """
         return piecewise(partial(self.check, shared=shared), pairs, window)
 
-    def _verdict(self, evidence: LinkEvidence, words, causes: Mapping[str, float], sources: int) -> PairVerdict:
+    def _verdict(
+        self, evidence: LinkEvidence, words, causes: Mapping[str, float], changes: tuple[str, ...], sources: int
+    ) -> PairVerdict:
         source, target = evidence.source, evidence.target
         if not source.words or not target.words:
             return self._of_empty(source, target)
         translated = 1 - causes["untranslated"]
         alone = 1 / sources if sources >= _MANY and len(target.words) >= _LONG_ENOUGH else 1.0
         found = {
+            "wrong": 1 - (1 - causes["wrong"]) * alone,
             "left_out": causes["left_out"],
-            "made_up": 1 - (1 - causes["made_up"]) * translated * alone,
+            "made_up": 1 - (1 - causes["made_up"]) * (1 - causes["added"]) * translated * alone,
             "repeats": causes["repeats"],
             "detached": 1 - (1 - causes["detached"]) * translated * alone,
             "changed": causes["changed"],
         }
         names = []
         identical = source.text.split() == target.text.split()
+        if identical and not any(map(str.isalpha, source.text)):  # a line of numbers
+            return self._made(source, target, dict.fromkeys(("wrong", *VERDICTS), 0.0), words, ["identical sides"])
         alien = alien_share(target.text, self.model.scripts[1]) > 0.5
         if identical:
             names.append("identical sides")
@@ -218,18 +217,25 @@ class Checker:
         if alone < 1:
             names.append(f"one target for {sources} sources")
         if alien:
-            found |= {"made_up": 1.0, "detached": 1.0}
-        return self._made(source, target, found, words, names)
+            found |= {"wrong": 1.0, "made_up": 1.0, "detached": 1.0}
+        return self._made(source, target, found, words, names, changes)
 
     def _of_empty(self, source: Segments, target: Segments) -> PairVerdict:
         names = [f"empty {side}" for side, found in (("source", source), ("target", target)) if not found.words]
-        found = dict.fromkeys(VERDICTS, 0.0)
+        found = dict.fromkeys(("wrong", *VERDICTS), 0.0)
         found["left_out"], found["made_up"] = float(bool(source.words)), float(bool(target.words))
+        found["wrong"] = max(found.values())
         words = tuple(np.ones(len(side.words)) for side in (source, target))
         return self._made(source, target, found, words, names)
 
-    def _made(self, source: Segments, target: Segments, found: Mapping[str, float], words, names) -> PairVerdict:
-        flagged = tuple(name for name in VERDICTS if found[name] > self.model.alarms.get(name, 1.0))
+    def _made(
+        self, source: Segments, target: Segments, found: Mapping[str, float], words, names, changes: Sequence[str] = ()
+    ) -> PairVerdict:
+        flagged: tuple[str, ...] = ()
+        if found["wrong"] > self.model.alarm:
+            most = max(VERDICTS, key=found.__getitem__)
+            flagged = tuple(name for name in VERDICTS if name == most or found[name] > _ALSO)
+            names = [*names, *(changes if "changed" in flagged else ())]
         return PairVerdict(
             source.text, target.text, **found,
             source_words=tuple(words[0].tolist()), target_words=tuple(words[1].tolist()),

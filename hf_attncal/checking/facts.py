@@ -2,11 +2,11 @@
 
 The chain of `check_model` wants several words without a partner in a row. A changed digit, a dropped "not" and a wrong
 name are one word each, and an aligner often links them all the same. So these words are compared with the other side
-by form: a number by its digits, a name by its letters, a negation by whether there is any. What a word without such a
-counterpart tells is learned from clean pairs, where some have none ("3" and "three"), and from planted errors.
+by form: a number by its value (`number_values`), a name by its letters, a negation by whether there is any. What a
+word without such a counterpart tells is learned from clean pairs, where some have none, and from planted errors.
 """
 
-import unicodedata
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,47 +15,83 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hf_attncal.data.segmentation import Segments
 from hf_attncal.data.synthetic.translation_errors import NEGATIONS
 
 from .evidence import LinkEvidence
+from .number_values import Languages, Number, compare_numbers
 
-FACT_GROUPS = ("number", "negation", "name")  # also kinds of planted errors
-_NUMBER, _NEGATION, _NAME = range(len(FACT_GROUPS))
+# How often a number has no equal in clean text depends on how it is written. Group -> planted errors that change it.
+FACT_GROUPS = {
+    "long number": ("number",),
+    "short number": ("number",),
+    "number in words": ("number",),
+    "negation": ("negation", "added negation"),
+    "name": ("name",),
+}
+PLANTED_FACTS = tuple(dict.fromkeys(kind for kinds in FACT_GROUPS.values() for kind in kinds))
+_LONG, _SHORT, _IN_WORDS, _NEGATION, _NAME = range(len(FACT_GROUPS))
+_SHORT_DIGITS = 2
 # Values of a field of `LinkEvidence` are counted between these: planted facts are few.
 FACT_EDGES = {"known": (-3.0, 0.0, 2.0, 4.0, 6.0), "best": (0.1, 0.3, 0.6, 0.9)}
+# What may stand for a negation on the other side, though it is none by itself.
+_DENY_TOO = frozenset(
+    {
+        *("without", "ohne", "sans", "sin", "sem", "senza", "zonder", "uden", "utan", "hardly", "barely"),
+        *("scarcely", "rarely", "seldom", "kaum", "selten", "weder", "noch", "nein", "unable", "lack"),
+        *("lacks", "lacked", "lacking", "refuse", "refused", "refuses", "fail", "failed", "fails"),
+        *("except", "few", "little", "wenig", "wenige", "avoid", "deny", "denied", "stop", "stopped"),
+        *("absent", "wrong", "out", "ni"),
+    }
+)  # fmt: skip
+_DENIES_INSIDE = re.compile(
+    r"(?:un(?![dist])|dis|miss|non|in(?=[bcdehjklopqrsuy])|im(?=p)|ir(?=r))\w{3,}"
+    r"|\w{2,}(?:los(?:e[nrsm]?)?|less)"
+)
 _BEFORE_SENTENCES = frozenset(".!?:;\"'“”„«»‘’()-–—…")
-_INSIDE_NUMBERS = frozenset(",.'’:/-\u00a0")
 _PRIOR = 5  # counts that a cell takes over from those of all groups
 _FEWEST = 5  # planted words of a group and a side: with fewer it says nothing
 _MOST_EVIDENCE = 8.0
 
 
+# How a fact is found: the other side lacks it, has it, or lacks it and has another number that this side lacks.
+LACKS, HAS, EXCHANGED = range(3)
+
+
 class Fact(NamedTuple):
-    """A number, a negation or a name: its place among the words, its group, whether the other side has its like."""
+    """A number, a negation or a name: its place among the words, its group, and how it is found (`LACKS`, ...)."""
 
     place: int
     group: int
-    has_counterpart: bool
+    found: int
 
 
-def find_facts(source: Sequence[str], target: Sequence[str]) -> tuple[list[Fact], list[Fact]]:
+def find_facts(
+    source: Segments, target: Segments, languages: Languages = (None, None)
+) -> tuple[list[Fact], list[Fact]]:
     """Return the numbers, negations and names of both sides, in their order.
 
     A name is a capitalised word of three letters or more that begins no sentence: in German any noun, which costs
     nothing, as the clean text shows how often a noun has no counterpart.
+
+    Args:
+        source, target: the texts with their words.
+        languages: of both, for numbers in words; see `compare_numbers`.
     """
-    pair = source, target
+    pair = source.words, target.words
     groups = [_groups(words) for words in pair]
-    numbers = [_number_forms(words, found) for words, found in zip(pair, groups, strict=True)]
-    all_numbers = [set().union(*forms.values()) for forms in numbers]
-    denied = [_NEGATION in found.values() for found in groups]
+    numbers = words_with_numbers(source, target, languages)
+    denied = [any(map(_denies, words)) for words in pair]
     found: tuple[list[Fact], list[Fact]] = ([], [])
     for side, (words, facts) in enumerate(zip(pair, groups, strict=True)):
+        found[side].extend(Fact(place, *fact) for place, fact in numbers[side].items())
         capitals: list[str] | None = None
         for place, group in facts.items():
-            if group == _NUMBER:
-                has = not numbers[side][place].isdisjoint(all_numbers[1 - side])
-            elif group == _NEGATION:
+            if place in numbers[side]:
+                continue
+            if group == _NEGATION:
+                if words[place + 2 :] == ("?",):
+                    continue  # of a question at the end ("isn't it?"), for which others say "oder?"
                 has = denied[1 - side]  # not their number: many languages deny twice
             else:
                 if not place or words[place - 1] in _BEFORE_SENTENCES:
@@ -64,8 +100,35 @@ def find_facts(source: Sequence[str], target: Sequence[str]) -> tuple[list[Fact]
                     capitals = _capitals(pair[1 - side], groups[1 - side])
                 form = words[place].lower()
                 has = any(alike(form, other) for other in capitals)
-            found[side].append(Fact(place, group, has))
+            found[side].append(Fact(place, group, int(has)))
+        found[side].sort()
     return found
+
+
+def words_with_numbers(source: Segments, target: Segments, languages: Languages) -> list[dict[int, tuple[int, int]]]:
+    """Return for the place of each word with a number its group, and how the numbers in it are found."""
+    compared = compare_numbers(source.text, target.text, languages)
+    found = [_words_of(side, numbers) for side, numbers in zip((source, target), compared, strict=True)]
+    if all(LACKS in [how for _, how in facts.values()] for facts in found):
+        return [{place: (group, how or EXCHANGED) for place, (group, how) in facts.items()} for facts in found]
+    return found
+
+
+def _words_of(side: Segments, numbers: Sequence[Number]) -> dict[int, tuple[int, int]]:
+    facts: dict[int, tuple[int, int]] = {}
+    if not numbers:
+        return facts
+    spans = side.spans
+    starts = [start for start, _ in spans]
+    for number in numbers:
+        length = number.stop - number.start
+        group = _IN_WORDS if number.in_words else _SHORT if length <= _SHORT_DIGITS else _LONG
+        for place in range(bisect_right(starts, number.start) - 1, bisect_right(starts, number.stop - 1)):
+            if number.in_words and not side.words[place][0].isalpha():
+                continue
+            before, had = facts.get(place, (group, HAS))
+            facts[place] = min(before, group), min(had, int(number.has_counterpart))
+    return facts
 
 
 def _groups(words: Sequence[str]) -> dict[int, int]:
@@ -74,35 +137,15 @@ def _groups(words: Sequence[str]) -> dict[int, int]:
 
 @lru_cache(maxsize=1 << 16)
 def _group(word: str) -> int | None:
-    if any(map(str.isdigit, word)):
-        return _NUMBER
     if word.lower() in NEGATIONS:
         return _NEGATION
     return _NAME if len(word) > 2 and word[0].isupper() else None
 
 
-@lru_cache(maxsize=1 << 14)
-def _digits(word: str) -> str:
-    digits = "".join(str(unicodedata.digit(character)) for character in word if character.isdigit())
-    return digits.lstrip("0") or digits[:1]
-
-
-def _number_forms(words: Sequence[str], groups: dict[int, int]) -> dict[int, set[str]]:
-    """Return the digits of each number, and of the numbers beside it written as one with it (10 000, 3 . 5)."""
-    places = [place for place, group in groups.items() if group == _NUMBER]
-    forms = {place: {_digits(words[place])} for place in places}
-    run: list[int] = []
-    for number, place in enumerate(places, 1):
-        run.append(place)
-        after = places[number] if number < len(places) else None
-        goes_on = after == place + 1 or (after == place + 2 and words[place + 1] in _INSIDE_NUMBERS)
-        if not goes_on:
-            if len(run) > 1:
-                joined = "".join("".join(filter(str.isdigit, words[one])) for one in run).lstrip("0")
-                for one in run:
-                    forms[one].add(joined)
-            run = []
-    return forms
+@lru_cache(maxsize=1 << 16)
+def _denies(word: str) -> bool:
+    word = word.lower()
+    return word in NEGATIONS or word in _DENY_TOO or _DENIES_INSIDE.fullmatch(word) is not None
 
 
 def _capitals(words: Sequence[str], groups: dict[int, int]) -> list[str]:
@@ -131,8 +174,8 @@ class FactModel:
     """What facts with and without a counterpart say, as `check_learning.fit_facts` learns it.
 
     Args:
-        table: log-ratio of how often a fact is found so where it was changed and in clean pairs, (2 sides, groups, has
-            a counterpart, bins of `field`).
+        table: log-ratio of how often a fact is found so where it was changed and in clean pairs, (2 sides, groups, how
+            it is found, bins of `field`).
         head: bias and weights of the line's `features`, (1 + 2 * groups,).
         field: the field of `LinkEvidence` that is counted, "known" or "best".
     """
@@ -141,9 +184,9 @@ class FactModel:
     head: np.ndarray
     field: str
 
-    def evidence(self, line: LinkEvidence) -> list[list[tuple[int, int, float]]]:
+    def evidence(self, line: LinkEvidence, languages: Languages = (None, None)) -> list[list[tuple[int, int, float]]]:
         """Return the place, the group and the evidence against each fact of the source, and of the target."""
-        facts = find_facts(line.source.words, line.target.words)
+        facts = find_facts(line.source, line.target, languages)
         if not any(facts):
             return [[], []]
         edges, sides = FACT_EDGES[self.field], getattr(line, self.field)
@@ -152,7 +195,7 @@ class FactModel:
                 (
                     fact.place,
                     fact.group,
-                    float(table[fact.group, int(fact.has_counterpart), bisect_right(edges, value)]),
+                    float(table[fact.group, fact.found, bisect_right(edges, value)]),
                 )
                 for fact, value in zip(found, values[[fact.place for fact in found]].tolist(), strict=True)
             ]
@@ -170,32 +213,58 @@ def fact_features(evidence: Sequence[Sequence[tuple[int, int, float]]]) -> list[
     return values
 
 
-def fit_fact_table(good: Sequence[LinkEvidence], bad: Sequence[tuple[LinkEvidence, str, Sequence]], field: str):
+def changed_facts(evidence: Sequence[Sequence[tuple[int, int, float]]], broken: Sequence[str]) -> tuple[str, ...]:
+    """Return what was changed by name: the rules that are broken, or else what there is the most evidence against.
+
+    Args:
+        evidence: as `FactModel.evidence` gives it. broken: names of broken rules.
+    """
+    if broken:
+        return tuple(broken)
+    against, group, side = max(
+        ((value, group, side) for side, found in enumerate(evidence) for _, group, value in found), default=(0.0, 0, 0)
+    )
+    if against <= 0:
+        return ()
+    if group == _NEGATION:
+        return ("negation added" if side else "negation lost",)
+    return ("wrong name" if group == _NAME else "wrong number",)
+
+
+def fit_fact_table(
+    good: Sequence[LinkEvidence],
+    bad: Sequence[tuple[LinkEvidence, str, Sequence]],
+    field: str,
+    languages: Languages = (None, None),
+) -> np.ndarray:
     """Return the `FactModel.table`.
+
+    A number is compared by its value, and what the aligner thinks of it counts nothing.
 
     Args:
         good: of clean pairs.
         bad: of pairs with planted errors; with the kind, and the places of the words that were changed on each side.
-        field: see `FactModel`.
+        field: see `FactModel`. languages: see `find_facts`.
     """
-    edges = FACT_EDGES[field]
-    counts = np.zeros(
-        (2, 2, len(FACT_GROUPS), 2, len(edges) + 1)
-    )  # clean or changed, side, group, has a counterpart, bin
+    edges, kinds = FACT_EDGES[field], list(FACT_GROUPS.values())
+    counts = np.zeros((2, 2, len(kinds), 3, len(edges) + 1))  # clean or changed, side, group, how it is found, bin
     lines = [(0, line, None, None) for line in good] + [(1, *line) for line in bad]
     for changed, line, kind, places in lines:
-        for side, facts in enumerate(find_facts(line.source.words, line.target.words)):
+        for side, facts in enumerate(find_facts(line.source, line.target, languages)):
             values = getattr(line, field)[side]
-            for place, group, has in facts:
-                if not changed or (FACT_GROUPS[group] == kind and place in places[side]):
-                    counts[changed, side, group, int(has), bisect_right(edges, values[place])] += 1
+            for place, group, how in facts:
+                if not changed or (kind in kinds[group] and place in places[side]):
+                    counts[changed, side, group, how, bisect_right(edges, values[place])] += 1
     logs = []
-    for of_all in counts:
+    for changed, of_all in enumerate(counts):
         bins = of_all.sum(axis=(0, 1)) + 0.5
+        if changed:
+            of_all[:, _IN_WORDS] = of_all[:, _SHORT]  # only digits are planted
         bins /= bins.sum(axis=-1, keepdims=True)
         of_has = of_all.sum(axis=-1)
-        has = (of_has + 0.5) / (of_has.sum(axis=-1, keepdims=True) + 1)
+        has = (of_has + 0.5) / (of_has.sum(axis=-1, keepdims=True) + 1.5)
         inside = (of_all + _PRIOR * bins) / (of_has[..., None] + _PRIOR)
+        inside[:, : _IN_WORDS + 1] = 1.0
         logs.append(np.log(has)[..., None] + np.log(inside))
     table = logs[1] - logs[0]
     table[counts[1].sum(axis=(-1, -2)) < _FEWEST] = 0.0

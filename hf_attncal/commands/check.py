@@ -49,10 +49,10 @@ def check(
 ) -> "list[PairVerdict] | Summary | Comparison | SelfTest | LearnedCheck | None":
     """Tell what a translation left out and what it made up.
 
-    A word aligner gives for each line the probability that words of the source were left out, that the target says
-    what the source does not, that it repeats itself, that it is no translation at all, and that a number, a negation
-    or a name was changed, and the words that say so. What good pairs look like is learned once from clean text, best
-    from what the aligner was trained on, and kept in check.json beside it.
+    A word aligner gives for each line the probability that anything is wrong, that words of the source were left out,
+    that the target says what the source does not, that it repeats itself, that it is no translation at all, and that a
+    number, a negation, a name or a placeholder was changed, and the words that say so. What good pairs look like is
+    learned once from clean text, best from what the aligner was trained on, and kept in check.json beside it.
 
     Examples:
         attncal check MODEL --clean-source train.de --clean-target train.en
@@ -67,7 +67,7 @@ def check(
         target: their translations, as many lines; not without the source
         output: written as FILE.partial and renamed when it is complete, compressed as its name says; without it,
             standard output
-        format: tsv: number of the line, the five probabilities, what is flagged, what can be told by name; json: one
+        format: tsv: number of the line, the six probabilities, what is flagged, what can be told by name; json: one
             object a line, with words and spans; marked: both sides with [-left out-] and {+made up+}; html: a page
             with the same; kept: both sides of the lines that are not flagged, parted by a tab; summary: shares of
             the whole text

@@ -73,13 +73,13 @@ def translate_checked(
     """Translate lines and check each translation; one that is flagged gives way to another candidate of the search.
 
     The candidates are those that beam search ends with, so that they cost no other search. A translation that no
-    verdict flags stays. Instead of a flagged one, the candidate with the least `worst` is taken, of equals the one of
+    verdict flags stays. Instead of a flagged one, the candidate with the least `wrong` is taken, of equals the one of
     better score.
 
     Args:
         model, tokenizer, lines, options: as for `translate_lines`, whose errors are raised, too.
         checker: has `check(pairs)`, which returns for each (source, translation) a verdict: `flagged`, what is wrong,
-            and `worst`, how probable it is that anything is (`checking.checker.Checker`).
+            and `wrong`, how probable it is that anything is (`checking.checker.Checker`).
         candidates: how many translations of each line are checked, at most `num_beams`.
 
     Returns:
@@ -95,7 +95,7 @@ def translate_checked(
     for first in range(0, len(verdicts), candidates):
         place = first
         if verdicts[first].flagged:
-            place = min(range(first, first + candidates), key=lambda one: verdicts[one].worst)
+            place = min(range(first, first + candidates), key=lambda one: verdicts[one].wrong)
         chosen.append((translations[place], verdicts[place]))
     return chosen
 

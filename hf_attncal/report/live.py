@@ -221,7 +221,7 @@ def given_target(line: str) -> tuple[str, str | None]:
 
 
 def _with_verdict(view: PairView, verdict: PairVerdict) -> PairView:
-    scores = {name.replace("_", " "): getattr(verdict, name) for name in VERDICTS}
+    scores = {name.replace("_", " "): getattr(verdict, name) for name in ("wrong", *VERDICTS)}
     told = [name.replace("_", " ") for name in (*verdict.flagged, *verdict.names)]
     return replace(
         view,

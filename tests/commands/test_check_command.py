@@ -7,7 +7,7 @@ import re
 import pytest
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
-_SCORES = ("left_out", "made_up", "repeats", "detached", "changed")
+_SCORES = ("wrong", "left_out", "made_up", "repeats", "detached", "changed")
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ def test_a_line_for_each_line(attncal, ready):
     head, *lines = run(attncal)
     assert head.split("\t") == ["line", *_SCORES, "flagged", "names"]
     assert [line.split("\t")[0] for line in lines] == [str(number) for number in range(1, 61)]
-    assert lines[4].split("\t")[6:] == ["left_out", "empty target"]
+    assert lines[4].split("\t")[7:] == ["left_out", "empty target"]
     found = [json.loads(line) for line in run(attncal, "--format", "json")]
     for line, values in zip(lines, found, strict=True):
-        assert [float(score) for score in line.split("\t")[1:6]] == pytest.approx(
+        assert [float(score) for score in line.split("\t")[1:7]] == pytest.approx(
             [values[name] for name in _SCORES], abs=2e-4
         )
         assert (values["source"], values["target"]) == (ready[0][values["line"] - 1], ready[1][values["line"] - 1])
@@ -63,7 +63,7 @@ def test_a_line_for_each_line(attncal, ready):
 def test_the_worst_come_first(attncal, ready):
     every = [json.loads(line) for line in run(attncal, "--format", "json")]
     worst = [json.loads(line) for line in run(attncal, "--format", "json", "--worst", "7")]
-    assert [line["worst"] for line in worst] == sorted((line["worst"] for line in every), reverse=True)[:7]
+    assert [line["wrong"] for line in worst] == sorted((line["wrong"] for line in every), reverse=True)[:7]
     assert all(line in every for line in worst)
     assert worst[0]["line"] == 5
 
@@ -212,7 +212,7 @@ def test_a_flagged_translation_gives_way_to_the_least_bad(attncal, ready, transl
     first = [json.loads(line) for line in translated(attncal, translator, *options)]
     best = [json.loads(line) for line in translated(attncal, translator, *options, "--candidates", "3")]
     for one, other in zip(first, best, strict=True):
-        assert other["check"]["worst"] <= one["check"]["worst"]
+        assert other["check"]["wrong"] <= one["check"]["wrong"]
         if not one["check"]["flagged"]:
             assert one == other
     assert first != best

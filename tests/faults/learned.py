@@ -123,7 +123,7 @@ def _values(aligner: Aligner, case: Path, seed: int) -> Iterator[tuple[str, Call
                     value = value[name]
                 more = [CUT, TURNED] if isinstance(value, list) else []
                 for damage in rng.sample([*DAMAGES, *more] if sealed else NEVER, PER_PLACE):
-                    if not sealed and damage is None and way[-1] in ("facts", "changed", "known", *NULLABLE):
+                    if not sealed and damage is None and {way[0], way[-1]} & {"known", *NULLABLE}:
                         continue
                     if path.name == "config.json" and damage == 10**400:  # a size beyond all memory: see `damaged`
                         continue
@@ -142,7 +142,7 @@ def _values(aligner: Aligner, case: Path, seed: int) -> Iterator[tuple[str, Call
 
 
 # Of files of earlier versions: fields that may be null.
-NULLABLE = ("settings", "unknown", "score", "heads", "threshold", "source_language", "target_language")
+NULLABLE = ("settings", "unknown", "score", "heads", "threshold", "source_language", "target_language", "languages")
 
 
 def _judge(aligner: Aligner, case: Path, path: Path, way: Way, text: str) -> tuple[Result, str]:

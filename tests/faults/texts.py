@@ -22,7 +22,7 @@ ENCODINGS, EMPTY, PARTED = "text in another encoding", "no text at all", "links 
 SEED = int(os.environ.get("ATTNCAL_FAULTS_SEED", "0"))
 
 HEAD = b"source\ttarget\tcount\tp(target|source)\tp(source|target)\n"
-CHECKED = b"line\tleft_out\tmade_up\trepeats\tdetached\tchanged\tflagged\tnames\n"
+CHECKED = b"line\twrong\tleft_out\tmade_up\trepeats\tdetached\tchanged\tflagged\tnames\n"
 
 # ---- encodings ----
 

@@ -19,6 +19,7 @@ NEGATIONS = frozenset(
     {
         *("not", "n't", "'nt", "'t", "no", "never", "nobody", "nothing", "none", "neither", "nor", "cannot"),
         *("nicht", "kein", "keine", "keinen", "keinem", "keiner", "keines", "nie", "niemals", "niemand", "nichts"),
+        *("niemandem", "niemanden", "keinerlei", "keineswegs", "nirgends", "nirgendwo", "nowhere"),
         *("pas", "jamais", "rien", "aucun", "aucune", "non"),
         *("betg", "nagin", "nagina", "nagut", "nagliu"),  # Romansh
         *("niet", "geen", "nooit", "niets", "inte", "inget", "ingen", "inga", "aldrig", "ikke", "aldri"),
@@ -81,6 +82,8 @@ def plant_errors(
         for kind in kinds:
             if kind == "negation":
                 planted = _negation(pair, negations)
+            elif kind == "added negation":  # the source without its own
+                planted = _swapped_sides(_negation(pair[::-1], negations))
             elif kind == "name":
                 planted = _name(pair, names, np.random.default_rng((seed, number, 1)))
             else:
@@ -192,6 +195,13 @@ def _negation(pair: Pair, negations: frozenset[str]):
     return source, target[:place] + target[place + 1 :], (denied[0][0],), ()
 
 
+def _swapped_sides(planted):
+    if planted is None:
+        return None
+    target, source, made_up, _ = planted
+    return source, target, (), made_up
+
+
 def _name(pair: Pair, names: Sequence[str], generator):
     """Replace a name in the target by one of `names`; a name is a capitalised word that both sides share."""
     source, target = pair
@@ -259,6 +269,7 @@ KINDS: dict[str, Callable] = {
     "repetition": _repetition,
     "number": _number,
     "negation": _negation,
+    "added negation": _negation,
     "name": _name,
     "swapped": _swapped,
     "untranslated": _untranslated,

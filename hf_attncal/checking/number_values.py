@@ -1,0 +1,341 @@
+"""Read the numbers of a text as values, so that 2.000 Firmen and 2,000 companies are the same, and 12,5 is not 125.
+
+What a number is worth depends on the language, the domain and the writer: 10.30 is a decimal or a time, 1.234 is a
+thousand or a little more than one. So a number has several readings, and two are the same if they share one. Values
+are tuples of a kind and a number: ("number", 12.5), ("time", minutes of the day), ("month", 10).
+
+Digits that stand together, as in 2011/2012, 3.10.1990 or 1 234 567, are a run. A run corresponds to the other side if
+it can be cut into numbers all of which the other side has, too.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
+from typing import NamedTuple
+
+Value = tuple[str, float]
+Languages = tuple[str | None, str | None]  # of the source and the target
+
+_DIGIT = r"[\d\u00b2\u00b3\u00b9\u2070-\u2079\u2080-\u2089]"
+_BETWEEN = r"[.,'’:/\-–\u2212]|[ \u00a0\u202f\u2009]"  # inside a run; with a space on both sides, too
+_RUN = re.compile(rf"{_DIGIT}+(?:(?:[hH](?={_DIGIT}{{2}}(?!{_DIGIT}))|[ \u00a0]?(?:{_BETWEEN})[ \u00a0]?){_DIGIT}+)*")
+_GROUP = re.compile(rf"{_DIGIT}+")
+_THOUSANDS = frozenset(".,'’ ")
+_HOUR = re.compile(r"[ \u00a0]?(?:uhr|o['’ ]*clock|h|hrs?|hours|uur|heures?|horas?|ore|klokken|kl)\b", re.IGNORECASE)
+_HALF_OF_DAY = re.compile(r"[ \u00a0]?(?:([ap])[ \u00a0]?\.[ \u00a0]?m\b|([ap])m\b)", re.IGNORECASE)
+_HALF_BEFORE = re.compile(r"\b(?:halb|half|halv)[ \u00a0]$", re.IGNORECASE)  # halb drei is half past two
+_HALF_PAST = re.compile(r"\bhalf past $", re.IGNORECASE)
+_MINUS = re.compile(r"(?:(?<![\d\w.,:/)%])[-–]|\u2212|\bminus[ \u00a0])$", re.IGNORECASE)
+_PERHAPS_MINUS = re.compile(r"\b(?:moins|menos|meno)[ \u00a0]$", re.IGNORECASE)
+_SCALE = re.compile(
+    r"[ \u00a0]?(?:(thousand|tausend|mille?|mila|duizend|tusind|tsd)"
+    r"|(mi(?:ll?i?|lh)[oõó](?:e?n|es|ni|nen)?s?|mio|miljoen)"
+    r"|(milliard\w*|miljard\w*|mrd|billion\w*|billon\w*|bilh\w*|bilion\w*))\b",
+    re.IGNORECASE,
+)
+_SCALES = ((1e3,), (1e6,), (1e9, 1e12))  # a billion is a thousand or a million millions
+_ROMAN = re.compile(r"\b(?=[IVXLCDM]{2})(M{0,3})(CM|CD|D?C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})(?=e\b|ème\b|\b)")
+_ROMAN_WORTH = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
+# Names of months: those of a column begin so in German, English, French, Spanish, Portuguese, Italian, Dutch, Danish.
+_MONTHS = (
+    "januar january janvier enero janeiro gennaio januari jan jänner",
+    "februar february février febrero fevereiro febbraio februari feb",
+    "märz march mars marzo março maart marts mar",
+    "april avril abril aprile apr",
+    "mai may mayo maio maggio mei maj",
+    "juni june juin junio junho giugno jun",
+    "juli july juillet julio julho luglio jul",
+    "august août agosto augustus aug",
+    "september septembre septiembre setembro settembre sept sep",
+    "oktober october octobre octubre outubro ottobre okt oct",
+    "november novembre noviembre novembro nov",
+    "dezember december décembre diciembre dezembro dicembre dez dec",
+)
+_MONTH_OF = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
+# Languages whose number words are known, each with some that tell it from the others.
+LANGUAGES = ("de", "en", "fr", "es", "pt", "it", "nl", "da")
+_COMPOUND = re.compile(r"(?:jährig|wöchig|tägig|stündig|monatig|minütig|fach|köpfig|teilig)\w{0,2}$")  # zwanzigjährige
+_IN_DIGITS = re.compile(r"(\d+)[^\d\s]{0,3}")
+_JOINS = frozenset(("-", "and", "und", "et", "e", "y", "en", "og"))
+
+
+class _Run(NamedTuple):
+    """Digits that stand together: where each group of digits is, and what groups i to j - 1 are worth together."""
+
+    groups: tuple[tuple[int, int], ...]
+    values: dict[tuple[int, int], frozenset[Value]]
+    months: frozenset[int]  # groups that may be the month of a date
+
+
+class Number(NamedTuple):
+    """A group of digits, or a number in words: its characters in the text, and whether the other side has its value.
+
+    Args:
+        start, stop: first character, and the one after the last.
+        has_counterpart: it is part of a reading of its run that the other side has.
+        in_words: it is written in words.
+    """
+
+    start: int
+    stop: int
+    has_counterpart: bool
+    in_words: bool = False
+
+
+@lru_cache(maxsize=1 << 12)  # a check asks twice
+def compare_numbers(
+    source: str, target: str, languages: Languages = (None, None)
+) -> tuple[list[Number], list[Number]]:
+    """Return the numbers of both texts, in their order, and of each whether the other text has it.
+
+    Args:
+        source, target: the texts.
+        languages: of both, some of `LANGUAGES`, for numbers in words; None of a side of which only digits are read.
+    """
+    texts = source, target
+    runs = [_runs(text) for text in texts]
+    words = [_in_words(text, language) for text, language in zip(texts, languages, strict=True)]
+    if not any(runs) and not any(words):
+        return [], []
+    known = [
+        {value for run in found for values in run.values.values() for value in values}
+        | {value for *_, values in spelt for value in values}
+        | (_others(text) if other else set())
+        for text, found, spelt, other in zip(texts, runs, words, reversed(runs), strict=True)
+    ]
+    result: tuple[list[Number], list[Number]] = ([], [])
+    for side, found in enumerate(runs):
+        for run in found:
+            explained = _explained(run, known[1 - side])
+            result[side].extend(Number(*group, has) for group, has in zip(run.groups, explained, strict=True))
+        for start, stop, values in words[side]:
+            result[side].append(Number(start, stop, not values.isdisjoint(known[1 - side]), True))
+        result[side].sort()
+    return result
+
+
+def _explained(run: _Run, known: Set[Value]) -> list[bool]:
+    """Return for each group whether it has a counterpart, in the reading of the run in which most have one."""
+    has_months = any(kind == "month" for kind, _ in known)
+    best: list[tuple[int, tuple[bool, ...]]] = [(0, ())]
+    for stop in range(1, len(run.groups) + 1):
+        ways = []
+        for start in range(stop):
+            values = run.values.get((start, stop), frozenset())
+            fits = not values.isdisjoint(known)
+            if not fits and stop - start == 1 and start in run.months:
+                fits = not has_months  # the other side has its name, in a language that is not known here
+            if fits or stop - start == 1:
+                count, before = best[start]
+                ways.append((count + (stop - start) * fits, before + (fits,) * (stop - start)))
+        best.append(max(ways))
+    return list(best[-1][1])
+
+
+@lru_cache(maxsize=1 << 12)
+def _runs(text: str) -> list[_Run]:
+    return [_read(text, found) for found in _RUN.finditer(text)]
+
+
+def _read(text: str, found: re.Match) -> _Run:
+    groups = tuple((group.start(), group.end()) for group in _GROUP.finditer(text, found.start(), found.end()))
+    digits = [_plain(text[start:stop]) for start, stop in groups]
+    marks = [
+        text[groups[k][1] : groups[k + 1][0]].replace("\u00a0", " ").replace("\u202f", " ").replace("\u2009", " ")
+        for k in range(len(groups) - 1)
+    ]
+    before = text[max(0, found.start() - 12) : found.start()]
+    signs = (-1,) if _MINUS.search(before) else (1, -1) if _PERHAPS_MINUS.search(before) else (1,)
+    months = _months(digits, marks)
+    values: dict[tuple[int, int], frozenset[Value]] = {}
+    for start in range(len(groups)):
+        for stop in range(start + 1, min(len(groups), start + 6) + 1):
+            after = text[groups[stop - 1][1] : groups[stop - 1][1] + 16]
+            numbers = set(_numbers(digits[start:stop], marks[start : stop - 1]))
+            if stop - start == 1 and start and len(digits[start]) == 2 and len(digits[start - 1]) == 4:
+                numbers.add(float(digits[start - 1][:2] + digits[start]))  # 2011/12
+            if stop - start == 1 and start - 1 in months and len(digits[start]) == 2:
+                numbers |= {century + float(digits[start]) for century in (1900.0, 2000.0)}  # 3.10.90
+            half = _HALF_OF_DAY.match(after)
+            times = _times(digits[start:stop], marks[start : stop - 1], half, bool(_HOUR.match(after)))
+            if scale := _SCALE.match(after):
+                numbers |= {number * factor for number in numbers for factor in _SCALES[scale.lastindex - 1]}
+            numbers = {sign * number for number in numbers for sign in (signs if not start else (1,))}
+            read = {("number", number) for number in numbers} | {("time", time) for time in times}
+            if read:
+                values[start, stop] = frozenset(read)
+    for place in months:
+        values[place, place + 1] |= {("month", float(digits[place]))}
+    return _Run(groups, values, months)
+
+
+def _plain(digits: str) -> str:
+    return "".join(str(unicodedata.digit(character)) for character in digits)
+
+
+def _numbers(digits: Sequence[str], marks: Sequence[str]) -> Iterator[float]:
+    """Yield what groups of digits are worth as one number."""
+    if not marks:
+        yield float(digits[0])
+        return
+    marks = [mark.strip() or " " for mark in marks]
+    if set(marks) <= _THOUSANDS and _in_thousands(digits, marks):
+        yield float("".join(digits))
+    if marks[-1] in ".," and (
+        len(digits) == 2 or (marks[-1] not in marks[:-1] and _in_thousands(digits[:-1], marks[:-1]))
+    ):
+        yield float("".join(digits[:-1]) + "." + digits[-1])
+
+
+def _in_thousands(digits: Sequence[str], marks: Sequence[str]) -> bool:
+    """Return whether groups are of three digits, or before the last of two (12,34,567); the same mark parts all."""
+    if len(digits) == 1:
+        return True
+    inner = {len(group) for group in digits[1:-1]}
+    return (
+        len(set(marks)) == 1
+        and set(marks) <= _THOUSANDS
+        and len(digits[-1]) == 3
+        and len(digits[0]) <= 3
+        and (inner <= {3} or (inner == {2} and marks[0] == ","))
+    )
+
+
+def _times(digits: Sequence[str], marks: Sequence[str], half: re.Match | None, hour: bool) -> set[float]:
+    """Return the minutes of the day that groups may stand for."""
+    kinds = [mark.strip() for mark in marks]
+    short = all(len(group) <= 2 for group in digits) and all(len(group) == 2 for group in digits[1:])
+    if (
+        not short
+        or len(digits) > 3
+        or not set(kinds) <= {":", ".", "h", "H"}
+        or (len(digits) == 1 and not (half or hour))
+    ):
+        return set()
+    hours, minutes = int(digits[0]), int(digits[1]) if len(digits) > 1 else 0
+    if hours > 24 or minutes > 59 or (half and hours > 12):
+        return set()
+    if half:
+        later = (half[1] or half[2]).lower() == "p"
+        return {(hours % 12 + 12 * later) * 60 + minutes}
+    first = hours % 24 * 60 + minutes
+    return {first, first + 720} if 1 <= hours <= 12 else {first}
+
+
+def _months(digits: Sequence[str], marks: Sequence[str]) -> frozenset[int]:
+    """Return which groups may be the month of a date: 3.10.1990, 10/3/90, 1990-10-03, 3.10."""
+    marks = [mark.strip() for mark in marks]
+    found = set()
+    for start in range(len(digits)):
+        three, parts = digits[start : start + 3], set(marks[start : start + 2])
+        if len(three) == 3 and len(parts) == 1 and parts <= {".", "/", "-"}:
+            year_first = len(three[0]) == 4
+            places = (1,) if year_first or parts != {"/"} else (0, 1)
+            if year_first or len(three[2]) in (2, 4):
+                found |= {start + k for k in places if len(three[k]) <= 2 and 1 <= int(three[k]) <= 12}
+    return frozenset(found)
+
+
+def _others(text: str) -> set[Value]:
+    """Return values of what is no number but may stand for one: names of months, Roman numerals."""
+    values: set[Value] = set()
+    for word in text.lower().replace(".", " ").split():
+        if word in _MONTH_OF:
+            values.add(("month", float(_MONTH_OF[word])))
+            values.add(("number", float(_MONTH_OF[word])))
+    for found in _ROMAN.finditer(text):
+        worth = [_ROMAN_WORTH[letter] for letter in "".join(found.groups())]
+        if worth:
+            total = sum(-a if a < b else a for a, b in zip(worth, [*worth[1:], 0], strict=True))
+            values.add(("number", float(total)))
+    return values
+
+
+# ---- numbers in words ----
+
+
+@lru_cache(maxsize=1 << 12)
+def _in_words(text: str, language: str | None) -> list[tuple[int, int, frozenset[Value]]]:
+    """Return the numbers in words from two on: first character, the one after the last, values."""
+    if language is None:
+        return []
+    pieces = [(match.start(), match.end(), match[0].lower()) for match in re.finditer(r"[^\W\d_]+|-", text)]
+    found, run = [], []
+    for piece in [*pieces, (0, 0, "")]:
+        word = piece[2]
+        if word and (worth(word, language) is not None or (run and word in _JOINS)):
+            run.append(piece)
+            continue
+        while run and run[-1][2] in _JOINS:
+            run.pop()
+        for start, stop, value, minutes in _with_minutes(_parts(run, language)):
+            if text[:start].rstrip()[-1:].isdigit() and value >= 1000:
+                continue  # the million of 2 million
+            values = {("number", value)}
+            if minutes is not None:
+                values = {("time", time) for time in _times([str(int(value)), str(int(minutes))], [":"], None, True)}
+            elif value <= 24:
+                half = _HALF_BEFORE.search(text[max(0, start - 8) : start])
+                if half or _HALF_PAST.search(text[max(0, start - 12) : start]):
+                    hour = int(value) - bool(half)
+                    values |= {("time", (hour * 60 + 30 + later) % 1440.0) for later in (0, 720)}
+                elif _HOUR.match(text[stop : stop + 16]) or _HALF_OF_DAY.match(text[stop : stop + 16]):
+                    values |= {("time", time) for time in _times([str(int(value))], [], None, True)}
+            found.append((start, stop, frozenset(values)))
+        run = []
+    return found
+
+
+def _with_minutes(
+    parts: Iterable[tuple[int, int, float]],
+) -> Iterator[tuple[int, int, float, float | None]]:
+    """Yield each number of a run with None, but an hour and its minutes ("six-thirty") as one."""
+    parts = list(parts)
+    if len(parts) == 2 and parts[0][2] <= 24 and 10 <= parts[1][2] < 60:
+        yield parts[0][0], parts[1][1], parts[0][2], parts[1][2]
+        return
+    for part in parts:
+        yield *part, None
+
+
+def _parts(run: list[tuple[int, int, str]], language: str) -> Iterator[tuple[int, int, float]]:
+    """Yield a run of number words as one number, or where it is none, each word of it."""
+    words = [word for *_, word in run if word != "-"]
+    whole = next(filter(None, (worth(mark.join(words), language) for mark in (" ", "-"))), None)
+    if len(words) > 1 and whole is not None:
+        yield run[0][0], run[-1][1], whole
+        return
+    for begin, end, word in run:
+        value = None if word in _JOINS else worth(word, language)
+        if value is not None and value > 1:
+            yield begin, end, value
+
+
+@lru_cache(maxsize=1 << 16)
+def worth(words: str, language: str) -> float | None:
+    """Return the value of a cardinal or an ordinal in words of one of the `LANGUAGES`; None of other words."""
+    from text_to_num import alpha2digit  # only a check needs it
+
+    if language == "de":
+        words = _COMPOUND.sub("", words)
+    found = _IN_DIGITS.fullmatch(alpha2digit(words, language, 0.0))
+    return float(found[1]) if found and not words[:1].isdigit() else None
+
+
+def language_of(counts: Mapping[str, int], most: int = 3000) -> str | None:
+    """Return the language that a text has the most number words of, from two to twelve; None with fewer than two.
+
+    Args:
+        counts: how often the text has each word, in lower case.
+        most: so many of the most frequent words are looked at.
+    """
+    found: dict[str, dict[float, int]] = {language: {} for language in LANGUAGES}
+    for word in sorted(counts, key=counts.get, reverse=True)[:most]:
+        for language, values in found.items():
+            value = worth(word, language)
+            if value is not None and 2 <= value <= 12:
+                values[value] = values.get(value, 0) + counts[word]
+    # A word of another language may be frequent (Danish two is "to"), but not all of them are.
+    best = max(found, key=lambda language: (len(found[language]), sum(found[language].values())))
+    return best if len(found[best]) > 1 else None

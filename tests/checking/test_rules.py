@@ -1,0 +1,55 @@
+"""Placeholders, addresses and doubled words."""
+
+import numpy as np
+import pytest
+
+from hf_attncal.checking.evidence import LinkEvidence
+from hf_attncal.checking.rules import RULES, WRONG_NUMBER, broken_rules, fit_rules, wrong_by_rules
+from hf_attncal.data.segmentation import segment
+
+DE_EN = ("de", "en")
+
+
+def line(source, target):
+    sides = segment(source), segment(target)
+    values = tuple(np.zeros(len(side.words)) for side in sides)
+    return LinkEvidence(*sides, values, None, values[1])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "broken"),
+    [
+        ("Drücken Sie %d, um {0} zu löschen.", "Press %s to delete {1}.", ("wrong placeholders",)),
+        ("Drücken Sie %d, um {0} zu löschen.", "Press %d to delete {0}.", ()),
+        ("{0} und {1}", "{1} and {0}", ()),
+        ("%1$s von %2$s", "%2$s of %1$s", ()),
+        ("%(name)s ist da", "%(nom)s is here", ("wrong placeholders",)),
+        ("<b>fett</b>", "<b>bold", ("wrong placeholders",)),
+        ("das Haus der Frau", "the woman &apos;s house", ()),
+        ("${user} ist da", "is here", ("wrong placeholders",)),
+        ("10 % der Leute, 100% davon, 5 %ige", "10 % of the people, 100% of them, 5 %", ()),
+        ("a < b und c > d", "a is less than b and c is more than d", ()),
+        ("siehe https://a.org/x.html", "see https://a.org/y.html", ("wrong address",)),
+        ("siehe https://a.org/x.html.", "see https://a.org/x.html", ()),
+        ("an me@a.org", "to you@a.org", ("wrong address",)),
+        ("Ein Mann in rotem Hemd", "A man man in a red shirt", ("doubled word",)),
+        ("Ein Mann", "A Man man", ("doubled word",)),
+        ("Bora Bora ist schön", "Bora Bora is nice", ()),
+        ("Er sagte, dass das gut ist", "He said that that is good", ()),
+        ("fünf", "no 5 5", ()),
+        ("um 15 Uhr", "at 4 p.m.", (WRONG_NUMBER,)),
+        ("um 15 Uhr", "in the afternoon", ()),
+    ],
+)
+def test_what_breaks_a_rule(source, target, broken):
+    assert broken_rules(line(source, target), DE_EN) == broken
+
+
+def test_a_rule_that_clean_text_breaks_says_little():
+    clean = [line("a", "b")] * 999
+    shares = fit_rules(clean, DE_EN)
+    assert shares == dict.fromkeys((*RULES, WRONG_NUMBER), 1 / 1000)
+    assert wrong_by_rules(("doubled word",), shares) == pytest.approx(1 / (1 + 1 / 50))
+    often = fit_rules(clean[:50] + [line("a", "who who")] * 49, DE_EN)
+    assert wrong_by_rules(("doubled word",), often) == pytest.approx(0.05 / 0.55)
+    assert wrong_by_rules((), often) == 0
