@@ -92,7 +92,7 @@ def test_a_page_shows_text_as_it_is(attncal, ready, here):
 
 def test_the_summary(attncal, ready):
     lines = run(attncal, "--format", "summary", "--bootstrap", "20")
-    flagged = sum(line.split("\t")[6] != "-" for line in run(attncal)[1:])
+    flagged = sum(line.split("\t")[7] != "-" for line in run(attncal)[1:])
     assert re.search(rf"lines flagged +{100 * flagged / 60:.2f} \(", lines[1])
     assert lines[-1].startswith("Check|aligner:hmm_align|learned:800 pairs, seed 0|")
 
