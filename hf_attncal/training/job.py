@@ -81,6 +81,8 @@ class Job:
     settings: ClassVar[type[Settings]]
     lowercased_gold: ClassVar[bool] = True  # False where the model lower-cases what it is given
     reads: Sequence[str] = SPLITS  # the splits whose text is read
+    # How much more memory a training takes than its first steps, beside what is there before its model.
+    growth: ClassVar[float] = 1.0
 
     def __init__(self, config: Settings, run: Run, callbacks: Sequence[TrainerCallback]):
         self.config, self.run, self.callbacks = config, run, list(callbacks)

@@ -211,6 +211,7 @@ def plan(job) -> dict[str, Any]:
         ValueError: fewer steps than the warm-up, or none in the time budget.
     """
     config, run = job.config, job.run
+    before_model = peak_memory()
     trainer = job.build(config, run.args)
     steps = total_steps(trainer)
     epoch = job.whole * _steps_of_epoch(trainer)
@@ -230,7 +231,9 @@ def plan(job) -> dict[str, Any]:
         steps = min(steps, steps_within(config.minutes, clock() - run.started + before + fixed, step))
     described |= {"steps": steps, "epochs": steps / epoch, "seconds_per_step": speed.seconds}
     print(f"Training: {steps:,} steps of {speed.seconds:.2f} seconds, {described['epochs']:.1f} epochs")
-    memory = None if speed.memory is None else max(speed.memory, job.counting_memory)
+    memory = peak_memory()  # scores take their part
+    if memory is not None and before_model is not None and not torch.cuda.is_available():
+        memory = max(round(before_model + job.growth * (memory - before_model)), job.counting_memory)
     return described | describe_costs(run, before + steps * step + fixed, memory)
 
 
