@@ -2,6 +2,7 @@
 
     python experiments/check.py --data ROOT --model FOLDER --output DIR hallucinations
     python experiments/check.py --data ROOT --model FOLDER --clean tatoeba-deen --output DIR planted
+    python experiments/check.py --data ROOT --model FOLDER --clean multi30k --output DIR recall
     python experiments/check.py --data ROOT --model FOLDER --clean multi30k --output DIR false_alarms
     python experiments/check.py --data ROOT --model FOLDER --output DIR speed
     python experiments/check.py --data ROOT --model FOLDER --output DIR million
@@ -15,6 +16,8 @@ translations. DIR is results/check.
   line by itself, `together` also sees which targets stand with many sources. Beside them: the length of the target
   alone, and 1 - `WordAlignment.score`.
 - `planted`: errors of each kind planted into clean pairs; lines against the clean ones, and words.
+- `recall`: errors that another generator plants (`other_errors.py`): how many the verdict finds where it flags 1 in
+  100 of the clean lines, how many it flags by its own alarm, and the ROC AUC.
 - `false_alarms`: share of the lines of clean text that are flagged, and the twenty worst of them.
 - `speed`: lines a second of one thread, in seconds of the processor, with all that reads and writes lines left out.
 - `million`: seconds of the processor and memory of the command with 10,000 and with a million lines.
@@ -30,6 +33,8 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+import other_errors
 import torch
 
 from hf_attncal.checking.check_self_test import plant_and_check
@@ -113,6 +118,35 @@ def planted(options: argparse.Namespace, checker: Checker) -> None:
     }
     numbers = {"clean": result.clean, "false_alarms": result.false_alarms, "kinds": kinds}
     write(options, checker, f"planted_{options.clean}", files, numbers)
+
+
+def recall(options: argparse.Namespace, checker: Checker, seed: int = 7) -> None:
+    """Find errors that the check did not learn from."""
+    pairs, files = clean_text(options)
+    pairs = [pair for pair in pairs if min(len(side.split()) for side in pair) > 2]
+    clean = checker.check(pairs)
+    bar = float(np.quantile([verdict.wrong for verdict in clean], 0.99))
+    kinds = {}
+    for kind, wrong in other_errors.errors(pairs, seed).items():
+        if len(wrong) < 20:
+            continue
+        verdicts = checker.check(wrong)
+        truths = [False] * len(clean) + [True] * len(verdicts)
+        found = detection(truths, [verdict.wrong for verdict in (*clean, *verdicts)], BOOTSTRAP)
+        kinds[kind] = {
+            "lines": len(wrong),
+            "recall_at_1pc": sum(verdict.wrong > bar for verdict in verdicts) / len(wrong),
+            "flagged": sum(bool(verdict.flagged) for verdict in verdicts) / len(wrong),
+            "auc": told(found)["auc"],
+        }
+    flagged = sum(bool(verdict.flagged) for verdict in clean) / len(clean)
+    write(
+        options,
+        checker,
+        f"recall_{options.clean}",
+        files,
+        {"clean": len(clean), "clean_flagged": flagged, "kinds": kinds},
+    )
 
 
 def false_alarms(options: argparse.Namespace, checker: Checker) -> None:
@@ -215,6 +249,7 @@ def write(options: argparse.Namespace, checker: Checker, name: str, files: dict[
 PARTS = {
     "hallucinations": hallucinations,
     "planted": planted,
+    "recall": recall,
     "false_alarms": false_alarms,
     "speed": speed,
     "million": million,
