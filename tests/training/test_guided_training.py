@@ -210,7 +210,7 @@ def test_counted_links_step_over_special_tokens(tmp_path):
     ids = [[0, *(words[word] for word in line), 2] for line in lines]
     labels = [[9, *(words[word] + 10 for word in line), 2] for line in lines]
     tokenizer = SimpleNamespace(all_special_ids=[0, 2, 3, 9], unk_token_id=3)
-    run = SimpleNamespace(dry=False, args=SimpleNamespace(process_index=0, output_dir=tmp_path))
+    run = SimpleNamespace(dry=False, ends=None, args=SimpleNamespace(process_index=0, output_dir=tmp_path))
     text = Dataset.from_dict({"input_ids": ids, "labels": labels})
     text, counted, _ = with_counted_links(text, tokenizer, run)
     assert counted["counts"]["wall_seconds"] > 0
