@@ -1,7 +1,8 @@
 """Try every fault, and write what became of the commands and runs that it struck to a results file.
 
     python tests/faults/campaign.py --output results/faults.json
-    python tests/faults/campaign.py --output kills.json --only kills
+    python tests/faults/campaign.py --output kills.json --only kills --seed 1
+    python tests/faults/campaign.py --output results/faults.json --join kills.json others.json
 
 Every kind of fault is a file beside this one, with `run(folder, full=True)`, which gives an `Outcome` for each fault.
 The exit status is 1 if one of them is not good; `bad` in the file says which.
@@ -9,6 +10,7 @@ The exit status is 1 if one of them is not good; `bad` in the file says which.
 
 import argparse
 import importlib
+import json
 import os
 import sys
 import tempfile
@@ -51,13 +53,41 @@ def summary(found: Sequence[outcomes.Outcome]) -> dict[str, Any]:
     }
 
 
+def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Results of several runs as one: rows of a kind and totals are summed, the rest is that of the last run."""
+    rows: dict[str, Counter] = {}
+    for part in parts:
+        for row in part["table"]:
+            counts = {name: count for name, count in row.items() if name != "kind"}
+            rows.setdefault(row["kind"], Counter()).update(counts)
+    totals = ("tried", "lost", "wrong_with_exit_0", "tracebacks", "hung", "wall_seconds")
+    return parts[-1] | {
+        "config": {
+            "kinds": sorted({kind for part in parts for kind in part["config"]["kinds"]}),
+            "seeds": sorted({part["config"]["seed"] for part in parts}),
+        },
+        "commits": sorted({part["commit"] for part in parts}),
+        "table": [{"kind": kind, **counts} for kind, counts in rows.items()],
+        "bad": [outcome for part in parts for outcome in part["bad"]],
+        **{name: sum(part[name] for part in parts) for name in totals},
+    }
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Try the faults and write the file; the exit status is 1 if there is one that is not good."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="results file")
     parser.add_argument("--only", choices=KINDS, action="append", metavar="KIND", help="this kind; may be repeated")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
+    parser.add_argument(
+        "--join", type=Path, nargs="+", metavar="FILE", help="sum up files of other kinds or seeds"
+    )
     options = parser.parse_args(arguments)
+    if options.join:
+        from hf_attncal.files import write_json
+
+        write_json(joined([json.loads(path.read_text(encoding="utf-8")) for path in options.join]), options.output)
+        return 0
     os.environ["ATTNCAL_FAULTS_SEED"] = str(options.seed)
     from hf_attncal.files import write_json
     from hf_attncal.metrics import records

@@ -41,3 +41,22 @@ def test_each_kind_of_bad_outcome_is_told(monkeypatch, tmp_path, capsys, outcome
     assert totals == [int(outcome == bad) for bad in BAD]
     assert results["bad"] == [vars(outcome)]
     assert outcome.result in capsys.readouterr().err
+
+
+def test_runs_of_several_kinds_and_seeds_become_one(monkeypatch, tmp_path):
+    parts = []
+    for number, outcomes in enumerate(([*GOOD, BAD[0]], GOOD)):
+        tried(monkeypatch, tmp_path, outcomes)
+        parts.append(tmp_path / f"{number}.json")
+        (tmp_path / "faults.json").rename(parts[-1])
+    joined = tmp_path / "joined.json"
+    assert campaign.main(["--output", str(joined), "--join", *map(str, parts)]) == 0
+    results = json.loads(joined.read_text())
+    assert results["tried"] == 7
+    assert results["lost"] == 1
+    assert results["bad"] == [vars(BAD[0])]
+    assert results["table"] == [
+        {"kind": "kill", "tried": 4, "survived": 4},
+        {"kind": "fuzz", "tried": 3, "refused": 2, "lost": 1},
+    ]
+    assert results["config"]["seeds"] == [0]
