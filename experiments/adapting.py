@@ -55,6 +55,8 @@ TEXTS = {
     "rwth-deen": ("de", "en", "rwth-deen/test", ("multi30k/train.{}.gz", "wmtmix-deen/train.{}.gz"), ()),
     "kftt-jaen": ("ja", "en", "kftt-jaen/test", ("tanaka-enja/train.{}.gz",), ()),
     "golden-enfr": ("en", "fr", "golden-enfr/test", HANSARDS, ()),
+    "golden-enes": ("en", "es", "golden-enes/test", (), ()),
+    "golden-enpt": ("en", "pt", "golden-enpt/test", (), ()),
     "bicici-deen": ("de", "en", "bicici-deen/dev", ("multi30k/train.{}.gz",), ()),
     "tsinghua-zhen": ("zh", "en", "tsinghua-zhen/test", (), ()),
     "wpt-roen": ("ro", "en", "wpt-roen/test", (), ("wpt-roen/dev.{}",)),
@@ -62,7 +64,7 @@ TEXTS = {
     "czenali-encs": ("en", "cs", "czenali-encs/test", (), ("multi30k/train.{}.gz",)),
 } | {
     f"xlwa-en{name}": ("en", name, f"xlwa/en-{name}/test", (), (f"xlwa/en-{name}/silver-train.{{}}",))
-    for name in ("it", "hu", "nl")
+    for name in ("it", "hu", "nl", "bg", "sl", "ru")
 }
 
 # Of an aligner: the annotated text of another domain, its languages, and other text of that domain.

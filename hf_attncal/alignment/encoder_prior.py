@@ -34,7 +34,7 @@ from .sources import Words, saved_settings
 TEMPERATURE = 0.05
 _HEIGHT = 0.6  # of an encoder's layers that are run: the 7th of 12 is better than the 8th on every dev set
 # Pairs that tell the means of the languages and whether the encoder knows them, and that are read at once.
-_SAMPLE = 1024
+_SAMPLE = 512
 _TOKENS = 4096  # of a batch of sentences
 # Share of the words, beyond chance, whose partner is recognised, from which on the encoder is believed at all, wholly.
 _UNKNOWN, _KNOWN = 0.02, 0.1
@@ -125,13 +125,13 @@ class EncoderPrior:
         chosen = range(0, len(pairs), -(-len(pairs) // _SAMPLE))
         states = [self._states([pairs[n][side] for n in chosen], side) for side in (0, 1)]
         for side in states:
-            words = torch.cat(side)
+            total = sum(of_text.sum(dim=0, dtype=torch.float32) for of_text in side)
             # A word or two have no mean of their own.
-            self._means.append(words.float().sum(dim=0) / (len(words) + 10))
-        centred = [self._centred(pair) for pair in zip(*states, strict=True)]
-        own = [_harmonic(*pair) for pair in centred]
-        order = sorted(range(len(centred)), key=lambda n: (len(centred[n][0]), len(centred[n][1])))
-        others = [_harmonic(centred[n][0], centred[other][1]) for n, other in pairwise(order)]
+            self._means.append(total / (sum(map(len, side)) + 10))
+        pairs = list(zip(*states, strict=True))
+        own = [_harmonic(*self._centred(pair)) for pair in pairs]
+        order = sorted(range(len(pairs)), key=lambda n: (len(pairs[n][0]), len(pairs[n][1])))
+        others = [_harmonic(*self._centred((pairs[n][0], pairs[other][1]))) for n, other in pairwise(order)]
         if others:
             best = [
                 [np.concatenate([cells.max(axis) for cells in some]).mean(dtype=np.float64) for some in (own, others)]
