@@ -31,7 +31,7 @@ from .belief import Belief, Witness
 from .encoder import EncoderReader, EncoderStates
 from .sources import Words, saved_settings
 
-TEMPERATURE = 0.05
+TEMPERATURE = 0.07
 _HEIGHT = 0.6  # of an encoder's layers that are run: the 7th of 12 is better than the 8th on every dev set
 # Pairs that tell the means of the languages and whether the encoder knows them, and that are read at once.
 _SAMPLE = 512

@@ -26,7 +26,7 @@ from transformers import (
 
 from hf_attncal import WordAligner, align, align_quick
 from hf_attncal.alignment import encoder_prior
-from hf_attncal.alignment.belief import POWER, Belief, Witness, joined, spread
+from hf_attncal.alignment.belief import MOST, Belief, Witness, joined, spread
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.encoder import EncoderReader, EncoderStates
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_settings
@@ -182,7 +182,7 @@ class SlowBelief:
         self.ratio, self.linked, self.apart = [1.0] * 24, [0.0] * 24, [0.0] * 24
 
     def factor(self, value: float) -> float:
-        return self.ratio[bin_of(value)] ** POWER
+        return min(self.ratio[bin_of(value)], MOST)
 
     def count(self, value: float, linked: float) -> None:
         self.linked[bin_of(value)] += linked
@@ -363,7 +363,7 @@ def test_an_encoder_that_knows_helps_and_one_that_does_not_hardly_hurts(corpus):
     assert helped[0] > 0.95 > alone + 0.3
     assert helped[1] > alone + 0.1
     assert helped[2] > alone - 0.1
-    said = [float(one.belief.factor(torch.tensor(0.9))) for one in (knowing, half, ignorant)]
+    said = [float(one.belief.ratio[bin_of(0.899)]) for one in (knowing, half, ignorant)]
     assert said[0] > 2 * said[1] > 4 * said[2]
 
 
