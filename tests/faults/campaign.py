@@ -79,9 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="results file")
     parser.add_argument("--only", choices=KINDS, action="append", metavar="KIND", help="this kind; may be repeated")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
-    parser.add_argument(
-        "--join", type=Path, nargs="+", metavar="FILE", help="sum up files of other kinds or seeds"
-    )
+    parser.add_argument("--join", type=Path, nargs="+", metavar="FILE", help="sum up files of other kinds or seeds")
     options = parser.parse_args(arguments)
     if options.join:
         from hf_attncal.files import write_json
