@@ -93,7 +93,7 @@ class MaskAlignSource(WeightSource):
                 window = min(limit, self._window)
                 read = self._in_windows(*tokens[0], window, None if cells is None else cells[0])
             else:
-                read = self.directions([ids[index] for index in indices], cells)
+                read = self.directions([ids[index] for index in indices], *(() if cells is None else (cells,)))
             largest = max(len(ids[index][0]) * len(ids[index][1]) for index in indices)
             if self.longest_uncut is not None and longest > self.longest_uncut and largest <= _MOST_CUT:
                 self._cut(read, tokens, cells)
