@@ -34,7 +34,7 @@ def verdict(source: str, target: str) -> PairVerdict:
     words = target.split()
     made_up = (FlaggedSpan((len(words) - 1, len(words)), (target.rindex(words[-1]), len(target))),) if words else ()
     return PairVerdict(
-        source, target, 0.9, 0.1, 0, 0, 0, (), (), left_out, made_up, ("identical sides",), ("left_out",)
+        source, target, 0.95, 0.9, 0.1, 0, 0, 0, (), (), left_out, made_up, ("identical sides",), ("left_out",)
     )
 
 

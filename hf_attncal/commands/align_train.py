@@ -43,7 +43,8 @@ def train_aligner(
         test: the same for a last score; without it, there is none
         links: links of the training pairs in Pharaoh format, from any other aligner; without it, those of counts
         output: folder of the aligner and its checkpoints; without it, that of --config
-        config: hmm (counts alone, minutes), small (a network), base (for a GPU), or a YAML file; else the text decides
+        config: hmm (counts alone, minutes), small (a network), base (for a GPU), or a YAML file; without it, the size
+            of the text decides
         minutes: time budget, for fewer steps if need be; without it, no limit
         dry_run: say what would be trained and how long, no more
         resume: go on from the last checkpoint in the folder; resume=changed: with other settings or data, too
