@@ -5,11 +5,12 @@ from pathlib import Path
 
 import torch
 from seq2seq_helpers import randomized, sized
-from transformers import MarianConfig, MarianMTModel
+from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel
 
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.layouts import DEFAULT_ENCODER
 
 BASE = "Helsinki-NLP/opus-mt-en-de"
 DATASET = "bentrevett/multi30k"
@@ -51,3 +52,7 @@ def lay_out(folder: Path) -> None:
     model = randomized(MarianMTModel(MarianConfig(**sized(tokenizer))))
     model.save_pretrained(folder / BASE)
     tokenizer.save_pretrained(folder / BASE)
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    tokens = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    BertModel(BertConfig(**size, **tokens)).save_pretrained(folder / DEFAULT_ENCODER[0])
+    tokenizer.save_pretrained(folder / DEFAULT_ENCODER[0])

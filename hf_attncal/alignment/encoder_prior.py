@@ -85,7 +85,7 @@ class EncoderPrior:
         Raises:
             OSError, ValueError: there is none, or see the class.
         """
-        if name == DEFAULT_ENCODER[0] and revision is None:
+        if name == DEFAULT_ENCODER[0] and revision is None and not Path(name).is_dir():
             revision = DEFAULT_ENCODER[1]
         options = {"trust_remote_code": trust_remote_code, "revision": revision}
         model, tokenizer = load_whole(AutoModel, name, finite=False, **options)
