@@ -11,6 +11,7 @@ that are no translations of each other are as much alike (`known`), not at all (
 The states are those of Jalili Sabet et al. 2020 (SimAlign) and Dou and Neubig 2021; the factor is ours.
 """
 
+import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -59,6 +60,9 @@ class EncoderPrior:
 
     Raises:
         ValueError: see `EncoderReader`; also a layer that there is not.
+
+    Warns:
+        UserWarning: it does not know the languages of the text that it reads first.
     """
 
     def __init__(self, model, tokenizer, settings: EncoderStates | None = None, dtype: torch.dtype | None = None):
@@ -141,6 +145,8 @@ class EncoderPrior:
             beyond = (min(self.known) - _UNKNOWN) / (_KNOWN - _UNKNOWN)
             self.belief.strength = min(1.0, max(0.0, beyond))
             LOG.info("%s", self.told())
+            if not self.belief.strength:
+                warnings.warn(f"{self.told()}: the text is aligned without it.", stacklevel=2)
         return {numbers[n]: cells for n, cells in zip(chosen, own, strict=True)}
 
     @property
