@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from report_helpers import HOSTILE, chart, figure, report
 
+from hf_attncal.errors import CommandError
 from hf_attncal.report.figures.chart_files import write_files
 
 
@@ -85,7 +86,7 @@ def test_an_error_leaves_the_folder_as_it_was(tmp_path, charts, message):
 
 def test_a_file_in_the_place_of_the_folder_is_an_error_that_names_it(tmp_path):
     (tmp_path / "figures").write_text("mine")
-    with pytest.raises(FileExistsError, match="figures"):
+    with pytest.raises(CommandError, match="figures is a file"):
         write_files(report(), tmp_path / "figures")
     assert (tmp_path / "figures").read_text() == "mine"
 
