@@ -49,7 +49,7 @@ class Checker:
         return cls()
 
     def check(self, pairs):
-        return [SimpleNamespace(worst=1 - (found.score or 0)) for found in Aligner().align(pairs)]
+        return [SimpleNamespace(wrong=1 - (found.score or 0)) for found in Aligner().align(pairs)]
 
 
 @pytest.fixture

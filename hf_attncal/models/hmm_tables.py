@@ -85,7 +85,7 @@ class HMMTablesMixin:
                 return
             if table.numel() and table.min() < 0:
                 raise ValueError(f"`{name}` must be >= 0, got {table.min()}. {wrong}")
-        if not len(self.pairs):
+        if not len(self.pairs) or not (self.pairs.any() or self.counts.any()):  # nothing was counted yet
             return
         if self.pairs[-1] >= size * size or not (self.pairs[1:] > self.pairs[:-1]).all():
             raise ValueError(f"`pairs` must ascend, and be below {size} * {size}. {wrong}")
