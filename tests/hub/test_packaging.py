@@ -148,8 +148,8 @@ def test_the_lowest_versions_are_those_that_are_run():
 def test_what_is_imported_is_required_and_what_is_required_is_imported():
     """Read off the source; huggingface_hub comes with transformers, which imports sentencepiece for Marian.
 
-    pyarrow comes with datasets, whose columns it holds; docstring_parser with cyclopts, markupsafe with jinja2, onnx_ir
-    with onnxscript, without which torch exports nothing.
+    pyarrow comes with datasets, whose columns it holds; docstring_parser with cyclopts, markupsafe with jinja2;
+    onnx_ir with onnxscript, without which torch exports nothing.
 
     spaCy is not required of anybody: who names a pipeline of it has it.
     """
