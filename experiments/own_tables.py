@@ -277,17 +277,22 @@ def observed_tags() -> str:
 def faults() -> str:
     """What became of every kind of fault that was tried."""
     result = read("faults")
-    failures = ("lost", "wrong_with_exit_0", "traceback", "hung")
-    total: Counter = Counter()
-    for row in result["table"] if result else ():
-        total.update({name: row.get(name, 0) for name in ("tried", "survived", "refused", *failures)})
+    columns = {
+        "tried": ("tried",),
+        "held": ("survived", "refused"),
+        "lost": ("lost",),
+        "wrong": ("wrong",),
+        "leaked": ("leaked",),
+        "run unasked": ("run_unasked",),
+        "traceback or hang": ("traceback", "hung"),
+    }
     rows = []
-    for row in [*result["table"], {"kind": "all", **total}] if result else ():
-        numbers = [str(row.get(name, 0)) for name in ("tried", "survived", "refused")]
-        failed = ", ".join(f"{row[name]} {name.replace('_', ' ')}" for name in failures if row.get(name))
+    for row in result["table"] if result else ():
         kind = row["kind"].replace("where no reader can know it", "undetectable")
-        rows.append([kind, *numbers, failed or "0"])
-    return table(["fault", "tried", "survived", "refused", "failed"], rows)
+        rows.append([kind, *(sum(row.get(name, 0) for name in names) for names in columns.values())])
+    if rows:
+        rows.append(["all", *(sum(numbers) for numbers in zip(*(row[1:] for row in rows), strict=True))])
+    return table(["fault", *columns], [[str(cell) for cell in row] for row in rows])
 
 
 def index() -> str:

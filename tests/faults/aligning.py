@@ -60,7 +60,7 @@ def _judged(alignment: WordAlignment, times: list[int], frame: int) -> tuple[str
     inside = [(i, j) for i, j in links if 0 <= i < times[0] and 0 <= j < times[1]]
     in_order = all(first < second for side in zip(*inside, strict=True) for first, second in itertools.pairwise(side))
     right = in_order and len(inside) == min(times) and (times[0] != times[1] or all(i == j for i, j in inside))
-    return ("survived", "") if right else ("wrong_with_exit_0", alignment.pharaoh())
+    return ("survived", "") if right else ("wrong", alignment.pharaoh())
 
 
 def unlike(chance: random.Random, count: int) -> list[Outcome]:
@@ -76,6 +76,6 @@ def unlike(chance: random.Random, count: int) -> list[Outcome]:
         pair = WordAlignment(words, words, links, scores, None, None, score, "harmonic", 0.5)
         said = LinkProbabilities({"harmonic": rule}, 9, **like).applied(pair, unknown=unknown).scores
         rises = [f"{p} > {s}" for p, s in zip(said, scores, strict=True) if p > s]
-        result = ("wrong_with_exit_0", ", ".join(rises)) if rises else ("survived", "")
+        result = ("wrong", ", ".join(rises)) if rises else ("survived", "")
         found.append(Outcome(UNLIKE, f"{rule} {scores}, unknown {unknown}, score {score}", *result))
     return found

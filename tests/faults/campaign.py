@@ -41,35 +41,37 @@ KINDS = (
 
 def summary(found: Sequence[outcomes.Outcome]) -> dict[str, Any]:
     """The table, what is bad, and the totals, as the results file has them."""
-    results = Counter(outcome.result for outcome in found)
-    return {
-        "table": outcomes.table(found),
-        "bad": outcomes.bad(found),
-        "tried": len(found),
-        "lost": results["lost"],
-        "wrong_with_exit_0": results["wrong_with_exit_0"],
-        "tracebacks": results["traceback"],
-        "hung": results["hung"],
-    }
+    table = outcomes.table(found)
+    return {"table": table, "bad": outcomes.bad(found), **totals(table)}
+
+
+def totals(table: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How many were tried in all, and how many of them ended badly."""
+    counted = {"tried": "tried", **outcomes.TOTALS}
+    return {name: sum(row.get(result, 0) for row in table) for name, result in counted.items()}
 
 
 def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Results of several runs as one: rows of a kind and totals are summed, the rest is that of the last run."""
+    """Results of several runs as one: rows of a kind are summed, the rest is that of the last run."""
     rows: dict[str, Counter] = {}
     for part in parts:
         for row in part["table"]:
             counts = {name: count for name, count in row.items() if name != "kind"}
             rows.setdefault(row["kind"], Counter()).update(counts)
-    totals = ("tried", "lost", "wrong_with_exit_0", "tracebacks", "hung", "wall_seconds")
+    table = [{"kind": kind, **counts} for kind, counts in rows.items()]
+    seeds: dict[str, list[str]] = {}
+    for part in parts:
+        seeds.setdefault(str(part["config"]["seed"]), []).extend(part["config"]["kinds"])
     return parts[-1] | {
         "config": {
             "kinds": sorted({kind for part in parts for kind in part["config"]["kinds"]}),
-            "seeds": sorted({part["config"]["seed"] for part in parts}),
+            "seeds": {seed: sorted(kinds) for seed, kinds in sorted(seeds.items())},
         },
         "commits": sorted({part["commit"] for part in parts}),
-        "table": [{"kind": kind, **counts} for kind, counts in rows.items()],
+        "table": table,
         "bad": [outcome for part in parts for outcome in part["bad"]],
-        **{name: sum(part[name] for part in parts) for name in totals},
+        **totals(table),
+        "wall_seconds": round(sum(part["wall_seconds"] for part in parts), 1),
     }
 
 

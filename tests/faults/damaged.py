@@ -648,21 +648,21 @@ class Run:
 def judged(damage: Damage, run: Run, right: str) -> tuple[Result, str]:
     """What a run was, and why, if it was bad; `right` is what the undamaged model answers."""
     if run.ran:
-        return "wrong_with_exit_0", "code of the folder ran"
+        return "run_unasked", "code of the folder ran"
     if run.status is None:
         return "hung", f"no end in {SECONDS} s"
     if run.status == 0:
         lines = run.out.count("\n") == right.count("\n")
         if run.out == right or (damage.valid and lines):
             return "survived", ""
-        return "wrong_with_exit_0", f"{run.out[:200]!r} in place of {right[:200]!r}; {run.err[-400:]!r}"
+        return "wrong", f"{run.out[:200]!r} in place of {right[:200]!r}; {run.err[-400:]!r}"
     one = run.err.startswith("attncal: error: ") and run.err.count("\n") == 1 and run.err.endswith("\n")
     if run.status != 1 or not one:
         return "traceback", f"status {run.status}: {run.err[-1500:]!r}"
     if not any(name in run.err for name in damage.names):
         return "traceback", f"none of {damage.names} in {run.err!r}"
     if not right.startswith(run.out):
-        return "wrong_with_exit_0", f"before the error: {run.out[:200]!r} in place of {right[:200]!r}"
+        return "wrong", f"before the error: {run.out[:200]!r} in place of {right[:200]!r}"
     return "refused", ""
 
 

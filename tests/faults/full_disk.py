@@ -78,7 +78,7 @@ def judge(done: subprocess.CompletedProcess, named: object) -> Judged:
     if done.returncode is None:
         return "hung", f"no end in {commands.LONGEST} s"
     if done.returncode == 0:
-        return "wrong_with_exit_0", "all is well, it says"
+        return "wrong", "all is well, it says"
     *_, last = done.stderr.splitlines() or [""]
     told = "error: " in last and any(said in last for said in SAID)
     if commands.said_by_python(done.stderr) or not told or (str(named) not in last and SAID[-1] not in last):
@@ -182,4 +182,4 @@ def _trained(
     if again.returncode != 0:
         return "lost", f"--resume ended with {again.returncode}: {again.stderr[-1000:]}"
     same = commands.weights(output) == commands.weights(whole)
-    return ("survived", "") if same else ("wrong_with_exit_0", "--resume went on to other weights")
+    return ("survived", "") if same else ("wrong", "--resume went on to other weights")

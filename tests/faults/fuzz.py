@@ -33,6 +33,7 @@ from rules import (
 )
 
 LINES = 1000  # of each command
+FIRST = 100_000 * int(os.environ.get("ATTNCAL_FAULTS_SEED", "0"))  # of the numbers that cases are drawn by
 SECONDS = 120  # that one file may take
 LONGEST = 1500  # bytes of a line: --longest-line
 POSITIONS = 24  # of the tiny models
@@ -274,7 +275,7 @@ def judge(case: Case, answer: Answer, problem: Callable[[Item, str], str]) -> li
         problem: what is wrong with the line that was written for an item; "" if nothing is.
     """
     failed = "hung" if answer.status is None else "traceback" if "Traceback" in answer.err else None
-    bad = failed or ("wrong_with_exit_0" if answer.status == 0 else "lost")
+    bad = failed or ("wrong" if answer.status == 0 else "lost")
     *written, rest = answer.out.split(b"\n")
     details = []
     for number, item in enumerate(case.items):
@@ -520,13 +521,13 @@ def run_cases(
         processes: how many files go through a process.
     """
     answered: list[tuple[Case, Answer]] = []
-    tried = seed = 0
+    tried = number = 0
     while tried < lines:
-        environment = ENCODINGS[seed % len(ENCODINGS)] if seed < processes else None
-        case = draw(seed, models, folder, environment)
+        environment = ENCODINGS[number % len(ENCODINGS)] if number < processes else None
+        case = draw(FIRST + number, models, folder, environment)
         answered.append((case, case.answer()))
         tried += len(case.items) + (case.told is not None)
-        seed += 1
+        number += 1
     items: dict[tuple[str, ...], set[Item]] = {}
     for case, _ in answered:
         items.setdefault(case.command, set()).update(case.items)
@@ -585,7 +586,7 @@ def judge_score(data: Sequence[bytes], names: Sequence[str], answer: Answer, *, 
         return "hung", ""
     if "Traceback" in answer.err:
         return "traceback", answer.err[-300:]
-    bad = "wrong_with_exit_0" if answer.status == 0 else "lost"
+    bad = "wrong" if answer.status == 0 else "lost"
     files = []
     for content, name, gold in zip(data, names, (True, False), strict=True):
         read, told = _links_or_error(content, gold, "standard input" if name == "-" else name)
@@ -664,7 +665,7 @@ def judge_option(command: Sequence[str], option: str, value: str, answer: Answer
     if answer.status in (1, 2) and right and not answer.out:
         return Outcome(OPTIONS, case, "refused")
     failed = "hung" if answer.status is None else "traceback" if "Traceback" in answer.err else None
-    return Outcome(OPTIONS, case, failed or ("lost" if answer.status else "wrong_with_exit_0"), detail)
+    return Outcome(OPTIONS, case, failed or ("lost" if answer.status else "wrong"), detail)
 
 
 def run(folder: Path, *, full: bool) -> list[Outcome]:
@@ -674,5 +675,5 @@ def run(folder: Path, *, full: bool) -> list[Outcome]:
     outcomes = run_cases(align_case, problem_of_links, models, folder, lines, processes)
     outcomes += run_cases(translate_case, problem_of_translation, models, folder, lines, processes)
     environments = [ENCODINGS[n % len(ENCODINGS)] if n < 5 * processes else None for n in range(lines)]
-    outcomes += [score_outcome(n, folder, environment) for n, environment in enumerate(environments)]
+    outcomes += [score_outcome(FIRST + n, folder, environment) for n, environment in enumerate(environments)]
     return outcomes + option_outcomes()

@@ -8,6 +8,8 @@ import bz2
 import gzip
 import json
 import lzma
+import os
+import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -44,7 +46,7 @@ def _failed(answer: Answer) -> Judged | None:
 
 
 def _judged(answer: Answer, good: Result, wrong: str) -> Judged:
-    return (good, "") if not wrong else ("lost" if answer.status else "wrong_with_exit_0", wrong)
+    return (good, "") if not wrong else ("lost" if answer.status else "wrong", wrong)
 
 
 # ---- compressed files ----
@@ -56,21 +58,19 @@ def _zst(data: bytes) -> bytes:
     return zstandard.ZstdCompressor(write_checksum=True).compress(data)
 
 
-def damages(first: bytes, second: bytes, cuts: int) -> Iterator[tuple[str, bytes, bool]]:
+def damages(first: bytes, second: bytes, cuts: int, draw: random.Random) -> Iterator[tuple[str, bytes, bool]]:
     """What can become of a file of two parts (streams, members, frames): (what, content, it is whole)."""
     both = first + second
     flipped = bytearray(both)
-    flipped[len(first) + len(second) // 2] ^= 1
+    flipped[len(first) + len(second) // 2] ^= 1 << draw.randrange(8)
     yield "two parts", both, True
     yield "0 bytes", b"", False
     yield "a part damaged behind a whole one", bytes(flipped), False
     for what, garbage in {"text": b"1-1\n", "another format": bz2.compress(b"1-1\n"), "half a mark": both[:3]}.items():
         yield f"{what} behind it", both + garbage, False
-    for number in range(1, cuts + 1):
-        size = len(first) + number * len(second) // (cuts + 1)
-        yield f"cut after {size} bytes, in its second part", both[:size], False
-        size = number * len(first) // (cuts + 1)
-        yield f"cut after {size} bytes, in its first part", both[:size], False
+    for part, start, length in (("first", 0, len(first)), ("second", len(first), len(second))):
+        for size in sorted(draw.sample(range(start + 1, start + length), cuts)):
+            yield f"cut after {size} bytes, in its {part} part", both[:size], False
 
 
 def _compressed(folder: Path, cuts: int) -> Iterator[Outcome]:
@@ -78,9 +78,10 @@ def _compressed(folder: Path, cuts: int) -> Iterator[Outcome]:
     (folder / "gold").write_bytes(lines)
     score = partial(_scored, str(folder / "gold"))
     right = score(folder / "gold").out
+    draw = random.Random(int(os.environ.get("ATTNCAL_FAULTS_SEED", "0")))
     for suffix, pack in {".gz": gzip.compress, ".xz": lzma.compress, ".zst": _zst}.items():
         path = folder / f"links{suffix}"
-        for what, content, whole in damages(pack(lines[:600]), pack(lines[600:]), cuts):
+        for what, content, whole in damages(pack(lines[:600]), pack(lines[600:]), cuts, draw):
             path.write_bytes(content)
             answer = score(path)
             named = answer.out.replace(str(path).encode(), str(folder / "gold").encode())
@@ -134,7 +135,7 @@ def _settings(folder: Path) -> Iterator[Outcome]:
 def _not_trained(folder: Path, case: str, command: Sequence[str], told: str) -> Outcome:
     judged = refused(here(command), told)
     if judged[0] == "refused" and any((folder / "run").rglob("*.safetensors")):
-        judged = "wrong_with_exit_0", "a model was saved"
+        judged = "wrong", "a model was saved"
     return Outcome(SETTINGS, case, *judged)
 
 

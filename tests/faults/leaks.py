@@ -336,10 +336,11 @@ def judged(folder: Path, name: str, secret: str | None, leaks: bool) -> tuple[Re
     if not leaks:
         return ("survived", "") if answer is None else ("lost", answer)
     if answer is None:
-        return "wrong_with_exit_0", "it would go up"
-    told = len(answer.splitlines()) == 1 and name in answer
-    if not told or (secret is not None and secret in answer and len(secret) > 40):
-        return "wrong_with_exit_0", answer
+        return "leaked", "it would go up"
+    if secret is not None and secret in answer and len(secret) > 40:
+        return "leaked", answer
+    if len(answer.splitlines()) != 1 or name not in answer:
+        return "wrong", answer
     return "refused", ""
 
 
@@ -464,8 +465,10 @@ def _with_code(folder: Path, case: str, name: str, line: str) -> Outcome:
     path.write_bytes((before or b"") + line.format(os.path.relpath(mark)).encode())
     answer = here(["publish", str(folder), "someone/model", "--dry-run"])
     result: tuple[Result, str] = ("refused", "")
-    if mark.exists() or answer.status != 1 or f"{name} is" not in answer.err or "not run" not in answer.err:
-        result = "wrong_with_exit_0", answer.err
+    if mark.exists():
+        result = "run_unasked", answer.err
+    elif answer.status != 1 or f"{name} is" not in answer.err or "not run" not in answer.err:
+        result = "wrong", answer.err
     if before is None:
         path.unlink()
     else:

@@ -5,8 +5,17 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Result = Literal["survived", "refused", "lost", "wrong_with_exit_0", "traceback", "hung"]
+Result = Literal["survived", "refused", "lost", "wrong", "leaked", "run_unasked", "traceback", "hung"]
 GOOD = ("survived", "refused")
+# Totals of a results file, and the result that each counts.
+TOTALS: dict[str, Result] = {
+    "lost": "lost",
+    "wrong": "wrong",
+    "leaked": "leaked",
+    "run_unasked": "run_unasked",
+    "tracebacks": "traceback",
+    "hung": "hung",
+}
 
 
 @dataclass(frozen=True)
@@ -17,8 +26,10 @@ class Outcome:
         kind: the row of the table ("kill at a system call", "fuzzed lines of score").
         case: what was done, so that it can be done again.
         result: "survived": the right answer all the same; "refused": an error that names the cause, and nothing lost;
-            "lost": something that was complete before is gone; "wrong_with_exit_0": an answer that is not right and
-            an exit status that says it is; "traceback": Python's words in place of an error; "hung": no end in time.
+            "lost": something that was complete before is gone, or what is right was refused; "wrong": an answer that
+            is not right and an exit status that says it is, or an error that does not say what it is about; "leaked":
+            what must not leave the machine would go up; "run_unasked": code of the folder ran; "traceback": Python's
+            words in place of an error; "hung": no end in time.
         detail: what was seen, of a result that is not good.
     """
 

@@ -153,7 +153,7 @@ def _kept(kind: str, command: str, given: dict[str, str], watched: str, *named: 
         elif answer.status is None or "Traceback" in answer.err:
             result = "hung" if answer.status is None else "traceback", answer.err
         elif wrong := _wrong(answer, named):
-            result = "wrong_with_exit_0", wrong
+            result = "wrong", wrong
         return Outcome(kind, " ".join(words), *result)
 
     return tried

@@ -283,7 +283,7 @@ def tried(place: Place, kind: str, request: Request) -> Outcome:
     if after != 200:
         return Outcome(kind, request.case, "lost", f"the next request gets {after}")
     if request.expected and status not in request.expected:
-        return Outcome(kind, request.case, "wrong_with_exit_0", f"got {status}, not {request.expected}")
+        return Outcome(kind, request.case, "wrong", f"got {status}, not {request.expected}")
     return Outcome(kind, request.case, "survived" if status in (None, 100, 200) else "refused")
 
 

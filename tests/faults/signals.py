@@ -90,7 +90,7 @@ def judge(err: str, status: int | None, by: str, written: bytes, whole: bytes, r
     if commands.said_by_python(err):
         return "traceback", err[-1000:]
     if status == 0:
-        return ("survived", "") if written == whole else ("wrong_with_exit_0", repr(written[-200:]))
+        return ("survived", "") if written == whole else ("wrong", repr(written[-200:]))
     if status != STATUS[by]:
         return "lost", f"exit status {status}, not {STATUS[by]}: {err[-1000:]}"
     if not whole.startswith(written) or len(written) < read or (written and not written.endswith(b"\n")):
@@ -207,7 +207,7 @@ def _training(
     if again.returncode != 0:
         return "lost", f"--resume ended with {again.returncode}: {again.stderr[-1000:]}"
     different = [key for key, value in _left(output).items() if value != whole[key]]
-    return ("wrong_with_exit_0", f"other than in the whole run: {different}") if different else ("survived", "")
+    return ("wrong", f"other than in the whole run: {different}") if different else ("survived", "")
 
 
 def _struck(process: subprocess.Popen, by: str) -> tuple[bytes, str, int | None]:

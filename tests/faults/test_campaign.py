@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import campaign
 import pytest
-from outcomes import Outcome
+from outcomes import TOTALS, Outcome
 
 GOOD = [Outcome("kill", "a", "survived"), Outcome("kill", "b", "survived"), Outcome("fuzz", "c", "refused")]
-BAD = [Outcome("fuzz", f"{result}", result, "seen") for result in ("lost", "wrong_with_exit_0", "traceback", "hung")]
+BAD = [Outcome("fuzz", f"{result}", result, "seen") for result in TOTALS.values()]
 
 
 def tried(monkeypatch, tmp_path, outcomes) -> tuple[int, dict]:
@@ -37,7 +37,7 @@ def test_what_is_good_is_counted(monkeypatch, tmp_path):
 def test_each_kind_of_bad_outcome_is_told(monkeypatch, tmp_path, capsys, outcome):
     status, results = tried(monkeypatch, tmp_path, [*GOOD, outcome])
     assert status == 1
-    totals = [results[name] for name in ("lost", "wrong_with_exit_0", "tracebacks", "hung")]
+    totals = [results[name] for name in TOTALS]
     assert totals == [int(outcome == bad) for bad in BAD]
     assert results["bad"] == [vars(outcome)]
     assert outcome.result in capsys.readouterr().err
@@ -59,4 +59,4 @@ def test_runs_of_several_kinds_and_seeds_become_one(monkeypatch, tmp_path):
         {"kind": "kill", "tried": 4, "survived": 4},
         {"kind": "fuzz", "tried": 3, "refused": 2, "lost": 1},
     ]
-    assert results["config"]["seeds"] == [0]
+    assert results["config"] == {"kinds": ["signals"], "seeds": {"0": ["signals", "signals"]}}

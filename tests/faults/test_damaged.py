@@ -15,11 +15,11 @@ REFUSED = "attncal: error: model cannot be loaded: `d_model` must be >= 1, got 0
         (Run(0, RIGHT, ""), "survived"),
         (Run(1, "", REFUSED), "refused"),
         (Run(1, "0-0 1-1\n", REFUSED), "refused"),
-        (Run(0, "0-0 1-0\n0-0\n", ""), "wrong_with_exit_0"),
-        (Run(0, "", ""), "wrong_with_exit_0"),
-        (Run(1, "0-0 1-0\n", REFUSED), "wrong_with_exit_0"),
-        (Run(0, RIGHT, "", ran=True), "wrong_with_exit_0"),
-        (Run(1, "", REFUSED, ran=True), "wrong_with_exit_0"),
+        (Run(0, "0-0 1-0\n0-0\n", ""), "wrong"),
+        (Run(0, "", ""), "wrong"),
+        (Run(1, "0-0 1-0\n", REFUSED), "wrong"),
+        (Run(0, RIGHT, "", ran=True), "run_unasked"),
+        (Run(1, "", REFUSED, ran=True), "run_unasked"),
         (Run(1, "", "attncal: error: KeyError: 'x'.\n"), "traceback"),
         (Run(1, "", f"a warning\n{REFUSED}"), "traceback"),
         (Run(1, "", f"Traceback (most recent call last):\n{REFUSED}"), "traceback"),
@@ -34,7 +34,7 @@ def test_what_a_run_was(left, result):
 def test_what_no_reader_can_know_has_other_answers():
     damage = Damage(DAMAGE.case, DAMAGE.apply, DAMAGE.names, "the same weights make a model either way")
     assert judged(damage, Run(0, "0-0 1-0\n0-0\n", ""), RIGHT)[0] == "survived"
-    assert judged(damage, Run(0, "0-0 1-0\n", ""), RIGHT)[0] == "wrong_with_exit_0"
+    assert judged(damage, Run(0, "0-0 1-0\n", ""), RIGHT)[0] == "wrong"
 
 
 def test_some_damaged_models(tmp_path):

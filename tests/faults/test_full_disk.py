@@ -32,7 +32,7 @@ def test_every_command_that_writes(tmp_path):
         (1, "OSError: folder/file: No space left on device\n", "traceback"),
         (1, "Traceback (most recent call last):\nattncal: error: folder/file: File too large.\n", "traceback"),
         (1, "", "traceback"),
-        (0, "", "wrong_with_exit_0"),
+        (0, "", "wrong"),
         (None, "", "hung"),
     ],
 )

@@ -99,7 +99,7 @@ RIGHT = Answer(1, b"0-0 1-1\n\n0-0 2-0\n", ERROR)
 
 def results(case: Case, answer: Answer) -> list[str]:
     outcomes = judge(case, answer, lambda pair, line: problem_of_links((), pair, line, ALONE[pair]))
-    assert all(outcome.detail for outcome in outcomes if outcome.result in ("lost", "wrong_with_exit_0"))
+    assert all(outcome.detail for outcome in outcomes if outcome.result in ("lost", "wrong"))
     return [outcome.result for outcome in outcomes]
 
 
@@ -124,7 +124,7 @@ def test_a_right_answer_is_good():
     ],
 )
 def test_wrong_lines_with_exit_status_0_are_seen(out, wrong):
-    expected = ["wrong_with_exit_0" if number in wrong else "survived" for number in range(3)]
+    expected = ["wrong" if number in wrong else "survived" for number in range(3)]
     assert results(WHOLE, Answer(0, out, "")) == expected
 
 
@@ -135,7 +135,7 @@ def test_wrong_lines_with_exit_status_0_are_seen(out, wrong):
         ({"err": ERROR + "and more\n"}, "lost"),
         ({"err": ""}, "lost"),
         ({"status": 2}, "lost"),
-        ({"status": 0, "err": ""}, "wrong_with_exit_0"),
+        ({"status": 0, "err": ""}, "wrong"),
         ({"out": RIGHT.out + b"0-0\n"}, "lost"),  # a line for what was refused
     ],
 )
@@ -157,7 +157,7 @@ def test_a_line_that_cannot_be_read_is_seen():
             Answer(0, line + b"\n", ""),
             lambda pair, line: problem_of_links(["json"], pair, line, line),
         )
-        assert outcome.result == "wrong_with_exit_0"
+        assert outcome.result == "wrong"
 
 
 def test_wrong_columns_and_fields_are_seen():
@@ -208,11 +208,11 @@ def test_wrong_scores_are_seen():
 
     assert score_result(answer()) == "survived"
     for name, value in ROW.items():
-        assert score_result(answer(**{name: value + (1e-6 if isinstance(value, float) else 1)})) == "wrong_with_exit_0"
-    assert score_result(answer(), ignored=True) == "wrong_with_exit_0"
+        assert score_result(answer(**{name: value + (1e-6 if isinstance(value, float) else 1)})) == "wrong"
+    assert score_result(answer(), ignored=True) == "wrong"
     # What had to be refused.
     for links in (b"0-0 2-1\n1:0\n", b"0-0 2-1\n", b"0-0 2-1\n\xff\n", b" \n \n"):
-        assert score_result(answer(), links) == "wrong_with_exit_0"
+        assert score_result(answer(), links) == "wrong"
 
 
 def test_wrong_errors_of_score_are_seen():
@@ -238,5 +238,5 @@ def test_wrong_answers_to_options_are_seen():
     assert result(right) == "refused"
     assert result(replace(right, status=3)) == result(replace(right, err=told + "more\n")) == "lost"
     assert result(replace(right, err=told.replace("--metric", "--format"))) == "lost"
-    assert result(Answer(0, b"", "")) == "wrong_with_exit_0"
+    assert result(Answer(0, b"", "")) == "wrong"
     assert result(replace(right, err="Traceback")) == "traceback"

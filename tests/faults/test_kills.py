@@ -41,7 +41,7 @@ def test_a_run_that_went_on_to_something_else_is_noticed(tmp_path, monkeypatch):
     """Of the three ways in which it may end, as `resumed` tells them apart."""
     whole = {"weights": 1}
     monkeypatch.setattr(kills, "result_of", lambda output: {"weights": 2})
-    for status, result in ((0, "wrong_with_exit_0"), (1, "lost"), (-14, "hung")):
+    for status, result in ((0, "wrong"), (1, "lost"), (-14, "hung")):
         monkeypatch.setattr(kills, "forked", lambda function, status=status: status)
         assert kills.resumed(tmp_path, tmp_path, "translation", whole)[0] == result
     monkeypatch.setattr(kills, "forked", lambda function: 0)

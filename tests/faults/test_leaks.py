@@ -24,13 +24,13 @@ def test_leaks_are_refused_and_nothing_else(tmp_path):
 @pytest.mark.parametrize(
     ("answer", "leak", "result"),
     [
-        (None, True, "wrong_with_exit_0"),
+        (None, True, "leaked"),
         (None, False, "survived"),
         ("README.md holds what looks like a token", True, "refused"),
         ("README.md holds what looks like a token", False, "lost"),
-        ("a file holds a token", True, "wrong_with_exit_0"),
-        ("README.md\nholds a token", True, "wrong_with_exit_0"),
-        (f"README.md holds {'x' * 50}", True, "wrong_with_exit_0"),
+        ("a file holds a token", True, "wrong"),
+        ("README.md\nholds a token", True, "wrong"),
+        (f"README.md holds {'x' * 50}", True, "leaked"),
         (ValueError("x"), True, "traceback"),
     ],
 )

@@ -24,10 +24,10 @@ def test_every_damaged_file(tmp_path):
     ("answer", "result"),
     [
         (Answer(0, b"right\n", ""), "survived"),
-        (Answer(0, b"wrong\n", ""), "wrong_with_exit_0"),
+        (Answer(0, b"wrong\n", ""), "wrong"),
         (Answer(1, b"", "attncal: error: check.json cannot be used: `best` is missing.\n"), "refused"),
-        (Answer(1, b"", "attncal: error: `best` is missing.\n"), "wrong_with_exit_0"),
-        (Answer(1, b"r", "attncal: error: check.json cannot be used: `best` is missing.\n"), "wrong_with_exit_0"),
+        (Answer(1, b"", "attncal: error: `best` is missing.\n"), "wrong"),
+        (Answer(1, b"r", "attncal: error: check.json cannot be used: `best` is missing.\n"), "wrong"),
         (Answer(1, b"", "attncal: error: check.json\nTraceback ...\n"), "traceback"),
         (Answer(None, b"", ""), "hung"),
     ],

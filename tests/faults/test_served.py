@@ -19,7 +19,7 @@ def test_broken_requests(tmp_path):
 
 def test_bad_ends_are_seen():
     with served() as place:
-        assert tried(place, BROKEN, Request("", (place.get(),), (403,))).result == "wrong_with_exit_0"
+        assert tried(place, BROKEN, Request("", (place.get(),), (403,))).result == "wrong"
         with mock.patch.object(place.server, "answer", side_effect=RuntimeError):
             assert tried(place, BROKEN, Request("", (place.get(),), (500,))).result == "lost"
         place.said.write("Traceback")
