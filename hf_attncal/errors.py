@@ -9,6 +9,10 @@ class CommandError(ValueError):
     """An error that the user can correct; `attncal` prints its message without a traceback."""
 
 
+class UnreadableError(ValueError):
+    """A file is not what its name says; the message says why, without the name."""
+
+
 def at_least(option: str, value: float | None, low: float, high: float = (1 << 31) - 1) -> None:
     """Raise CommandError unless the value of an option is from `low` to `high`; None stands for one not given."""
     if value is not None and not low <= value <= high:  # which NaN is not

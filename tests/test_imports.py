@@ -33,8 +33,8 @@ CORE = (
     ("models", "data"),
     ("families", "variants"),
     ("metrics",),
-    ("hub",),
     ("inference",),
+    ("hub",),
     ("adapters",),
     ("training",),
 )

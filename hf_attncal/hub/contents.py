@@ -21,6 +21,8 @@ from xml.parsers import expat
 
 import yaml
 
+from hf_attncal.data.protobuf import fields_of
+from hf_attncal.errors import UnreadableError
 from hf_attncal.layouts import file_of
 
 # What may stand in a text. "text": anything that an author writes; "names": names of a graph, which may begin with a
@@ -44,10 +46,6 @@ class Text(NamedTuple):
     text: str
     kind: Kind = "text"
     keys: tuple[str | int, ...] = ()
-
-
-class UnreadableError(ValueError):
-    """A file is not what its name says; the message says why, without the name."""
 
 
 def texts_of(name: str, content: Content) -> Iterator[Text]:
@@ -348,7 +346,7 @@ def _messages(content: Content, schema: dict[str, dict[int, str]]) -> Iterator[T
     while waiting:
         within, message, data = waiting.pop()
         named = within
-        for number, value, _ in _fields(data):
+        for number, value, _ in fields_of(data):
             holds = schema[message].get(number)
             if value is None:
                 continue
@@ -361,62 +359,6 @@ def _messages(content: Content, schema: dict[str, dict[int, str]]) -> Iterator[T
                 if number == _NAME.get(message):
                     named = f"the {message} {text[:60]!r}"
                 yield Text(named or f"the {message}", text, cast(Kind, holds))
-
-
-def _fields(data: memoryview) -> Iterator[tuple[int, memoryview | None, memoryview]]:
-    """Number of each field, its bytes if it has a length, and all of it."""
-    at, damaged = 0, UnreadableError("is damaged: it ends within a field. Write it anew")
-
-    def varint() -> int:
-        nonlocal at
-        value = 0
-        for shift in range(0, 70, 7):
-            if at >= len(data):
-                break
-            byte, at = data[at], at + 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-        raise damaged
-
-    while at < len(data):
-        start = at
-        tag = varint()
-        value = None
-        if tag & 7 == 2:
-            size = varint()
-            value, at = data[at : at + size], at + size
-        elif tag & 7 == 0:
-            varint()
-        elif tag & 7 in (1, 5):
-            at += 8 if tag & 7 == 1 else 4
-        else:
-            raise damaged
-        if at > len(data):
-            raise damaged
-        yield tag >> 3, value, data[start:at]
-
-
-def without_names_of_text(model: bytes) -> bytes:
-    """Return a model of SentencePiece without the names of the files that it was trained on and saved in.
-
-    Nothing reads these names, and those of the stock models are paths of their authors.
-
-    Raises:
-        UnreadableError: it is no such model.
-    """
-    kept = []
-    for number, trainer, field in _fields(memoryview(model)):
-        if number == 2 and trainer is not None:
-            inner = b"".join(bytes(whole) for inside, _, whole in _fields(trainer) if inside not in (1, 2, 54))
-            kept.append(b"\x12" + _varint(len(inner)) + inner)
-        else:
-            kept.append(bytes(field))
-    return b"".join(kept)
-
-
-def _varint(value: int) -> bytes:
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)
 
 
 def _onnx(content: Content, kind: Kind) -> Iterator[Text]:

@@ -29,7 +29,10 @@ from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFo
 from huggingface_hub.utils import get_session, validate_repo_id
 from jinja2 import TemplateError
 
+from hf_attncal.data.protobuf import without_names_of_text
+from hf_attncal.errors import UnreadableError
 from hf_attncal.families import FAMILIES
+from hf_attncal.inference.seals import sealed
 from hf_attncal.layouts import (
     ADAPTER_CONFIG,
     CARD,
@@ -44,7 +47,7 @@ from hf_attncal.layouts import (
     kind_of_folder,
 )
 
-from .contents import Content, UnreadableError, bytes_of, digest, texts_of, utf8_text, without_names_of_text
+from .contents import Content, bytes_of, digest, texts_of, utf8_text
 from .disclosure import is_environment, leak_in, said_by
 from .folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process
@@ -166,6 +169,7 @@ def publish_folder(
         _check_adapter(folder, content)
     says = check_contents(content, repository)
     auto = None if is_adapter else _check_model(folder, content)
+    _check_seals(content)
     if try_loading and auto is not None:
         if not trust_remote_code:
             _check_code(folder, content)
@@ -249,6 +253,17 @@ def _check_adapter(folder: Path, content: Mapping[str, Content]) -> None:
         raise PublishError(
             f"{folder} does not load elsewhere: {'; '.join(problems)}. Name the base model: --base-model OWNER/NAME."
         )
+
+
+def _check_seals(content: Mapping[str, Content]) -> None:
+    """Refuse what was learned for another model, or changed since."""
+    for name, of in content.items():
+        if isinstance(of, Path) and (file := file_of(name)) is not None and file.learned_by:
+            try:
+                with sealed(of):
+                    pass
+            except ValueError as error:
+                raise PublishError(f"{str(error).rstrip('.')}{_or_leave(name)}.") from error
 
 
 def _check_model(folder: Path, content: Mapping[str, Content]) -> str:

@@ -25,12 +25,14 @@ import mmap
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from hf_attncal.data.protobuf import without_names_of_text
+from hf_attncal.errors import UnreadableError
 from hf_attncal.families import FAMILIES
 from hf_attncal.files import json_text, sha256, write_json
 from hf_attncal.layouts import (
@@ -265,7 +267,15 @@ def _tokenizer(folder: Path, ours: bool, then: Any) -> dict[str, str]:
             found = found if ours else _behaviour(path, content)
         return _digests(found) | {_WHOLE: same or now}
     files = sorted(path for pattern in _VOCABULARIES for path in folder.glob(pattern) if path.is_file())
-    return {path.name: _digest(read_object(path)) if path.suffix == ".json" else sha256(path)[:16] for path in files}
+    return {path.name: _digest(read_object(path)) if path.suffix == ".json" else _pieces(path) for path in files}
+
+
+def _pieces(path: Path) -> str:
+    """Return the digest of a vocabulary; of one of SentencePiece as it is published, without the names of its text."""
+    content = path.read_bytes()
+    with suppress(UnreadableError):
+        content = without_names_of_text(content)
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _behaviour(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:

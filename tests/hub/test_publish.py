@@ -23,12 +23,15 @@ import hf_attncal
 from hf_attncal import AttnCalMarianMTModel, layouts
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment import AER_METRIC
+from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
+from hf_attncal.data.protobuf import without_names_of_text
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import PublishError, Result, publish_folder, publish_metric, publish_page, write_model_card
 from hf_attncal.hub.cards import write_tuned_encoder_card
-from hf_attncal.hub.contents import READERS, without_names_of_text
+from hf_attncal.hub.contents import READERS
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
+from hf_attncal.inference.seals import fingerprint
 
 NAME = "someone/model"
 
@@ -330,6 +333,27 @@ def test_a_model_of_sentencepiece_does_not_name_its_text(ready):
     assert without_names_of_text(pieces) == small
     (ready / "source.spm").write_bytes(pieces)
     assert publish_folder(ready, NAME, dry_run=True, try_loading=False).files["source.spm"] == len(small)
+
+    (ready / "tokenizer.json").unlink()
+    before = fingerprint(ready)
+    assert "source.spm" in before["tokenizer.json"]
+    (ready / "source.spm").write_bytes(small)
+    assert fingerprint(ready) == before  # what was learned for it is still its own where it is downloaded
+
+
+def test_what_was_learned_for_another_model_does_not_go_up(ready):
+    LinkProbabilities({"harmonic": Platt(1.0, 0.0)}, pairs=2).save(ready)
+    path = ready / "link_probabilities.json"
+    assert path.name in publish_folder(ready, NAME, dry_run=True, try_loading=False).files
+    right = path.read_text()
+    path.write_text(right.replace('"pairs": 2', '"pairs": 3'))
+    with pytest.raises(PublishError, match=r"link_probabilities.json cannot be used: `pairs` is not what was written"):
+        publish_folder(ready, NAME, dry_run=True, try_loading=False)
+    path.write_text(right)
+    config = json.loads((ready / "config.json").read_text())
+    (ready / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4}))
+    with pytest.raises(PublishError, match=r"learned for another model, .*`max_position_embeddings` of config.json"):
+        publish_folder(ready, NAME, dry_run=True, try_loading=False)
 
 
 def test_what_a_training_leaves_stays_behind(hub, ready):
