@@ -15,6 +15,7 @@ import re
 import tokenize
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 from xml.parsers import expat
@@ -181,12 +182,13 @@ def _values(value: Any, keys: tuple[str | int, ...], kind: Kind, of: str = "") -
             kind = "text"
         if kind == "words" and len(value) < _SHORTEST:
             return
-        yield Text(f"{of}`{_dotted(keys)}`", value, kind, keys)
-        if value.lstrip()[:1] in ("{", "[", '"') and len(value) > 2:  # JSON within JSON
-            try:
+        inner = None
+        if value.lstrip()[:1] in ("{", "[", '"') and len(value) > 2:  # JSON within JSON, with escapes of its own
+            with suppress(ValueError, RecursionError):
                 inner = json.loads(value, object_pairs_hook=_Pairs)
-            except (ValueError, RecursionError):
-                return
+        if inner is None:
+            yield Text(f"{of}`{_dotted(keys)}`", value, kind, keys)
+        else:
             yield from _values(inner, keys, kind, of)
     elif isinstance(value, _Pairs):
         for key, inner in value:

@@ -29,7 +29,7 @@ from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import PublishError, Result, publish_folder, publish_metric, publish_page, write_model_card
 from hf_attncal.hub.cards import write_tuned_encoder_card
-from hf_attncal.hub.contents import READERS
+from hf_attncal.hub.contents import READERS, texts_of
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
 from hf_attncal.inference.seals import fingerprint
 
@@ -318,6 +318,13 @@ def test_each_file_says_what_it_says_of_you(ready):
     assert "tokenizer.json" not in done.says
     (line,) = (line for line in str(done).splitlines() if "results.json" in line)
     assert line.endswith(f"results.json  says: {done.says['results.json']}")
+
+
+def test_json_within_json_is_read_as_what_it_says():
+    inner = json.dumps({"ask": [r"Q:\nold\nA:\n", "hf_" + "a" * 34]})
+    whole = json.dumps({"a": inner, "b": "{" + inner}).encode()
+    texts = [text.text for text in texts_of("config.json", whole)]
+    assert texts == ["config.json", "a", "ask", r"Q:\nold\nA:\n", "hf_" + "a" * 34, "b", "{" + inner]
 
 
 def test_every_file_that_goes_up_has_a_reader():
