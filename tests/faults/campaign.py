@@ -59,15 +59,11 @@ def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
             counts = {name: count for name, count in row.items() if name != "kind"}
             rows.setdefault(row["kind"], Counter()).update(counts)
     table = [{"kind": kind, **counts} for kind, counts in rows.items()]
-    seeds: dict[str, list[str]] = {}
-    for part in parts:
-        seeds.setdefault(str(part["config"]["seed"]), []).extend(part["config"]["kinds"])
+    runs = [
+        run for part in parts for run in part["config"].get("runs") or [part["config"] | {"commit": part["commit"]}]
+    ]
     return parts[-1] | {
-        "config": {
-            "kinds": sorted({kind for part in parts for kind in part["config"]["kinds"]}),
-            "seeds": {seed: sorted(kinds) for seed, kinds in sorted(seeds.items())},
-        },
-        "commits": sorted({part["commit"] for part in parts}),
+        "config": {"kinds": sorted({kind for run in runs for kind in run["kinds"]}), "runs": runs},
         "table": table,
         "bad": [outcome for part in parts for outcome in part["bad"]],
         **totals(table),
