@@ -1,6 +1,7 @@
 """Tiny models, batches and the comparisons that the tests share; the comparisons are tested in test_functional.py."""
 
 import itertools
+import json
 import math
 import os
 import subprocess
@@ -205,6 +206,12 @@ def files_that_name(place: Path, folder: Path) -> set[str]:
     """Files in a folder that have the name of another in them, without checkpoints, which nobody publishes."""
     files = (path for path in folder.rglob("*") if path.is_file() and "checkpoint-" not in str(path))
     return {str(path.relative_to(folder)) for path in files if str(place).encode() in path.read_bytes()}
+
+
+def begun(folder: Path) -> bool:
+    """Whether a run was begun in a folder; where none was, its mark may say who left a tokenizer there."""
+    run = folder / "run.json"
+    return any(folder.glob("checkpoint-*")) or (run.exists() and "run" in json.loads(run.read_text(encoding="utf-8")))
 
 
 def assert_layouts_know(folder: Path) -> None:

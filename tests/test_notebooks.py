@@ -30,6 +30,7 @@ def run(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_translation(run, tmp_path):
     printed, pictures = run("translation", SETTINGS=desk.SMALL["train"])
     assert "2 steps; BLEU on held-out text: " in printed
@@ -47,6 +48,7 @@ def test_adapters(run, tmp_path):
     assert (tmp_path / "adapter" / "adapter_config.json").is_file()
 
 
+@pytest.mark.slow
 def test_word_alignment(run, tmp_path):
     printed, pictures = run("word_alignment", SETTINGS=["tokenizer.vocab_size=150"])
     assert "mean score of a pair: 0." in printed

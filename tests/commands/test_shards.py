@@ -370,6 +370,7 @@ def test_what_cannot_be_is_told_before_the_model_is_looked_at(tmp_path, given, m
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_slurm_array_of_the_examples_aligns_a_part_in_each_task(model, tmp_path, attncal):
     """Joined as the script says, the parts are what one run writes; a number of parts that is not its own is PARTS."""
     source, target = write(tmp_path)

@@ -43,6 +43,7 @@ def test_half_of_the_links_are_gold_ones(command, tmp_path):
     assert same == pytest.approx(0.5 + 0.5 / command.WORDS, abs=0.03)
 
 
+@pytest.mark.slow
 def test_the_whole_run_of_two_installations(command, tmp_path, monkeypatch):
     calls = tmp_path / "calls"
     other = tmp_path / "attncal.py"

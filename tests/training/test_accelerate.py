@@ -106,6 +106,7 @@ def test_accelerate_knows_every_key_and_the_command_names_the_file(path):
     assert path.name in (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_command_of_ddp_trains_what_one_process_trains(tmp_path):
     one, two = (lay_out(tmp_path / name, "marian") for name in ("one", "two"))
     process = launch("ddp", str(ROOT / "training" / "train.py"), *two)

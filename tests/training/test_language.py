@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers import assert_results_agree, files_that_name, run_in_two_processes
+from helpers import assert_results_agree, begun, files_that_name, run_in_two_processes
 from safetensors.torch import load_file
 from stack_helpers import write_sequences
 from stack_sequences import entropy_per_symbol, generate_stack_split
@@ -217,7 +217,7 @@ def test_what_cannot_be_read_or_has_no_place_is_told(text, tmp_path):
     for setting, message in wrong.items():
         with pytest.raises(ValueError, match=message):
             script.main([*given, setting])
-        assert not (tmp_path / "run" / "run.json").exists()
+        assert not begun(tmp_path / "run")
 
 
 def test_lines_that_are_too_long_and_unknown_symbols_are_counted_and_said(text, capsys):

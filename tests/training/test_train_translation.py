@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers import TINY, assert_layouts_know, files_that_name, tiny_model
+from helpers import TINY, assert_layouts_know, begun, files_that_name, tiny_model
 from runs import ROOT, SENTENCES, german
 from runs import translation_settings as settings
 from safetensors.torch import save_file
@@ -142,7 +142,7 @@ def test_a_source_that_is_too_long_is_found_before_the_training_by_its_line(name
     )
     with pytest.raises(ValueError, match=message):
         script.main(arguments)
-    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(("checkpoint", "run.json"))]
+    assert not begun(tmp_path / "run")
 
 
 def test_held_out_text_loses_what_training_loses_and_names_its_lines(corpus, tmp_path):

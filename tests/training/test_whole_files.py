@@ -144,7 +144,7 @@ def test_of_runs_that_start_at_once_in_one_folder_one_gets_it(tmp_path):
                 try:
                     os.close(write)
                     os.read(start, 1)  # ends as the parent closes the pipe
-                    with claimed(config, args, resume=False, allow_changes=False):
+                    with claimed(config, args, resume=False, allow_changes=False, started=time.monotonic()):
                         time.sleep(0.3)
                         said = "mine"
                 except ValueError as error:
