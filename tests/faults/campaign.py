@@ -30,7 +30,7 @@ KINDS = (
     "inputs",
     "texts",
     "damaged",
-    "aligning",
+    "alignments",
     "leaks",
     "learned",
     "served",

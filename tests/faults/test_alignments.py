@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-import aligning
+import alignments
 import outcomes
 
 
 def test_repeated_words_and_unlike_text(tmp_path: Path):
-    found = aligning.run(tmp_path, full=False)
+    found = alignments.run(tmp_path, full=False)
     assert not outcomes.bad(found)
     assert {row["kind"]: row["survived"] for row in outcomes.table(found)} == {
-        aligning.REPEATED: 40,
-        aligning.UNLIKE: 40,
+        alignments.REPEATED: 40,
+        alignments.UNLIKE: 40,
     }
