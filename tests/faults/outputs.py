@@ -135,7 +135,7 @@ def _over_models() -> Iterator[Callable[[], Outcome]]:
     os.link("model/model.safetensors", "hard")
     os.link("model/model.safetensors", "new.partial")
     for command, option, how in written():
-        if how.written == "file" and any(kind.shown == "MODEL" for _, kind in parameters(command).values()):
+        if how.written == "file" and "model" in line(command, **{option: "hard"}):  # it reads one
             for path in ("hard", "new"):
                 yield _kept(OVER_MODEL, command, {option: path}, "model", path)
 
