@@ -26,13 +26,12 @@ from statistics import quantiles
 import common
 import torch
 from command import cpu_seconds
+from network import network
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.aligner_job import SIZES
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.files import read_lines, sha256
-from hf_attncal.models.configuration_mask_align import MaskAlignConfig
-from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 ATTNCAL = [sys.executable, "-m", "hf_attncal.commands"]
 
@@ -92,17 +91,12 @@ def measure_start(args: argparse.Namespace, text: list[str], folder: Path) -> di
 def measure_latency(args: argparse.Namespace, text: list[str], folder: Path) -> dict:
     """Milliseconds of CPU of `WordAligner.align` on one pair, for counts and for a network."""
     torch.set_num_threads(args.threads)
-    torch.manual_seed(1)
     sides = [list(islice(read_lines(name), args.latency_pairs)) for name in text]
     pairs = [pair for pair in zip(*sides, strict=True) if all(side.split() for side in pair)]
     tokenizer = train_bpe_tokenizer([line for side in sides for line in side], 500)
-    config = MaskAlignConfig(
-        **SIZES["small"]["model"]
-        | {"vocab_size": SIZES["small"]["tokenizer"]["vocab_size"], "pad_token_id": tokenizer.pad_token_id}
-    )
     aligners = {
         "hmm": WordAligner.from_pretrained(folder / "aligner0", device="cpu"),
-        "small": WordAligner(MaskAlignModel(config), tokenizer),
+        "small": network(tokenizer, SIZES["small"]["tokenizer"]["vocab_size"]),
     }
     measured = {}
     for name, aligner in aligners.items():

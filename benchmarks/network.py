@@ -26,14 +26,11 @@ from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 
-def network(lines: list[str], dtype: torch.dtype) -> WordAligner:
-    """A network of the size `small` with the vocabulary of these lines."""
-    tokenizer = train_bpe_tokenizer(lines, SIZES["small"]["tokenizer"]["vocab_size"])
-    config = MaskAlignConfig(
-        **SIZES["small"]["model"] | {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    )
+def network(tokenizer, vocab_size: int | None = None, dtype: torch.dtype = torch.float32) -> WordAligner:
+    """A network of the size `small` with random weights; its vocabulary is that of the tokenizer, or larger."""
+    fields = {"vocab_size": vocab_size or len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(1)
-    return WordAligner(MaskAlignModel(config).to(dtype), tokenizer)
+    return WordAligner(MaskAlignModel(MaskAlignConfig(**SIZES["small"]["model"] | fields)).to(dtype), tokenizer)
 
 
 def main() -> None:
@@ -57,10 +54,11 @@ def main() -> None:
     sides = [list(islice(read_lines(name), max(args.pairs, args.vocabulary_pairs))) for name in corpus]
     pairs = list(zip(*(side[: args.pairs] for side in sides), strict=True))
     lines = [line.lower() for side in sides for line in side[: args.vocabulary_pairs]]
+    tokenizer = train_bpe_tokenizer(lines, SIZES["small"]["tokenizer"]["vocab_size"])
     aligners = {
         "hmm": quick_aligner(pairs),
-        "float32": network(lines, torch.float32),
-        "bfloat16": network(lines, torch.bfloat16),
+        "float32": network(tokenizer),
+        "bfloat16": network(tokenizer, dtype=torch.bfloat16),
     }
     seconds: dict[str, list[float]] = {name: [] for name in aligners}
     for number in range(args.rounds + 1):

@@ -35,22 +35,21 @@ def read_pairs_to_check(source: Text, target: Text, running: Running) -> Iterato
     return rows_of_texts({"source": source, "target": target}, running.longest_line or LONGEST_LINE)
 
 
-def check_texts(
-    checker: Checker, source: Text, target: Text, running: Running, together: bool = True
-) -> Iterator[PairVerdict]:
+def check_texts(checker: Checker, source: Text, target: Text, running: Running) -> Iterator[PairVerdict]:
     """Yield a verdict with its number for each line of two texts, as they are read.
+
+    Texts are read once before, to see whether one target stands with many sources; a pipe is not.
 
     Args:
         checker: of their languages.
         source, target: files or lines.
         running: its longest line and its progress.
-        together: first read the texts to see whether one target stands with many sources; pipes are read only once.
 
     Raises:
         CommandError: a line cannot be read or checked; it comes behind the verdicts on all lines before it.
     """
     shared = None
-    if together and all(map(_can_be_read_twice, (source, target))):
+    if all(map(_can_be_read_twice, (source, target))):
         shared = SharedTargets(read_pairs_to_check(source, target, running))
     verdicts = checker.stream(read_pairs_to_check(source, target, running), shared=shared)
     try:
@@ -72,7 +71,6 @@ def checked_text(
     form: str,
     *,
     worst: int | None = None,
-    together: bool = True,
     bootstrap: int = 1000,
     compare_with: Text | None = None,
     self_test: bool = False,
@@ -80,7 +78,7 @@ def checked_text(
     """Check a text in the way that is asked for.
 
     Args:
-        checker, source, target, running, together: as for `check_texts`.
+        checker, source, target, running: as for `check_texts`.
         form: "summary" for a summary, "kept" for the verdicts on lines that are not flagged, else all verdicts.
         worst: so many verdicts, those first in which a fault is most probable; None for all.
         bootstrap: resamples for intervals and tests.
@@ -95,11 +93,11 @@ def checked_text(
             from .check_self_test import plant_and_check
 
             return plant_and_check(checker, list(read_pairs_to_check(source, target, running)), seed=_SEED)
-        verdicts = check_texts(checker, source, target, running, together)
+        verdicts = check_texts(checker, source, target, running)
         if compare_with is not None:
             from .check_summary import compare_verdicts
 
-            others = check_texts(checker, source, compare_with, running, together)
+            others = check_texts(checker, source, compare_with, running)
             names = text_name(target, "target"), text_name(compare_with, "compare_with")
             return compare_verdicts(checker, verdicts, others, bootstrap, names)
         if form == "summary":

@@ -212,7 +212,7 @@ class Checker:
             names.append("identical sides")
         if alien:
             names.append("alien script")
-        if causes["untranslated"] > 0.5:
+        if causes["untranslated"] > 0.5 and found["wrong"] > self.model.alarm:
             names.append("untranslated" if _copied(source.words, target.words) else "wrong language")
         if alone < 1:
             names.append(f"one target for {sources} sources")

@@ -105,6 +105,7 @@ def find_facts(
     return found
 
 
+@lru_cache(maxsize=1 << 12)  # facts, rules and the classes of words ask for a line each
 def words_with_numbers(source: Segments, target: Segments, languages: Languages) -> list[dict[int, tuple[int, int]]]:
     """Return for the place of each word with a number its group, and how the numbers in it are found."""
     compared = compare_numbers(source.text, target.text, languages)

@@ -83,7 +83,6 @@ class Number(NamedTuple):
     in_words: bool = False
 
 
-@lru_cache(maxsize=1 << 12)  # a check asks twice
 def compare_numbers(
     source: str, target: str, languages: Languages = (None, None)
 ) -> tuple[list[Number], list[Number]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "What good pairs look like": ("clean_source", "clean_target"),
-    "Of the whole text": ("together", "bootstrap", "compare_with", "self_test"),
+    "Of the whole text": ("bootstrap", "compare_with", "self_test"),
 }
 
 
@@ -39,7 +39,6 @@ def check(
     output: Output = None,
     format: Literal["tsv", "json", "marked", "html", "kept", "summary"] = "tsv",
     worst: int | None = None,
-    together: bool = True,
     bootstrap: int = 1000,
     compare_with: Text | None = None,
     self_test: bool = False,
@@ -72,7 +71,6 @@ def check(
             with the same; kept: both sides of the lines that are not flagged, parted by a tab; summary: shares of
             the whole text
         worst: write so many lines, the worst first; without it, all in their order
-        together: read the texts twice, to see whether one target stands with many different sources
         bootstrap: resamples of the lines for 95 % intervals and tests; 0 for none
         compare_with: translations of the same sources by another system: a summary of both, and by how much the
             target has more or fewer faults, with a paired test; without it, one system is checked
@@ -156,7 +154,7 @@ def check(
             print(learned, flush=True)
     checker = model if hasattr(model, "aligner") and not sources else open_checker(name, running, aligner)
     with nullcontext() if output is None else output_lines(os.fspath(output)) as file:
-        asked = {"worst": worst, "together": together, "bootstrap": bootstrap}
+        asked = {"worst": worst, "bootstrap": bootstrap}
         found = checked_text(
             checker, source, target, running, format, compare_with=compare_with, self_test=self_test, **asked
         )

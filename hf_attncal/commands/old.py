@@ -94,6 +94,10 @@ OLD: dict[str, dict[str, Old]] = {
         "--top": Old("", 1, "the ten best are printed."),
         **{f"--{name}": Old(f"--read {name.replace('-', '_')}={{}}") for name in ("weights", *_STATES[1:])},
     },
+    "check": {
+        "--together": Old("", 0, "files are read twice."),
+        "--no-together": Old("", 0, "a pipe is judged line by line: give the texts as <(cat FILE).", refused=True),
+    },
     "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
     "score": {
         "--base": _COUNTED,

@@ -2,10 +2,14 @@
 
 import copy
 import json
+import os
 import re
+import subprocess
 
 import pytest
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
+
+import hf_attncal
 
 _SCORES = ("wrong", "left_out", "made_up", "repeats", "detached", "changed")
 
@@ -115,10 +119,14 @@ def test_the_self_test(attncal, ready):
     assert "Of 60 clean lines" in out
 
 
-def test_one_target_for_many_sources_is_seen_unless_not_asked_for(attncal, ready, here):
+def test_one_target_for_many_sources_is_seen_but_in_a_pipe(attncal, ready, here):
     (here / "bad.de").write_text("Der alte Mann sieht den großen Hund .\n" * 60)
     assert re.search(r"one target for \d\d sources", run(attncal)[1])
-    assert not any("sources" in line for line in run(attncal, "--no-together"))
+    os.mkfifo("pipe")
+    with subprocess.Popen(["sh", "-c", "cat bad.de > pipe"]):
+        lines = run_on(attncal, "pipe")
+    assert len(lines) == 61
+    assert not any("sources" in line for line in lines)
 
 
 def test_two_systems_are_compared(attncal, ready):
@@ -158,7 +166,7 @@ def test_options_that_do_not_go_together(attncal, here, options, told):
 
 def test_files_of_other_lengths(attncal, ready, here):
     (here / "short.de").write_text("Der Mann .\n")
-    status, _, err = attncal("check", "aligner", "--source", "dev.en", "--target", "short.de", "--no-together")
+    status, _, err = attncal("check", "aligner", "--source", "dev.en", "--target", "short.de")
     assert status == 1
     assert "short.de" in err
 
@@ -193,10 +201,7 @@ def test_translations_come_with_their_verdicts(attncal, ready, here, translator)
         *(line.split("\t") for line in translated(attncal, translator, "--check", "aligner")), strict=True
     )
     assert list(texts) == plain
-    (here / "lines").write_text("".join(f"{line}\n" for line in LINES))
-    (here / "translations").write_text("".join(f"{line}\n" for line in plain))
-    pair = ("--source", "lines", "--target", "translations", "--format", "json", "--no-together")
-    checked = [json.loads(line) for line in attncal("check", "aligner", *pair)[1].splitlines()]
+    checked = [verdict.to_dict() for verdict in hf_attncal.check("aligner", iter(LINES), iter(plain))]
     assert list(flags) == [",".join(verdict["flagged"]) or "-" for verdict in checked]
     assert len(set(flags)) > 1
     rows = [json.loads(line) for line in translated(attncal, translator, "--check", "aligner", "--format", "json")]

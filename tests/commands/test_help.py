@@ -80,7 +80,7 @@ def test_the_first_screen_has_at_most_a_dozen_options(name):
 
 def test_there_are_no_more_options_than_a_user_can_look_through():
     options = {name: options_of(function) for name, function in COMMANDS.items()}
-    assert sum(map(len, options.values())) <= 184  # with --encoder of three commands
+    assert sum(map(len, options.values())) <= 180
 
 
 # ---- usage errors ----

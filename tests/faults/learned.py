@@ -24,7 +24,7 @@ OTHERS = "files of another aligner"
 WARNING = re.compile(r"^attncal: warning: .* does not say which model it was learned for: .*\n", re.MULTILINE)
 SAMPLE = 100  # without `full`, every so many
 EACH = 1  # leaves of a list or of the words of a table that are tried
-PER_PLACE = 2  # damages of each
+PER_PLACE = 5  # damages of each
 MISSING, RENAMED, CUT, TURNED, TWICE = (object() for _ in range(5))
 # What no field may be, and what it may be in some place.
 NEVER = [None, float("nan"), float("inf"), -float("inf"), 1e308, "", [], {}, True, 10**400]
