@@ -372,16 +372,16 @@ class CheckModel:
             classes, number = sides.classes[side], max(1, len(sides.classes[side]))
             weights = np.where(classes == _PUNCTUATION, 0.0, sides.surprisal[side])
             told = int((sides.odds[side] != 0).sum())  # names and numbers do not tell the language
+            best = self._against(evidence, sides, "best", side)
+            known = np.zeros(0) if self.known is None else self._against(evidence, sides, "known", side)
             values += [
-                self._against(evidence, sides, "best", side).sum() / number,
+                best.sum() / number,
                 words[side].sum() / number,
                 (evidence.best[side] * weights).sum() / weights.sum() if weights.any() else 1.0,
                 sides.odds[side].sum() / (told + 1) * (1 if side else -1),
-                0.0 if self.known is None else self._against(evidence, sides, "known", side).sum() / number,
-                math.log1p(strongest_run(self._against(evidence, sides, "best", side))),
-                0.0
-                if self.known is None
-                else math.log1p(strongest_run(self._against(evidence, sides, "known", side))),
+                known.sum() / number,
+                math.log1p(strongest_run(best)),
+                math.log1p(strongest_run(known)),
                 math.log1p(words[side].sum()),
             ]
         again = evidence.said_again * np.maximum(0, sides.surprisal[1] - _COMMON)
