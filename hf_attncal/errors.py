@@ -1,8 +1,9 @@
 """Errors that a user can correct, and what is said of any error on one line."""
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 
 class CommandError(ValueError):
@@ -23,6 +24,23 @@ def one_of(option: str, value: str | None, choices: Sequence[str]) -> None:
     """Raise CommandError unless the value of an option is one of its choices; None stands for one not given."""
     if value is not None and value not in choices:
         raise CommandError(f"{option} must be {', '.join(choices[:-1])} or {choices[-1]}, got {value}.")
+
+
+def settings_by_name(given: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
+    """Return settings by name, from such a mapping or from the words `key=value` of a command line.
+
+    Raises:
+        CommandError: a name comes twice.
+    """
+    if given is None or isinstance(given, Mapping):
+        return dict(given or {})
+    found: dict[str, Any] = {}
+    for word in given:
+        name, _, value = word.partition("=")
+        if name in found:
+            raise CommandError(f"`{name}` is given twice. Leave one out.")
+        found[name] = value
+    return found
 
 
 @contextmanager

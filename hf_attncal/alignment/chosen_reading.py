@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from hf_attncal.errors import CommandError
+from hf_attncal.errors import CommandError, settings_by_name
 from hf_attncal.inference.opening import load_errors
 from hf_attncal.inference.running import Running
 
@@ -78,15 +78,13 @@ def changes_of(read: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]
     Raises:
         CommandError: there is no such setting, or its value cannot be understood.
     """
-    words = {} if isinstance(read, Mapping) else dict(word.partition("=")[::2] for word in read or ())
-    for name in read if isinstance(read, Mapping) else words:
+    settings = settings_by_name(read)
+    for name, word in settings.items():
         if name not in READABLE:
             raise CommandError(f"--read has no {name!r}, it has {', '.join(READABLE)}: write layer=8, for example.")
-    settings = dict(read) if isinstance(read, Mapping) else {}
-    for name, word in words.items():
         parse, kind = READABLE[name]
         try:
-            settings[name] = parse(word)
+            settings[name] = word if isinstance(read, Mapping) else parse(word)
         except (ValueError, KeyError) as error:
             raise CommandError(f"--read {name} must be {kind}, got {word!r}.") from error
     return settings

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from hf_attncal.alignment.opening import open_aligner
 from hf_attncal.data.streams import check_readable, files_among, read_sides
-from hf_attncal.errors import at_least, user_errors
+from hf_attncal.errors import user_errors
 from hf_attncal.inference.files import folder_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running
@@ -24,7 +24,6 @@ def calibrate(
     *,
     gold: Text,
     output: FolderBeside | None = None,
-    bootstrap: int = 1000,
     running: Running = Running(),
 ) -> "Calibration":
     """Turn the scores of links into probabilities that the links are right.
@@ -44,7 +43,6 @@ def calibrate(
         target: target sentences, as many lines
         gold: their links in Pharaoh format, counted from 0; `p` or `?` marks a possible one
         output: folder for link_probabilities.json; without it, that of the model
-        bootstrap: resamples of the sentence pairs, for 95 % intervals; 0 for none
         running: how the model runs
 
     Returns:
@@ -53,7 +51,6 @@ def calibrate(
     Raises:
         CommandError: a file or the model cannot be read, or there is too little to learn from.
     """
-    at_least("--bootstrap", bootstrap, 0)
     check_readable(*files_among(source, target, gold))
     model = fetched(model, running)
     folder = folder_beside(model, output, "link_probabilities.json")
@@ -63,5 +60,5 @@ def calibrate(
     from hf_attncal.data.gold import Gold, gold_links
 
     with user_errors():
-        calibration = calibrate_links(aligner, Gold(pairs, gold_links(gold, pairs)), bootstrap=bootstrap)
+        calibration = calibrate_links(aligner, Gold(pairs, gold_links(gold, pairs)), bootstrap=1000)
     return replace(calibration, path=calibration.save(folder, model))

@@ -62,7 +62,10 @@ _SEARCH = {
 }
 # For each command its old options; under "" those of any.
 OLD: dict[str, dict[str, Old]] = {
-    "align calibrate": {"--bins": Old("", 1, "the calibration error has 10 bins.")},
+    "align calibrate": {
+        "--bins": Old("", 1, "the calibration error has 10 bins."),
+        "--bootstrap": Old("", 1, "there are 1000 resamples."),
+    },
     "align compare": {
         "--held-out": Old("", 1, "at most 2000 pairs are predicted."),
         "--pairs": Old("", 1, "a page has at most 50 pairs."),
@@ -97,6 +100,13 @@ OLD: dict[str, dict[str, Old]] = {
     "check": {
         "--together": Old("", 0, "files are read twice."),
         "--no-together": Old("", 0, "a pipe is judged line by line: give the texts as <(cat FILE).", refused=True),
+    },
+    "publish": {
+        "--license": Old("--card license={}"),
+        "--title": Old("--card title={}"),
+        "--base-model": Old("--card base_model={}"),
+        "--language": Old("", 1, "write language=de,en.", refused=True),
+        "--dataset": Old("", 1, "write dataset=OWNER/NAME, several with commas.", refused=True),
     },
     "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
     "score": {

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 from hf_attncal.errors import user_errors
 
-from .kinds import Folder
+from .kinds import Folder, Values
 
 if TYPE_CHECKING:
     from hf_attncal.hub.publish import Publication
-
-GROUPS = {"The card": ("license", "language", "dataset", "base_model")}
 
 
 def publish(
@@ -22,14 +20,10 @@ def publish(
     dry_run: bool = False,
     public: bool = False,
     space: bool = False,
-    title: str | None = None,
+    card: Values = None,
     leave_out: Sequence[str] = (),
     try_loading: bool = True,
     trust_remote_code: bool = False,
-    license: str | None = None,
-    language: Sequence[str] = (),
-    dataset: Sequence[str] = (),
-    base_model: str | None = None,
 ) -> "Publication":
     """Publish a model, an adapter, an aligner, or a page on the Hugging Face Hub.
 
@@ -41,8 +35,8 @@ def publish(
 
     Examples:
         attncal publish runs/gated owner/name --dry-run
-        attncal publish runs/gated owner/name --license apache-2.0 --language de en --public
-        attncal publish runs/adapter owner/name --base-model Helsinki-NLP/opus-mt-de-en
+        attncal publish runs/gated owner/name license=apache-2.0 language=de --public
+        attncal publish runs/adapter owner/name base_model=Helsinki-NLP/opus-mt-de-en
         attncal publish report.html owner/name --space
 
     Args:
@@ -51,14 +45,12 @@ def publish(
         dry_run: check and list the files, without the network
         public: make a new repository public, not private
         space: publish a page, or a metric, as a static Space
-        title: title of the Space; without it, its name
+        card: fields of the card, anywhere on the line: license=apache-2.0, language=de,en (source first),
+            dataset=NAME, base_model=OWNER/NAME of what an adapter or an encoder began as; title=TEXT of a Space;
+            without one, as the card has it
         leave_out: further files that stay behind, as NAME or *.txt
         try_loading: first load the folder in a process without this package
         trust_remote_code: load the folder though its code is not this version's of the package
-        license: as the Hub writes it (apache-2.0); without it, that of the card
-        language: codes of the languages of the text, source first (de en); without it, those of the card
-        dataset: datasets of the Hub that it was trained and tested on; without it, those of the card
-        base_model: name on the Hub of what an adapter or an encoder began as; without it, that of the card
 
     Returns:
         What was sent, or would be: `files` with their sizes, what each `says` of you, `left_out`, `missing` fields of
@@ -67,13 +59,15 @@ def publish(
     Raises:
         CommandError: a file that must not be published, a folder that does not load, or an answer of the Hub.
     """
-    from hf_attncal.hub import PublishError, publish_folder, publish_metric, publish_page
+    from hf_attncal.hub import CardFields, PublishError, publish_folder, publish_metric, publish_page
 
     common = {"private": not public, "dry_run": dry_run}
     with user_errors(PublishError):
+        said = CardFields.read(card, page=space)
         if space:
             publish_as = publish_metric if os.path.isdir(folder) else publish_page
-            return publish_as(folder, repository, title=title or repository.partition("/")[2], **common)
-        card = {"license": license, "languages": language, "datasets": dataset, "base_model": base_model}
+            return publish_as(folder, repository, title=said.title or repository.partition("/")[2], **common)
+        fields = {"license": said.license, "languages": said.languages}
+        fields |= {"datasets": said.datasets, "base_model": said.base_model}
         loading = {"try_loading": try_loading, "trust_remote_code": trust_remote_code}
-        return publish_folder(folder, repository, **card, leave_out=leave_out, **loading, **common)
+        return publish_folder(folder, repository, **fields, leave_out=leave_out, **loading, **common)

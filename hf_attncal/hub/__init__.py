@@ -13,10 +13,12 @@ from .export import ExportError, export_graph
 from .folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process, translate_in_fresh_process
 from .publish import Publication, PublishError, publish_folder
+from .published_card import CardFields
 from .space import publish_metric, publish_page
 
 __all__ = [
     "CardFacts",
+    "CardFields",
     "ExportError",
     "HubFolder",
     "Publication",

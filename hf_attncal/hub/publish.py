@@ -86,14 +86,13 @@ class Publication:
     says: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        options = {"license": "--license", "language": "--language"}
         says = {name: f"  says: {words}" for name, words in self.says.items()}
         lines = [f"{size:>13,}  {name}{says.get(name, '')}" for name, size in self.files.items()]
         lines.append(f"{sum(self.files.values()):>13,}  bytes in {len(self.files)} files")
         if self.left_out:
             lines.append(f"left out: {', '.join(self.left_out)}")
         if self.missing:
-            lines.append("the card does not say: " + ", ".join(f"{name} ({options[name]})" for name in self.missing))
+            lines.append("the card does not say: " + ", ".join(f"{name} ({name}=...)" for name in self.missing))
         if self.commit is None:
             return "\n".join([*lines, f"{self.repository} would hold these files. Nothing was sent."])
         holds = "holds them" if self.changed else "held them already"
@@ -251,7 +250,7 @@ def _check_adapter(folder: Path, content: Mapping[str, Content]) -> None:
         problems = tuple(problem for problem in problems if "base_model_name_or_path" not in problem)
     if problems:
         raise PublishError(
-            f"{folder} does not load elsewhere: {'; '.join(problems)}. Name the base model: --base-model OWNER/NAME."
+            f"{folder} does not load elsewhere: {'; '.join(problems)}. Name the base model: base_model=OWNER/NAME."
         )
 
 

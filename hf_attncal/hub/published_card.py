@@ -4,10 +4,12 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_entries_to_yaml
 from huggingface_hub.utils import yaml_dump
+
+from hf_attncal.errors import CommandError, settings_by_name
 
 from .cards import render
 
@@ -16,6 +18,10 @@ _START, _END = "<!-- hf_attncal: published -->", "<!-- hf_attncal: end of publis
 _PINNED = re.compile(r'^revision = "([0-9a-f]{40})"', re.MULTILINE)
 _SCORE = re.compile(r"^\| (?P<measure>[^|]+?) \| (?P<value>-?[\d.]+) \| `(?P<signature>.*)` \|$", re.MULTILINE)
 _NEWEST = "main"  # until the first commit is there
+
+
+# What a user calls a field -> its name here.
+_GIVEN = {"license": "license", "language": "languages", "dataset": "datasets", "base_model": "base_model"}
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,37 @@ class CardFields:
         languages: language codes, source first.
         datasets: ids of datasets on the Hub that the model was trained and tested on.
         base_model: name of the base model on the Hub, of an adapter or a tuned encoder.
+        title: title of a page or a metric.
     """
 
     license: str | None = None
     languages: Sequence[str] = ()
     datasets: Sequence[str] = ()
     base_model: str | None = None
+    title: str | None = None
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any] | Sequence[str] | None, *, page: bool = False) -> Self:
+        """Return the fields of a mapping, or of words `key=value` in which commas part languages and data sets.
+
+        Args:
+            given: by `license`, `language`, `dataset` and `base_model`; of a page, `title` alone.
+            page: whether what is published is a page or a metric.
+
+        Raises:
+            CommandError: another name, one that comes twice, or an empty value.
+        """
+        names = {"title": "title"} if page else _GIVEN
+        found: dict[str, Any] = {}
+        for name, value in settings_by_name(given).items():
+            if name not in names:
+                of = "The card of a page" if page else "A card"
+                raise CommandError(f"{of} has no field {name!r}, it has {', '.join(names)}: write {min(names)}=TEXT.")
+            if not value:
+                raise CommandError(f"`{name}` of the card is empty. Give a value, or leave it out.")
+            several = name in ("language", "dataset")
+            found[names[name]] = tuple(value.split(",")) if several and isinstance(value, str) else value
+        return cls(**found)
 
 
 def pinned_revision(card: str) -> str | None:

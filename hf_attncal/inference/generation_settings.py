@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from hf_attncal.errors import CommandError
+from hf_attncal.errors import CommandError, settings_by_name
 
 LENGTH_PENALTY = 5.0  # beyond, powers of lengths are no numbers that a score can be divided by
 
@@ -95,14 +95,7 @@ def generation_settings(settings: Mapping[str, Any] | Sequence[str] | None) -> d
         CommandError: a name that is not in `FIELDS` or comes twice, a value of another kind or out of range, or a
             setting of sampling without `do_sample`.
     """
-    if not isinstance(settings, Mapping):
-        pairs = [text.partition("=") for text in settings or ()]
-        names = [name for name, _, _ in pairs]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise CommandError(f"`{twice}` is given twice. Leave one out.")
-        settings = {name: value for name, _, value in pairs}
-    found = {name: _checked(name, value) for name, value in settings.items() if value is not None}
+    found = {name: _checked(name, value) for name, value in settings_by_name(settings).items() if value is not None}
     of_sampling = found.keys() & _SAMPLING
     if of_sampling and not found.get("do_sample"):
         raise CommandError(f"`{min(of_sampling)}` is for sampling. Add `do_sample=true`, or leave it out.")

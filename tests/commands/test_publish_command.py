@@ -1,5 +1,6 @@
 """`attncal publish`: what it prints, refuses and sends."""
 
+import re
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -8,7 +9,7 @@ from helpers import TINY
 from huggingface_hub import HfApi
 from local_hub import Hub
 
-from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
+from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, publish
 from hf_attncal.alignment import AER_METRIC
 from hf_attncal.commands import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -47,7 +48,7 @@ def test_a_dry_run_lists_files_and_what_is_missing(folder, capsys):
     out = capsys.readouterr().out
     assert f"{(folder / 'model.safetensors').stat().st_size:>13,}  model.safetensors\n" in out
     assert "left out: run.json\n" in out
-    assert "the card does not say: license (--license), language (--language)\n" in out
+    assert "the card does not say: license (license=...), language (language=...)\n" in out
     assert out.endswith("someone/model would hold these files. Nothing was sent.\n")
 
 
@@ -67,11 +68,8 @@ def test_it_is_published_once(folder, hub, capsys):
         str(folder),
         "someone/model",
         "--no-try-loading",
-        "--license",
-        "mit",
-        "--language",
-        "en",
-        "de",
+        "license=mit",
+        "language=en,de",
     ]
     assert main(command) == 0
     assert f"{hub.url}/someone/model holds them: commit " in capsys.readouterr().out
@@ -93,3 +91,31 @@ def test_a_folder_is_a_metric_where_a_space_is_asked_for(capsys):
     out = capsys.readouterr().out
     assert f"{Path(AER_METRIC, 'aer.py').stat().st_size:>13,}  link_errors.py\n" in out
     assert "spaces/anna/link_errors would hold these files" in out
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["licence=mit"], r"A card has no field 'licence', it has license, language, dataset, base_model"),
+        (["license=mit", "license=gpl"], r"`license` is given twice"),
+        (["language="], r"`language` of the card is empty"),
+        (["title=x"], r"A card has no field 'title'"),
+    ],
+)
+def test_a_field_that_a_card_does_not_have_is_named(folder, capsys, given, told):
+    assert main(["publish", str(folder), "someone/model", "--dry-run", *given]) == 1
+    assert re.search(told, capsys.readouterr().err)
+
+
+def test_old_options_of_the_card_are_told_with_the_new_spelling(folder, capsys):
+    """And from Python the fields are a dict."""
+    assert main(["publish", str(folder), "a/b", "--dry-run", "--no-try-loading", "--license", "mit"]) == 0
+    assert "--license is --card license now." in capsys.readouterr().err
+    done = publish(folder, "a/b", dry_run=True, try_loading=False, card={"license": "mit", "language": ["en", "de"]})
+    assert done.missing == ()
+
+
+def test_languages_that_followed_an_option_are_refused_with_the_new_spelling(folder, capsys):
+    with pytest.raises(SystemExit):
+        main(["publish", str(folder), "a/b", "--dry-run", "--language", "de", "en"])
+    assert "--language is left out: write language=de,en." in capsys.readouterr().err

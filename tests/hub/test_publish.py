@@ -90,7 +90,7 @@ def test_an_adapter_is_used_on_a_base_from_the_hub(hub, ready, tmp_path):
     adapter = peft.get_peft_model(base, config)
     folder = tmp_path / "adapter"
     adapter.save_pretrained(folder)
-    with pytest.raises(PublishError, match=r"elsewhere.*--base-model OWNER/NAME"):
+    with pytest.raises(PublishError, match=r"elsewhere.*base_model=OWNER/NAME"):
         publish_folder(folder, "someone/adapter", token="x", endpoint=hub.url)
     publish_folder(folder, "someone/adapter", token="x", endpoint=hub.url, base_model=NAME)
     files = hub.repositories["someone/adapter"].files("main")
