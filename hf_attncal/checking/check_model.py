@@ -346,13 +346,17 @@ class CheckModel:
         words: tuple[np.ndarray, np.ndarray],
         facts: Sequence[Sequence[tuple[int, int, float]]],
         untranslated: float,
+        repeats: float,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the probability of each word of both sides to be left out, or made up, for whatever reason.
 
-        It has no partner (`words`), is a changed fact (`facts`), or stands in the language of the source: of a line
-        that is `untranslated` with this probability, a chain over the language of the target's words tells which.
+        It has no partner (`words`), is a changed fact (`facts`), is said again in a line that `repeats` itself, or
+        stands in the language of the source: of a line that is `untranslated` with this probability, a chain over the
+        language of the target's words tells which.
         """
         right = [1 - words[0], 1 - words[1]]
+        if repeats > _HARDLY:
+            right[1] *= 1 - repeats * evidence.said_again
         for side, found in enumerate(facts):
             for place, _, against in found:
                 right[side][place] *= 1 - _sigmoid(_ONE_FACT + against)
@@ -420,7 +424,9 @@ class CheckModel:
         causes["changed"] = 1 - (1 - self.changed(facts)) * (1 - by_rules)
         marked = [
             self.wrong_words(*line)
-            for line in zip(lines, sides, words, facts, causes["untranslated"].tolist(), strict=True)
+            for line in zip(
+                lines, sides, words, facts, causes["untranslated"].tolist(), causes["repeats"].tolist(), strict=True
+            )
         ]
         odds = [_log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]
         odds.append(np.max(odds, axis=0))

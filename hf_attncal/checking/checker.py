@@ -25,10 +25,13 @@ from .check_model import CheckModel
 from .evidence import LinkEvidence, alien_share, read_evidence
 
 VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")
+NOTES = ("empty source", "empty target", "identical sides")  # names that a line may have without a fault
 MARKED_ABOVE = 0.5  # probability of a word from which on it is marked
 _LONG_ENOUGH = 5  # words of a target that many sources should not share
 _MANY = 3
 _ALSO = 0.5  # probability of a further cause
+_UNUSUAL = 2.0  # standard deviations of length
+_SUSPECT = 0.51  # probability of the one word that is marked where none is by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,13 @@ class PairVerdict:
         detached: probability that the target as a whole is no translation of the source.
         changed: probability that a number, a negation or a name is not that of the source.
         source_words: probability of each source word to be left out, (S,): it has no partner, was changed, or was not
-            translated. target_words: of each target word to be made up, (T,).
+            translated; at most `MARKED_ABOVE` in a line that is not flagged. target_words: of each target word to be
+            made up or said again, (T,).
         left_out_spans, made_up_spans: where these are above `MARKED_ABOVE`.
         names: what can be told by name: "empty source", "empty target", "identical sides", "untranslated", "wrong
             language", "alien script", "one target for N sources", and where `changed` is flagged what was changed:
             "wrong number", "negation lost", "negation added", "wrong name", or a rule that is broken (`rules.RULES`).
+            A line that is not flagged has no other than `NOTES`, and one that is has one of them or a span.
         flagged: what is wrong with a line of which `wrong` is above the alarm: the most probable cause, and others
             that are more probable than not; () of a line that is not flagged.
         line: number of the pair in its text, from 1; None of a pair that is not of a text.
@@ -232,16 +237,45 @@ class Checker:
         self, source: Segments, target: Segments, found: Mapping[str, float], words, names, changes: Sequence[str] = ()
     ) -> PairVerdict:
         flagged: tuple[str, ...] = ()
+        spans: list[tuple[FlaggedSpan, ...]] = [(), ()]
         if found["wrong"] > self.model.alarm:
             most = max(VERDICTS, key=found.__getitem__)
             flagged = tuple(name for name in VERDICTS if name == most or found[name] > _ALSO)
             names = [*names, *(changes if "changed" in flagged else ())]
+            spans = [_spans(*side) for side in zip((source, target), words, strict=True)]
+            if not names and not any(spans):
+                names, words = self._reason(source, target, most, words)
+                spans = [_spans(*side) for side in zip((source, target), words, strict=True)]
+        else:  # no word of a line is more probably wrong than the line
+            names = [name for name in names if name in NOTES]
+            doubt = MARKED_ABOVE * found["wrong"] / max(self.model.alarm, found["wrong"], 1e-9)
+            words = [side * doubt for side in words]
         return PairVerdict(
             source.text, target.text, **found,
             source_words=tuple(words[0].tolist()), target_words=tuple(words[1].tolist()),
-            left_out_spans=_spans(source, words[0]), made_up_spans=_spans(target, words[1]),
+            left_out_spans=spans[0], made_up_spans=spans[1],
             names=tuple(names), flagged=flagged,
         )  # fmt: skip
+
+    def _reason(self, source: Segments, target: Segments, most: str, words) -> tuple[list[str], list[np.ndarray]]:
+        """Say why a line is flagged in which no word is marked by itself: its length, or its most suspect word."""
+        deviation = self.model.length_deviation(source.text, target.text)
+        if abs(deviation) > _UNUSUAL:
+            return ["longer than usual" if deviation > 0 else "shorter than usual"], list(words)
+        sides = {"left_out": (0,), "changed": (0, 1)}.get(most, (1,))
+        suspect = [
+            (side[place], number, place)
+            for number, (text, side) in enumerate(zip((source, target), words, strict=True))
+            for place, word in enumerate(text.words)
+            if any(map(str.isalnum, word))
+        ]
+        words = [side.copy() for side in words]
+        chosen = [one for one in suspect if one[1] in sides] or suspect
+        if not chosen:
+            return ["unlike clean text"], words
+        _, number, place = max(chosen)
+        words[number][place] = _SUSPECT
+        return [], words
 
 
 def saved_check(name: str | Path, revision: str | None = None) -> CheckModel:

@@ -28,9 +28,10 @@ from hf_attncal.checking.check_model import (
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
 from hf_attncal.checking.checked_text import checked_text
-from hf_attncal.checking.checker import VERDICTS, Checker, SharedTargets, saved_check
+from hf_attncal.checking.checker import NOTES, VERDICTS, Checker, SharedTargets, saved_check
 from hf_attncal.checking.evidence import read_evidence
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+from hf_attncal.data.synthetic.translation_errors import plant_errors
 from hf_attncal.inference.running import Running
 
 
@@ -284,6 +285,23 @@ def test_one_verdict_decides_everything(checker, learned):
     assert [verdict.wrong for verdict in worst] == sorted((verdict.wrong for verdict in verdicts[:120]), reverse=True)[
         :10
     ]
+
+
+def test_marks_and_reasons_are_those_of_flagged_lines(checker, learned):
+    """A flagged line has a mark or a name, and no other line has any: good, planted, moved and odd ones."""
+    pairs = learned[1]
+    planted = plant_errors([(tuple(a.split()), tuple(b.split())) for a, b in pairs[:50]], seed=3)
+    lines = [*pairs, *((" ".join(error.source), " ".join(error.target)) for error in planted)]
+    lines += [(source, pairs[place - 1][1]) for place, (source, _) in enumerate(pairs[:50])]
+    lines += [(text, pairs[0][1]) for text in ODD] + [(pairs[0][0], text) for text in ODD]
+    verdicts = checker.check(lines)
+    assert 100 < sum(bool(verdict.flagged) for verdict in verdicts) < len(lines) - 100
+    for verdict in verdicts:
+        marks = [*verdict.left_out_spans, *verdict.made_up_spans]
+        reasons = [name for name in verdict.names if name not in NOTES or verdict.flagged]
+        assert bool(verdict.flagged) == bool(marks or reasons), verdict
+        assert verdict.flagged or max((*verdict.source_words, *verdict.target_words), default=0) <= 0.5
+        assert verdict.flagged or verdict.marked() == (verdict.source, verdict.target)
 
 
 def test_what_was_changed_is_told_by_name(checker):
