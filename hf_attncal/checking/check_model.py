@@ -269,12 +269,18 @@ VERDICT_FEATURES = len(_ODDS) + 2 + len(_OF_VERDICT)  # and the largest, and tha
 PLANTED = tuple(dict.fromkeys(kind for cause in CAUSES.values() for kind in cause.kinds + cause.others))
 
 
+# Why a word may be wrong: it has no partner, it is a fact of a group, ...
+REASONS = ("no partner", *FACT_GROUPS, "said again", "not translated")
+_SAID_AGAIN, _NOT_TRANSLATED = len(REASONS) - 2, len(REASONS) - 1
+
+
 class Judged(NamedTuple):
     """What a model thinks of lines.
 
     Args:
         causes: probability of each cause, and that facts or forms were "changed", (lines,).
         words: of each line, the probability of the words of both sides to be wrong; see `CheckModel.wrong_words`.
+        reasons: of each line, of each word of both sides which of `REASONS` is the most probable.
         broken: of each line, the names of the rules that it breaks.
         changes: of each line, what was changed by name, if anything was.
         verdict_features: what the verdict goes by, (lines, `VERDICT_FEATURES`).
@@ -282,6 +288,7 @@ class Judged(NamedTuple):
 
     causes: dict[str, np.ndarray]
     words: list[tuple[np.ndarray, np.ndarray]]
+    reasons: list[tuple[np.ndarray, np.ndarray]]
     broken: list[tuple[str, ...]]
     changes: list[tuple[str, ...]]
     verdict_features: np.ndarray
@@ -347,27 +354,33 @@ class CheckModel:
         facts: Sequence[Sequence[tuple[int, int, float]]],
         untranslated: float,
         repeats: float,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the probability of each word of both sides to be left out, or made up, for whatever reason.
+    ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """Return the probability of each word of both sides to be left out, or made up, and the reason of each.
 
         It has no partner (`words`), is a changed fact (`facts`), is said again in a line that `repeats` itself, or
         stands in the language of the source: of a line that is `untranslated` with this probability, a chain over the
         language of the target's words tells which.
+
+        Returns:
+            probabilities, and places in `REASONS`, each of the source and of the target.
         """
-        right = [1 - words[0], 1 - words[1]]
-        if repeats > _HARDLY:
-            right[1] *= 1 - repeats * evidence.said_again
+        of_reasons = [np.zeros((len(REASONS), len(side))) for side in words]
         for side, found in enumerate(facts):
-            for place, _, against in found:
-                right[side][place] *= 1 - _sigmoid(_ONE_FACT + against)
+            of_reasons[side][0] = words[side]
+            for place, group, against in found:
+                of_reasons[side][1 + group, place] = _sigmoid(_ONE_FACT + against)
+        if repeats > _HARDLY:
+            of_reasons[1][_SAID_AGAIN] = repeats * evidence.said_again
         if untranslated > _HARDLY:
             foreign = untranslated * chain(sides.odds[1])
-            right[1] *= 1 - foreign
+            of_reasons[1][_NOT_TRANSLATED] = foreign
             copied: dict[str, float] = {}
             for word, value in zip(evidence.target.words, foreign.tolist(), strict=True):
                 copied[word.lower()] = max(value, copied.get(word.lower(), 0.0))
-            right[0] *= 1 - np.array([copied.get(word.lower(), 0.0) for word in evidence.source.words])
-        return 1 - right[0], 1 - right[1]
+            of_reasons[0][_NOT_TRANSLATED] = [copied.get(word.lower(), 0.0) for word in evidence.source.words]
+        return tuple(1 - np.prod(1 - side, axis=0) for side in of_reasons), tuple(
+            side.argmax(axis=0) for side in of_reasons
+        )
 
     def features(self, evidence: LinkEvidence, sides: Sides, words: tuple[np.ndarray, np.ndarray]) -> list[float]:
         """Return the `FEATURES` of a line; `words` as `words` gives them."""
@@ -433,9 +446,8 @@ class CheckModel:
         odds.append(_log_odds(1 - np.prod([1 - causes[name] for name in _ODDS], axis=0)) + _PRIOR_ODDS)
         scaled = scaled_features(values, self.scale)[:, [FEATURES.index(name) for name in _OF_VERDICT]]
         told = [changed_facts(*line) for line in zip(facts, broken, strict=True)]
-        return Judged(
-            causes, marked, broken, told, np.column_stack([*(np.clip(one / 2, -5, 5) for one in odds), scaled])
-        )
+        features = np.column_stack([*(np.clip(one / 2, -5, 5) for one in odds), scaled])
+        return Judged(causes, *map(list, zip(*marked, strict=True)), broken, told, features)
 
     def wrong(self, verdict_features: np.ndarray) -> np.ndarray:
         """Return the probability of each line that anything is wrong, (lines,), from `Judged.verdict_features`."""

@@ -9,9 +9,10 @@ What it goes by is learned from clean text, once for each aligner (`check_learni
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.files import file_beside
 from hf_attncal.layouts import CHECK_FILE
 
-from .check_model import CheckModel
+from .check_model import REASONS, CheckModel
 from .evidence import LinkEvidence, alien_share, read_evidence
 
 VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")
@@ -31,15 +32,48 @@ _LONG_ENOUGH = 5  # words of a target that many sources should not share
 _MANY = 3
 _ALSO = 0.5  # probability of a further cause
 _UNUSUAL = 2.0  # standard deviations of length
+_WHY = {  # of `REASONS`, with the name of the other side
+    "no partner": "nothing in the {} says this",
+    **dict.fromkeys(("long number", "short number", "number in words"), "this number is not in the {}"),
+    "negation": "the {} denies nothing",
+    "name": "this name is not in the {}",
+    "said again": "said again",
+    "not translated": "not translated",
+}
 _SUSPECT = 0.51  # probability of the one word that is marked where none is by itself
 
 
 @dataclass(frozen=True, slots=True)
 class FlaggedSpan:
-    """Words of one side that belong together: the first and the one after the last, and their characters, from 0."""
+    """Words of one side that belong together.
+
+    Args:
+        words: the first and the one after the last, from 0. characters: likewise.
+        reason: why they are marked, in words.
+        probability: of its most probable word to be wrong.
+    """
 
     words: tuple[int, int]
     characters: tuple[int, int]
+    reason: str = ""
+    probability: float = 1.0
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong with a line that is flagged.
+
+    Args:
+        kind: "left out", "made up", or a name of `PairVerdict.names`.
+        source, target: where; None where it is of no words of this side.
+        reason: in words.
+        probability: that it is wrong.
+    """
+
+    kind: str
+    source: FlaggedSpan | None
+    target: FlaggedSpan | None
+    reason: str
+    probability: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +119,16 @@ class PairVerdict:
     line: int | None = None
 
     @property
+    def findings(self) -> list[Finding]:
+        """What is wrong, one by one: what is told by name, then the spans of both sides; none if not flagged."""
+        if not self.flagged:
+            return []
+        named = [Finding(name, None, None, name, self.wrong) for name in self.names]
+        left_out = [Finding("left out", one, None, one.reason, one.probability) for one in self.left_out_spans]
+        made_up = [Finding("made up", None, one, one.reason, one.probability) for one in self.made_up_spans]
+        return named + left_out + made_up
+
+    @property
     def hallucinated(self) -> float:
         """Probability that the target is made up, in part or as a whole, or repeats itself."""
         return 1 - (1 - self.made_up) * (1 - self.repeats)
@@ -95,7 +139,7 @@ class PairVerdict:
         scores = {name: round(getattr(self, name), 4) for name in ("wrong", *VERDICTS)}
         words = {f"{side}_words": [round(value, 3) for value in getattr(self, f"{side}_words")] for side in sides}
         spans = {
-            name: [{"words": list(span.words), "characters": list(span.characters)} for span in getattr(self, name)]
+            name: [{**asdict(span), "probability": round(span.probability, 3)} for span in getattr(self, name)]
             for name in ("left_out_spans", "made_up_spans")
         }
         line = {} if self.line is None else {"line": self.line}
@@ -179,7 +223,8 @@ class Checker:
         causes = found.causes | {"wrong": self.model.wrong(found.verdict_features)}
         of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
         sources = [1 if shared is None else shared.sources_of(target) for _, target in pairs]
-        lines = zip(evidence, found.words, of_lines, found.changes, sources, strict=True)
+        words = (list(zip(*of_line, strict=True)) for of_line in zip(found.words, found.reasons, strict=True))
+        lines = zip(evidence, words, of_lines, found.changes, sources, strict=True)
         return [self._verdict(*line) for line in lines]
 
     def stream(
@@ -230,51 +275,67 @@ class Checker:
         found = dict.fromkeys(("wrong", *VERDICTS), 0.0)
         found["left_out"], found["made_up"] = float(bool(source.words)), float(bool(target.words))
         found["wrong"] = max(found.values())
-        words = tuple(np.ones(len(side.words)) for side in (source, target))
+        words = [(np.ones(len(side.words)), np.zeros(len(side.words), dtype=int)) for side in (source, target)]
         return self._made(source, target, found, words, names)
 
     def _made(
-        self, source: Segments, target: Segments, found: Mapping[str, float], words, names, changes: Sequence[str] = ()
+        self,
+        source: Segments,
+        target: Segments,
+        found: Mapping[str, float],
+        words: Sequence[tuple[np.ndarray, np.ndarray]],
+        names: Sequence[str],
+        changes: Sequence[str] = (),
     ) -> PairVerdict:
+        """Make the verdict, of which marks and reasons are shown as far as the line is flagged.
+
+        Args:
+            found: all probabilities. changes: what was changed, by name.
+            words: of each side, the probability of each word and the place of its reason in `REASONS`.
+        """
         flagged: tuple[str, ...] = ()
         spans: list[tuple[FlaggedSpan, ...]] = [(), ()]
+        values = [side[0] for side in words]
         if found["wrong"] > self.model.alarm:
             most = max(VERDICTS, key=found.__getitem__)
             flagged = tuple(name for name in VERDICTS if name == most or found[name] > _ALSO)
             names = [*names, *(changes if "changed" in flagged else ())]
-            spans = [_spans(*side) for side in zip((source, target), words, strict=True)]
+            spans = self._spans(source, target, words)
             if not names and not any(spans):
-                names, words = self._reason(source, target, most, words)
-                spans = [_spans(*side) for side in zip((source, target), words, strict=True)]
-        else:  # no word of a line is more probably wrong than the line
+                names, values = self._reason(source, target, most, values)
+                spans = self._spans(source, target, [(one, side[1]) for one, side in zip(values, words, strict=True)])
+        else:  # no word is more probably wrong than its line
             names = [name for name in names if name in NOTES]
             doubt = MARKED_ABOVE * found["wrong"] / max(self.model.alarm, found["wrong"], 1e-9)
-            words = [side * doubt for side in words]
+            values = [side * doubt for side in values]
         return PairVerdict(
             source.text, target.text, **found,
-            source_words=tuple(words[0].tolist()), target_words=tuple(words[1].tolist()),
+            source_words=tuple(values[0].tolist()), target_words=tuple(values[1].tolist()),
             left_out_spans=spans[0], made_up_spans=spans[1],
             names=tuple(names), flagged=flagged,
         )  # fmt: skip
+
+    def _spans(self, source: Segments, target: Segments, words) -> list[tuple[FlaggedSpan, ...]]:
+        return [_spans(source, *words[0], "target"), _spans(target, *words[1], "source")]
 
     def _reason(self, source: Segments, target: Segments, most: str, words) -> tuple[list[str], list[np.ndarray]]:
         """Say why a line is flagged in which no word is marked by itself: its length, or its most suspect word."""
         deviation = self.model.length_deviation(source.text, target.text)
         if abs(deviation) > _UNUSUAL:
-            return ["longer than usual" if deviation > 0 else "shorter than usual"], list(words)
+            return ["longer than usual" if deviation > 0 else "shorter than usual"], words
         sides = {"left_out": (0,), "changed": (0, 1)}.get(most, (1,))
         suspect = [
-            (side[place], number, place)
-            for number, (text, side) in enumerate(zip((source, target), words, strict=True))
+            (words[side][place], side, place)
+            for side, text in enumerate((source, target))
             for place, word in enumerate(text.words)
             if any(map(str.isalnum, word))
         ]
-        words = [side.copy() for side in words]
         chosen = [one for one in suspect if one[1] in sides] or suspect
         if not chosen:
             return ["unlike clean text"], words
-        _, number, place = max(chosen)
-        words[number][place] = _SUSPECT
+        _, side, place = max(chosen)
+        words = [one.copy() for one in words]
+        words[side][place] = _SUSPECT
         return [], words
 
 
@@ -293,8 +354,8 @@ def saved_check(name: str | Path, revision: str | None = None) -> CheckModel:
     return CheckModel.load(file)
 
 
-def _spans(side: Segments, words: np.ndarray) -> tuple[FlaggedSpan, ...]:
-    """Return runs of words above `MARKED_ABOVE`, without the punctuation at their ends."""
+def _spans(side: Segments, words: np.ndarray, reasons: np.ndarray, other: str) -> tuple[FlaggedSpan, ...]:
+    """Return runs of words above `MARKED_ABOVE`, less the punctuation at their ends; `other` names the other side."""
     above = (words > MARKED_ABOVE).tolist()
     if not any(above):
         return ()
@@ -306,7 +367,13 @@ def _spans(side: Segments, words: np.ndarray) -> tuple[FlaggedSpan, ...]:
             places = [k for k in range(start, place) if any(map(str.isalnum, side.words[k]))]
             if places:
                 begin, end = places[0], places[-1] + 1
-                found.append(FlaggedSpan((begin, end), (characters[begin][0], characters[end - 1][1])))
+                most = max(places, key=words.__getitem__)
+                reason = _WHY[REASONS[reasons[most]]].format(other)
+                found.append(
+                    FlaggedSpan(
+                        (begin, end), (characters[begin][0], characters[end - 1][1]), reason, float(words[most])
+                    )
+                )
             start = None
     return tuple(found)
 

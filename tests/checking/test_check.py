@@ -302,6 +302,8 @@ def test_marks_and_reasons_are_those_of_flagged_lines(checker, learned):
         assert bool(verdict.flagged) == bool(marks or reasons), verdict
         assert verdict.flagged or max((*verdict.source_words, *verdict.target_words), default=0) <= 0.5
         assert verdict.flagged or verdict.marked() == (verdict.source, verdict.target)
+        assert bool(verdict.findings) == bool(verdict.flagged)
+        assert all(mark.reason and mark.probability > 0.5 for mark in marks)
 
 
 def test_what_was_changed_is_told_by_name(checker):
