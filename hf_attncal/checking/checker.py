@@ -9,7 +9,7 @@ What it goes by is learned from clean text, once for each aligner (`check_learni
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -139,7 +139,15 @@ class PairVerdict:
         scores = {name: round(getattr(self, name), 4) for name in ("wrong", *VERDICTS)}
         words = {f"{side}_words": [round(value, 3) for value in getattr(self, f"{side}_words")] for side in sides}
         spans = {
-            name: [{**asdict(span), "probability": round(span.probability, 3)} for span in getattr(self, name)]
+            name: [
+                {
+                    "words": list(span.words),
+                    "characters": list(span.characters),
+                    "reason": span.reason,
+                    "probability": round(span.probability, 3),
+                }
+                for span in getattr(self, name)
+            ]
             for name in ("left_out_spans", "made_up_spans")
         }
         line = {} if self.line is None else {"line": self.line}
