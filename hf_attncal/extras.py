@@ -13,6 +13,7 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "evaluate": ("datasets", "evaluate"),
     "zst": ("zstandard",),
+    "ctranslate2": ("ctranslate2",),
 }
 _MODULES = {"pyyaml": "yaml", "rouge-score": "rouge_score"}  # module names that differ from the package's
 

@@ -21,6 +21,7 @@ DIAGRAM, COUNTS, COUNTS_SEAL = "link_probabilities.png", "hmm", "seal.json"
 DEFAULT_ENCODER = "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98"
 COUNTING = "counting"  # below the folder of a run
 ONNX, OPENVINO = "model.onnx", "openvino_model.xml"
+CTRANSLATE2, EXPORTED = "ctranslate2", "exported.json"  # a folder, and in it of which model it is
 UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
 
 
@@ -85,6 +86,7 @@ class Layout(NamedTuple):
 
 
 _MODEL, _TOKENIZER = "transformers:PreTrainedModel", "transformers:PreTrainedTokenizerBase"
+_TRANSLATOR = "hf_attncal.hub.translator_export:export_translator"
 _CODE_RUNS = "weights that may run code when they are loaded"
 _STAYS, _REFUSED = Fate.STAYS, Fate.REFUSED
 # The first row that fits a name counts: what is more particular stands before patterns.
@@ -192,6 +194,14 @@ LAYOUTS = {
                 File(f"{ONNX}.data", "its weights", "hf_attncal.hub.export:export_graph"),
                 File(OPENVINO, "the graph of OpenVINO", "hf_attncal.hub.export:export_graph"),
                 File("openvino_model.bin", "its weights", "hf_attncal.hub.export:export_graph"),
+                File(CTRANSLATE2, "what CTranslate2 runs", _TRANSLATOR, _STAYS),
+                File(
+                    EXPORTED,
+                    "in the folder of such a model, the one that it was made of",
+                    _TRANSLATOR,
+                    _STAYS,
+                    learned_by="attncal export {model} --format ctranslate2",
+                ),
             ),
         ),
         Layout(

@@ -106,7 +106,7 @@ def translate(
                 pass
     name = fetched(model, running)
     loaded = load_model(name, running, beams)
-    name = None if loaded is model else name
+    name = None if loaded is model else getattr(loaded[0], "of_model", name)  # beside which its links are chosen
     from hf_attncal.alignment.opening import aligner_beside
     from hf_attncal.checking.opening import open_checker
     from hf_attncal.inference.answers import answer_text, try_answers

@@ -15,6 +15,7 @@ from .isolated import load_in_fresh_process, translate_in_fresh_process
 from .publish import Publication, PublishError, publish_folder
 from .published_card import CardFields
 from .space import publish_metric, publish_page
+from .translator_export import export_translator
 
 __all__ = [
     "CardFacts",
@@ -25,6 +26,7 @@ __all__ = [
     "PublishError",
     "Result",
     "export_graph",
+    "export_translator",
     "inspect_folder",
     "load_in_fresh_process",
     "publish_folder",

@@ -359,6 +359,10 @@ def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool, f
         copied: also compute copied shares.
         forced: the first token was not chosen, so that its score is 0.
     """
+    if hasattr(model, "scores"):  # CTranslate2 gives no logits
+        for ids, scores in model.scores(inputs, output):
+            yield _Read(ids, [0.0, *scores[1:]] if forced else scores)
+        return
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list | tuple) else [ends]
     source = inputs.get("extended_input_ids", inputs["input_ids"])

@@ -108,9 +108,9 @@ def load_seq2seq(
     model = resolve_name(_WITH_ADAPTER)(model, adapter, name, revision)
     if any(file_beside(name, file, revision) for file in TOKENIZER_FILES):
         mend = f"Save it anew, or remove its files to use that of {base}."
-        tokenizer = _tokenizer(name, model.config, mend, revision=revision, **options)
+        tokenizer = load_tokenizer(name, model.config, mend, revision=revision, **options)
     else:
-        tokenizer = _tokenizer(base, model.config, revision=base_revision, **options)
+        tokenizer = load_tokenizer(base, model.config, revision=base_revision, **options)
     return model, tokenizer
 
 
@@ -123,7 +123,7 @@ def load_whole(
         finite: check that all weights are finite, which reads them all.
     """
     config = load_config(name, **options)  # refuses what could not be built
-    tokenizer = _tokenizer(name, config, **options)
+    tokenizer = load_tokenizer(name, config, **options)
     model = _model(auto_class, name, dtype=dtype, **options)
     if finite:
         check_finite(model)
@@ -146,7 +146,7 @@ def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **o
     return model
 
 
-def _tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it anew.", **options):
+def load_tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it anew.", **options):
     """Load the tokenizer of a model or adapter.
 
     Raises:

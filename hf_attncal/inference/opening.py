@@ -139,6 +139,10 @@ def load_model(name: str | tuple, running: Running, beams: int | None = 2):
     trust_remote_code = running.trust_remote_code
     with load_errors(name):
         from hf_attncal.inference.files import blamed
+        from hf_attncal.inference.translator_model import is_exported, load_translator
+
+        if is_exported(name):
+            return load_translator(name, running, choose_device(running))
 
         # Not None: transformers would then ask the user, and read the answer from standard input, which is our data.
         config = resolve_name(_LOAD_CONFIG)(name, trust_remote_code=trust_remote_code)

@@ -149,7 +149,8 @@ def read(
         kernel = model.config._attn_implementation
     if attentions:
         used = tuple(getattr(outputs, "cross_attentions", None) or ())
-    if attentions and (not used or any(layer is None for layer in used)):
+    told = getattr(model, "told_layers", range(len(used)))  # CTranslate2 tells the attention of one
+    if attentions and (not used or any(used[layer] is None for layer in told)):
         raise ValueError(
             f"A model of type {model.config.model_type!r} returned no cross-attention with "
             f"attn_implementation={kernel!r}. Load an encoder-decoder, with `attn_implementation='eager'`."

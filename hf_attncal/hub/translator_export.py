@@ -1,0 +1,187 @@
+"""Export a translation model for CTranslate2, which translates on CPUs several times as fast as PyTorch.
+
+CTranslate2 computes what Marian and BART compute: a model of this package with a switch of its cross-attention on has
+no such form. A guided head is kept, and tells links while it translates.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from hf_attncal.extras import need
+from hf_attncal.families import FAMILIES
+from hf_attncal.files import fill_folder
+from hf_attncal.gate import saving_into
+from hf_attncal.inference.seals import write_sealed
+from hf_attncal.layouts import CTRANSLATE2, EXPORTED, SETTINGS_FILE
+
+from .export import Exported, ExportError
+from .folder import inspect_folder
+
+QUANTIZATIONS = {"ctranslate2": "float32", "ctranslate2-int8": "int8"}
+# Fields of the configuration that change what is computed, and what to do instead.
+_SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "copy")
+# Log-probabilities of tokens may differ by so much in float32.
+_TOLERANCE = 1e-3
+_NEVER = -1e9  # the bias of a token that is not to be generated
+
+
+class _Links(NamedTuple):
+    """The decoder layer and the heads whose average makes links."""
+
+    layer: int
+    heads: list[int]
+
+
+def export_translator(folder: str | Path, format: Literal["ctranslate2", "ctranslate2-int8"]) -> Exported:
+    """Write a translation model for CTranslate2 into the folder `ctranslate2` inside its own.
+
+    The written model scores random text as PyTorch does, or nothing is written.
+
+    Args:
+        folder: folder of a saved Marian or BART of this package, with its tokenizer and no switch of its
+            cross-attention on.
+        format: "ctranslate2" for float32, "ctranslate2-int8" for matrices in 8 bits, a quarter of the size.
+
+    Returns:
+        Where it is, and the largest difference of a token's log-probability from PyTorch.
+
+    Raises:
+        ExportError: CTranslate2 is not installed, or the model is one that it cannot run.
+    """
+    folder = Path(folder)
+    try:
+        need("ctranslate2")
+        found = inspect_folder(folder)
+        family = FAMILIES[found.model_type]
+        if found.problems:
+            raise ExportError(f"{folder} cannot be exported: {'; '.join(found.problems)}.")
+        if family.stock is None or not hasattr(family.config_class(), "guided"):
+            raise ExportError(f"CTranslate2 runs Marian and BART, and {folder} holds {found.architecture}.")
+        on = [name for name in _SWITCHES if found.config.get(name)]
+        if on:
+            raise ExportError(
+                f"CTranslate2 has no `{on[0]}` attention, with which {folder} was trained: what it computes would be "
+                "another model. Translate with PyTorch, or train with --model baseline or guided."
+            )
+        from hf_attncal.inference.loading import load_seq2seq
+        from hf_attncal.inference.translator_model import TranslatorModel
+
+        model, tokenizer = load_seq2seq(folder, dtype="float32")
+    except (ModuleNotFoundError, OSError, ValueError) as error:
+        if isinstance(error, ExportError):
+            raise
+        raise ExportError(f"{folder} cannot be exported: {error}") from error
+    links, scored = _links(folder, model), _scored(model.eval(), tokenizer)  # the converter changes the weights
+    spec = _spec(model, _vocabulary(tokenizer, model.config.vocab_size), tokenizer, links)
+    spec.validate()
+    spec.optimize(quantization=None if QUANTIZATIONS[format] == "float32" else QUANTIZATIONS[format])
+    place = folder / CTRANSLATE2
+
+    def save(staged: Path) -> None:
+        spec.save(str(staged))
+        write_sealed({"layer": links.layer, "heads": links.heads}, staged / EXPORTED, folder)
+
+    with saving_into(folder):
+        fill_folder(place, save, last=(EXPORTED,))
+    difference = _difference(TranslatorModel(place, model.config, model.generation_config), scored)
+    if QUANTIZATIONS[format] == "float32" and not difference <= _TOLERANCE:
+        (place / EXPORTED).unlink()
+        raise ExportError(f"{folder} cannot be exported: CTranslate2 differs from PyTorch by {difference:.1e}.")
+    return Exported(place, difference)
+
+
+def _links(folder: Path, model) -> _Links:
+    """Return the heads that make links: those beside the model, else the guided one, else a layer as a whole."""
+    config = model.config
+    layers, heads = config.cross_attention_sizes
+    if (path := folder / SETTINGS_FILE).is_file():
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        if settings.get("weights", "attention") == "attention":
+            return _Links(settings["layer"] % layers, list(settings.get("heads") or range(heads)))
+    if config.guided_attention is not None:
+        return _Links(config.guided_attention[0], [config.guided_attention[1]])
+    return _Links(max(0, layers // 2 - 1), list(range(heads)))
+
+
+def _vocabulary(tokenizer, size: int) -> list[str]:
+    names = tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer)))))
+    names += [f"<unused {number}>" for number in range(len(names), size)]
+    if len(set(names)) < size or getattr(tokenizer, "separate_vocabs", False):
+        raise ExportError("the tokenizer gives one name to several tokens, by which CTranslate2 tells them apart.")
+    return names
+
+
+def _spec(model, vocabulary: list[str], tokenizer, links: _Links) -> Any:
+    """Return what CTranslate2's converter of BART makes of a model, with the heads that make links in front."""
+    import numpy as np
+    import torch
+    from ctranslate2.converters.transformers import BartLoader
+
+    config, is_marian = model.config, not hasattr(model.get_encoder(), "layernorm_embedding")
+    with torch.no_grad():
+        _to_the_front(model.get_decoder().layers[links.layer].encoder_attn, links.heads)
+        model.final_logits_bias[:, _never(model)] = _NEVER
+
+    class Loader(BartLoader):
+        """Of ours: a tokenizer may have padding anywhere, and no beginning of a sentence."""
+
+        def get_vocabulary(self, model, tokenizer):
+            return vocabulary
+
+        def set_config(self, config, model, tokenizer):
+            start = model.config.decoder_start_token_id
+            config.eos_token = config.bos_token = vocabulary[model.config.eos_token_id]
+            config.unk_token = tokenizer.unk_token or config.eos_token
+            config.decoder_start_token = vocabulary[start]
+
+    config.normalize_before, config.normalize_embedding = False, not is_marian
+    spec = Loader()(model, tokenizer)
+    spec.decoder.alignment_layer = np.int16(links.layer)
+    spec.decoder.alignment_heads = np.int16(len(links.heads))
+    return spec
+
+
+def _never(model) -> list[int]:
+    """Return the tokens that `generate()` of the model never chooses."""
+    listed = model.generation_config.bad_words_ids or []
+    return [row[0] for row in listed if len(row) == 1] + list(model.generation_config.suppress_tokens or [])
+
+
+def _to_the_front(attention, heads: list[int]) -> None:
+    """Exchange the places of heads, which changes nothing but their order: CTranslate2 tells the first ones."""
+    size, count = attention.head_dim, attention.num_heads
+    order = heads + [head for head in range(count) if head not in heads]
+    places = [head * size + place for head in order for place in range(size)]
+    for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+        projection.weight.copy_(projection.weight[places])
+        if projection.bias is not None:
+            projection.bias.copy_(projection.bias[places])
+    attention.out_proj.weight.copy_(attention.out_proj.weight[:, places])
+
+
+def _scored(model, tokenizer) -> list[tuple[dict[str, Any], Any, Any]]:
+    """Return random sources, random texts and the log-probabilities that a model gives to the tokens of these."""
+    import torch
+
+    generator = torch.Generator().manual_seed(1)
+    special = {*tokenizer.all_special_ids, *_never(model)}
+    usual = torch.tensor([token for token in range(len(tokenizer)) if token not in special])
+    rows = []
+    for source, target in ((5, 4), (7, 3), (3, 6)):
+        ids, labels = (usual[torch.randint(len(usual), (1, size), generator=generator)] for size in (source, target))
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        text = torch.cat([torch.full((1, 1), model.config.decoder_start_token_id), labels], dim=1)
+        with torch.no_grad():
+            logits = model(**inputs, decoder_input_ids=text[:, :-1]).logits
+        rows.append((inputs, text, logits.log_softmax(dim=-1).gather(2, labels[..., None])[0, :, 0]))
+    return rows
+
+
+def _difference(translator, scored: list[tuple[dict[str, Any], Any, Any]]) -> float:
+    """Return the largest difference of what a translator and the model give to tokens."""
+    worst = 0.0
+    for inputs, text, expected in scored:
+        ((_, scores),) = translator.scores(inputs, text)
+        worst = max(worst, float((expected - expected.new_tensor(scores)).abs().max()))
+    return worst

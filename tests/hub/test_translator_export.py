@@ -1,0 +1,130 @@
+"""`attncal export --format ctranslate2`: the same tokens, scores and links as PyTorch, and what is refused."""
+
+import json
+
+import pytest
+import torch
+from seq2seq_helpers import FAMILIES, bpe_tokenizer, randomized, sized
+
+from hf_attncal import export, translate
+from hf_attncal.alignment.seq2seq import Seq2SeqAttention
+from hf_attncal.commands import main
+from hf_attncal.inference.generation import Search, generate_lines
+from hf_attncal.inference.opening import load_model
+from hf_attncal.inference.running import Running
+
+pytest.importorskip("ctranslate2")
+LINES = ["the old house is here", "", "a house", "old old house the a is"]
+
+
+def saved(folder, family="marian", **switches):
+    """Save a small random model; bias and norms too are no trivial ones."""
+    torch.manual_seed(5)
+    *_, config, model = FAMILIES[family]
+    made = randomized(model(config(**sized(bpe_tokenizer()), **switches)).float())
+    made.save_pretrained(folder)
+    bpe_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["marian", "bart"])
+def pair(request, tmp_path_factory):
+    """A model and its export, loaded."""
+    folder = saved(tmp_path_factory.mktemp("model") / request.param, request.param, guided=True, guided_head=1)
+    Seq2SeqAttention(layer=1, heads=(1,), shift=True, threshold=0.1).save(folder)
+    done = export(folder, format="ctranslate2")
+    assert done.path == folder / "ctranslate2"
+    assert done.difference < 1e-4
+    return folder, load_model(str(folder), Running()), load_model(str(done.path), Running())
+
+
+def generated(loaded, beams, **others):
+    search = Search(beams, 1.0, max_new_tokens=12, **others)
+    return generate_lines(*loaded, LINES, search, batch_size=3, too_long="error", scores=True)
+
+
+@pytest.mark.parametrize(
+    ("beams", "others"),
+    [(1, {}), (4, {}), (4, {"num_return_sequences": 3}), (1, {"no_repeat_ngram_size": 2}), (2, {"min_new_tokens": 5})],
+    ids=["greedy", "beams", "several", "no_repeat", "shortest"],
+)
+def test_tokens_and_scores_are_those_of_pytorch(pair, beams, others):
+    _, ours, theirs = pair
+    expected, found = generated(ours, beams, **others), generated(theirs, beams, **others)
+    assert [row.tokens for row in found] == [row.tokens for row in expected]
+    assert [row.text for row in found] == [row.text for row in expected]
+    for row, other in zip(expected, found, strict=True):
+        assert other.token_scores == pytest.approx(row.token_scores, abs=1e-3)
+        assert (other.score is None) == (row.score is None)
+
+
+def test_links_are_those_of_the_guided_head(pair, tmp_path):
+    """The attention of one head, of a batch with padding on both sides; threshold and head lie beside the model."""
+    folder, *_ = pair
+    rows = []
+    for name in (folder, folder / "ctranslate2"):
+        rows.append(translate(name, LINES, format="json", alignments="-", beams=1, generation={"max_new_tokens": 8}))
+    assert any(row.alignment.links for row in rows[0])
+    for ours, theirs in zip(*rows, strict=True):
+        assert theirs.text == ours.text
+        assert theirs.alignment.links == ours.alignment.links
+        assert theirs.alignment.scores == pytest.approx(ours.alignment.scores, abs=1e-5)
+
+
+def test_integers_are_a_quarter_of_the_size_and_near(tmp_path):
+    folder = saved(tmp_path / "model")
+    exact = export(folder, format="ctranslate2")
+    size = (exact.path / "model.bin").stat().st_size
+    done = export(folder, format="ctranslate2-int8")
+    assert (done.path / "model.bin").stat().st_size < 0.75 * size  # of so small a model much is no matrix
+    assert exact.difference < done.difference < 1
+    assert len(translate(done.path, LINES)) == len(LINES)
+
+
+def test_what_would_be_another_model_is_refused(tmp_path):
+    folder = saved(tmp_path / "model", calibration="gated")
+    with pytest.raises(ValueError, match="no `calibration` attention"):
+        export(folder, format="ctranslate2")
+    assert not (folder / "ctranslate2").exists()
+
+
+def test_an_export_of_another_model_is_refused(tmp_path, capsys):
+    folder = saved(tmp_path / "model")
+    export(folder, format="ctranslate2")
+    *_, config, model = FAMILIES["marian"]
+    torch.manual_seed(9)
+    model(config(**sized(bpe_tokenizer()))).save_pretrained(folder)
+    assert main(["translate", str(folder / "ctranslate2"), "--source", __file__]) == 1
+    told = capsys.readouterr().err
+    assert "attncal export" in told
+    assert "writes it anew" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--dtype", "bfloat16"], "Leave out --dtype bfloat16"),
+        (["top_k=3", "do_sample=true"], "is no option of CTranslate2 here"),
+        (["encoder_no_repeat_ngram_size=2"], "`encoder_no_repeat_ngram_size` is no option of CTranslate2 here"),
+    ],
+)
+def test_what_it_cannot_do_is_said(pair, given, told, tmp_path, capsys):
+    (tmp_path / "text").write_text("the house\n")
+    assert main(["translate", str(pair[0] / "ctranslate2"), "--source", str(tmp_path / "text"), *given]) == 1
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.out == ""
+
+
+def test_a_damaged_export_is_named(tmp_path, capsys):
+    folder = saved(tmp_path / "model")
+    export(folder, format="ctranslate2")
+    path = folder / "ctranslate2" / "exported.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"layer": 0.5}))
+    assert main(["translate", str(folder / "ctranslate2"), "--source", __file__]) == 1
+    assert "exported.json cannot be used" in capsys.readouterr().err
+    (folder / "ctranslate2" / "model.bin").write_bytes(b"x")
+    export(folder, format="ctranslate2")  # writes it anew
+    (folder / "ctranslate2" / "model.bin").write_bytes(b"x")
+    assert main(["translate", str(folder / "ctranslate2"), "--source", __file__]) == 1
+    assert "ctranslate2 cannot be read" in capsys.readouterr().err
