@@ -24,6 +24,7 @@ from .errors import CommandError
 from .layouts import CONFIG, COUNTS, LOCK, RUN, WEIGHTS, File, file_of, files, kind_of_folder
 
 _WINDOWS = sys.platform == "win32"
+_PACKAGE = Path(__file__).resolve().parent
 _CLAIMED: dict[str, bool] = {}  # folders that this process saves into, and whether any file of them is its own
 # Weights are kept in a folder that is no model's, too; and what was learned, from what a user names.
 _WEIGHTS = [*map(file_of, (WEIGHTS, "pytorch_model.bin", "adapter_model.bin")), *files("graph")]
@@ -262,6 +263,8 @@ def saving_into(
         CommandError: another process saves into it, or it is not to be saved over.
     """
     path = Path(os.path.realpath(folder))
+    if path.is_relative_to(_PACKAGE):
+        raise CommandError(f"{folder} belongs to the package, and stays as it is: copy it, and name the copy.")
     if str(path) in _CLAIMED:
         yield
         return

@@ -27,6 +27,7 @@ from hf_attncal.layouts import CONFIG, COUNTS
 from .adapting import MANY, PASSES, REPLACED, Adaptation, adapt_counts, weights_of
 from .merging import WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
+from .ready import ready_or_named
 from .sources import SOURCES, ReadingSettings, WeightSource, check_threshold, saved_settings
 from .symmetrization import SYMMETRIZATIONS
 
@@ -103,8 +104,9 @@ class WordAligner:
         """Load a checkpoint with its tokenizer, and what `attncal align calibrate` saved with it.
 
         Args:
-            name: folder or Hub name of a word aligner, of any encoder-decoder (Marian, BART, ours, ...) or an adapter
-                for one, or of any encoder (BERT, XLM-R, ...).
+            name: "deen" or "ende", an aligner of the package (`alignment.ready`); or folder or Hub name of a word
+                aligner, of any encoder-decoder (Marian, BART, ours, ...) or an adapter for one, or of any encoder
+                (BERT, XLM-R, ...).
             device: None for a GPU if there is one.
             dtype: None for the one that the checkpoint is saved in.
             trust_remote_code: run the model code that comes with the checkpoint.
@@ -117,6 +119,7 @@ class WordAligner:
             ValueError: it is of another kind, or see the class.
         """
         options = {"dtype": dtype, "trust_remote_code": trust_remote_code, "revision": revision}
+        name = ready_or_named(name)
         model, tokenizer, saved = load_to_align(name, **options)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         if isinstance(encoder, str | Path):

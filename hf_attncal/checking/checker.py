@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.ready import ready_or_named
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.files import file_beside
@@ -209,6 +210,7 @@ class Checker:
         Raises:
             OSError, ValueError: as there; or nothing was learned for it.
         """
+        name = ready_or_named(name)
         return cls(WordAligner.from_pretrained(name, **options), saved_check(name, options.get("revision")))
 
     def check(self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None) -> list[PairVerdict]:

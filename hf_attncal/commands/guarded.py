@@ -10,11 +10,14 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
+from hf_attncal.alignment.ready import ready_or_named
 from hf_attncal.errors import user_errors
 from hf_attncal.gate import check_apart, check_file, check_folder, job, reads
 from hf_attncal.layouts import check_one_model
 
 from .kinds import STANDARD, Kind
+
+_MODELS = ("MODEL", "LINKS")  # kinds that a ready aligner may be
 
 
 def kind_of(annotation: Any) -> Kind | None:
@@ -39,6 +42,9 @@ def guarded(function: Callable) -> Callable:
         except TypeError:
             return function(*arguments, **options)  # Python's own message
         bound.apply_defaults()
+        for name, kind in kinds.items():
+            if kind is not None and kind.shown in _MODELS and isinstance(bound.arguments[name], str | os.PathLike):
+                bound.arguments[name] = ready_or_named(bound.arguments[name])
         given = [(name, kind, bound.arguments[name]) for name, kind in kinds.items() if kind is not None]
         with job():
             for name, kind, value in given:
@@ -49,7 +55,7 @@ def guarded(function: Callable) -> Callable:
                         with user_errors():
                             check_one_model(Path(path))
             _check(given, bound.arguments)
-            return function(*arguments, **options)
+            return function(*bound.args, **bound.kwargs)
 
     return call
 

@@ -79,6 +79,7 @@ def test_the_wheel_holds_the_code_the_presets_and_the_templates(wheel):
         "figures/*.js",
         "figures/*.yaml",
         "presets/*/*.yaml",
+        "ready_aligners/*/*",
         "synthetic/*.json",
     )
     files = [path for kind in kinds for path in (ROOT / "hf_attncal").rglob(kind)]
