@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 LOWEST := .venv-lowest
 BIN := $(VENV)/bin
+comma := ,
 INSTALLED := $(VENV)/.installed
 # One process for each core, each with one thread: more threads than cores make every test slower. A process keeps the
 # tests of a file together, and takes from another when it has none left, so that what a file shares is made once.
@@ -13,7 +14,8 @@ PYTEST = OMP_NUM_THREADS=1 $(1)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: demo test test-all test-lowest wheel site links check format bench experiment faults tables conformance clean
 
-demo: $(INSTALLED)
+# What a demo needs, without the tools of tests; `make test` adds these.
+demo: $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.demo)
 	$(BIN)/attncal demo --output demo
 
 test: conformance
@@ -76,11 +78,29 @@ faults: $(INSTALLED)
 tables: $(INSTALLED)
 	$(BIN)/python experiments/tables.py
 
+# Without a GPU, PyTorch's CPU build, if its index answers: the ordinary one brings gigabytes of CUDA.
+CPU_BUILDS := https://download.pytorch.org/whl/cpu
+ASK := import urllib.request; urllib.request.urlopen("$(CPU_BUILDS)/torch/", timeout=5).read(1)
+define INSTALL
+@echo "Installing into $(VENV), once: $(2)"
+@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+@builds=; \
+if [ "$$(uname -s)" = Linux ] && ! nvidia-smi >/dev/null 2>&1 && ! $(BIN)/python -c "import torch" 2>/dev/null; then \
+	if $(BIN)/python -c '$(ASK)' 2>/dev/null; then \
+		echo "No GPU here: PyTorch's CPU build, from $(CPU_BUILDS)"; builds="--extra-index-url $(CPU_BUILDS)"; \
+	else \
+		echo "$(CPU_BUILDS) does not answer: pip takes the build that it finds, which may bring 5 GB of CUDA."; \
+	fi; \
+fi; \
+$(BIN)/python -m pip install --disable-pip-version-check $$builds -c constraints.txt -e "$(1)"
+touch $@
+endef
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(call INSTALL,.[train$(comma)plot],PyTorch$(comma) transformers and what training and pictures need; 0.4 GB to fetch$(comma) 1.3 GB on the disk.)
+
 $(INSTALLED): pyproject.toml constraints.txt
-	@echo "Installing into $(VENV), once; this takes some minutes."
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
-	touch $@
+	$(call INSTALL,.[test],the package with all extras and the tools of its tests; 0.6 GB to fetch$(comma) 2 GB on the disk.)
 
 $(VENV)/.site: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[site]"

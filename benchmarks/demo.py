@@ -50,7 +50,8 @@ def run_demo(way: str, load: int, steps: int) -> dict:
     environment |= {"PYTHONUNBUFFERED": "1", **WAYS[way]}
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder, busy_loops(load):
-        command = [sys.executable, "-m", "hf_attncal", "demo", "--steps", str(steps), "--output", folder]
+        code = f"import hf_attncal; print(hf_attncal.demo(output={folder!r}, steps={steps}))"
+        command = [sys.executable, "-c", code]
         started, told = time.monotonic(), None
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as demo:
             for line in demo.stdout:

@@ -108,7 +108,10 @@ OLD: dict[str, dict[str, Old]] = {
         "--language": Old("", 1, "write language=de,en.", refused=True),
         "--dataset": Old("", 1, "write dataset=OWNER/NAME, several with commas.", refused=True),
     },
-    "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
+    "demo": {
+        "--seed": Old("", 1, "the demo is made with the seed 1."),
+        "--steps": Old("", 1, "the demo takes 1,000; `hf_attncal.demo(steps=N)` in Python takes N.", refused=True),
+    },
     "score": {
         "--base": _COUNTED,
         "--gold-base": _COUNTED,

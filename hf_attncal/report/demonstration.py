@@ -51,6 +51,14 @@ evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
 LONGEST_MAP = 10  # words of the longer side of the sentence in the heat map
 TRANSLATED = 3  # sentences that the process without the package translates
 SCORED_WORDS = ("all", "without_punctuation")  # words that alignments are scored on
+NEXT = """
+Go on with texts of your own, a sentence a line, German in a.de and English in b.en:
+  attncal align run deen --source a.de --target b.en --output pairs.html --format html
+  attncal check deen --source a.de --target b.en --format marked
+other languages, or a translation model:
+  attncal align train --source a --target b --output aligner
+  attncal train --source a --target b --output model --model guided --minutes 30
+and look into the model that was just trained, in the browser: attncal show {folder}/model"""
 Scored = tuple[Sequence[AlignedPair], Sequence[WordDetails]]
 
 
@@ -62,7 +70,7 @@ class DemoResults(dict):
         self.folder = folder
 
     def __str__(self) -> str:
-        return f"{self['seconds']:.0f} seconds. All of it is in {self.folder}/."
+        return f"{self['seconds']:.0f} seconds. All of it is in {self.folder}/.\n{NEXT.format(folder=self.folder)}"
 
 
 def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:

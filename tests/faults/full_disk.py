@@ -8,6 +8,7 @@ output is also /dev/full.
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -149,8 +150,17 @@ def _aligned(place: commands.Place, folder: Path, limit: int) -> Judged:
     return ("survived", "") if again.returncode == 0 else ("lost", again.stderr[-1000:])
 
 
+_SHORT_DEMO = """
+import sys
+import hf_attncal
+from hf_attncal.commands import exit_status
+job = lambda: hf_attncal.demo(output=sys.argv[1], steps=1)
+sys.exit(exit_status(job, "attncal", lambda: False))
+"""
+
+
 def _demo(folder: Path, limit: int) -> Judged:
-    command = [*commands.ATTNCAL, "demo", "--steps=1", "--output", str(folder)]
+    command = [sys.executable, "-c", _SHORT_DEMO, str(folder)]
     result = judge(commands.finish(command, limit=limit), folder)
     return ("lost", f"half written: {half_written(folder)}") if half_written(folder) else result
 

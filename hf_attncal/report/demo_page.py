@@ -1,0 +1,68 @@
+"""The first part of `attncal demo`: four translations aligned and checked by the aligner that comes with the package.
+
+Nothing is trained and nothing is fetched, so it is there in seconds.
+"""
+
+from pathlib import Path
+
+from hf_attncal.alignment.plain_counts import plain_aligner
+from hf_attncal.alignment.ready import ready_or_named
+from hf_attncal.checking.checked_text import lines_of_verdicts
+from hf_attncal.checking.checker import Checker, PairVerdict, saved_check
+from hf_attncal.data.segmentation import segment
+from hf_attncal.files import write_text
+
+NAME = "deen"
+# One is fine; in the others a clause is left out, a number changed, and a clause made up.
+PAGE = (
+    ("Gestern habe ich meiner Schwester das alte Buch gegeben.", "Yesterday I gave the old book to my sister."),
+    (
+        "Der Zug fährt um acht Uhr ab, aber wir müssen vorher noch Fahrkarten kaufen.",
+        "The train leaves at eight o'clock.",
+    ),
+    (
+        "Meine Großmutter ist 87 Jahre alt und wohnt allein in einem kleinen Dorf.",
+        "My grandmother is 78 years old and lives alone in a small village.",
+    ),
+    (
+        "Er trinkt jeden Morgen eine Tasse Kaffee.",
+        "He drinks a cup of coffee every morning and then he goes to the doctor.",
+    ),
+)
+DRAWN = 1  # the pair of the picture
+
+
+def show_ready(folder: Path) -> list[PairVerdict]:
+    """Print the links of the first pair and a verdict on each; write `alignment.png` and `checked.html`.
+
+    Args:
+        folder: where these go; it is there.
+    """
+    aligner = plain_aligner(ready_or_named(NAME))
+    checker = Checker(aligner, saved_check(ready_or_named(NAME)))
+    print(f"{PAGE[0][0]}\n{PAGE[0][1]}")
+    (first,) = aligner.align([tuple(segment(side).words for side in PAGE[0])], tokenize=False)
+    links = (f"{first.source[i]}={first.target[j]}" for i, j in first.links if first.source[i].isalnum())
+    print(f"  who belongs to whom: {' '.join(links)}\n")
+    verdicts = checker.check(PAGE)
+    for number, verdict in enumerate(verdicts, 1):
+        told = ", ".join(name.replace("_", " ") for name in (*verdict.flagged, *verdict.names)) or "fine"
+        source, target = verdict.marked()
+        print(
+            f"{number}. {told} ({verdict.wrong:.0%} sure that anything is wrong)\n  {source}\n  {target}", flush=True
+        )
+    lines = lines_of_verdicts(verdicts, "html", ("German", "English"))
+    write_text("\n".join([*lines, ""]), folder / "checked.html")
+    draw_pair(folder / "alignment.png", aligner)
+    print(f"\n[-left out-] {{+made up+}}. As a page: {folder / 'checked.html'}. The second pair, drawn: "
+          f"{folder / 'alignment.png'}", flush=True)  # fmt: skip
+    return verdicts
+
+
+def draw_pair(path: Path, aligner=None) -> None:
+    """Draw the links of the pair with the clause that is left out, whose words have no partner."""
+    from hf_attncal.alignment.pair_plot import pair_plot
+
+    aligner = aligner or plain_aligner(ready_or_named(NAME))
+    (pair,) = aligner.align([tuple(segment(side).words for side in PAGE[DRAWN])], tokenize=False)
+    pair_plot(pair).savefig(path, dpi=160, metadata={"Software": None})

@@ -1,0 +1,80 @@
+"""The aligners that come with the package load as they were made, align and check both ways, and stay as they are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hf_attncal
+from hf_attncal.alignment.plain_counts import plain_aligner
+from hf_attncal.alignment.ready import READY_FOLDER, READY, ready_or_named
+from hf_attncal.checking import Checker
+from hf_attncal.checking.checker import saved_check
+from hf_attncal.errors import CommandError
+from hf_attncal.files import sha256
+from hf_attncal.messages import LOG
+from hf_attncal.report.demo_page import DRAWN, PAGE
+
+ROOT = Path(__file__).parents[2]
+MADE = json.loads((ROOT / "results" / "ready" / "aligners.json").read_text(encoding="utf-8"))["aligners"]
+
+
+@pytest.fixture(scope="module", params=READY)
+def checker(request):
+    folder = ready_or_named(request.param)
+    return Checker(plain_aligner(folder), saved_check(folder))
+
+
+@pytest.mark.parametrize("name", READY)
+def test_the_files_are_those_that_were_scored(name):
+    files = {path.name: sha256(path) for path in (READY_FOLDER / name).iterdir()}
+    assert files == MADE[name]["sha256"]
+    assert READY[name].credit in (READY_FOLDER / name / "README.md").read_text(encoding="utf-8")
+
+
+def test_each_tells_a_clause_that_was_left_out(checker, monkeypatch, request):
+    said = []
+    monkeypatch.setattr(LOG, "warning", lambda *told: said.append(told))
+    mirrored = request.node.callspec.params["checker"] == "ende"
+    whole = "Gestern habe ich das Buch gelesen.", "Yesterday I read the book."
+    added = "Gestern habe ich das Buch gelesen.", "Yesterday I read the book, and I have sold my old car."
+    if mirrored:  # what is made up one way is left out the other way
+        whole, added = whole[::-1], added[::-1]
+    fine, wrong = checker.check([whole, added])
+    assert fine.flagged == ()
+    assert {"left_out" if mirrored else "made_up"} <= set(wrong.flagged)
+    marked = wrong.marked()[0 if mirrored else 1]
+    assert "sold my old car" in marked.partition("[-" if mirrored else "{+")[2]
+    assert said == []  # no seal of an earlier version
+
+
+@pytest.mark.parametrize("name", READY)
+def test_a_name_stands_for_the_aligner_in_python(name):
+    source, target = PAGE[0] if name == "deen" else PAGE[0][::-1]
+    (found,) = hf_attncal.align(name, [source], [target])
+    linked = {(found.source[i], found.target[j]) for i, j in found.links}
+    expected = {("Buch", "book"), ("Schwester", "sister."), ("alte", "old"), ("Gestern", "Yesterday")}
+    assert expected <= (linked if name == "deen" else {pair[::-1] for pair in linked})
+
+
+def test_the_demo_page_is_judged_as_it_was_written():
+    verdicts = hf_attncal.check("deen", [source for source, _ in PAGE], [target for _, target in PAGE])
+    assert [bool(verdict.flagged) for verdict in verdicts] == [False, True, True, True]
+    assert verdicts[DRAWN].flagged[0] == "left_out"
+    assert "wrong number" in verdicts[2].names
+
+
+def test_a_model_of_the_user_with_that_name_goes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deen").mkdir()  # of texts, say
+    assert ready_or_named("deen") == str(READY_FOLDER / "deen")
+    (tmp_path / "deen" / "config.json").write_text("{}")
+    assert ready_or_named("deen") == "deen"
+    assert ready_or_named("other") == "other"
+
+
+def test_nothing_is_written_into_the_package(tmp_path):
+    for side in ("a", "b"):
+        (tmp_path / side).write_text("ein Haus ist alt\n" * 60)
+    with pytest.raises(CommandError, match="belongs to the package, and stays as it is: copy it, and name the copy"):
+        hf_attncal.check("deen", clean_source=tmp_path / "a", clean_target=tmp_path / "b")
