@@ -2,7 +2,7 @@
 
 =========  =====================================================
 -q         errors
-(nothing)  and warnings; progress, if standard error is a terminal
+(nothing)  and warnings; progress, if standard error is a terminal, and of long jobs each half minute
 -v         and steps of the work: files, model, seconds, memory (`LOG`)
 -vv        and messages of the libraries
 =========  =====================================================
@@ -11,12 +11,14 @@
 import logging
 import os
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 LOG = logging.getLogger("hf_attncal")
+SILENCE = 30.0  # seconds after which a long job says how far it is
 # Environment variables that the libraries read when they are imported.
 _LIBRARIES = ("TRANSFORMERS_VERBOSITY", "DATASETS_VERBOSITY", "HF_HUB_VERBOSITY")
 _NO_BARS = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
@@ -70,6 +72,43 @@ def _most_memory() -> str:
 def is_quiet() -> bool:
     """Return whether progress and warnings are off (-q)."""
     return not LOG.isEnabledFor(logging.WARNING)
+
+
+@contextmanager
+def half_minutes(job: str) -> Iterator[Callable[..., None]]:
+    """Say each half minute how far a long job of a command is, on a terminal or in a file, unless -q is given.
+
+    Yields:
+        A function that is told the step that begins, and, if it is known, how much of the whole is done by then, from
+        0 to 1.
+    """
+    began, over = time.monotonic(), threading.Event()
+    told: list = ["", 0.0, began]  # the step, the share that was done when it began, and when that was
+
+    def step(name: str, done: float = 0.0) -> None:
+        told[:] = name, done, time.monotonic()
+
+    def speak() -> None:
+        while not over.wait(SILENCE):
+            (name, done, since), now = told, time.monotonic()
+            left = (since - began) * (1 - done) / done - (now - since) if done else 0.0
+            left_told = f", about {_minutes(left)} left" if left > 0 else ""
+            LOG.warning("%s: %s, %s so far%s", job, name, _minutes(now - began), left_told)
+
+    # From Python there is nobody to speak to.
+    thread = threading.Thread(target=speak, daemon=True) if LOG.handlers else None
+    if thread is not None:
+        thread.start()
+    try:
+        yield step
+    finally:
+        over.set()
+        if thread is not None:
+            thread.join()
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 @contextmanager

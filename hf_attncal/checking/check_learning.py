@@ -13,6 +13,7 @@ from hf_attncal.data.streams import rows_of_files
 from hf_attncal.data.synthetic.translation_errors import Pair, plant_errors
 from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.gate import hold
+from hf_attncal.messages import half_minutes
 
 from .check_model import (
     CAUSES,
@@ -54,7 +55,11 @@ Changed = tuple[LinkEvidence, str, tuple[Sequence[int], Sequence[int]]]  # with 
 
 
 def learn_check(
-    aligner: WordAligner, pairs: Iterable[tuple[str, str]], sample: int = SAMPLE, seed: int = 0
+    aligner: WordAligner,
+    pairs: Iterable[tuple[str, str]],
+    sample: int = SAMPLE,
+    seed: int = 0,
+    step: Callable[..., None] = lambda name, done=0.0: None,
 ) -> CheckModel:
     """Learn what good pairs look like to an aligner.
 
@@ -66,10 +71,12 @@ def learn_check(
         pairs: clean (source, target) texts, best those the aligner was trained on.
         sample: how many pairs are drawn.
         seed: of the sample and of the errors.
+        step: is told what begins, and how much is done by then (`messages.half_minutes`).
 
     Raises:
         ValueError: fewer than 50 pairs have two words or more on both sides.
     """
+    step("counting the words of all pairs")
     rng = random.Random(seed)
     cut = segment if aligner.source.tokenize else white_space_words
     drawn = _Sample(sample, rng)
@@ -92,7 +99,10 @@ def learn_check(
     planted = [error for error in errors if error.kind == "detached" or rng.random() < _KEPT]
     kinds = np.array([error.kind for error in planted])
 
+    to_read = len(clean) + len(planted) + 3 * len(chosen)
+    step(f"reading {len(clean):,} clean pairs")
     good = _read(aligner, vocabulary, clean)
+    step(f"reading {len(planted):,} pairs with planted errors", len(clean) / to_read)
     bad = _read(aligner, vocabulary, [(error.source, error.target) for error in planted])
     apart = [line for line, kind in zip(bad, kinds, strict=True) if kind == "detached"]
     model = CheckModel(
@@ -112,6 +122,7 @@ def learn_check(
     kept = _trimmed(model, good_values)  # text that is held to be clean has lines that do not belong together
     _fit_heads(model, good_values[kept], bad_values, kinds)
     model.rules = fit_rules([line for (line, _), one in zip(good, kept, strict=True) if one], vocabulary.languages)
+    step("reading changed numbers, negations and names", 1 - 3 * len(chosen) / to_read)
     facts, changed = _read_facts(aligner, list(dict.fromkeys(chosen + with_numbers.pairs())), seed)
     facts = [
         line
@@ -154,10 +165,9 @@ def learn_check_beside(
         raise CommandError(f"{folder} is no folder, into which {CHECK_FILE} could be written. Download it first.")
     hold(folder)
     files = zip(sources, targets, strict=True)
-    with user_errors():
-        model = learn_check(
-            aligner, (pair for pair_of_files in files for pair in rows_of_files(pair_of_files, longest_line))
-        )
+    with user_errors(), half_minutes("learning what good pairs look like") as step:
+        rows = (pair for pair_of_files in files for pair in rows_of_files(pair_of_files, longest_line))
+        model = learn_check(aligner, rows, step=step)
     return LearnedCheck(model.save(folder), model.learned["pairs"])
 
 

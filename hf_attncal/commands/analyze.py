@@ -13,7 +13,7 @@ from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.files import is_file
 from hf_attncal.inference.opening import fetched, load_errors, load_model
 from hf_attncal.inference.running import Running
-from hf_attncal.messages import job_progress
+from hf_attncal.messages import half_minutes, job_progress
 
 from .kinds import Files, Model, NewFolder, Places, Text
 
@@ -93,7 +93,11 @@ def analyze(
     for place in places:
         if place.endswith(".html"):
             check_files(files, {"--report": place})
-    with redirect_stdout(sys.stderr), job_progress():  # what a training says on its way is no result
+    with (
+        redirect_stdout(sys.stderr),
+        job_progress(),
+        half_minutes("analyze") as step,
+    ):  # what a training says on its way is no result
         if self_test:
             with TemporaryDirectory(prefix="attncal-self-test-") as folder:
                 found = resolve_name(_SELF_TEST)(folder)
@@ -110,6 +114,7 @@ def analyze(
                     methods=methods or None,
                     probe=None if probe == _NO_PROBE else Probe(Corpus.read(*learned) if learned else None, probe),
                     batch_size=running.batch_size or 32,
+                    step=step,
                     load=lambda name: load_model(name, running, 2 if target is None else None),
                 )
     if places:

@@ -100,6 +100,7 @@ def analyze_corpus(
     bootstrap: int = 1000,
     seed: int = 1,
     load: Callable[[str], tuple] = load_seq2seq,
+    step: Callable[..., None] = lambda name, done=0.0: None,
 ) -> Analysis:
     """Measure what cross-attention and methods of attribution say about a model, and whether to believe them.
 
@@ -121,6 +122,7 @@ def analyze_corpus(
         bootstrap: resamples of the pairs for each interval.
         seed: seed of draws, resamples and the probe.
         load: function that loads model and tokenizer by name, and the adapter of a probe.
+        step: is told what begins (`messages.half_minutes`).
 
     Raises:
         ValueError: a method does not work on this model; tags are of another number than words; the text is too
@@ -145,6 +147,7 @@ def analyze_corpus(
     if most is not None:
         corpus = corpus.first(most)
     if corpus.targets is None:
+        step(f"translating {len(corpus.sources):,} sentences")
         corpus = corpus.written_by(model, tokenizer, batch_size)  # with a probe the model would write the same
     corpus.check(measured)
     with corpus.naming_lines():  # before minutes of training and measuring
@@ -152,12 +155,15 @@ def analyze_corpus(
     if learned is not None:
         if learned.targets is None:
             learned = learned.written_by(model, tokenizer, batch_size)
+        step("training a probe")
         with probe.trained(checkpoint, learned, seed) as adapter:
             model, tokenizer = load(adapter)
 
     texts = model, tokenizer, list(corpus.sources), list(corpus.targets)
     resampled = {"bootstrap": bootstrap, "seed": seed}
+    step(f"reading {len(corpus.sources):,} pairs")
     observed = observe(*texts, tags=corpus.tags, alignments=corpus.gold is not None, batch_size=batch_size)
+    step("asking what the model loses without its source")
     verdict = verdict_of(source_use(*texts, batch_size=batch_size), bootstrap=bootstrap)
     withheld = why_withheld(observed)
     names = chosen_methods(model, methods)
@@ -168,10 +174,12 @@ def analyze_corpus(
     if corpus.gold is not None and names:
         gold = Gold(list(zip(corpus.sources, corpus.targets, strict=True)), corpus.gold)
         ways = {name: WayOfReading(name) for name in names}
+        step("comparing methods with annotated links")
         scored = score_attributions(model, tokenizer, gold, ways=ways, batch_size=batch_size, **resampled)
     if measured and names:
         few = corpus.with_words(measured)
         few_texts = model, tokenizer, few.sources, few.targets
+        step(f"taking words away, by each of {len(names)} methods")
         judged = judge_faithfulness(
             *few_texts,
             {name: word_scores(*few_texts, name, batch_size=batch_size) for name in names},

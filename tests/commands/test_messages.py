@@ -2,13 +2,16 @@
 
 import logging
 import os
+import re
 import sys
+import time
 import warnings
 
 import pytest
 import torch
 
 import hf_attncal.commands
+from hf_attncal import messages
 from hf_attncal.commands import main
 from hf_attncal.data.streams import progress_bar
 from hf_attncal.inference.opening import tell_model
@@ -138,3 +141,22 @@ def test_an_error_leaves_the_block_of_chatter_and_can_be_told(capfd):
         raise ValueError(f"x after {os.write(1, b'written')} bytes")
     print("told")
     assert capfd.readouterr().out == "told\n"
+
+
+def test_a_long_job_says_how_far_it_is(monkeypatch, capsys):
+    monkeypatch.setattr(messages, "SILENCE", 0.05)
+    for quiet in (False, True):
+        with messages.loudness(0, quiet), messages.half_minutes("learning") as step:
+            step("the first part")
+            time.sleep(0.2)
+            step("the second part", 0.5)
+            time.sleep(0.2)
+        said = capsys.readouterr().err.splitlines()
+        if quiet:
+            assert said == []
+        else:
+            assert re.fullmatch(r"attncal: learning: the first part, \d+ seconds so far", said[0])
+            assert re.search(r"the second part, \d+ seconds so far(, about \d+ seconds left)?$", said[-1])
+    with messages.half_minutes("in Python"):  # nobody is spoken to
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
