@@ -145,7 +145,8 @@ def align_text(
     before = 0 if part is None else part.lines.start
     writing = output_lines(os.fspath(output)) if part is None else part.output()
     seen = SeenWords(options.get("words"))
-    with writing as target, style.document(target, name), text.windows(window, part) as windows:
+    title = os.path.basename(os.path.normpath(name)) if os.path.isdir(name) else name  # no folder of this machine
+    with writing as target, style.document(target, title), text.windows(window, part) as windows:
         number = before + 1
         for group in align_windows(aligner, map(seen.window, windows), before=before, **options):
             write_lines(target, [style.line(number + place, alignment) for place, alignment in enumerate(group)])

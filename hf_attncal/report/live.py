@@ -27,6 +27,16 @@ from .pairs import BROWSED, pair_views
 
 MOST_LINES = 200
 _PERTURBED = "occlusion"
+# What the page opens with, by the language of the source.
+EXAMPLES = {
+    "en": "The old man sold his small house last year.",
+    "de": "Der alte Mann hat letztes Jahr sein kleines Haus verkauft.",
+    "fr": "Le vieil homme a vendu sa petite maison l'année dernière.",
+    "es": "El anciano vendió su pequeña casa el año pasado.",
+    "it": "L'anno scorso il vecchio ha venduto la sua piccola casa.",
+    "pt": "O velho vendeu a sua pequena casa no ano passado.",
+    "nl": "De oude man heeft vorig jaar zijn kleine huis verkocht.",
+}
 _SEPARATOR = re.compile(r"\t| \|\|\| ")
 
 
@@ -71,6 +81,7 @@ class LiveModel:
         checker: of the languages of the model; None for no check.
         beams: beam size of the search.
         aligner: draws links; None for none.
+        example: a source sentence that the page opens with; "" for none.
     """
 
     def __init__(
@@ -81,7 +92,9 @@ class LiveModel:
         checker: Checker | None = None,
         beams: int = 4,
         aligner: WordAligner | None = None,
+        example: str = "",
     ):
+        self.example = example
         self.model, self.tokenizer, self.name, self.beams = model, tokenizer, name, beams
         self.checker, self.aligner = checker, aligner
         usable = works_on(model)
@@ -210,8 +223,11 @@ def open_live_model(name: str, running: Running, aligner: str | None = None, bea
         if file_beside(aligner, CHECK_FILE) is not None:
             with load_errors(aligner):
                 checker = Checker(links, saved_check(aligner))
-    title = read_model_card(name).name or Path(name).resolve().name
-    return LiveModel(model, tokenizer, title, checker, beams, links)
+    card = read_model_card(name)
+    title = card.name or Path(name).resolve().name
+    named = re.search(r"-([a-z]{2})-[a-z]{2,3}$", title)  # opus-mt-de-en
+    language = card.facts.get("Languages", named[1] if named else "")[:2]
+    return LiveModel(model, tokenizer, title, checker, beams, links, EXAMPLES.get(language, EXAMPLES["en"]))
 
 
 def given_target(line: str) -> tuple[str, str | None]:

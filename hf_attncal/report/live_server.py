@@ -98,9 +98,10 @@ class LiveServer(RequestServer):
     def _page(self) -> Reply:
         methods = [{"name": name, "label": display(name)} for name in self.live.methods]
         parts = browser_parts(live=True)
-        told = {"token": self.token, "most": MOST_LINES, "methods": methods}
+        told = {"token": self.token, "most": MOST_LINES, "methods": methods, "example": self.live.example}
         page = report_templates().get_template("live.html.jinja")
-        text = page.render(name=self.live.name, verdict=self.live.verdict(), told=told, **parts)
+        shown = {"name": self.live.name, "verdict": self.live.verdict(), "example": self.live.example}
+        text = page.render(**shown, told=told, **parts)
         # The cookie opens links without the token in them, in this browser. It only ever opens the page.
         cookie = {"Set-Cookie": f"{self._cookie_name()}={self.token}; HttpOnly; SameSite=Lax; Path=/"}
         policy = {"Content-Security-Policy": _POLICY.format(parts["script_hash"])}

@@ -76,7 +76,12 @@ function arrived(found) {
   list(true);
   if (!first && !pinned) return;
   reveal(state.pair);
-  show();
+  show().then(() => {
+    // Of the example a word is chosen, so that it can be taken away at once.
+    if (state.word || !TYPED.example || lineOf(pairs[state.pair]) !== TYPED.example) return;
+    const lengths = wordsOf(pairs[state.pair].source).map((text) => text.length);
+    pick({ side: "source", n: lengths.indexOf(Math.max(...lengths)) });
+  });
 }
 
 server.way = async (number, method) => {

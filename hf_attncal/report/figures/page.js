@@ -132,6 +132,7 @@ function list(stay = false) {
     const value = (n) => pairs[n].notes[note] ?? (down ? -Infinity : Infinity); // what is not known is last
     listed.sort((a, b) => (down ? value(b) - value(a) : value(a) - value(b)) || a - b);
   }
+  $("browser").classList.toggle("single", pairs.length < 2); // one sentence needs no list
   const all = `${pairs.length} ${pairs.length === 1 ? "sentence" : "sentences"}`;
   $("count").textContent = listed.length === pairs.length ? all : `${listed.length} of ${all}`;
   if (stay !== true) $("options").scrollTop = 0;

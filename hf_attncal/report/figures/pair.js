@@ -3,6 +3,7 @@
 // unpacked when the pair is shown. Text only ever becomes text: nothing here is parsed as HTML.
 // The scripts of a page are one script: pair.js, picture.js, live.js where there is a server, and page.js, which begins.
 const STEP = 4; // bytes of a float32
+const LEAST_CURVE = 0.1; // of the largest weight: a weaker one has no curve
 const MEAN = "mean";
 const MARK = "NULL";
 const SIDES = ["source", "target"];
@@ -134,6 +135,14 @@ const largestOf = (values) => values.reduce((most, value) => Math.max(most, Math
 
 // ---- the chosen pair ----
 
+// What the numbers of a sentence are, beside them.
+const MEANINGS = {
+  entropy: "how far the attention spreads: 0 where each word looks at one word alone",
+  reliability: "share of the words whose most attended source word is the one that they depend on most (top layer)",
+  NULL: "share of the attention that goes to no word",
+  wrong: "how likely anything is wrong, says the check; behind it each cause",
+};
+
 let maps = []; // what is drawn: one for each way
 let looked = null; // the first way between words, whatever the maps show
 let drawing = 0;
@@ -172,7 +181,13 @@ function draw(pair, weights) {
   $("number").textContent = [`Sentence ${pair.index + 1}`, ...pair.told].join(" · ");
   $("notes").replaceChildren(
     ...Object.entries(pair.notes).map(([name, value]) =>
-      element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: fixed(value, Math.min(3, digits(Math.abs(value)))) })),
+      element(
+        "div",
+        {},
+        element("dt", { textContent: name }),
+        element("dd", { textContent: fixed(value, Math.min(3, digits(Math.abs(value)))) }),
+        element("dd", { className: "faint", textContent: MEANINGS[name] ?? "" }),
+      ),
     ),
   );
   const side = (tokens, ofTokens, ofWords) =>
@@ -227,6 +242,43 @@ function sentence(side, words, marked) {
   $(side).replaceChildren(...made.flatMap((one) => [one, " "]));
 }
 
+// Curves between the words: of every target word to the strongest of the source, and of the one that is chosen to all.
+function curves(at) {
+  const box = $("lines").getBoundingClientRect();
+  if (!looked || !box.width) return $("curves").replaceChildren();
+  const [sources, targets] = SIDES.map((side) =>
+    elementsOf(side).map((one) => {
+      const { left, width, top, bottom } = one.getBoundingClientRect();
+      return [left + width / 2 - box.left, (side === "source" ? bottom : top) - box.top];
+    }),
+  );
+  const drawn = [];
+  const curve = (i, j, share, faded) => {
+    if (!sources[i] || !targets[j] || share < LEAST_CURVE) return;
+    const [x, y] = sources[i];
+    const [u, v] = targets[j];
+    const made = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    made.setAttribute("d", `M${x},${y} C${x},${(y + v) / 2} ${u},${(y + v) / 2} ${u},${v}`);
+    made.setAttribute("stroke-width", (1 + 2 * share).toFixed(1));
+    made.setAttribute("opacity", (faded ? 0.15 : 0.2 + 0.8 * share).toFixed(2));
+    drawn.push(made);
+  };
+  const { values, width } = looked;
+  const largest = largestOf(values);
+  for (let j = 0; j * width < values.length; j++) {
+    const row = Array.from(values.subarray(j * width, (j + 1) * width), Math.abs);
+    const most = largestOf(row);
+    curve(row.indexOf(most), j, largest > 0 ? most / largest : 0, at);
+  }
+  if (at) {
+    const weights = weightsWith(at);
+    const most = largestOf(weights);
+    weights.forEach((value, n) => curve(...(at.side === "source" ? [at.n, n] : [n, at.n]), most > 0 ? Math.abs(value) / most : 0));
+  }
+  $("curves").replaceChildren(...drawn);
+}
+window.addEventListener("resize", () => look());
+
 // The weights between a word and each one of the other side.
 function weightsWith({ side, n }) {
   const { values, width } = looked;
@@ -252,6 +304,7 @@ function look() {
   pointed = [];
   const here = at && elementsOf(at.side)[at.n];
   server.picked?.();
+  curves(here && at);
   if (!here || !looked) {
     $("readout").textContent = "Point at a word or a cell, tap it, or go there with Tab and the arrow keys.";
     $("readout").className = "faint";
