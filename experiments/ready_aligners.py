@@ -29,7 +29,7 @@ from check import CLEAN, COLUMNS, FAULTS, told
 import hf_attncal
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.gold import score_aligner
-from hf_attncal.alignment.ready import READY_FOLDER, READY, ReadyAligner
+from hf_attncal.alignment.ready import READY, READY_FOLDER, ReadyAligner
 from hf_attncal.checking import Checker
 from hf_attncal.checking.checker import SharedTargets
 from hf_attncal.data.gold import Gold

@@ -7,7 +7,7 @@ import pytest
 
 import hf_attncal
 from hf_attncal.alignment.plain_counts import plain_aligner
-from hf_attncal.alignment.ready import READY_FOLDER, READY, ready_or_named
+from hf_attncal.alignment.ready import READY, READY_FOLDER, ready_or_named
 from hf_attncal.checking import Checker
 from hf_attncal.checking.checker import saved_check
 from hf_attncal.errors import CommandError
