@@ -243,9 +243,15 @@ function sentence(side, words, marked) {
 }
 
 // Curves between the words: of every target word to the strongest of the source, and of the one that is chosen to all.
+const SVG = "http://www.w3.org/2000/svg";
+const drawnCurves = document.createElementNS(SVG, "svg");
+drawnCurves.id = "curves";
+drawnCurves.setAttribute("aria-hidden", "true");
+$("lines").append(drawnCurves);
+
 function curves(at) {
   const box = $("lines").getBoundingClientRect();
-  if (!looked || !box.width) return $("curves").replaceChildren();
+  if (!looked || !box.width) return drawnCurves.replaceChildren();
   const [sources, targets] = SIDES.map((side) =>
     elementsOf(side).map((one) => {
       const { left, width, top, bottom } = one.getBoundingClientRect();
@@ -257,7 +263,7 @@ function curves(at) {
     if (!sources[i] || !targets[j] || share < LEAST_CURVE) return;
     const [x, y] = sources[i];
     const [u, v] = targets[j];
-    const made = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    const made = document.createElementNS(SVG, "path");
     made.setAttribute("d", `M${x},${y} C${x},${(y + v) / 2} ${u},${(y + v) / 2} ${u},${v}`);
     made.setAttribute("stroke-width", (1 + 2 * share).toFixed(1));
     made.setAttribute("opacity", (faded ? 0.15 : 0.2 + 0.8 * share).toFixed(2));
@@ -275,7 +281,7 @@ function curves(at) {
     const most = largestOf(weights);
     weights.forEach((value, n) => curve(...(at.side === "source" ? [at.n, n] : [n, at.n]), most > 0 ? Math.abs(value) / most : 0));
   }
-  $("curves").replaceChildren(...drawn);
+  drawnCurves.replaceChildren(...drawn);
 }
 window.addEventListener("resize", () => look());
 
