@@ -202,7 +202,7 @@ def aligner_of(args: argparse.Namespace, size: str, pairs: Sequence[tuple[str, s
     scores = np.concatenate([alignment.scores for alignment in aligner.align(pairs, threshold=0.0)])
     words = sum(len(target.split()) for _, target in pairs)
     if words < len(scores):
-        aligner.source.threshold = float(np.sort(scores)[-words - 1])
+        aligner.model.config.alignment_threshold = float(np.sort(scores)[-words - 1])
     return aligner
 
 

@@ -269,7 +269,6 @@ class WordAligner:
         raw = cut = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
         self.check(threshold=threshold, symmetrize=symmetrize, least_probability=least_probability)
         method = symmetrize or self.source.symmetrization
-        threshold = self.source.threshold if threshold is None else threshold
         tokenize = self.source.tokenize if tokenize is None else tokenize
         segments = []
         if tokenize or spans:
@@ -283,10 +282,13 @@ class WordAligner:
         if self.probabilities is not None and self.probabilities.unknown is not None:
             unknown = self.source.unknown_shares(read) or unknown
         results: list[WordAlignment | None] = [None] * len(cut)
+        own = threshold is None
         for indices, weights in self.source.weights(read, batch_size, batch_tokens):
+            threshold = self.source.threshold if own else threshold  # known once the text is met
             batch = [cut[index] for index in indices]
             for index, result in zip(indices, merge(weights, batch, method, threshold), strict=True):
                 results[index] = result
+        threshold = self.source.threshold if own else threshold
         found = [
             result or unaligned(pair, self.source.has_null, method, threshold)
             for result, pair in zip(results, cut, strict=True)

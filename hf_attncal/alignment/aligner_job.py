@@ -5,7 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, folded, segmented, tokenize_for_alignment
+from hf_attncal.data.folding import fold_line
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.rows import Rows
 from hf_attncal.families import Family, aligners
@@ -41,7 +42,16 @@ from hf_attncal.training.settings import LINKS_OF_SPLITS, DataConfig, Settings, 
 from hf_attncal.training.settings_types import NotNegative, Positive, check_section, hints_of
 from hf_attncal.training.token_batches import TokenBatchTrainerMixin
 
-from .counting import CountsConfig, counted_links, counting_seconds, learn_counts, memory_of_counting, plan_of_counts
+from .belief import Witness
+from .counting import (
+    CountsConfig,
+    counted_links,
+    counting_seconds,
+    learn_counts,
+    memory_of_counting,
+    plan_of_counts,
+    witness_of,
+)
 
 NAMED_VALUES = (
     "prediction_loss",
@@ -445,7 +455,9 @@ class AlignerJob(Job):
         named = hints_of(config.family.config_class).keys() & config.model.keys()
         fields = {name: config.model[name] for name in named} | self._of_text()
         ends = None if self.run.ends is None else self.run.ends - _AFTER_COUNTS * 60 * config.minutes
-        model, _, counted = learn_counts(self.tokenized["train"], config.counts, folder, ends, **fields)
+        model, _, counted = learn_counts(
+            self.tokenized["train"], config.counts, folder, ends, self._witness(), **fields
+        )
         results = {
             **recorded(config, processes=self.run.args.world_size),
             "sentence_pairs": {name: asdict(report) for name, report in self.reports.items()},
@@ -466,7 +478,9 @@ class AlignerJob(Job):
             return without_links(text)
 
         def learned() -> tuple[Rows, dict[str, Any]]:
-            links, model, counted = counted_links(text, self.config.counts, self.run, **self._of_text())
+            links, model, counted = counted_links(
+                text, self.config.counts, self.run, self._witness(), **self._of_text()
+            )
 
             def save(staged: Path) -> None:
                 model.save_pretrained(staged / COUNTS)
@@ -478,6 +492,15 @@ class AlignerJob(Job):
 
         links, self.counted = in_first_process(self.run.args.process_index == 0, learned)
         return with_links(text, links)
+
+    def _witness(self) -> Witness | None:
+        """Let the encoder of the settings read the text, if there is one."""
+        config = self.config
+        if config.counts.encoder is None:
+            return None
+        text = replace(config.data, fold=False).load("train")
+        change = fold_line if config.data.fold else str
+        return witness_of(config.counts.encoder, text, self.tokenized["train"], self.tokenizer, change)
 
     def _of_text(self) -> dict[str, Any]:
         """Return the fields of a configuration that belong to the text and its tokenizer."""

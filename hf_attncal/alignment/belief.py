@@ -46,6 +46,11 @@ class Belief:
         self.learned = False
         self._seen = torch.zeros(2, _BINS, dtype=torch.double)
 
+    @property
+    def trust(self) -> float:
+        """How far the encoder is a second judge: d, and less if what it takes for sure is hardly linked."""
+        return self.strength * (min(1.0, max(0.0, float(self.ratio[-1] - 1) / (MOST - 1))) if self.learned else 1.0)
+
     def factor(self, cells: Tensor) -> Tensor:
         """Return the factor of the emission for every e, float32."""
         table = 1 - self.strength + self.strength * self.ratio.clamp(max=MOST)

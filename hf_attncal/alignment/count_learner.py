@@ -200,6 +200,8 @@ class CountLearner:
             if said["key"] == self._key:
                 for name in (*_TABLES, *_JUMPS):
                     getattr(self.model, name).copy_(file.get_tensor(name))
+                if self._witness is not None:
+                    self._witness.belief.ratio = file.get_tensor("belief")
                 self.counts, self._learned = file.get_tensor("counts"), True
                 self.iteration, self.log = said["iteration"], said["log"]
                 return said["complete"]
@@ -209,6 +211,8 @@ class CountLearner:
         """Keep what the iterations up to now have taught; a process may be killed at any moment."""
         said = {"key": self._key, "iteration": self.iteration, "log": self.log, "complete": self._shares.complete}
         tensors = {name: getattr(self.model, name).contiguous() for name in (*_TABLES, *_JUMPS)}
+        if self._witness is not None:
+            tensors["belief"] = self._witness.belief.ratio
         partial = self._state.with_suffix(".partial")
         save_file(tensors | {"counts": self.counts}, partial, {"state": json.dumps(said)})
         to_disk(partial)

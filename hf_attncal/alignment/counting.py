@@ -1,6 +1,7 @@
 """Training of the aligner that counts, from a tokenised text: settings, log, and links that guide a network."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from hf_attncal.data.rows import Rows
+from hf_attncal.data.words import WordTokenizer
 from hf_attncal.layouts import COUNTING
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
@@ -20,9 +22,12 @@ from hf_attncal.training.planning import describe_costs, describe_text, peak_mem
 from hf_attncal.training.progress import duration
 from hf_attncal.training.settings_types import NotNegative, Positive
 
+from .belief import Witness
 from .count_learner import IDENTICAL, ITERATIONS, CountLearner, memory_for
+from .encoder_prior import EncoderPrior
 
 _SAMPLE = 500  # pairs that tell how long counting takes
+_READ_AT_ONCE = 1000  # pairs that are tokenised for an encoder
 # Iterations without which counts say little; seconds of the first that tell how long it takes; how much longer one
 # with jumps takes; seconds after which it is said how far counting is.
 _LEAST_ITERATIONS, _TRIED, _WITH_JUMPS, _SILENCE = 3, 5.0, 1.5, 30.0
@@ -36,12 +41,15 @@ class CountsConfig:
         guide: False: no such aligner; the network learns from nothing but the text, as in the paper.
         without_jumps, with_jumps: iterations over the text.
         link_above: tokens guide where the probability that both directions align them is above it.
+        encoder: folder or Hub name of a multilingual encoder that helps (`EncoderPrior`); None for none. It is not
+            needed to use what is learned.
     """
 
     guide: bool = True
     without_jumps: Positive = ITERATIONS[0]
     with_jumps: NotNegative = ITERATIONS[1]
     link_above: float = 0.1
+    encoder: str | None = None
 
     def __post_init__(self):
         if not 0 <= self.link_above <= 1:
@@ -109,6 +117,7 @@ def learn_counts(
     settings: CountsConfig,
     folder: str | Path | None = None,
     ends: float | None = None,
+    witness: Witness | None = None,
     **fields: Any,
 ) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
     """Train an aligner that counts on a tokenised text; return the model, its learner, and the log.
@@ -120,6 +129,7 @@ def learn_counts(
         settings: section `counts` of the settings.
         folder: folder of the run; see `CountLearner`.
         ends: when it must be over, by `time.monotonic`: there are fewer iterations then.
+        witness: what an encoder says of the text, `witness_of`; None for none.
         fields: fields of the model's configuration.
 
     Raises:
@@ -130,7 +140,8 @@ def learn_counts(
     iterations = settings.without_jumps, settings.with_jumps
     kept = None if folder is None else Path(folder) / COUNTING
     sides = (Rows.of(text, name) for name in ("input_ids", "target_input_ids"))
-    learner = CountLearner(model, *sides, folder, kept=kept, key=repr((iterations, fields)))
+    key = repr((iterations, fields) if witness is None else (iterations, fields, settings.encoder))
+    learner = CountLearner(model, *sides, folder, kept=kept, key=key, witness=witness)
     if learner.iteration:
         print(f"counts: going on after iteration {learner.iteration}", flush=True)
     pace, log = _Pace(iterations, len(text), ends), learner.log
@@ -145,8 +156,35 @@ def learn_counts(
     return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
 
 
+def witness_of(encoder: str, text: Dataset, tokens: Dataset, tokenizer, change: Callable[[str], str]) -> Witness:
+    """Let an encoder read a text that counts will learn from.
+
+    Args:
+        encoder: folder or Hub name.
+        text: columns "source" and "target", as the encoder shall read it: not folded.
+        tokens: some of its pairs in their order, tokenised: columns "input_ids" and "target_input_ids".
+        tokenizer: what tokenised them. change: what a line was changed by before.
+
+    Raises:
+        OSError, ValueError: see `EncoderPrior.from_pretrained`.
+    """
+    kept = list(zip(*(Rows.of(tokens, name) for name in ("input_ids", "target_input_ids")), strict=True))
+    pairs, sides, tokenize = [], [], WordTokenizer(tokenizer)
+    for part in text.iter(_READ_AT_ONCE):
+        lines = [(source or "", target or "") for source, target in zip(part["source"], part["target"], strict=True)]
+        found = tokenize([change(line) for pair in lines for line in pair])
+        for pair, *of_pair in zip(lines, found[::2], found[1::2], strict=True):
+            # Pairs that were left out, too long or held out, are passed over.
+            if len(pairs) < len(kept) and all(map(np.array_equal, (side.ids for side in of_pair), kept[len(pairs)])):
+                pairs.append(tuple(tuple(line.split()) for line in pair))
+                sides += of_pair
+    if len(pairs) < len(kept):
+        raise ValueError("`counts.encoder` needs a tokenizer that gives a line the same tokens whatever its batch.")
+    return EncoderPrior.from_pretrained(encoder).witness(pairs, sides)
+
+
 def counted_links(
-    text: Dataset, settings: CountsConfig, run: Run, **fields: Any
+    text: Dataset, settings: CountsConfig, run: Run, witness: Witness | None = None, **fields: Any
 ) -> tuple[Rows, HMMAlignModel, dict[str, Any]]:
     """Link the tokens of each pair of a text by the counts of the text itself, in half of the time that there is.
 
@@ -157,7 +195,7 @@ def counted_links(
     """
     now = time.monotonic()
     ends = None if run.ends is None else now + (run.ends - now) / 2
-    model, learner, counted = learn_counts(text, settings, run.args.output_dir, ends, **fields)
+    model, learner, counted = learn_counts(text, settings, run.args.output_dir, ends, witness, **fields)
     linked = ((row, (of_pair > settings.link_above).nonzero()) for row, of_pair in learner.shares())
     links = Rows.gathered(((row, links.flip(1).flatten().numpy()) for row, links in linked), len(text))
     return links, model, counted

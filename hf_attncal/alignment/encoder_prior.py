@@ -39,7 +39,7 @@ _SAMPLE = 512
 _TOKENS = 4096  # of a batch of sentences
 # Share of the words, beyond chance, whose partner is recognised, from which on the encoder is believed at all, wholly.
 _UNKNOWN, _KNOWN = 0.02, 0.1
-_SHARE = 0.3
+_SHARE = 0.4
 
 
 class EncoderPrior:
@@ -152,7 +152,7 @@ class EncoderPrior:
     @property
     def share(self) -> float:
         """Weight of the encoder in the mean of both."""
-        return _SHARE * self.belief.strength
+        return _SHARE * self.belief.trust
 
     def witness(self, pairs: Sequence[Words], sides: Sequence[WordTokens]) -> Witness:
         """Remember a text, and return what the encoder says of it; `sides` as of `Witness`."""

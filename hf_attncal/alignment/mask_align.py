@@ -21,6 +21,7 @@ from .windows import cut_pair, end_of_window
 
 # Pairs that tell how far an encoder is to be believed where nothing is learned, and their longest side.
 _LEARNED, _LONGEST_LEARNED = 1000, 100
+_LESS = 0.2  # of the threshold, where an encoder is the second judge
 _SENTENCE_ENDS = ".!?…。！？।؟"  # as words of their own
 
 # Tokens of a window of a line that counts cannot read at once: they take time with its cube. Pairs of tokens of a line
@@ -57,10 +58,16 @@ class MaskAlignSource(WeightSource):
         ends = [side.ids for side in self._tokenize(list(_SENTENCE_ENDS))]
         self._sentence_ends = [ids[0] for ids in ends if len(ids) == 1 and ids[0] != tokenizer.unk_token_id]
         config = model.config
-        self.symmetrization, self.threshold = config.symmetrization, config.alignment_threshold
+        self.symmetrization = config.symmetrization
         self.tokenize = config.tokenize
         family = FAMILIES.get(config.model_type)
         self._window = _WINDOW if family is not None and family.counted else config.max_position_embeddings
+
+    @property
+    def threshold(self) -> float:
+        """The model's own; less with an encoder, since the mean of two opinions is rarely as sure as one."""
+        less = 0.0 if self.prior is None else _LESS * self.prior.belief.trust
+        return (1 - less) * self.model.config.alignment_threshold
 
     @classmethod
     def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:

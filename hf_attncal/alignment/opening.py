@@ -58,6 +58,14 @@ def check_encoder(encoder: Any) -> None:
             raise CommandError(str(error)) from error
 
 
+def name_of_encoder(encoder: Any) -> str:
+    """Return the folder or Hub name of an encoder, of True the default; raise CommandError if there is none."""
+    if not isinstance(encoder, str | os.PathLike | bool):
+        raise CommandError(f"`encoder` must be a folder or a name on the Hub, got {type(encoder).__name__}.")
+    check_encoder(encoder)
+    return DEFAULT_ENCODER[0] if isinstance(encoder, bool) else os.fspath(encoder)
+
+
 def open_encoder(encoder: Any, running: Running) -> Any:
     """Load an `EncoderPrior` that will help an aligner.
 
@@ -70,7 +78,7 @@ def open_encoder(encoder: Any, running: Running) -> Any:
     """
     if encoder is None or not isinstance(encoder, str | os.PathLike | bool):
         return encoder
-    name = DEFAULT_ENCODER[0] if isinstance(encoder, bool) else os.fspath(encoder)
+    name = name_of_encoder(encoder)
     with load_errors(name):
         return resolve_name(_ENCODER).from_pretrained(
             name, device=choose_device(running), trust_remote_code=running.trust_remote_code

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .kinds import File, Files, ModelFolder, Setting
+from .kinds import Encoder, File, Files, ModelFolder, Setting
 
 if TYPE_CHECKING:
     from hf_attncal.training.asked import Trained
@@ -17,6 +17,7 @@ def train_aligner(
     links: File | None = None,
     output: ModelFolder | None = None,
     config: str | None = None,
+    encoder: Encoder = None,
     minutes: float | None = None,
     dry_run: bool = False,
     resume: bool = False,
@@ -33,6 +34,7 @@ def train_aligner(
     Examples:
         attncal align train --source train.en --target train.de --output aligner
         attncal align train --source train.en --target train.de --output aligner --config hmm
+        attncal align train --source train.en --target train.de --output aligner --encoder
         attncal align train --source train.en --target train.de --output aligner --dev dev.en dev.de dev.align
 
     Args:
@@ -45,6 +47,8 @@ def train_aligner(
         output: folder of the aligner and its checkpoints; without it, that of --config
         config: hmm (counts alone, minutes), small (a network), base (for a GPU), or a YAML file; without it, the size
             of the text decides
+        encoder: a multilingual encoder that helps the counts, a folder or a name on the Hub; alone,
+            intfloat/multilingual-e5-small; without it, none. What is trained works without it
         minutes: time budget, for fewer steps if need be; without it, no limit
         dry_run: say what would be trained and how long, no more
         resume: go on from the last checkpoint in the folder; resume=changed: with other settings or data, too
@@ -55,11 +59,13 @@ def train_aligner(
     Raises:
         CommandError: files or settings that do not fit, or a folder with another run.
     """
+    from hf_attncal.alignment.opening import name_of_encoder
     from hf_attncal.training.asked import Asked
 
     asked = Asked("train_aligner", settings, source, target, dev, test, links, output, config, minutes, default=None)
     use = "attncal align run {} --source source.txt --target target.txt"
-    return asked.run("aligner", {}, use=use, dry_run=dry_run, resume=resume, scores=_scores)
+    base = {} if encoder is None else {"counts": {"encoder": name_of_encoder(encoder)}}
+    return asked.run("aligner", base, use=use, dry_run=dry_run, resume=resume, scores=_scores)
 
 
 def _scores(results: dict[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ import functools
 import math
 import random
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from transformers import (
     XLMRobertaModel,
 )
 
-from hf_attncal import WordAligner, align, align_quick
+from hf_attncal import WordAligner, align, align_quick, train_aligner
 from hf_attncal.alignment import encoder_prior
 from hf_attncal.alignment.belief import MOST, Belief, Witness, joined, spread
 from hf_attncal.alignment.count_learner import CountLearner
@@ -478,3 +479,57 @@ def test_what_cannot_be_used_is_named(folder, files, tmp_path, capsys):
         assert error.count("\n") == 1
     with pytest.raises(CommandError, match="nothing"):
         align_quick(PAIRS, encoder=tmp_path / "nothing")
+
+
+# ---- training ----
+
+
+def trained(corpus, encoder_folder, folder, monkeypatch, *settings) -> Path:
+    """What `align train --encoder` made with an encoder that knows."""
+    read = []
+
+    class Reading(Knowing):
+        def cells(self, pairs):
+            assert all(word.isupper() for pair in pairs for side in pair for word in side)  # before it is folded
+            return super().cells([tuple(tuple(map(str.lower, side)) for side in pair) for pair in pairs])
+
+    def known(name):
+        read.append(name)
+        return Reading()
+
+    monkeypatch.setattr(EncoderPrior, "from_pretrained", known)
+    for name, side in (("source", 0), ("target", 1)):
+        lines = [pair[side].upper() for pair in corpus]
+        # Lines that are left out, too short and too long, are read by nobody.
+        (folder / name).write_text("".join(f"{line}\n" for line in ["A", *lines, "A " * 99]), encoding="utf-8")
+    files = [f"--source={folder / 'source'}", f"--target={folder / 'target'}", f"--output={folder / 'aligner'}"]
+    given = ["tokenizer.vocab_size=400", "data.max_length=90", "data.held_out_pairs=5", *settings]
+    assert main(["align", "train", *files, "--encoder", str(encoder_folder), *given]) == 0
+    assert read == [str(encoder_folder)]
+    return folder / "aligner"
+
+
+@pytest.mark.filterwarnings("ignore:Kept")
+def test_counts_are_taught_by_an_encoder_that_is_not_needed_after(corpus, folder, tmp_path, monkeypatch):
+    aligner = WordAligner.from_pretrained(trained(corpus, folder, tmp_path, monkeypatch, "preset=hmm"), device="cpu")
+    assert aligner.source.prior is None
+    assert share_right(aligner, corpus) > 0.8 > share_right(counting_aligner(corpus), corpus) + 0.2
+
+
+@pytest.mark.filterwarnings("ignore:Kept", "ignore:The aligner is probably bad")
+def test_a_network_learns_from_the_links_of_both(corpus, folder, tmp_path, monkeypatch):
+    tiny = ["preset=small", "training.max_steps=1", "model.d_model=8", "model.ffn_dim=8", "model.attention_heads=2"]
+    made = trained(corpus, folder, tmp_path, monkeypatch, *tiny, "jump_pairs=0")
+    assert WordAligner.from_pretrained(made, device="cpu").source.prior is None
+    counts = WordAligner.from_pretrained(made / "hmm", device="cpu")
+    assert share_right(counts, corpus) > 0.8
+
+
+def test_what_is_no_encoder_is_refused_before_anything_is_read(files, tmp_path, capsys):
+    assert main(["align", "train", *files, "--encoder", str(tmp_path / "none"), f"--output={tmp_path / 'out'}"]) == 1
+    assert "none" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(CommandError, match="`encoder` must be a folder or a name on the Hub, got Knowing"):
+        train_aligner(
+            source=tmp_path / "source", target=tmp_path / "target", output=tmp_path / "out", encoder=Knowing()
+        )
