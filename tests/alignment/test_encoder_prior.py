@@ -529,7 +529,6 @@ def test_what_is_no_encoder_is_refused_before_anything_is_read(files, tmp_path, 
     assert main(["align", "train", *files, "--encoder", str(tmp_path / "none"), f"--output={tmp_path / 'out'}"]) == 1
     assert "none" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+    sides = {"source": tmp_path / "source", "target": tmp_path / "target"}
     with pytest.raises(CommandError, match="`encoder` must be a folder or a name on the Hub, got Knowing"):
-        train_aligner(
-            source=tmp_path / "source", target=tmp_path / "target", output=tmp_path / "out", encoder=Knowing()
-        )
+        train_aligner(**sides, output=tmp_path / "out", encoder=Knowing())
