@@ -21,8 +21,9 @@ from .words import is_punctuation
 
 _ADDRESS = r"(?:(?:https?|ftp)://|www\.)[!-~]*[0-9a-z/#=&_-]|[0-9a-z._%+-]+@[0-9a-z-]+(?:\.[0-9a-z-]+)+"
 _ENDING = r"['’](?:s|t|re|ve|ll|d|m)(?![\p{L}\p{M}\p{N}])"
+# Not V1, whose full case-folding (SS is ß) takes time without end for `SSSSSSSS`.
 _PIECE = (
-    rf"(?V1wi){_ADDRESS}"
+    rf"(?wi){_ADDRESS}"
     rf"|\p{{Latin}}[\p{{Latin}}\p{{M}}]*?(?={_ENDING})"
     rf"|(?<![^\p{{Latin}}\p{{M}}]){_ENDING}"
     r"|\p{Latin}[\p{Latin}\p{M}]*['’](?=\p{Latin})"

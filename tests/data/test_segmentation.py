@@ -24,6 +24,7 @@ CUTS = {
     "e\u0301te\u0301 \U0001f469\u200d\U0001f469\u200d\U0001f467!": "e\u0301te\u0301 \U0001f469\u200d\U0001f469\u200d"
     "\U0001f467 !",
     "שלום, עולם": "שלום , עולם",
+    f"{'S' * 60}!": f"{'S' * 60} !",  # took time without end
     " \u3000\t": "",
 }
 # What hypothesis would seldom think of: pieces that rules are about.
