@@ -27,7 +27,7 @@ _PRIOR = 0.05  # share of lines, as of each cause
 
 
 def _placeholders(source: str, target: str) -> bool:
-    return _counted(_PLACEHOLDER, source) != _counted(_PLACEHOLDER, target)
+    return placeholders_of(source) != placeholders_of(target)
 
 
 def _addresses(source: str, target: str) -> bool:
@@ -37,6 +37,11 @@ def _addresses(source: str, target: str) -> bool:
 def _doubled(source: str, target: str) -> bool:
     found = [match[1].lower() for match in _DOUBLED.finditer(target)]
     return any(word not in _MAY_DOUBLE for word in found) and not _DOUBLED.search(source)
+
+
+def placeholders_of(text: str) -> Counter:
+    """Return the placeholders and tags of a text, and how often each stands there."""
+    return _counted(_PLACEHOLDER, text)
 
 
 def _counted(pattern: re.Pattern, text: str) -> Counter:

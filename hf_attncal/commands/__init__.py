@@ -79,7 +79,7 @@ def exit_status(
             return _INTERRUPT_STATUS
         print(f"{name}: error: {one_line(error) if isinstance(error, refusals) else explain(error)}", file=sys.stderr)
         _drop_output()
-        return 1
+        return getattr(error, "exit_status", 1)
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

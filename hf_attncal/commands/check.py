@@ -17,17 +17,19 @@ from hf_attncal.data.streams import (
 from hf_attncal.errors import CommandError, at_least
 from hf_attncal.inference.running import Running
 
-from .kinds import STANDARD, Files, Loaded, Output, Text
+from .kinds import STANDARD, File, Files, Loaded, Output, Text
 
 if TYPE_CHECKING:
     from hf_attncal.checking.check_learning import LearnedCheck
     from hf_attncal.checking.check_self_test import SelfTest
     from hf_attncal.checking.check_summary import Comparison, Summary
     from hf_attncal.checking.checker import PairVerdict
+    from hf_attncal.checking.documents.check_documents import DocumentCheck
 
 GROUPS = {
     "What good pairs look like": ("clean_source", "clean_target"),
     "Of the whole text": ("bootstrap", "compare_with", "self_test"),
+    "Of documents": ("fail_above", "dismiss"),
 }
 
 
@@ -37,15 +39,17 @@ def check(
     target: Text | None = None,
     *,
     output: Output = None,
-    format: Literal["tsv", "json", "marked", "html", "kept", "summary"] = "tsv",
+    format: Literal["tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes"] = "tsv",
     worst: int | None = None,
     bootstrap: int = 1000,
     compare_with: Text | None = None,
     self_test: bool = False,
+    fail_above: float | None = None,
+    dismiss: File | None = None,
     clean_source: Files | None = None,
     clean_target: Files | None = None,
     running: Running = Running(),
-) -> "list[PairVerdict] | Summary | Comparison | SelfTest | LearnedCheck | None":
+) -> "list[PairVerdict] | Summary | Comparison | SelfTest | LearnedCheck | DocumentCheck | None":
     """Tell what a translation left out and what it made up.
 
     A word aligner gives for each line the probability that anything is wrong, that words of the source were left out,
@@ -59,22 +63,32 @@ def check(
         attncal check MODEL --source text.de --target text.en --format summary
         attncal check MODEL --source text.de --target ours.en --compare-with theirs.en
         attncal check MODEL --source clean.de --target clean.en --self-test
+        attncal check MODEL book.en.md book.de.md
+        attncal check MODEL po/de.po --format sarif --fail-above 0.9 --output findings.sarif
 
     Args:
         model: folder or Hub name of a word aligner; in Python also a WordAligner or a Checker
-        source: source sentences, one a line; plain, .gz, .xz or .zst; without it, nothing is checked
-        target: their translations, as many lines; not without the source
+        source: source sentences, one a line; plain, .gz, .xz or .zst; or a document: Markdown, SRT, VTT, USFM, EPUB,
+            lines with a key (.vref), or a file with both languages (PO, XLIFF, TMX, CSV, TSV); without it, nothing is
+            checked
+        target: their translations, as many lines, or the translated document, whose segments are paired first; not
+            without the source
         output: written as FILE.partial and renamed when it is complete, compressed as its name says; without it,
             standard output
         format: tsv: number of the line, the six probabilities, what is flagged, what can be told by name; json: one
             object a line, with words and spans; marked: both sides with [-left out-] and {+made up+}; html: a page
             with the same; kept: both sides of the lines that are not flagged, parted by a tab; summary: shares of
-            the whole text
-        worst: write so many lines, the worst first; without it, all in their order
+            the whole text, of verses also for each chapter and book; sarif: findings for code scanning; notes: the
+            document with findings as its comments. Of documents, tsv and json have a finding a line
+        worst: write so many lines, or findings, the worst first; without it, all in their order
         bootstrap: resamples of the lines for 95 % intervals and tests; 0 for none
         compare_with: translations of the same sources by another system: a summary of both, and by how much the
             target has more or fewer faults, with a paired test; without it, one system is checked
         self_test: take the texts for clean: plant errors into them, and tell how many are found
+        fail_above: exit with status 1 if a finding has a probability above this, with 2 on any error; without it, 0 is
+            for findings, too
+        dismiss: findings that are right all the same, as lines of tsv or json; they are not told again, wherever they
+            move
         clean_source: clean text to learn from, one sentence a line; without it, what check.json says is used
         clean_target: its translations, as many files and lines; not without --clean-source
         running: how it runs
@@ -82,12 +96,22 @@ def check(
     Returns:
         In Python, without `output`: a `PairVerdict` for each line, with its number; with `format="summary"` a
         `Summary`, with `compare_with` a `Comparison`, with `self_test` a `SelfTest`; where only `clean_source` is
-        given, a `LearnedCheck`. Printed, each but the verdicts is what the command writes.
+        given, a `LearnedCheck`; of a document a `DocumentCheck`. Printed, each but the verdicts is what the command writes.
 
     Raises:
         CommandError: options that do not go together, an aligner that cannot be used or for which nothing was
-            learned, or a line that cannot be read.
+            learned, a line that cannot be read, or a finding above `fail_above`.
     """
+    from hf_attncal.checking.documents.formats import is_document
+    from hf_attncal.checking.documents.job import check_document_files, status_of_errors
+
+    if is_document(source, target) or fail_above is not None or dismiss is not None or format in ("sarif", "notes"):
+        lines_only = {"--compare-with": compare_with, "--self-test": self_test or None, "--clean-source": clean_source}
+        with status_of_errors(fail_above):
+            return check_document_files(
+                model, source, target, running, output, format, fail_above, dismiss, lines_only,
+                worst=worst, bootstrap=bootstrap,
+            )  # fmt: skip
     at_least("--worst", worst, 1)
     at_least("--bootstrap", bootstrap, 0)
     sources, targets = _files(clean_source), _files(clean_target)

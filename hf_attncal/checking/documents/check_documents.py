@@ -1,0 +1,266 @@
+"""Check a bilingual file, or two documents: read them, pair their segments, and tell what was left out or made up."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from hf_attncal.data.piecewise import LineError
+from hf_attncal.data.streams import LONGEST_LINE, line_error
+from hf_attncal.drawing.table import text_table
+from hf_attncal.errors import CommandError, user_errors
+from hf_attncal.inference.running import Running
+
+from ..checked_text import lines_of_verdicts
+from ..checker import Checker, PairVerdict, SharedTargets
+from .findings import Finding, Side, findings_of, kept, whole_segment
+from .formats import LINES, Format, format_of, noted, read_document
+from .forms import finding_lines, finding_objects, notes_of, sarif
+from .pairing import pair_by_keys, pair_segments
+from .segments import CODE, Document, Segment
+
+FORMS = ("tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes")
+_FEWEST = 6  # segments of documents that can be told not to belong together
+_TOGETHER = 1 / 3  # least share of segments with a partner
+_MOST_CUES = 6  # that are one sentence
+_SENTENCE_END = re.compile(r"""[.!?…。！？:;]["'”»«“)\]]*$""")
+_CHAPTER = re.compile(r"(\S+)\s+(\d+)\s*[:.,]\s*\S+")
+_SEED = 0
+
+
+class Unit(NamedTuple):
+    """Segments of both sides that are checked together; `near` is the segment of the target that follows."""
+
+    source: Side
+    target: Side
+    near: Segment | None = None
+
+
+@dataclass(frozen=True)
+class DocumentCheck:
+    """What the check says of a document.
+
+    Args:
+        units: segments that belong together, in order. verdicts: on each; `line` is that of the target.
+        findings: what looks wrong, in the order of the file.
+        document: the file that notes go into. row: its format.
+        names: of source and target.
+        bootstrap: resamples for intervals.
+    """
+
+    units: tuple[Unit, ...]
+    verdicts: tuple[PairVerdict, ...]
+    findings: tuple[Finding, ...]
+    document: Document
+    row: Format
+    names: tuple[str, str]
+    bootstrap: int = 1000
+
+    def __str__(self) -> str:
+        return "\n".join(finding_lines(self.findings))
+
+    def summary(self) -> str:
+        """Return how many findings of each kind there are, and the mean probability of a fault for each group."""
+        kinds: dict[str, int] = defaultdict(int)
+        for one in self.findings:
+            kinds[one.kind] += 1
+        rows = {"": ["segments", "findings", *kinds], "number": [str(len(self.units)), str(len(self.findings)),
+                                                              *map(str, kinds.values())]}  # fmt: skip
+        groups = self.groups()
+        told = text_table(
+            {
+                "": list(groups),
+                "segments": [str(size) for size, _, _ in groups.values()],
+                "wrong, %": [f"{100 * mean:.1f}" for _, mean, _ in groups.values()],
+                "95 %": ["-" if not ends else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}" for *_, ends in groups.values()],
+            }
+        )
+        return "\n".join([*text_table(rows), "", *told])
+
+    def groups(self) -> dict[str, tuple[int, float, tuple[float, float] | None]]:
+        """Return of all, of each book and of each chapter (by keys such as `MAT 1:3`) the number of segments, the mean
+        probability that one is wrong, and its 95 % interval (bootstrap over segments)."""
+        wrong = np.array([verdict.wrong for verdict in self.verdicts])
+        members: dict[str, list[int]] = {"all": list(range(len(wrong)))}
+        for number, unit in enumerate(self.units):
+            one = (unit.source.segments or unit.target.segments)[0]
+            match = _CHAPTER.match(one.key) if one.kind == "verse" else None
+            if match is not None:
+                members.setdefault(match[1], []).append(number)
+                members.setdefault(f"{match[1]} {match[2]}", []).append(number)
+        random = np.random.default_rng(_SEED)
+        found = {}
+        for name, places in members.items():
+            values, ends = wrong[places], None
+            if self.bootstrap and len(values) > 1:
+                means = [values[random.integers(len(values), size=len(values))].mean() for _ in range(self.bootstrap)]
+                ends = tuple(map(float, np.quantile(means, (0.025, 0.975))))
+            found[name] = (len(values), float(values.mean()) if len(values) else 0.0, ends)
+        return found
+
+    def form(self, name: str) -> bytes:
+        """Return the findings in one of `FORMS`.
+
+        Raises:
+            CommandError: the format of the document takes no notes.
+        """
+        if name == "notes":
+            check_notes(self.row, self.document.name)
+            with user_errors():
+                return noted(self.document, self.row, notes_of(self.findings))
+        if name == "summary":
+            lines: Iterable[str] = [self.summary()]
+        elif name == "sarif":
+            lines = [sarif(self.findings)]
+        elif name in ("tsv", "json"):
+            lines = (finding_lines if name == "tsv" else finding_objects)(self.findings)
+        else:
+            verdicts = (one for one in self.verdicts if name != "kept" or not one.flagged)
+            lines = lines_of_verdicts(verdicts, name, self.names)
+        return "".join(f"{line}\n" for line in lines).encode()
+
+
+def check_notes(row: Format, name: str) -> None:
+    """Raise CommandError for a format that takes no notes."""
+    if not row.note:
+        raise CommandError(f"--format notes writes into PO, XLIFF, TMX, VTT and USFM, and {name} is {row.name}. "
+                           "Ask for json, sarif or html.")  # fmt: skip
+
+
+def check_documents(
+    checker: Checker,
+    source: str,
+    target: str | None,
+    running: Running,
+    *,
+    worst: int | None = None,
+    bootstrap: int = 1000,
+    dismissed: frozenset[str] = frozenset(),
+) -> DocumentCheck:
+    """Check a bilingual file, or two documents in one format.
+
+    Args:
+        checker: of their languages.
+        source: name of the bilingual file, or of the document in the language of the source.
+        target: name of the other; None for a bilingual file.
+        running: its longest line.
+        worst: so many findings, the most probable first; None for all in the order of the file.
+        bootstrap: resamples for intervals.
+        dismissed: ids of findings that a person called right.
+
+    Raises:
+        CommandError: a file cannot be read, or the two do not belong together.
+    """
+    source = os.fspath(source)
+    row, document, units = _units(checker, source, None if target is None else os.fspath(target))
+    longest = running.longest_line or LONGEST_LINE
+    for unit in units:
+        for side in unit[:2]:
+            if len(side.text.encode()) > longest:
+                raise CommandError(f"line {side.segments[0].line} of {side.file} begins a text of more than {longest} "
+                                   "bytes. Split it, or raise --longest-line.")  # fmt: skip
+    checked = [unit for unit in units if not _unread(unit)]
+    pairs = [(unit.source.text, unit.target.text) for unit in checked]
+    both = [pair for pair in pairs if all(pair)]
+    try:
+        verdicts = list(checker.stream(pairs, shared=SharedTargets(both)))
+    except LineError as error:
+        raise line_error(error.number, "cannot be checked", error.error) from error
+    found: list[Finding] = []
+    read = iter(verdicts)
+    kept_units, kept_verdicts = [], []
+    for unit in units:
+        verdict = None if _unread(unit) else next(read)
+        if not (unit.source.segments and unit.target.segments):
+            found.append(whole_segment(unit.source, unit.target, unit.near))
+        elif verdict is not None:
+            found += findings_of(verdict, unit.source, unit.target)
+        if verdict is not None:
+            line = (unit.target.segments or unit.source.segments)[0].line
+            kept_units.append(unit)
+            kept_verdicts.append(replace(verdict, line=line))
+    found = kept(found, dismissed)
+    if worst is not None:
+        found = sorted(found, key=lambda one: -one.probability)[:worst]
+    names = source, source if target is None else os.fspath(target)
+    return DocumentCheck(tuple(kept_units), tuple(kept_verdicts), tuple(found), document, row, names, bootstrap)
+
+
+def _unread(unit: Unit) -> bool:
+    """Return whether a unit is code, of which an aligner says nothing."""
+    return all(one.kind == CODE for side in unit[:2] for one in side.segments)
+
+
+def _units(checker: Checker, source: str, target: str | None) -> tuple[Format, Document, list[Unit]]:
+    row = format_of(source) or LINES
+    if target is None:
+        if not row.bilingual:
+            raise CommandError(f"{source} is in one language: name its translation, too.")
+        document = read_document(source, row)
+        units = []
+        for pair in document.pairs:
+            sides = [Side(source, () if one is None else (one,)) for one in pair]
+            units.append(Unit(*sides, pair.source))
+        return row, document, units
+    other = format_of(target) or LINES
+    for name, one in ((source, row), (target, other)):
+        if one.bilingual:
+            raise CommandError(f"{name} has both languages ({one.name}): name it alone.")
+    if row is not other:
+        raise CommandError(f"{source} is {row.name} and {target} is {other.name}: name two documents in one format.")
+    documents = read_document(source, row), read_document(target, row)
+    ours, theirs = (document.segments for document in documents)
+    if row is LINES:
+        if len(ours) != len(theirs):
+            raise CommandError(f"{source} has {len(ours)} lines, and {target} has {len(theirs)}.")
+        return row, documents[1], [Unit(Side(source, (a,)), Side(target, (b,)), b) for a, b in zip(ours, theirs, strict=True)]
+    if row.keyed:
+        beads = list(pair_by_keys(ours, theirs))
+        partners = sum(bool(bead[0] and bead[1]) for bead in beads)
+    else:
+        scored = list(pair_segments(checker.aligner, ours, theirs))
+        beads = [bead for bead, _ in scored]
+        partners = sum(len(bead[0]) for bead, score in scored if score > 0)
+    fewest = min(len(ours), len(theirs))
+    if fewest >= _FEWEST and partners < _TOGETHER * fewest:
+        raise CommandError(
+            f"{source} and {target} do not belong together: {partners} of {fewest} segments have a partner. Are they "
+            "the same text, the first in the language that the aligner reads as the source?"
+        )
+    return row, documents[1], list(_joined(beads, ours, theirs, source, target))
+
+
+def _joined(
+    beads: Sequence, ours: Sequence[Segment], theirs: Sequence[Segment], source: str, target: str
+) -> Iterator[Unit]:
+    """Yield units: a bead, or cues that are one sentence."""
+    done, open_source, open_target = 0, [], []
+
+    def unit() -> Unit:
+        near = theirs[min(done, len(theirs) - 1)] if theirs else None
+        return Unit(Side(source, tuple(open_source)), Side(target, tuple(open_target)), near)
+
+    for of_source, of_target in beads:
+        alone = not of_source or not of_target
+        if alone and (open_source or open_target):
+            yield unit()
+            open_source, open_target = [], []
+        open_source += [ours[number] for number in of_source]
+        open_target += [theirs[number] for number in of_target]
+        if of_target:
+            done = max(done, of_target[-1] + 1)
+        goes_on = (
+            not alone
+            and open_source[0].kind == "cue"
+            and len(open_source) < _MOST_CUES
+            and not (_SENTENCE_END.search(open_source[-1].text) and _SENTENCE_END.search(open_target[-1].text))
+        )
+        if not goes_on:
+            yield unit()
+            open_source, open_target = [], []
+    if open_source or open_target:
+        yield unit()

@@ -1,0 +1,227 @@
+"""What the check found in a document: each finding with its kind, place, words, reason and probability."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hf_attncal.errors import CommandError
+from hf_attncal.files import read_lines
+
+from ..checker import PairVerdict
+from ..rules import placeholders_of
+from .segments import Segment
+
+# Kind of a finding -> what it says in general.
+KINDS = {
+    "missing": "A whole segment of the source has no translation.",
+    "added": "A whole segment of the translation has no source.",
+    "left_out": "The translation leaves out words of the source.",
+    "made_up": "The translation says what the source does not.",
+    "repeats": "The translation repeats itself.",
+    "detached": "The translation is none of this source.",
+    "changed": "A number, a name, a negation, a placeholder or an address is not that of the source.",
+}
+# How probable it is that a finding of these kinds is right, on documents in which nothing was left out on purpose.
+_SURE = {"missing": 0.95, "added": 0.95, "placeholders": 0.97}
+_SHOWN = 80  # characters of a text in a reason
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one side of a finding is.
+
+    Args:
+        file: name of the file. line: in it, from 1. key: of the segment; "" for none.
+        part: file inside an archive.
+        text: of the segment.
+        span: characters of the text that it is about; None for all of it.
+    """
+
+    file: str
+    line: int
+    key: str
+    part: str
+    text: str
+    span: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        part = f"/{self.part}" if self.part else ""
+        return f"{self.file}{part}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that looks wrong.
+
+    Args:
+        kind: one of `KINDS`.
+        reason: what is wrong, in words.
+        probability: that it is.
+        source, target: where; None for a side that is not there.
+        at: segment whose note it is.
+    """
+
+    kind: str
+    reason: str
+    probability: float
+    source: Place | None
+    target: Place | None
+    at: Segment | None = None
+
+    @property
+    def id(self) -> str:
+        """Name of it by its kind and texts, so that it stays when lines move."""
+        sides = (" ".join(side.text.split()) if side else "" for side in (self.source, self.target))
+        return hashlib.sha256("\0".join((self.kind, *sides)).encode()).hexdigest()[:12]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON."""
+        found: dict[str, Any] = {"id": self.id, "kind": self.kind, "probability": round(self.probability, 4)}
+        found["reason"] = self.reason
+        for name in ("source", "target"):
+            place = getattr(self, name)
+            if place is not None:
+                told = {"file": place.file, "line": place.line, "key": place.key, "part": place.part}
+                found[name] = {key: value for key, value in told.items() if value} | {"text": place.text}
+                if place.span is not None:
+                    found[name]["span"] = list(place.span)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Segments of one document that are checked together.
+
+    Args:
+        file: name of the document.
+        segments: of it, in order; their texts are joined by a space.
+    """
+
+    file: str
+    segments: tuple[Segment, ...]
+
+    @property
+    def text(self) -> str:
+        return " ".join(one.text for one in self.segments)
+
+    def place(self, span: tuple[int, int] | None = None) -> Place | None:
+        """Return the place of characters of the joined text: the segment in which they begin."""
+        if not self.segments:
+            return None
+        begin, one = 0, self.segments[0]
+        for one in self.segments:
+            if span is None or span[0] < begin + len(one.text) + 1:
+                break
+            begin += len(one.text) + 1
+        if span is not None:
+            span = max(0, span[0] - begin), min(len(one.text), span[1] - begin)
+        return Place(self.file, one.line, one.key, one.part, one.text, span)
+
+
+def findings_of(verdict: PairVerdict, source: Side, target: Side) -> Iterator[Finding]:
+    """Yield what a verdict says of segments that were paired."""
+    wrong = _other_placeholders(source, target)
+    if wrong is not None:
+        at = target.segments[0]
+        yield Finding("changed", wrong, _SURE["placeholders"], source.place(), target.place(), at)
+    most = max(verdict.flagged, key=lambda cause: getattr(verdict, cause), default=None)
+    for cause in verdict.flagged:
+        names = [name for name in verdict.names if not (wrong and name == "wrong placeholders")]
+        if cause == "changed" and not names:
+            continue
+        spans = [
+            [span.characters for span in found]
+            for found in (
+                verdict.left_out_spans if cause != "made_up" else (),
+                verdict.made_up_spans if cause != "left_out" else (),
+            )
+        ]
+        places = [side.place(found[0] if found else None) for side, found in zip((source, target), spans, strict=True)]
+        said = [[side.text[begin:end] for begin, end in found] for side, found in
+                zip((source, target), spans, strict=True)]  # fmt: skip
+        probability = verdict.wrong if cause == most else getattr(verdict, cause)
+        segment = next((one for one in target.segments if places[1] and one.line == places[1].line), None)
+        yield Finding(cause, _reason(cause, *said, names), probability, *places, segment or source.segments[0])
+
+
+def whole_segment(source: Side, target: Side, near: Segment | None) -> Finding:
+    """Return the finding on segments of one document that the other does not have; `near` is the next in the target."""
+    kind = "missing" if source.segments else "added"
+    one = (source.segments or target.segments)[0]
+    what, shown = one.kind, _quoted((source if source.segments else target).text)
+    if kind == "missing":
+        reason = f"left out: the whole {what} {shown}"
+    else:
+        reason = f"added: the source has no {what} {shown}"
+    place = target.place() or Place(target.file, near.line if near else 1, one.key, near.part if near else "", "")
+    return Finding(kind, reason, _SURE[kind], source.place(), place, one if kind == "added" else near)
+
+
+def _reason(cause: str, left_out: list[str], made_up: list[str], names: list[str]) -> str:
+    left, made = (", ".join(map(_quoted, words[:3])) for words in (left_out, made_up))
+    if cause == "left_out":
+        return f"left out: {left}" if left else "left out: the translation says less than the source"
+    if cause == "made_up":
+        return f"made up: the source does not say {made}" if made else "made up: it says more than the source"
+    if cause == "repeats":
+        return f"the translation repeats itself{': ' + made if made else ''}"
+    if cause == "detached":
+        return "this is no translation of the source" + (f" ({', '.join(names)})" if names else "")
+    detail = " and ".join(part for part in (left and f"{left} in the source", made and f"{made} in the translation") if part)
+    return ", ".join(names) + (f": {detail}" if detail else "")
+
+
+def _quoted(text: str) -> str:
+    return f"“{text}”" if len(text) <= _SHOWN else f"“{text[:_SHOWN].rstrip()}…”"
+
+
+def _other_placeholders(source: Side, target: Side) -> str | None:
+    """Say which placeholders and tags of a bilingual file differ; None where none do."""
+    if not any(one.kind == "entry" for one in source.segments) or not target.segments:
+        return None
+    ours, theirs = (
+        sum((placeholders_of(one.raw or one.text) for one in side.segments), start=placeholders_of(""))
+        for side in (source, target)
+    )
+    lost, new = (list((one - other).elements())[:3] for one, other in ((ours, theirs), (theirs, ours)))
+    if not lost and not new:
+        return None
+    told = [f"{' '.join(lost)} is missing" if lost else "", f"{' '.join(new)} is not in the source" if new else ""]
+    return f"wrong placeholders: {', and '.join(filter(None, told))}"
+
+
+# ---- what a person called right ----
+
+
+def dismissed_ids(file: str | Path) -> frozenset[str]:
+    """Read which findings a person called right: lines that begin with an id, or are objects with one.
+
+    Lines of `--format tsv` and `--format json` are such lines. Empty lines and those that begin with # say nothing.
+
+    Raises:
+        CommandError: a line has no id.
+    """
+    found = set()
+    for number, line in enumerate(read_lines(file), start=1):
+        line = line.strip()
+        if not line or line.startswith(("#", "id\t")):
+            continue
+        try:
+            name = json.loads(line)["id"] if line.startswith("{") else line.split()[0]
+        except (ValueError, KeyError, TypeError):
+            name = ""
+        if not (isinstance(name, str) and len(name) == 12 and set(name) <= set("0123456789abcdef")):
+            raise CommandError(
+                f"line {number} of {file} has no id of a finding, such as 3f0c9a1b22de: "
+                "copy lines of --format tsv or json into it."
+            )
+        found.add(name)
+    return frozenset(found)
+
+
+def kept(findings: Iterable[Finding], dismissed: frozenset[str]) -> list[Finding]:
+    """Return the findings that nobody called right."""
+    return [finding for finding in findings if finding.id not in dismissed] if dismissed else list(findings)

@@ -1,0 +1,300 @@
+"""Pair the segments of two documents: in order, one with one, one with two, or with none.
+
+The best path through all pairs is found by dynamic programming, as sentences are aligned (Gale and Church, 1993,
+https://aclanthology.org/J93-1004). What tells a pair are the counts of the word aligner: how much likelier than chance
+the words of one segment translate words of the other, beside what is usual in these two documents. Length, kind of
+segment, numbers and time of cues add to it. An aligner without counts has only these.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from hf_attncal.data.segmentation import segment, white_space_words
+
+from .segments import CODE, Segment
+
+Bead = tuple[tuple[int, ...], tuple[int, ...]]
+
+_UNKNOWN, _MOST = 0.0, 8.0  # bounds of what counts say of two tokens
+_SAME = 5.0  # of a token on both sides, which may be a name or code
+_WINDOW, _KEPT = 900, 600  # segments that are paired at once, and those of them that stay so
+_CELLS = 1 << 24
+# In units of the spread of pairs that are none.
+_GAP, _MERGED = -2.0, -3.0
+_LEAST, _BEST = -4.0, 8.0
+_NUMBERS = re.compile(r"\d+")
+
+
+class _Scores:
+    """How much each pair of a window looks like a translation, (sources, targets)."""
+
+    def __init__(self, aligner, source: Sequence[Segment], target: Sequence[Segment]):
+        self.source, self.target = source, target
+        self.rest = _of_form(source, target)
+        counts = hasattr(aligner.model, "counts_of")
+        self.words = _Lexicon(aligner, source, target) if counts else None
+
+    def single(self) -> np.ndarray:
+        scores = self.rest if self.words is None else self.rest + self.words.single()
+        return np.clip(scores, _LEAST, _BEST)
+
+    def of_two_targets(self) -> np.ndarray:
+        """Return the scores (sources, targets - 1) of each source with a target and the next."""
+        return self._of_two(self.rest, self.source, self.target, self.words and self.words.of_two_targets())
+
+    def of_two_sources(self) -> np.ndarray:
+        """Return the scores (sources - 1, targets) of each source and the next with a target."""
+        found = self._of_two(self.rest.T, self.target, self.source, self.words and self.words.of_two_sources().T)
+        return found.T
+
+    @staticmethod
+    def _of_two(rest, one: Sequence[Segment], two: Sequence[Segment], words) -> np.ndarray:
+        joined = [Segment(f"{a.text} {b.text}", a.kind if a.kind == b.kind else "", 0) for a, b in zip(two, two[1:])]
+        scores = _of_form(one, joined) if joined else np.zeros((len(one), 0))
+        return np.clip(scores if words is None else scores + words, _LEAST, _BEST) + _MERGED
+
+
+class _Lexicon:
+    """What counts say of all pairs of two lists of segments."""
+
+    def __init__(self, aligner, source: Sequence[Segment], target: Sequence[Segment]):
+        cut = segment if aligner.source.tokenize else white_space_words
+        pairs = [(cut(one.text).words, ()) for one in source] + [((), cut(one.text).words) for one in target]
+        sides = aligner.source.tokens_of(pairs)
+        tokens = [side.ids for side in sides[: 2 * len(source) : 2]], [side.ids for side in sides[2 * len(source) + 1 :: 2]]
+        kinds = [np.unique(np.concatenate([*side, np.zeros(0, dtype=np.int64)])) for side in tokens]
+        places = [[np.searchsorted(known, ids) for ids in side] for known, side in zip(kinds, tokens, strict=True)]
+        information = _information(aligner.model, *kinds)
+        # (target, source kinds) and (source, target kinds): the best partner in a segment.
+        self.best = [_largest(information.T, places[1]), _largest(information, places[0])]
+        self.shares = [_shares(side, len(known)) for side, known in zip(places, kinds, strict=True)]
+        self.lengths = [np.array([max(1, len(ids)) for ids in side], dtype=float) for side in places]
+        self.forward = self.shares[0] @ self.best[0].T
+        self.backward = (self.shares[1] @ self.best[1].T).T
+        both = (self.forward + self.backward) / 2
+        self.rows = _usual(both, 1)[:, None]
+        self.columns = _usual(both - self.rows, 0)[None, :]
+        apart = both - self.rows - self.columns
+        spread = np.abs(apart - np.median(apart)) if apart.size else np.ones(1)
+        self.spread = (1.4826 * np.median(spread) * apart.size + 0.35 * 100) / (apart.size + 100)
+
+    def single(self) -> np.ndarray:
+        both = (self.forward + self.backward) / 2
+        return (both - self.rows - self.columns) / self.spread
+
+    def of_two_targets(self) -> np.ndarray:
+        best = np.maximum(self.best[0][:-1], self.best[0][1:])
+        forward = self.shares[0] @ best.T
+        backward = _weighted(self.backward, self.lengths[1], 1)
+        columns = np.minimum(self.columns[:, :-1], self.columns[:, 1:])
+        return ((forward + backward) / 2 - self.rows - columns) / self.spread
+
+    def of_two_sources(self) -> np.ndarray:
+        best = np.maximum(self.best[1][:-1], self.best[1][1:])
+        backward = (self.shares[1] @ best.T).T
+        forward = _weighted(self.forward, self.lengths[0], 0)
+        rows = np.minimum(self.rows[:-1], self.rows[1:])
+        return ((forward + backward) / 2 - rows - self.columns) / self.spread
+
+
+def _weighted(values: np.ndarray, lengths: np.ndarray, axis: int) -> np.ndarray:
+    """Return the means of neighbours along an axis, by their lengths."""
+    shape = (-1, 1) if axis == 0 else (1, -1)
+    weights = lengths.reshape(shape)
+    first, second = (slice(None, -1), slice(1, None))
+    at = (lambda part: (part, slice(None))) if axis == 0 else (lambda part: (slice(None), part))
+    products = values * weights
+    return (products[at(first)] + products[at(second)]) / (weights[at(first)] + weights[at(second)])
+
+
+@torch.no_grad()
+def _information(model, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return how much likelier than chance kinds of tokens translate each other, as a logarithm, (source, target)."""
+    if not len(source) or not len(target):
+        return np.zeros((len(source), len(target)), dtype=np.float32)
+    device = model.device
+    sides = [torch.from_numpy(side).to(device) for side in (source, target)]
+    alone = [
+        (getattr(model, f"{side}_counts") + getattr(model, f"{side}_null_counts"))[ids].float()
+        for side, ids in zip(("source", "target"), sides, strict=True)
+    ]
+    total = float(model.counts.sum()) + 1
+    parts = []
+    step = max(1, _CELLS // len(target))
+    for start in range(0, len(source), step):
+        together = model.counts_of(sides[0][None, start : start + step], sides[1][None])[0].mT.float()
+        found = ((together + 0.02) * total).log() - (alone[0][start : start + step, None] + 1).log()
+        found = (found - (alone[1][None] + 1).log()).masked_fill(together < 0.01, _UNKNOWN).clamp(_UNKNOWN, _MOST)
+        parts.append(found.cpu().numpy())
+    found = np.concatenate(parts)
+    _, i, j = np.intersect1d(source, target, return_indices=True)
+    found[i, j] = np.maximum(found[i, j], _SAME)
+    return found
+
+
+def _largest(information: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
+    """Return for each segment the largest value of its tokens with each kind of token of the other side."""
+    found = np.zeros((len(places), information.shape[1]), dtype=np.float32)
+    for number, ids in enumerate(places):
+        if len(ids):
+            found[number] = information[np.unique(ids)].max(axis=0)
+    return found
+
+
+def _shares(places: Sequence[np.ndarray], kinds: int) -> np.ndarray:
+    found = np.zeros((len(places), kinds), dtype=np.float32)
+    for number, ids in enumerate(places):
+        np.add.at(found[number], ids, 1 / max(1, len(ids)))
+    return found
+
+
+def _usual(values: np.ndarray, axis: int) -> np.ndarray:
+    """Return the medians along an axis, as of ten more values that are the median of all."""
+    size = values.shape[axis]
+    if not values.size:
+        return np.zeros(values.shape[1 - axis])
+    return (size * np.median(values, axis=axis) + 10 * np.median(values)) / (size + 10)
+
+
+def _of_form(source: Sequence[Segment], target: Sequence[Segment]) -> np.ndarray:
+    """Return what length, kind, numbers, keys and times say of each pair, (sources, targets)."""
+    letters = [np.array([len(one.text) for one in side], dtype=float) for side in (source, target)]
+    ratio = np.log(max(1.0, letters[1].sum()) / max(1.0, letters[0].sum())) if len(source) and len(target) else 0.0
+    ratio = np.clip(ratio, -0.5, 0.5)
+    far = np.log(letters[1][None] + 8) - np.log(letters[0][:, None] + 8) - ratio
+    found = 0.5 - np.minimum(4.0, (far / 0.35) ** 2 / 2)
+    kinds = sorted({one.kind for one in (*source, *target)})
+    of_kind = [np.array([kinds.index(one.kind) for one in side]) for side in (source, target)]
+    same = of_kind[0][:, None] == of_kind[1][None]
+    found += np.where(same, 0.5, -2.0)
+    code = kinds.index(CODE) if CODE in kinds else -1
+    found -= 20.0 * (~same & ((of_kind[0][:, None] == code) | (of_kind[1][None] == code)))
+    found += _shared([set(_NUMBERS.findall(one.text)) for one in source],
+                     [set(_NUMBERS.findall(one.text)) for one in target])  # fmt: skip
+    if any(one.key for one in source) and source[0].time is None:
+        names = {one.key: j for j, one in enumerate(target) if one.key}
+        for i, one in enumerate(source):
+            if one.key in names:
+                found[i, names[one.key]] += 4.0
+    if all(one.time is not None for one in (*source, *target)) and len(source) and len(target):
+        times = [np.array([one.time for one in side]) for side in (source, target)]
+        begin = np.maximum(times[0][:, None, 0], times[1][None, :, 0])
+        end = np.minimum(times[0][:, None, 1], times[1][None, :, 1])
+        shortest = np.minimum(*(np.maximum(0.1, side[:, 1] - side[:, 0]).reshape(shape)
+                                for side, shape in zip(times, ((-1, 1), (1, -1)), strict=True)))  # fmt: skip
+        overlap = np.clip((end - begin) / shortest, 0, 1)
+        if (overlap.max(axis=1) > 0.5).mean() > 0.8:  # of one cut of the film
+            found += 5 * overlap - 2.5
+    return found
+
+
+def _shared(source: list[set], target: list[set]) -> np.ndarray:
+    known = sorted(set().union(*source, *target))
+    if not known:
+        return np.zeros((len(source), len(target)))
+    place = {name: number for number, name in enumerate(known)}
+    sides = []
+    for side in (source, target):
+        values = np.zeros((len(side), len(known)), dtype=np.float32)
+        for row, names in enumerate(side):
+            values[row, [place[name] for name in names]] = 1
+        sides.append(values)
+    both = sides[0] @ sides[1].T
+    either = sides[0].sum(axis=1)[:, None] + sides[1].sum(axis=1)[None] - both
+    return np.where(either > 0, 3 * both / np.maximum(either, 1) - 1.5, 0.0)
+
+
+def best_path(single, of_two_targets, of_two_sources, gap: float = _GAP) -> list[Bead]:
+    """Return the beads of the path with the largest sum.
+
+    Args:
+        single: (S, T). of_two_targets: (S, T - 1). of_two_sources: (S - 1, T).
+        gap: of a segment without a partner.
+    """
+    sources, targets = single.shape
+    none = -np.inf
+    best = np.full((sources + 1, targets + 1), none)
+    steps = np.zeros((sources + 1, targets + 1), dtype=np.int8)
+    along = gap * np.arange(targets + 1)
+    best[0] = along
+    steps[0, 1:] = 2
+    for i in range(1, sources + 1):
+        ways = np.full((5, targets + 1), none)
+        ways[0, 1:] = best[i - 1, :-1] + single[i - 1]
+        ways[1] = best[i - 1] + gap
+        if targets > 1:
+            ways[3, 2:] = best[i - 1, :-2] + of_two_targets[i - 1]
+        if i > 1:
+            ways[4, 1:] = best[i - 2, :-1] + of_two_sources[i - 2]
+        chosen = ways.argmax(axis=0)
+        reached = ways[chosen, np.arange(targets + 1)]
+        onward = np.maximum.accumulate(reached - along) + along
+        better = onward > reached + 1e-9
+        best[i] = np.where(better, onward, reached)
+        steps[i] = np.where(better, 2, chosen)
+    i, j, beads = sources, targets, []
+    sizes = ((1, 1), (1, 0), (0, 1), (1, 2), (2, 1))
+    while i or j:
+        of_source, of_target = sizes[steps[i, j]]
+        beads.append((tuple(range(i - of_source, i)), tuple(range(j - of_target, j))))
+        i, j = i - of_source, j - of_target
+    return beads[::-1]
+
+
+def pair_segments(aligner, source: Sequence[Segment], target: Sequence[Segment]) -> Iterator[tuple[Bead, float]]:
+    """Yield the beads of two documents in their order, with the score of each; of one without a partner it is 0.
+
+    Args:
+        aligner: a `WordAligner` from the language of the source to that of the target.
+        source, target: segments; long documents are paired in windows.
+    """
+    i = j = 0
+    while i < len(source) or j < len(target):
+        ends = min(len(source), i + _WINDOW), min(len(target), j + _WINDOW)
+        last = ends == (len(source), len(target))
+        sides = source[i : ends[0]], target[j : ends[1]]
+        if not all(sides):
+            beads = [((number,), ()) for number in range(len(sides[0]))] + [((), (number,)) for number in range(len(sides[1]))]
+            single = np.zeros((len(sides[0]), len(sides[1])))
+            two = one = single
+        else:
+            scores = _Scores(aligner, *sides)
+            single, two, one = scores.single(), scores.of_two_targets(), scores.of_two_sources()
+            beads = best_path(single, two, one)
+        done = [0, 0]
+        for of_source, of_target in beads:
+            if not last and max(done) >= _KEPT:
+                break
+            score = 0.0
+            if of_source and of_target:
+                values = {(1, 1): single, (1, 2): two, (2, 1): one}[len(of_source), len(of_target)]
+                score = float(values[of_source[0], of_target[0]])
+            done[0] += len(of_source)
+            done[1] += len(of_target)
+            yield (tuple(n + i for n in of_source), tuple(n + j for n in of_target)), score
+        i, j = i + done[0], j + done[1]
+
+
+def pair_by_keys(source: Sequence[Segment], target: Sequence[Segment]) -> Iterator[Bead]:
+    """Yield the beads of documents whose segments have keys, in the order of the source; what only the target has stands
+    behind what comes before it there."""
+    known = {one.key: number for number, one in enumerate(target)}
+    own = {one.key for one in source}
+    done = 0
+    for number, one in enumerate(source):
+        place = known.get(one.key)
+        if place is None:
+            yield (number,), ()
+            continue
+        while done < place:
+            if target[done].key not in own:
+                yield (), (done,)
+            done += 1
+        yield (number,), (place,)
+        done = max(done, place + 1)
+    for place in range(done, len(target)):
+        if target[place].key not in own:
+            yield (), (place,)

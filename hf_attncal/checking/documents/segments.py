@@ -1,0 +1,76 @@
+"""What a document is made of: its segments, each with its text and its place."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+CODE = "code block"  # a kind of segment that is compared as it is, and not translated
+MOST_SEGMENTS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of text that is translated as a whole.
+
+    Args:
+        text: its text without markup, in one line, as an aligner reads it.
+        kind: what it is: paragraph, heading, item, row, cue, verse, entry, line, or `CODE`.
+        line: of the file on which it begins, from 1.
+        key: its name in the file: id of an entry, `MAT 1:3`, time of a cue; "" for none.
+        raw: its text with placeholders and tags; "" where that is the same.
+        at: byte of the file before which a note on it is written.
+        part: file inside an archive that it is from.
+        time: seconds at which a cue begins and ends.
+    """
+
+    text: str
+    kind: str
+    line: int
+    key: str = ""
+    raw: str = ""
+    at: int = 0
+    part: str = ""
+    time: tuple[float, float] | None = None
+
+
+class SegmentPair(NamedTuple):
+    """A segment and its translation; a side is None where there is none."""
+
+    source: Segment | None
+    target: Segment | None
+
+
+class Document(NamedTuple):
+    """A file that was read.
+
+    Args:
+        name: of the file.
+        data: its bytes.
+        pairs: of a bilingual file.
+        segments: of a file in one language.
+    """
+
+    name: str
+    data: bytes
+    pairs: tuple[SegmentPair, ...] = ()
+    segments: tuple[Segment, ...] = ()
+
+
+def plain(text: str) -> str:
+    """Return a text in one line, with single spaces."""
+    return " ".join(text.split())
+
+
+def check_number(segments: int, what: str = "segments") -> None:
+    """Raise ValueError for more segments than can be paired in reasonable time."""
+    if segments > MOST_SEGMENTS:
+        raise ValueError(f"has more than {MOST_SEGMENTS:,} {what}. Split it, by chapters for example.")
+
+
+def lines_with_places(data: bytes, text: str) -> list[tuple[str, int]]:
+    """Return each line of a text without its end, and the byte at which it begins; `data` may begin with a mark."""
+    at = len(data) - len(text.encode())
+    found = []
+    for line in text.splitlines(keepends=True) if "\x0b" not in text else text.split("\n"):
+        found.append((line.rstrip("\r\n"), at))
+        at += len(line.encode())
+    return found
