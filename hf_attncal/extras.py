@@ -16,7 +16,11 @@ EXTRAS = {
     "ctranslate2": ("ctranslate2",),
     "documents": ("defusedxml", "markdown-it-py", "polib"),
 }
-_MODULES = {"pyyaml": "yaml", "rouge-score": "rouge_score", "markdown-it-py": "markdown_it"}  # module names that differ from the package's
+_MODULES = {
+    "pyyaml": "yaml",
+    "rouge-score": "rouge_score",
+    "markdown-it-py": "markdown_it",
+}  # module names that differ from the package's
 
 
 # Source that pip installs this package from: it is on no index yet, and a stranger could take its name there.

@@ -20,12 +20,11 @@ from ..checker import Checker, PairVerdict, SharedTargets
 from .findings import Finding, Side, findings_of, kept, whole_segment
 from .formats import LINES, Format, format_of, noted, read_document
 from .forms import finding_lines, finding_objects, notes_of, sarif
-from .pairing import pair_by_keys, pair_segments
+from .pairing import have_same_times, look_alike, pair_by_keys, pair_by_time, pair_segments
 from .segments import CODE, Document, Segment
 
 FORMS = ("tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes")
 _FEWEST = 6  # segments of documents that can be told not to belong together
-_TOGETHER = 1 / 3  # least share of segments with a partner
 _MOST_CUES = 6  # that are one sentence
 _SENTENCE_END = re.compile(r"""[.!?…。！？:;]["'”»«“)\]]*$""")
 _CHAPTER = re.compile(r"(\S+)\s+(\d+)\s*[:.,]\s*\S+")
@@ -76,7 +75,9 @@ class DocumentCheck:
                 "": list(groups),
                 "segments": [str(size) for size, _, _ in groups.values()],
                 "wrong, %": [f"{100 * mean:.1f}" for _, mean, _ in groups.values()],
-                "95 %": ["-" if not ends else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}" for *_, ends in groups.values()],
+                "95 %": [
+                    "-" if not ends else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}" for *_, ends in groups.values()
+                ],
             }
         )
         return "\n".join([*text_table(rows), "", *told])
@@ -183,11 +184,21 @@ def check_documents(
             line = (unit.target.segments or unit.source.segments)[0].line
             kept_units.append(unit)
             kept_verdicts.append(replace(verdict, line=line))
+    if target is not None:
+        _check_language(kept_verdicts, source, os.fspath(target))
     found = kept(found, dismissed)
     if worst is not None:
         found = sorted(found, key=lambda one: -one.probability)[:worst]
     names = source, source if target is None else os.fspath(target)
     return DocumentCheck(tuple(kept_units), tuple(kept_verdicts), tuple(found), document, row, names, bootstrap)
+
+
+def _check_language(verdicts: Sequence[PairVerdict], source: str, target: str) -> None:
+    """Refuse two documents most of whose segments are in the language of the other side."""
+    wrong = sum("wrong language" in verdict.names for verdict in verdicts)
+    if len(verdicts) >= _FEWEST and wrong > len(verdicts) / 2:
+        raise CommandError(f"{wrong} of {len(verdicts)} segments of {target} are not in the language that the aligner "
+                           f"translates into. Name {target} first, or train an aligner from {source} to it.")  # fmt: skip
 
 
 def _unread(unit: Unit) -> bool:
@@ -217,20 +228,22 @@ def _units(checker: Checker, source: str, target: str | None) -> tuple[Format, D
     if row is LINES:
         if len(ours) != len(theirs):
             raise CommandError(f"{source} has {len(ours)} lines, and {target} has {len(theirs)}.")
-        return row, documents[1], [Unit(Side(source, (a,)), Side(target, (b,)), b) for a, b in zip(ours, theirs, strict=True)]
-    if row.keyed:
-        beads = list(pair_by_keys(ours, theirs))
-        partners = sum(bool(bead[0] and bead[1]) for bead in beads)
+        return (
+            row,
+            documents[1],
+            [Unit(Side(source, (a,)), Side(target, (b,)), b) for a, b in zip(ours, theirs, strict=True)],
+        )
+    if row.keyed or have_same_times(ours, theirs):
+        beads = list((pair_by_keys if row.keyed else pair_by_time)(ours, theirs))
+        fewest = min(len(ours), len(theirs))
+        together = fewest < _FEWEST or not row.keyed or 3 * sum(all(bead) for bead in beads) > fewest
     else:
         scored = list(pair_segments(checker.aligner, ours, theirs))
         beads = [bead for bead, _ in scored]
-        partners = sum(len(bead[0]) for bead, score in scored if score > 0)
-    fewest = min(len(ours), len(theirs))
-    if fewest >= _FEWEST and partners < _TOGETHER * fewest:
-        raise CommandError(
-            f"{source} and {target} do not belong together: {partners} of {fewest} segments have a partner. Are they "
-            "the same text, the first in the language that the aligner reads as the source?"
-        )
+        together = look_alike(checker.aligner, ours, theirs, scored)
+    if not together:
+        raise CommandError(f"{source} and {target} do not belong together: most of their segments are no translations "
+                           "of each other. Are they versions of the same text?")  # fmt: skip
     return row, documents[1], list(_joined(beads, ours, theirs, source, target))
 
 

@@ -30,14 +30,18 @@ def read_epub(data: bytes, name: str) -> list[Segment]:
         with zipfile.ZipFile(io.BytesIO(data)) as book:
             return _blocks_of(book, len(data))
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"is no EPUB that can be read ({str(error).strip(chr(34))}): fetch or export it anew.") from error
+        raise ValueError(
+            f"is no EPUB that can be read ({str(error).strip(chr(34))}): fetch or export it anew."
+        ) from error
 
 
 def _blocks_of(book: zipfile.ZipFile, size: int) -> list[Segment]:
     files = book.infolist()
     total = sum(file.file_size for file in files)
     if len(files) > _MOST_FILES or total > _MOST_BYTES or total > _MOST_TIMES * size + (1 << 20):
-        raise ValueError(f"would have {total >> 20} MB in {len(files)} files unpacked, as no book has: it is not read.")
+        raise ValueError(
+            f"would have {total >> 20} MB in {len(files)} files unpacked, as no book has: it is not read."
+        )
     container = _parsed(book, "META-INF/container.xml")
     package_name = next((node.get("full-path") for node in container if _tag(node) == "rootfile"), None)
     if package_name is None:

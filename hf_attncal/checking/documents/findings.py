@@ -122,29 +122,25 @@ class Side:
 
 
 def findings_of(verdict: PairVerdict, source: Side, target: Side) -> Iterator[Finding]:
-    """Yield what a verdict says of segments that were paired."""
+    """Yield what is wrong with segments that were paired: their placeholders, and what the verdict says, as one."""
     wrong = _other_placeholders(source, target)
     if wrong is not None:
         at = target.segments[0]
         yield Finding("changed", wrong, _SURE["placeholders"], source.place(), target.place(), at)
-    most = max(verdict.flagged, key=lambda cause: getattr(verdict, cause), default=None)
-    for cause in verdict.flagged:
-        names = [name for name in verdict.names if not (wrong and name == "wrong placeholders")]
-        if cause == "changed" and not names:
-            continue
-        spans = [
-            [span.characters for span in found]
-            for found in (
-                verdict.left_out_spans if cause != "made_up" else (),
-                verdict.made_up_spans if cause != "left_out" else (),
-            )
-        ]
-        places = [side.place(found[0] if found else None) for side, found in zip((source, target), spans, strict=True)]
-        said = [[side.text[begin:end] for begin, end in found] for side, found in
-                zip((source, target), spans, strict=True)]  # fmt: skip
-        probability = verdict.wrong if cause == most else getattr(verdict, cause)
-        segment = next((one for one in target.segments if places[1] and one.line == places[1].line), None)
-        yield Finding(cause, _reason(cause, *said, names), probability, *places, segment or source.segments[0])
+    told = [one for one in verdict.findings if not (wrong and one.kind == "wrong placeholders")]
+    if not told:
+        return
+    kind = max(verdict.flagged, key=lambda cause: getattr(verdict, cause))
+    left_out = next((one.source.characters for one in told if one.source), None)
+    made_up = next((one.target.characters for one in told if one.target), None)
+    places = source.place(left_out), target.place(made_up)
+    reasons = []
+    for one in told[:4]:
+        span, side = (one.source, source) if one.source else (one.target, target)
+        words = _quoted(side.text[slice(*span.characters)]) if span else ""
+        reasons.append(f"{one.kind} {words}: {one.reason}" if words else one.reason)
+    segment = next((one for one in target.segments if one.line == places[1].line), target.segments[0])
+    yield Finding(kind, "; ".join(reasons), verdict.wrong, *places, segment)
 
 
 def whole_segment(source: Side, target: Side, near: Segment | None) -> Finding:
@@ -158,20 +154,6 @@ def whole_segment(source: Side, target: Side, near: Segment | None) -> Finding:
         reason = f"added: the source has no {what} {shown}"
     place = target.place() or Place(target.file, near.line if near else 1, one.key, near.part if near else "", "")
     return Finding(kind, reason, _SURE[kind], source.place(), place, one if kind == "added" else near)
-
-
-def _reason(cause: str, left_out: list[str], made_up: list[str], names: list[str]) -> str:
-    left, made = (", ".join(map(_quoted, words[:3])) for words in (left_out, made_up))
-    if cause == "left_out":
-        return f"left out: {left}" if left else "left out: the translation says less than the source"
-    if cause == "made_up":
-        return f"made up: the source does not say {made}" if made else "made up: it says more than the source"
-    if cause == "repeats":
-        return f"the translation repeats itself{': ' + made if made else ''}"
-    if cause == "detached":
-        return "this is no translation of the source" + (f" ({', '.join(names)})" if names else "")
-    detail = " and ".join(part for part in (left and f"{left} in the source", made and f"{made} in the translation") if part)
-    return ", ".join(names) + (f": {detail}" if detail else "")
 
 
 def _quoted(text: str) -> str:

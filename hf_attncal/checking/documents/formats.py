@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hf_attncal.compressed import open_to_read
 from hf_attncal.errors import CommandError, one_line
 
-from .segments import Document, SegmentPair, check_number
+from .segments import Document, check_number
 
 _HERE = "hf_attncal.checking.documents"
 MOST_BYTES = 1 << 28
@@ -118,5 +118,3 @@ def inserted(data: bytes, pieces: list[tuple[int, bytes]]) -> bytes:
         parts += [data[done:at], piece]
         done = at
     return b"".join([*parts, data[done:]])
-
-

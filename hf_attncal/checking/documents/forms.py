@@ -42,7 +42,9 @@ def sarif(findings: Iterable[Finding]) -> str:
             "name": "".join(part.title() for part in name.split("_")),
             "shortDescription": {"text": text},
             "fullDescription": {"text": text},
-            "help": {"text": f"{text} If it is right all the same, put the line of the finding into the file of --dismiss."},
+            "help": {
+                "text": f"{text} If it is right all the same, put the line of the finding into the file of --dismiss."
+            },
             "defaultConfiguration": {"level": "warning"},
             "properties": {"precision": "high" if name in ("missing", "added") else "medium", "tags": ["translation"]},
         }

@@ -52,7 +52,9 @@ def _read_table(text: str, separator: str, quote: str | None) -> list[SegmentPai
         ValueError: a row has too few columns, or a field cannot be read.
     """
     quoting = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quotechar=quote, quoting=quoting, strict=True)
+    rows = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator, quotechar=quote, quoting=quoting, strict=True
+    )
     source, target, key = 0, 1, None
     found: list[SegmentPair] = []
     line, first = 1, True
@@ -72,7 +74,9 @@ def _read_table(text: str, separator: str, quote: str | None) -> list[SegmentPai
             if len(row) <= max(source, target):
                 raise ValueError(f"line {begin} has {len(row)} columns, and the translation is column {target + 1}.")
             of_key = row[key].strip() if key is not None and key < len(row) else ""
-            sides = (Segment(plain(row[n]), "row", begin, of_key) if row[n].strip() else None for n in (source, target))
+            sides = (
+                Segment(plain(row[n]), "row", begin, of_key) if row[n].strip() else None for n in (source, target)
+            )
             found.append(SegmentPair(*sides))
             check_number(len(found), "rows")
     except csv.Error as error:

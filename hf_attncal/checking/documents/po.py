@@ -8,6 +8,7 @@ from hf_attncal.errors import one_line
 from .segments import MOST_SEGMENTS, Segment, SegmentPair, plain
 
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
+_LINE = re.compile(r'\s*(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s*)?"(?:[^"\\]|\\.)*"\s*|\s*(?:#.*)?')
 _ACCELERATOR = re.compile(r"[_&](?=[^\W_])")
 _TAGS = re.compile(r"</?[A-Za-z][^<>]{0,500}>")
 
@@ -25,6 +26,9 @@ def read_po(data: bytes, name: str) -> list[SegmentPair]:
     text = _text_of(data, name)
     if not re.search(r"^msgid\s", text, re.MULTILINE):
         raise ValueError("has no line that begins with `msgid`: it is no PO file.")
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not _LINE.fullmatch(line):
+            raise ValueError(f"is no PO file that can be read (line {number}): `msgfmt --check` says what is wrong.")
     try:
         # A name of a file is short, and has no line end.
         entries = polib.pofile(text + "\n")
@@ -78,7 +82,9 @@ def _text_of(data: bytes, name: str) -> str:
     try:
         return data.decode(charset)
     except (LookupError, UnicodeError) as error:
-        raise ValueError(f"says that it is {charset}, and cannot be read so: convert it with `msgconv -t UTF-8`.") from error
+        raise ValueError(
+            f"says that it is {charset}, and cannot be read so: convert it with `msgconv -t UTF-8`."
+        ) from error
 
 
 def _side(text: str, line: int, key: str, at: int) -> Segment | None:

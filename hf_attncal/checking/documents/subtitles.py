@@ -7,7 +7,7 @@ import re
 
 from hf_attncal.decoding import decoded
 
-from .segments import Segment, check_number, lines_with_places, plain
+from .segments import Segment, lines_with_places, plain
 
 _TIMES = re.compile(
     r"\s*(?:(\d{1,3}):)?(\d\d):(\d\d)[.,](\d{1,3})\s*-->\s*(?:(\d{1,3}):)?(\d\d):(\d\d)[.,](\d{1,3})(?:\s.*)?"
@@ -22,6 +22,8 @@ def read_subtitles(data: bytes, name: str) -> list[Segment]:
     Raises:
         ValueError: it is not UTF-8, has no cue, or more than a film can have.
     """
+    if data.count(b"-->") > _MOST_CUES:
+        raise ValueError(f"has more than {_MOST_CUES:,} cues, as no film has. Split it.")
     text = _text_of(data, name)
     found: list[Segment] = []
     lines = lines_with_places(data, text)
@@ -32,8 +34,6 @@ def read_subtitles(data: bytes, name: str) -> list[Segment]:
             place += 1
             continue
         number += 1
-        if number > _MOST_CUES:
-            raise ValueError(f"has more than {_MOST_CUES:,} cues, as no film has. Split it.")
         has_name = place and lines[place - 1][0].strip()
         first = place - 1 if has_name else place
         key = lines[first][0].strip() if has_name else str(number)
@@ -48,7 +48,6 @@ def read_subtitles(data: bytes, name: str) -> list[Segment]:
         if any(map(str.isalnum, content)):
             time = _seconds(times.groups()[:4]), _seconds(times.groups()[4:])
             found.append(Segment(content, "cue", first + 1, key, " ".join(said), lines[first][1], time=time))
-    check_number(len(found))
     return found
 
 

@@ -72,5 +72,36 @@ def _is_character(marker: str) -> bool:
 
 
 _CHARACTERS = frozenset(
-    "add addpn bk dc k lik liv nd ord pn png qs qac qt sig sls tl wj em bd it bdit no sc sup w wa wg wh rb".split()
+    [
+        "add",
+        "addpn",
+        "bk",
+        "dc",
+        "k",
+        "lik",
+        "liv",
+        "nd",
+        "ord",
+        "pn",
+        "png",
+        "qs",
+        "qac",
+        "qt",
+        "sig",
+        "sls",
+        "tl",
+        "wj",
+        "em",
+        "bd",
+        "it",
+        "bdit",
+        "no",
+        "sc",
+        "sup",
+        "w",
+        "wa",
+        "wg",
+        "wh",
+        "rb",
+    ]
 )

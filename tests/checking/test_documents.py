@@ -1,0 +1,364 @@
+"""Documents: each format is read with its places, goes back byte for byte, takes notes, and is refused where hostile."""
+
+import io
+import itertools
+import time
+import zipfile
+
+import numpy as np
+import pytest
+
+from hf_attncal.checking.documents.formats import FORMATS, format_of, inserted, is_document, noted, read_document
+from hf_attncal.checking.documents.pairing import best_path, have_same_times, pair_by_keys, pair_by_time
+from hf_attncal.checking.documents.segments import CODE, Document, Segment
+from hf_attncal.errors import CommandError
+
+MARKDOWN = """---
+title: "A short title"
+tags: [a, b]
+---
+# Head & shoulders { #head }
+
+A paragraph with **bold**, `code` and [a link](https://example.org),
+on two lines.
+
+1. First item
+2. Second item
+
+   continued
+
+| a | b |
+|---|---|
+| one cell | two |
+
+```python
+print("hello")
+```
+
+<p>Some <b>HTML</b></p>
+"""
+SRT = "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>Hello</i> there.\r\nTwo lines.\r\n\r\n2\r\n00:01:03,000 --> 00:01:04,000\r\nBye.\r\n"
+VTT = "WEBVTT\n\nNOTE by hand\n\nintro\n00:01.000 --> 00:02.500 align:start\nHello there.\n\n00:03.000 --> 00:04.000\nBye.\n"
+USFM = (
+    "\\id MRK\n\\h Mark\n\\c 1\n\\s A heading\n\\p\n\\v 1 The \\nd Lord\\nd* came.\\f + \\ft note\\f*\n"
+    '\\v 2 \\w He|strong="H1"\\w* went\n\\q2 away.\n\\c 2\n\\p\n\\v 1 Again.\n'
+)
+VREF = "MRK 1:1\tIn the beginning.\n\nMRK 1:2\tThen more.\n"
+PO = """# head
+msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\\n"
+
+#: main.c:1
+msgctxt "menu"
+msgid "_Open %d file"
+msgid_plural "_Open %d files"
+msgstr[0] "%d Datei öffnen"
+msgstr[1] "%d Dateien öffnen"
+
+#, fuzzy
+msgid "Old text"
+msgstr "Alter Text"
+
+# kept
+msgid ""
+"Two "
+"lines"
+msgstr ""
+
+#~ msgid "gone"
+#~ msgstr "weg"
+"""
+XLIFF1 = """<?xml version="1.0" encoding="UTF-8"?>
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
+  <file source-language="en" target-language="de" original="x"><body>
+    <trans-unit id="a">
+      <source>Press <x id="1"/> now &amp; <g id="2">here</g></source>
+      <target>Jetzt <x id="1"/> drücken</target>
+      <alt-trans><source>no</source><target>nein</target></alt-trans>
+    </trans-unit>
+    <trans-unit id="b"><source>Nothing yet</source></trans-unit>
+    <trans-unit id="c" translate="no"><source>Keep</source><target>Keep</target></trans-unit>
+  </body></file>
+</xliff>
+"""
+XLIFF2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de"><file id="f">
+  <unit id="u1">
+    <notes><note>old</note></notes>
+    <segment id="s1"><source>One <ph id="1"/></source><target>Eins <ph id="1"/></target></segment>
+    <segment><source>Two</source><target>Zwei</target></segment>
+  </unit>
+  <unit id="u2">
+    <segment><source>Three</source><target>Drei</target></segment>
+  </unit>
+</file></xliff>
+"""
+TMX = """<?xml version="1.0"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en" datatype="plaintext"/><body>
+  <tu tuid="7">
+    <tuv xml:lang="de"><seg>Der Satz <bpt i="1">&lt;b></bpt>fett<ept i="1">&lt;/b></ept></seg></tuv>
+    <tuv xml:lang="en"><seg>The sentence <bpt i="1">&lt;b></bpt>bold<ept i="1">&lt;/b></ept></seg></tuv>
+  </tu>
+</body></tmx>
+"""
+CSV = 'id,source,target\n1,"Hello, you",Hallo du\n2,"Two\nlines",Zwei Zeilen\n'
+TSV = "Hello\tHallo\nBye\t\n"
+
+
+def epub(pages, container=None):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as book:
+        book.writestr("META-INF/container.xml", container or '<container><rootfile full-path="o/p.opf"/></container>')
+        items = "".join(f'<item id="i{n}" href="{n}.xhtml"/>' for n in range(len(pages)))
+        spine = "".join(f'<itemref idref="i{n}"/>' for n in range(len(pages)))
+        book.writestr("o/p.opf", f"<package><manifest>{items}</manifest><spine>{spine}</spine></package>")
+        for number, page in enumerate(pages):
+            book.writestr(f"o/{number}.xhtml", page)
+    return file.getvalue()
+
+
+SAMPLES = {
+    "a.md": MARKDOWN, "a.srt": SRT, "a.vtt": VTT, "a.usfm": USFM, "a.vref": VREF, "a.po": PO, "a.xlf": XLIFF1,
+    "b.xliff": XLIFF2, "a.tmx": TMX, "a.csv": CSV, "a.tsv": TSV,
+    "a.epub": epub(["<html><head><title>no</title></head><body><h1>Chapter</h1><p>First&nbsp;one.</p><ul><li>an "
+                    "item</li></ul><table><tr><td>x1</td><td>y1</td></tr></table></body></html>", "<p>Second</p>"]),
+}  # fmt: skip
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_one(name, data=None):
+        data = SAMPLES[name] if data is None else data
+        (tmp_path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+        return read_document(str(tmp_path / name), format_of(name))
+
+    return read_one
+
+
+def test_every_format_has_a_sample():
+    assert {format_of(name).name for name in SAMPLES} == {row.name for row in FORMATS}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_nothing_noted_is_byte_for_byte(read, name):
+    data = SAMPLES[name] if isinstance(SAMPLES[name], bytes) else SAMPLES[name].encode()
+    for variant in (data, b"\xef\xbb\xbf" + data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")):
+        if name.endswith(".epub") and variant is not data:
+            continue
+        document = read(name, variant)
+        assert noted(document, format_of(name), []) == variant
+        assert document.data == variant
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if format_of(name).note])
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+def test_a_note_goes_in_and_the_rest_stays(read, name, end):
+    data = SAMPLES[name].replace("\r\n", "\n").replace("\n", end).encode()
+    document = read(name, data)
+    segments = document.segments or [pair.source for pair in document.pairs]
+    note = "left out: “x” & <y>"
+    written = noted(document, format_of(name), [(one.at, [note]) for one in segments[:1]])
+    assert written != data
+    assert b"left out" in written
+    again = read(name, written)
+    assert [plain_of(a) for a in (again.segments, again.pairs)] == [
+        plain_of(b) for b in (document.segments, document.pairs)
+    ]
+    start = next(k for k, pair in enumerate(zip(written, data, strict=False)) if pair[0] != pair[1])
+    added = len(written) - len(data)
+    assert written[: segments[0].at] == data[: segments[0].at]
+    assert written[:start] + written[start + added :] == data
+
+
+def plain_of(segments):
+    texts = []
+    for one in segments:
+        texts += [(side.text, side.key) for side in ([one] if isinstance(one, Segment) else one) if side]
+    return texts
+
+
+def texts(document):
+    return [(one.kind, one.line, one.text) for one in document.segments]
+
+
+def test_markdown(read):
+    assert texts(read("a.md")) == [
+        ("front matter", 2, "A short title"),
+        ("heading", 5, "Head & shoulders"),
+        ("paragraph", 7, "A paragraph with bold, code and a link, on two lines."),
+        ("item", 10, "First item"),
+        ("item", 11, "Second item"),
+        ("item", 13, "continued"),
+        ("row", 15, "a | b"),
+        ("row", 17, "one cell | two"),
+        (CODE, 19, 'print("hello")'),
+        ("html", 23, "Some HTML"),
+    ]
+    assert read("a.md").segments[1].key == "head"
+
+
+def test_subtitles(read):
+    document = read("a.srt")
+    assert texts(document) == [("cue", 1, "Hello there. Two lines."), ("cue", 6, "Bye.")]
+    assert [one.time for one in document.segments] == [(1.0, 2.5), (63.0, 64.0)]
+    assert [(one.key, one.line) for one in read("a.vtt").segments] == [("intro", 5), ("2", 9)]
+
+
+def test_verses(read):
+    assert [(one.key, one.line, one.text) for one in read("a.usfm").segments] == [
+        ("MRK 1:1", 6, "The Lord came."), ("MRK 1:2", 7, "He went away."), ("MRK 2:1", 11, "Again."),
+    ]  # fmt: skip
+    assert [(one.key, one.line) for one in read("a.vref").segments] == [("MRK 1:1", 1), ("MRK 1:2", 3)]
+
+
+def test_epub(read):
+    assert [(one.part, one.kind, one.text) for one in read("a.epub").segments] == [
+        ("o/0.xhtml", "heading", "Chapter"), ("o/0.xhtml", "paragraph", "First one."),
+        ("o/0.xhtml", "item", "an item"), ("o/0.xhtml", "row", "x1 | y1"), ("o/1.xhtml", "paragraph", "Second"),
+    ]  # fmt: skip
+
+
+def sides(document):
+    return [tuple(side and side.text for side in pair) for pair in document.pairs]
+
+
+def test_bilingual_files(read):
+    po = read("a.po")
+    assert sides(po) == [("Open %d files", "%d Dateien öffnen"), ("Two lines", None)]
+    assert [pair.source.line for pair in po.pairs] == [5, 16]
+    assert (po.pairs[0].source.raw, po.pairs[0].source.key) == ("_Open %d files", "menu")
+    assert sides(read("a.xlf")) == [("Press now & here", "Jetzt drücken"), ("Nothing yet", None)]
+    assert read("a.xlf").pairs[0].target.raw == "Jetzt <x 1> drücken"
+    assert sides(read("b.xliff")) == [("One", "Eins"), ("Two", "Zwei"), ("Three", "Drei")]
+    assert [pair.source.key for pair in read("b.xliff").pairs] == ["u1/s1", "u1", "u2"]
+    assert sides(read("a.tmx")) == [("The sentence bold", "Der Satz fett")]
+    assert sides(read("a.csv")) == [("Hello, you", "Hallo du"), ("Two lines", "Zwei Zeilen")]
+    assert [(pair.source.key, pair.source.line) for pair in read("a.csv").pairs] == [("1", 2), ("2", 3)]
+    assert sides(read("a.tsv")) == [("Hello", "Hallo"), ("Bye", None)]
+
+
+def test_notes_of_each_xliff(read):
+    document = read("b.xliff")
+    notes = [(one.source.at, ["n"]) for one in (document.pairs[0], document.pairs[2])]
+    written = noted(document, format_of("b.xliff"), notes).decode()
+    assert '<note>old</note><note category="attncal">n</note></notes>' in written
+    assert '<unit id="u2">\n    <notes><note category="attncal">n</note></notes>\n    <segment>' in written
+
+
+def test_which_names_are_documents():
+    assert is_document("x.MD", "y.md")
+    assert is_document("x.po", None)
+    assert not is_document("x.de", "y.en")
+    assert not is_document("x.txt", None)
+    assert not is_document(["a line"], ["a line"])
+
+
+# ---- hostile and broken files ----
+
+_BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><xliff><file/>&b;</xliff>'
+_OUTER = (
+    '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><tmx><body><tu><tuv><seg>&a;</seg></tuv></tu></body></tmx>'
+)
+_HOSTILE = {
+    "bomb.xlf": (_BOMB, "defines entities"),
+    "outer.tmx": (_OUTER, "defines entities"),
+    "cut.xlf": (XLIFF1[:400], "line 8 is no XML"),
+    "source.xlf": ("<xliff><trans-unit id='1'><source>One two</source></trans-unit></xliff>", "has no <target>"),
+    "three.tmx": (TMX.replace("</tu>", '<tuv xml:lang="fr"><seg>La phrase</seg></tuv></tu>'), "de, en, fr"),
+    "old.srt": (SRT.replace("Bye", "Schön").encode("cp1252"), "cp1252"),
+    "long.srt": ("".join(f"{n}\n00:00:01,000 --> 00:00:02,000\nHi there\n\n" for n in range(60_000)), "50,000 cues"),
+    "broken.po": (PO + '\nmsgid "x\nmsgstr y\n', "is no PO file that can be read (line"),
+    "no.po": ("just some text\n", "no line that begins with `msgid`"),
+    "latin.po": (PO.replace("UTF-8", "x-unknown"), "says that it is x-unknown"),
+    "quote.csv": ('a,b\n"x,y\n', "cannot be read"),
+    "narrow.tsv": ("a\tb\nc\n", "line 2 has 1 columns"),
+    "none.usfm": ("\\v 1 text\n", "before any"),
+    "twice.vref": ("A 1:1\tx y\nA 1:1\tz\n", "of line 1"),
+    "bare.vref": ("no key here\n", "line 1 has no key"),
+    "empty.md": ("\n\n", "has no text"),
+    "no.epub": (b"PK\x03\x04 not a book", "is no EPUB"),
+    "entity.epub": (epub(["<p>x</p>"], _BOMB), "defines entities"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _HOSTILE)
+def test_what_cannot_be_read_is_refused_in_a_line(read, name):
+    data, message = _HOSTILE[name]
+    begin = time.process_time()
+    with pytest.raises(CommandError) as raised:
+        read(name, data)
+    assert message in str(raised.value)
+    assert name in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert time.process_time() - begin < 5
+
+
+def test_a_zip_bomb_is_not_unpacked(read):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as book:
+        book.writestr("META-INF/container.xml", b" " * (16 << 20))
+    begin = time.process_time()
+    with pytest.raises(CommandError, match="unpacked, as no book has"):
+        read("bomb.epub", file.getvalue())
+    assert time.process_time() - begin < 1
+
+
+# ---- pairing ----
+
+
+def every_path(sources, targets):
+    """All sequences of steps of one with one, with none, and with two."""
+    if not sources and not targets:
+        yield ()
+    for a, b in ((1, 1), (1, 0), (0, 1), (1, 2), (2, 1)):
+        if a <= sources and b <= targets:
+            for rest in every_path(sources - a, targets - b):
+                yield ((a, b), *rest)
+
+
+def test_the_best_of_all_paths():
+    rng = np.random.default_rng(0)
+    for sources, targets in itertools.product((1, 2, 4), (1, 3, 4)):
+        single = rng.normal(size=(sources, targets)) * 3
+        two = rng.normal(size=(sources, targets - 1)) * 3
+        one = rng.normal(size=(max(0, sources - 1), targets)) * 3
+
+        def total(path, single=single, two=two, one=one):
+            i = j = 0
+            value = 0.0
+            for a, b in path:
+                value += {(1, 1): lambda: single[i, j], (1, 2): lambda: two[i, j], (2, 1): lambda: one[i, j]}.get(
+                    (a, b), lambda: -2.0
+                )()
+                i, j = i + a, j + b
+            return value
+
+        beads = best_path(single, two, one, gap=-2.0)
+        assert [k for of, _ in beads for k in of] == list(range(sources))
+        assert [k for _, of in beads for k in of] == list(range(targets))
+        found = total([(len(a), len(b)) for a, b in beads])
+        assert found == pytest.approx(max(map(total, every_path(sources, targets))))
+
+
+def test_keys_that_one_side_lacks():
+    ours, theirs = (
+        [Segment("x", "verse", 1, key) for key in keys] for keys in (["a", "b", "d"], ["a", "c", "d", "e"])
+    )
+    assert list(pair_by_keys(ours, theirs)) == [((0,), (0,)), ((1,), ()), ((), (1,)), ((2,), (2,)), ((), (3,))]
+
+
+def test_cues_are_paired_by_time():
+    def cues(*times):
+        return [Segment("x", "cue", 1, time=time) for time in times]
+
+    ours = cues((0, 2), (2, 4), (5, 8), (9, 11), (11, 13))
+    theirs = cues((0, 1.9), (1.9, 4), (5, 6), (6, 8.1))
+    assert have_same_times(ours, theirs)
+    beads = [((0,), (0,)), ((1,), (1,)), ((2,), (2, 3)), ((3,), ()), ((4,), ())]
+    assert list(pair_by_time(ours, theirs)) == beads
+    assert not have_same_times(ours, cues((30, 31), (40, 41)))
+
+
+def test_pieces_are_put_in():
+    assert inserted(b"abc", [(0, b"1"), (2, b"2"), (2, b"3"), (3, b"4")]) == b"1ab23c4"
+    assert noted(Document("x", b"abc"), FORMATS[0], []) == b"abc"

@@ -1,0 +1,214 @@
+"""`attncal check` on documents: two Markdown files and a PO file in, findings and exit statuses out."""
+
+import json
+
+import pytest
+
+import hf_attncal
+
+AHEAD = "attncal: error: "
+
+
+@pytest.fixture(scope="module")
+def here(trained):
+    from hf_attncal.commands import main
+
+    clean = "--clean-source", str(trained / "train.en"), "--clean-target", str(trained / "train.de")
+    assert (trained / "aligner" / "check.json").exists() or main(["check", str(trained / "aligner"), *clean]) == 0
+    pairs = list(zip(*((trained / f"dev.{side}").read_text().splitlines()[:24] for side in ("en", "de")), strict=True))
+    folder = trained / "documents"
+    folder.mkdir(exist_ok=True)
+    for side, language in enumerate(("en", "de")):
+        blocks = [
+            f"# {pairs[0][side]}",
+            *(pair[side] for pair in pairs[1:12]),
+            *(f"- {pair[side]}" for pair in pairs[12:]),
+        ]
+        (folder / f"book.{language}.md").write_text("\n\n".join(blocks) + "\n")
+        keyed = "".join(f"MRK {1 + n // 8}:{1 + n % 8}\t{pair[side]}\n" for n, pair in enumerate(pairs))
+        (folder / f"mark.{language}.vref").write_text(keyed)
+    lines = (folder / "book.de.md").read_text().split("\n\n")
+    (folder / "short.de.md").write_text("\n\n".join([*lines[:5], *lines[6:]]))
+    (folder / "back.de.md").write_text("\n\n".join(lines[::-1]))
+    (folder / "wrong.de.md").write_text("\n\n".join(f"Xyz{n} qrs{n} tuv{n}" for n in range(24)))
+    entries = "".join(
+        f'msgid "{a}"\nmsgstr "{b}"\n\n' for a, b in [*pairs[:9], (pairs[9][0], ""), ("use %s here", "nimm %d")]
+    )
+    (folder / "de.po").write_text(f'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n{entries}')
+    return trained
+
+
+@pytest.fixture(autouse=True)
+def in_folder(here, monkeypatch):
+    monkeypatch.chdir(here / "documents")
+
+
+def missing(out):
+    return [one for one in map(json.loads, out.splitlines()) if one["kind"] in ("missing", "added")]
+
+
+def test_a_paragraph_that_was_left_out(attncal):
+    status, out, err = attncal("check", "../aligner", "book.en.md", "book.de.md", "--format", "json")
+    assert (status, err, missing(out)) == (0, "", [])
+    status, out, err = attncal("check", "../aligner", "book.en.md", "short.de.md", "--format", "json")
+    (one,) = missing(out)
+    assert (status, one["kind"]) == (0, "missing")
+    assert one["source"] == {"file": "book.en.md", "line": 11, "text": open("book.en.md").read().split("\n\n")[5]}
+    assert one["target"] == {"file": "short.de.md", "line": 11, "text": ""}
+    assert one["reason"].startswith("left out: the whole paragraph “")
+
+
+def test_exit_statuses_for_continuous_integration(attncal, here):
+    def run(*options):
+        return attncal("check", "../aligner", "book.en.md", *options)
+
+    assert run("book.de.md", "--fail-above", "0.94")[0] == 0
+    status, out, err = run("short.de.md", "--fail-above", "0.94")
+    assert status == 1
+    assert err.startswith(f"{AHEAD}1 finding above 0.94, the first at short.de.md:11: left out: the whole paragraph")
+    assert len(out.splitlines()) >= 2
+    for options, message in (
+        (("none.de.md", "--fail-above", "0.94"), "There is no file none.de.md."),
+        (("short.de.md", "--fail-above", "2"), "--fail-above must be from 0 to 1, got 2.0."),
+        (("wrong.de.md", "--fail-above", "0.9"), "do not belong together"),
+    ):
+        status, out, err = run(*options)
+        assert (status, out) == (2, "")
+        assert err.startswith(AHEAD)
+        assert message in err
+    assert run("none.de.md")[0] == 1
+
+
+def test_what_a_person_called_right_stays_so_when_lines_move(attncal, tmp_path):
+    _, out, _ = attncal("check", "../aligner", "book.en.md", "short.de.md", "--format", "json")
+    told = [line for line in out.splitlines() if json.loads(line)["kind"] == "missing"]
+    dismissed = tmp_path / "right.jsonl"
+    dismissed.write_text("# read by hand\n\n" + "\n".join(told) + "\n")
+    moved = [tmp_path / name for name in ("a.en.md", "a.de.md")]
+    for path, name in zip(moved, ("book.en.md", "short.de.md"), strict=True):
+        path.write_text("\n\n\n" + open(name).read())
+    options = "--dismiss", str(dismissed), "--format", "json"
+    status, out, _ = attncal("check", "../aligner", *map(str, moved), *options)
+    assert (status, missing(out)) == (0, [])
+    dismissed.write_text("something else\n")
+    status, _, err = attncal("check", "../aligner", *map(str, moved), *options)
+    assert (status, "line 1 of" in err, "has no id of a finding" in err) == (1, True, True)
+
+
+def test_sarif(attncal):
+    status, out, _ = attncal("check", "../aligner", "book.en.md", "short.de.md", "--format", "sarif")
+    told = json.loads(out)
+    assert (status, told["version"]) == (0, "2.1.0")
+    (run,) = told["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    (one,) = [result for result in run["results"] if result["ruleId"] == "missing"]
+    assert rules[one["ruleIndex"]]["id"] == "missing"
+    place = one["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "short.de.md"}, "region": {"startLine": 11}}
+    assert one["relatedLocations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "book.en.md"
+    assert set(one["partialFingerprints"]) == {"attncal/v1"}
+    assert one["level"] == "error"
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(told, SARIF_OF_GITHUB)
+
+
+# What GitHub documents as required, of the schema of SARIF 2.1.0.
+_TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
+_REGION = {"type": "object", "required": ["startLine"], "properties": {"startLine": {"type": "integer", "minimum": 1}}}
+_LOCATION = {
+    "type": "object",
+    "required": ["physicalLocation"],
+    "properties": {
+        "physicalLocation": {
+            "type": "object",
+            "required": ["artifactLocation", "region"],
+            "properties": {"artifactLocation": {"type": "object", "required": ["uri"]}, "region": _REGION},
+        }
+    },
+}
+_RULE = {
+    "type": "object",
+    "required": ["id", "shortDescription", "fullDescription", "help"],
+    "properties": {"shortDescription": _TEXT, "fullDescription": _TEXT, "help": _TEXT},
+}
+_RESULT = {
+    "type": "object",
+    "required": ["ruleId", "message", "locations", "partialFingerprints"],
+    "properties": {
+        "message": _TEXT,
+        "level": {"enum": ["none", "note", "warning", "error"]},
+        "locations": {"type": "array", "minItems": 1, "items": _LOCATION},
+        "rank": {"type": "number", "minimum": 0, "maximum": 100},
+    },
+}
+_DRIVER = {"type": "object", "required": ["name", "rules"], "properties": {"rules": {"type": "array", "items": _RULE}}}
+SARIF_OF_GITHUB = {
+    "type": "object",
+    "required": ["$schema", "version", "runs"],
+    "properties": {
+        "version": {"const": "2.1.0"},
+        "runs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["tool", "results"],
+                "properties": {
+                    "tool": {"type": "object", "required": ["driver"], "properties": {"driver": _DRIVER}},
+                    "results": {"type": "array", "items": _RESULT},
+                },
+            },
+        },
+    },
+}
+
+
+def test_a_po_file_gets_notes(attncal, here, tmp_path):
+    output = tmp_path / "noted.po"
+    assert attncal("check", "../aligner", "de.po", "--format", "notes", "--output", str(output))[0] == 0
+    written = output.read_text()
+    notes = [line for line in written.split("\n") if line.startswith("# attncal ")]
+    assert any("left out: the whole entry" in note for note in notes)
+    assert any("wrong placeholders: %s is missing, and %d is not in the source (0.97)" in note for note in notes)
+    left = "".join(f"{line}\n" for line in written.split("\n")[:-1] if not line.startswith("# attncal "))
+    assert left == open("de.po").read()
+    status, out, err = attncal("check", "../aligner", "book.en.md", "book.de.md", "--format", "notes")
+    assert (status, out) == (1, "")
+    assert "book.de.md is Markdown" in err
+
+
+def test_chapters_and_books_have_means(attncal):
+    status, out, _ = attncal("check", "../aligner", "mark.en.vref", "mark.de.vref", "--format", "summary")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert status == 0
+    for start in ("all 24 ", "MRK 24 ", "MRK 1 8 ", "MRK 2 8 ", "MRK 3 8 "):
+        (line,) = [line for line in lines if line.startswith(start)]
+        mean, low, _, high = line.removeprefix(start).split()
+        assert 0 <= float(low) <= float(mean) <= float(high) <= 100
+
+
+@pytest.mark.parametrize("form", ["tsv", "html", "marked", "kept"])
+def test_other_forms(attncal, form):
+    status, out, err = attncal("check", "../aligner", "book.en.md", "short.de.md", "--format", form, "--worst", "3")
+    assert (status, err) == (0, "")
+    assert len(out.splitlines()) >= 3
+
+
+def test_from_python(here):
+    found = hf_attncal.check(str(here / "aligner"), "book.en.md", "short.de.md", bootstrap=0)
+    assert [one.kind for one in found.findings if one.kind in ("missing", "added")] == ["missing"]
+    assert str(found).startswith("id\tprobability\tkind\t")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("book.en.md",), "book.en.md is in one language: name its translation, too."),
+        (("de.po", "book.de.md"), "de.po has both languages (PO): name it alone."),
+        (("book.en.md", "mark.de.vref"), "name two documents in one format."),
+        (("book.en.md", "book.de.md", "--self-test"), "--self-test is for lines of text"),
+    ],
+)
+def test_documents_that_do_not_go_together(attncal, options, message):
+    status, out, err = attncal("check", "../aligner", *options)
+    assert (status, out) == (1, "")
+    assert message in err
