@@ -1,10 +1,10 @@
-"""Measure `attncal check` on real documents: is a removed paragraph, item, row, cue or verse found, and what is said of
-the documents as they are?
+"""Measure `attncal check` on real documents: is a removed paragraph, item, row or cue found, and what is said of them
+as they are?
 
     python experiments/documents.py --model MODEL --repos DIR --output results/check --part test
 
 DIR holds clones of the repositories below, as `owner+name/repo`; documents are read from their commits. Only pairs of
-documents are taken that have the same kinds of segments in the same order, so that what is left out is known to be ours.
+documents are taken that have the same kinds of segments in the same order: what is left out there, we left out.
 """
 
 import argparse

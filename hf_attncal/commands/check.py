@@ -96,7 +96,8 @@ def check(
     Returns:
         In Python, without `output`: a `PairVerdict` for each line, with its number; with `format="summary"` a
         `Summary`, with `compare_with` a `Comparison`, with `self_test` a `SelfTest`; where only `clean_source` is
-        given, a `LearnedCheck`; of a document a `DocumentCheck`. Printed, each but the verdicts is what the command writes.
+        given, a `LearnedCheck`; of a document a `DocumentCheck`. Printed, each but the verdicts is what the command
+        writes.
 
     Raises:
         CommandError: options that do not go together, an aligner that cannot be used or for which nothing was

@@ -1,4 +1,4 @@
-"""Documents: each format is read with its places, goes back byte for byte, takes notes, and is refused where hostile."""
+"""Documents: each format is read with its places, goes back byte for byte, takes notes, and is refused if hostile."""
 
 import io
 import itertools
@@ -37,8 +37,14 @@ print("hello")
 
 <p>Some <b>HTML</b></p>
 """
-SRT = "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>Hello</i> there.\r\nTwo lines.\r\n\r\n2\r\n00:01:03,000 --> 00:01:04,000\r\nBye.\r\n"
-VTT = "WEBVTT\n\nNOTE by hand\n\nintro\n00:01.000 --> 00:02.500 align:start\nHello there.\n\n00:03.000 --> 00:04.000\nBye.\n"
+SRT = (
+    "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>Hello</i> there.\r\nTwo lines.\r\n\r\n"
+    "2\r\n00:01:03,000 --> 00:01:04,000\r\nBye.\r\n"
+)
+VTT = (
+    "WEBVTT\n\nNOTE by hand\n\nintro\n00:01.000 --> 00:02.500 align:start\nHello there.\n\n"
+    "00:03.000 --> 00:04.000\nBye.\n"
+)
 USFM = (
     "\\id MRK\n\\h Mark\n\\c 1\n\\s A heading\n\\p\n\\v 1 The \\nd Lord\\nd* came.\\f + \\ft note\\f*\n"
     '\\v 2 \\w He|strong="H1"\\w* went\n\\q2 away.\n\\c 2\n\\p\n\\v 1 Again.\n'
@@ -323,14 +329,12 @@ def test_the_best_of_all_paths():
         two = rng.normal(size=(sources, targets - 1)) * 3
         one = rng.normal(size=(max(0, sources - 1), targets)) * 3
 
-        def total(path, single=single, two=two, one=one):
+        def total(path, tables={(1, 1): single, (1, 2): two, (2, 1): one}):  # noqa: B006
             i = j = 0
             value = 0.0
-            for a, b in path:
-                value += {(1, 1): lambda: single[i, j], (1, 2): lambda: two[i, j], (2, 1): lambda: one[i, j]}.get(
-                    (a, b), lambda: -2.0
-                )()
-                i, j = i + a, j + b
+            for step in path:
+                value += tables[step][i, j] if step in tables else -2.0
+                i, j = i + step[0], j + step[1]
             return value
 
         beads = best_path(single, two, one, gap=-2.0)

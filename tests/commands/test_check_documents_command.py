@@ -1,6 +1,7 @@
 """`attncal check` on documents: two Markdown files and a PO file in, findings and exit statuses out."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_paragraph_that_was_left_out(attncal):
     status, out, err = attncal("check", "../aligner", "book.en.md", "short.de.md", "--format", "json")
     (one,) = missing(out)
     assert (status, one["kind"]) == (0, "missing")
-    assert one["source"] == {"file": "book.en.md", "line": 11, "text": open("book.en.md").read().split("\n\n")[5]}
+    assert one["source"] == {"file": "book.en.md", "line": 11, "text": Path("book.en.md").read_text().split("\n\n")[5]}
     assert one["target"] == {"file": "short.de.md", "line": 11, "text": ""}
     assert one["reason"].startswith("left out: the whole paragraph “")
 
@@ -86,7 +87,7 @@ def test_what_a_person_called_right_stays_so_when_lines_move(attncal, tmp_path):
     dismissed.write_text("# read by hand\n\n" + "\n".join(told) + "\n")
     moved = [tmp_path / name for name in ("a.en.md", "a.de.md")]
     for path, name in zip(moved, ("book.en.md", "short.de.md"), strict=True):
-        path.write_text("\n\n\n" + open(name).read())
+        path.write_text("\n\n\n" + Path(name).read_text())
     options = "--dismiss", str(dismissed), "--format", "json"
     status, out, _ = attncal("check", "../aligner", *map(str, moved), *options)
     assert (status, missing(out)) == (0, [])
@@ -170,7 +171,7 @@ def test_a_po_file_gets_notes(attncal, here, tmp_path):
     assert any("left out: the whole entry" in note for note in notes)
     assert any("wrong placeholders: %s is missing, and %d is not in the source (0.97)" in note for note in notes)
     left = "".join(f"{line}\n" for line in written.split("\n")[:-1] if not line.startswith("# attncal "))
-    assert left == open("de.po").read()
+    assert left == Path("de.po").read_text()
     status, out, err = attncal("check", "../aligner", "book.en.md", "book.de.md", "--format", "notes")
     assert (status, out) == (1, "")
     assert "book.de.md is Markdown" in err

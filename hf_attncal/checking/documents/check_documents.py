@@ -17,7 +17,7 @@ from hf_attncal.inference.running import Running
 
 from ..checked_text import lines_of_verdicts
 from ..checker import Checker, PairVerdict, SharedTargets
-from .findings import Finding, Side, findings_of, kept, whole_segment
+from .findings import DocumentFinding, SegmentSide, document_findings, kept, whole_segment
 from .formats import LINES, Format, format_of, noted, read_document
 from .forms import finding_lines, finding_objects, notes_of, sarif
 from .pairing import have_same_times, look_alike, pair_by_keys, pair_by_time, pair_segments
@@ -34,8 +34,8 @@ _SEED = 0
 class Unit(NamedTuple):
     """Segments of both sides that are checked together; `near` is the segment of the target that follows."""
 
-    source: Side
-    target: Side
+    source: SegmentSide
+    target: SegmentSide
     near: Segment | None = None
 
 
@@ -53,7 +53,7 @@ class DocumentCheck:
 
     units: tuple[Unit, ...]
     verdicts: tuple[PairVerdict, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[DocumentFinding, ...]
     document: Document
     row: Format
     names: tuple[str, str]
@@ -171,7 +171,7 @@ def check_documents(
         verdicts = list(checker.stream(pairs, shared=SharedTargets(both)))
     except LineError as error:
         raise line_error(error.number, "cannot be checked", error.error) from error
-    found: list[Finding] = []
+    found: list[DocumentFinding] = []
     read = iter(verdicts)
     kept_units, kept_verdicts = [], []
     for unit in units:
@@ -179,7 +179,7 @@ def check_documents(
         if not (unit.source.segments and unit.target.segments):
             found.append(whole_segment(unit.source, unit.target, unit.near))
         elif verdict is not None:
-            found += findings_of(verdict, unit.source, unit.target)
+            found += document_findings(verdict, unit.source, unit.target)
         if verdict is not None:
             line = (unit.target.segments or unit.source.segments)[0].line
             kept_units.append(unit)
@@ -197,8 +197,10 @@ def _check_language(verdicts: Sequence[PairVerdict], source: str, target: str) -
     """Refuse two documents most of whose segments are in the language of the other side."""
     wrong = sum("wrong language" in verdict.names for verdict in verdicts)
     if len(verdicts) >= _FEWEST and wrong > len(verdicts) / 2:
-        raise CommandError(f"{wrong} of {len(verdicts)} segments of {target} are not in the language that the aligner "
-                           f"translates into. Name {target} first, or train an aligner from {source} to it.")  # fmt: skip
+        raise CommandError(
+            f"{wrong} of {len(verdicts)} segments of {target} are not in the language that the aligner translates "
+            f"into. Name {target} first, or train an aligner from {source} to it."
+        )
 
 
 def _unread(unit: Unit) -> bool:
@@ -214,7 +216,7 @@ def _units(checker: Checker, source: str, target: str | None) -> tuple[Format, D
         document = read_document(source, row)
         units = []
         for pair in document.pairs:
-            sides = [Side(source, () if one is None else (one,)) for one in pair]
+            sides = [SegmentSide(source, () if one is None else (one,)) for one in pair]
             units.append(Unit(*sides, pair.source))
         return row, document, units
     other = format_of(target) or LINES
@@ -231,7 +233,7 @@ def _units(checker: Checker, source: str, target: str | None) -> tuple[Format, D
         return (
             row,
             documents[1],
-            [Unit(Side(source, (a,)), Side(target, (b,)), b) for a, b in zip(ours, theirs, strict=True)],
+            [Unit(SegmentSide(source, (a,)), SegmentSide(target, (b,)), b) for a, b in zip(ours, theirs, strict=True)],
         )
     if row.keyed or have_same_times(ours, theirs):
         beads = list((pair_by_keys if row.keyed else pair_by_time)(ours, theirs))
@@ -255,7 +257,7 @@ def _joined(
 
     def unit() -> Unit:
         near = theirs[min(done, len(theirs) - 1)] if theirs else None
-        return Unit(Side(source, tuple(open_source)), Side(target, tuple(open_target)), near)
+        return Unit(SegmentSide(source, tuple(open_source)), SegmentSide(target, tuple(open_target)), near)
 
     for of_source, of_target in beads:
         alone = not of_source or not of_target

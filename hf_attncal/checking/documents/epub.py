@@ -8,7 +8,7 @@ import zlib
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
-from .segments import CODE, Segment, check_number, plain
+from .segments import CODE, Segment, check_segments, plain
 
 _MOST_BYTES, _MOST_FILES, _MOST_TIMES = 1 << 28, 20_000, 200
 _BLOCKS = {
@@ -54,7 +54,7 @@ def _blocks_of(book: zipfile.ZipFile, size: int) -> list[Segment]:
         if href:
             part = posixpath.normpath(posixpath.join(posixpath.dirname(package_name), unquote(href)))
             found += html_blocks(_read(book, part).decode("utf-8", "replace"), part)
-            check_number(len(found))
+            check_segments(len(found))
     return found
 
 

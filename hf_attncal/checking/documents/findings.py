@@ -53,7 +53,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DocumentFinding:
     """Something that looks wrong.
 
     Args:
@@ -92,7 +92,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SegmentSide:
     """Segments of one document that are checked together.
 
     Args:
@@ -121,12 +121,12 @@ class Side:
         return Place(self.file, one.line, one.key, one.part, one.text, span)
 
 
-def findings_of(verdict: PairVerdict, source: Side, target: Side) -> Iterator[Finding]:
+def document_findings(verdict: PairVerdict, source: SegmentSide, target: SegmentSide) -> Iterator[DocumentFinding]:
     """Yield what is wrong with segments that were paired: their placeholders, and what the verdict says, as one."""
     wrong = _other_placeholders(source, target)
     if wrong is not None:
         at = target.segments[0]
-        yield Finding("changed", wrong, _SURE["placeholders"], source.place(), target.place(), at)
+        yield DocumentFinding("changed", wrong, _SURE["placeholders"], source.place(), target.place(), at)
     told = [one for one in verdict.findings if not (wrong and one.kind == "wrong placeholders")]
     if not told:
         return
@@ -140,27 +140,26 @@ def findings_of(verdict: PairVerdict, source: Side, target: Side) -> Iterator[Fi
         words = _quoted(side.text[slice(*span.characters)]) if span else ""
         reasons.append(f"{one.kind} {words}: {one.reason}" if words else one.reason)
     segment = next((one for one in target.segments if one.line == places[1].line), target.segments[0])
-    yield Finding(kind, "; ".join(reasons), verdict.wrong, *places, segment)
+    yield DocumentFinding(kind, "; ".join(reasons), verdict.wrong, *places, segment)
 
 
-def whole_segment(source: Side, target: Side, near: Segment | None) -> Finding:
-    """Return the finding on segments of one document that the other does not have; `near` is the next in the target."""
+def whole_segment(source: SegmentSide, target: SegmentSide, near: Segment | None) -> DocumentFinding:
+    """Return the finding on segments that only one document has; `near` is the next of the target."""
     kind = "missing" if source.segments else "added"
     one = (source.segments or target.segments)[0]
     what, shown = one.kind, _quoted((source if source.segments else target).text)
-    if kind == "missing":
-        reason = f"left out: the whole {what} {shown}"
-    else:
+    reason = f"left out: the whole {what} {shown}"
+    if kind == "added":
         reason = f"added: the source has no {what} {shown}"
     place = target.place() or Place(target.file, near.line if near else 1, one.key, near.part if near else "", "")
-    return Finding(kind, reason, _SURE[kind], source.place(), place, one if kind == "added" else near)
+    return DocumentFinding(kind, reason, _SURE[kind], source.place(), place, one if kind == "added" else near)
 
 
 def _quoted(text: str) -> str:
     return f"“{text}”" if len(text) <= _SHOWN else f"“{text[:_SHOWN].rstrip()}…”"
 
 
-def _other_placeholders(source: Side, target: Side) -> str | None:
+def _other_placeholders(source: SegmentSide, target: SegmentSide) -> str | None:
     """Say which placeholders and tags of a bilingual file differ; None where none do."""
     if not any(one.kind == "entry" for one in source.segments) or not target.segments:
         return None
@@ -204,6 +203,6 @@ def dismissed_ids(file: str | Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def kept(findings: Iterable[Finding], dismissed: frozenset[str]) -> list[Finding]:
+def kept(findings: Iterable[DocumentFinding], dismissed: frozenset[str]) -> list[DocumentFinding]:
     """Return the findings that nobody called right."""
     return [finding for finding in findings if finding.id not in dismissed] if dismissed else list(findings)

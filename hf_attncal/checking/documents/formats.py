@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hf_attncal.compressed import open_to_read
 from hf_attncal.errors import CommandError, one_line
 
-from .segments import Document, check_number
+from .segments import Document, check_segments
 
 _HERE = "hf_attncal.checking.documents"
 MOST_BYTES = 1 << 28
@@ -101,7 +101,7 @@ def check_found(name: str, row: Format, found: list) -> None:
     if not found:
         raise CommandError(f"{name} has no text that could be checked. Is it {row.name}?")
     try:
-        check_number(len(found))
+        check_segments(len(found))
     except ValueError as error:
         raise CommandError(f"{name} {error}") from error
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from hf_attncal.data.streams import json_line
 
-from .findings import KINDS, Finding
+from .findings import KINDS, DocumentFinding
 from .segments import Segment
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -16,7 +16,7 @@ _COLUMNS = ("id", "probability", "kind", "source", "target", "reason")
 _ERROR_ABOVE = 0.9  # probability from which on SARIF calls a finding an error
 
 
-def finding_lines(findings: Iterable[Finding]) -> Iterator[str]:
+def finding_lines(findings: Iterable[DocumentFinding]) -> Iterator[str]:
     """Yield a head, and a line for each finding, with tabs between the columns."""
     yield "\t".join(_COLUMNS)
     for one in findings:
@@ -25,12 +25,12 @@ def finding_lines(findings: Iterable[Finding]) -> Iterator[str]:
         yield "\t".join(" ".join(cell.split()) for cell in row)
 
 
-def finding_objects(findings: Iterable[Finding]) -> Iterator[str]:
+def finding_objects(findings: Iterable[DocumentFinding]) -> Iterator[str]:
     """Yield an object of JSON for each finding."""
     return (json_line(one.to_dict()) for one in findings)
 
 
-def sarif(findings: Iterable[Finding]) -> str:
+def sarif(findings: Iterable[DocumentFinding]) -> str:
     """Return findings as SARIF 2.1.0, with what code scanning of GitHub needs
     (https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning).
     """
@@ -56,7 +56,7 @@ def sarif(findings: Iterable[Finding]) -> str:
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=1)
 
 
-def _result(one: Finding, rule: int) -> dict:
+def _result(one: DocumentFinding, rule: int) -> dict:
     places = [place for place in (one.target, one.source) if place is not None]
     found = {
         "ruleId": one.kind,
@@ -82,7 +82,7 @@ def _location(place) -> dict:
     return location
 
 
-def notes_of(findings: Iterable[Finding]) -> list[tuple[int, list[str]]]:
+def notes_of(findings: Iterable[DocumentFinding]) -> list[tuple[int, list[str]]]:
     """Return `(byte, lines)` for the notes of findings, in the order of the file."""
     found: dict[int, list[str]] = defaultdict(list)
     for one in findings:

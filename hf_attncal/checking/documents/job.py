@@ -9,7 +9,7 @@ from hf_attncal.data.streams import check_files, output_lines
 from hf_attncal.errors import CommandError, at_least
 from hf_attncal.inference.running import Running
 
-from .findings import Finding, dismissed_ids
+from .findings import DocumentFinding, dismissed_ids
 from .formats import format_of
 
 _ERROR_STATUS = 2  # of an error where 1 means findings
@@ -23,7 +23,7 @@ class FoundError(CommandError):
         findings: these.
     """
 
-    def __init__(self, message: str, findings: tuple[Finding, ...]):
+    def __init__(self, message: str, findings: tuple[DocumentFinding, ...]):
         super().__init__(message)
         self.findings = findings
         self.exit_status = 1

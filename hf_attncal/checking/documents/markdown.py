@@ -4,7 +4,7 @@ import re
 
 from hf_attncal.decoding import decoded
 
-from .segments import CODE, Segment, check_number, plain
+from .segments import CODE, Segment, check_segments, plain
 
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _FRONT_TEXT = re.compile(r"^(?:title|description|summary|subtitle|lead)\s*:\s*(.+?)\s*$", re.MULTILINE)
@@ -59,7 +59,7 @@ def read_markdown(data: bytes, name: str) -> list[Segment]:
                 block = "heading" if before == "heading_open" else "item" if lists else "paragraph"
                 found.append(Segment(content, block, line, anchor[1] if anchor else ""))
         before = kind
-        check_number(len(found))
+        check_segments(len(found))
     return found
 
 

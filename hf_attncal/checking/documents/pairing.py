@@ -8,6 +8,7 @@ segment, numbers and time of cues add to it. An aligner without counts has only 
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ class _Scores:
 
     @staticmethod
     def _of_two(rest, one: Sequence[Segment], two: Sequence[Segment], words) -> np.ndarray:
-        joined = [Segment(f"{a.text} {b.text}", a.kind if a.kind == b.kind else "", 0) for a, b in zip(two, two[1:])]
+        joined = [Segment(f"{a.text} {b.text}", a.kind if a.kind == b.kind else "", 0) for a, b in pairwise(two)]
         scores = _of_form(one, joined) if joined else np.zeros((len(one), 0))
         return np.clip(scores if words is None else scores + words, _LEAST, _BEST) + _MERGED
 
@@ -371,8 +372,10 @@ def _silent(speaking: Sequence[Segment], other: Sequence[Segment]) -> set[int]:
 
 
 def pair_by_keys(source: Sequence[Segment], target: Sequence[Segment]) -> Iterator[Bead]:
-    """Yield the beads of documents whose segments have keys, in the order of the source; what only the target has stands
-    behind what comes before it there."""
+    """Yield the beads of documents whose segments have keys, in the order of the source.
+
+    What only the target has stands behind what comes before it there.
+    """
     known = {one.key: number for number, one in enumerate(target)}
     own = {one.key for one in source}
     done = 0

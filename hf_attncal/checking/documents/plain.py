@@ -5,7 +5,7 @@ import io
 
 from hf_attncal.decoding import decoded
 
-from .segments import Segment, SegmentPair, check_number, lines_with_places, plain
+from .segments import Segment, SegmentPair, check_segments, lines_with_places, plain
 
 _SOURCE = ("source", "src", "original", "source text")
 _TARGET = ("target", "tgt", "trg", "translation", "target text")
@@ -78,7 +78,7 @@ def _read_table(text: str, separator: str, quote: str | None) -> list[SegmentPai
                 Segment(plain(row[n]), "row", begin, of_key) if row[n].strip() else None for n in (source, target)
             )
             found.append(SegmentPair(*sides))
-            check_number(len(found), "rows")
+            check_segments(len(found), "rows")
     except csv.Error as error:
         raise ValueError(f"line {line} cannot be read: {error}.") from error
     return [pair for pair in found if any(pair)]

@@ -90,8 +90,6 @@ def _text_of(data: bytes, name: str) -> str:
 def _side(text: str, line: int, key: str, at: int) -> Segment | None:
     if not any(map(str.isalnum, text)):
         return None
-    if len(_ACCELERATOR.findall(text)) == 1 and len(text) < 80:
-        text_read = _ACCELERATOR.sub("", text)
-    else:
-        text_read = text
+    menu = len(_ACCELERATOR.findall(text)) == 1 and len(text) < 80
+    text_read = _ACCELERATOR.sub("", text) if menu else text
     return Segment(plain(_TAGS.sub(" ", text_read)), "entry", line, plain(key), text, at)

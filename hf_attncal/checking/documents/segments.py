@@ -60,7 +60,7 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def check_number(segments: int, what: str = "segments") -> None:
+def check_segments(segments: int, what: str = "segments") -> None:
     """Raise ValueError for more segments than can be paired in reasonable time."""
     if segments > MOST_SEGMENTS:
         raise ValueError(f"has more than {MOST_SEGMENTS:,} {what}. Split it, by chapters for example.")

@@ -4,7 +4,7 @@ import re
 
 from hf_attncal.decoding import decoded
 
-from .segments import Segment, check_number, lines_with_places, plain
+from .segments import Segment, check_segments, lines_with_places, plain
 
 _MARKER = re.compile(r"\\(\+?[a-z]+\d*)(\*?)(?:[ \t]|(?=[\\\r\n])|$)?")
 _NOTES = re.compile(r"\\(f|fe|ef|x|ex|fig|rq|va|vp|rem)\b.*?\\\1\*")
@@ -28,7 +28,7 @@ def read_usfm(data: bytes, name: str) -> list[Segment]:
         content = plain(" ".join(parts))
         if verse and any(map(str.isalnum, content)):
             found.append(Segment(content, "verse", line_of, f"{book} {chapter}:{verse}", at=begin))
-            check_number(len(found))
+            check_segments(len(found))
 
     for number, (line, at) in enumerate(lines_with_places(data, text), start=1):
         line = _WORD.sub(r"\2", _NOTES.sub(" ", line)) if "\\" in line else line

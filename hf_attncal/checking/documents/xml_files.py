@@ -6,7 +6,7 @@ from typing import Any
 from xml.sax.handler import ContentHandler
 from xml.sax.saxutils import escape
 
-from .segments import Segment, SegmentPair, check_number, plain
+from .segments import Segment, SegmentPair, check_segments, plain
 
 # Elements within a text whose own text is code: of XLIFF 1.2, of XLIFF 2, of TMX.
 _CODE = frozenset(("bpt", "ept", "ph", "it", "ut", "x", "bx", "ex", "sc", "ec", "cp"))
@@ -101,7 +101,7 @@ class _Reader(ContentHandler):
     def add(self, source: Segment | None, target: Segment | None) -> None:
         if source is not None:
             self.found.append(SegmentPair(source, target))
-            check_number(len(self.found))
+            check_segments(len(self.found))
 
 
 class _Xliff(_Reader):
