@@ -15,7 +15,7 @@ from ..rules import placeholders_of
 from .segments import Segment
 
 # Kind of a finding -> what it says in general.
-KINDS = {
+FINDING_KINDS = {
     "missing": "A whole segment of the source has no translation.",
     "added": "A whole segment of the translation has no source.",
     "left_out": "The translation leaves out words of the source.",
@@ -57,7 +57,7 @@ class DocumentFinding:
     """Something that looks wrong.
 
     Args:
-        kind: one of `KINDS`.
+        kind: one of `FINDING_KINDS`.
         reason: what is wrong, in words.
         probability: that it is.
         source, target: where; None for a side that is not there.

@@ -15,7 +15,7 @@ from hf_attncal.errors import CommandError, one_line
 from .segments import Document, check_segments
 
 _HERE = "hf_attncal.checking.documents"
-MOST_BYTES = 1 << 28
+_MOST_BYTES = 1 << 28
 
 
 class Format(NamedTuple):
@@ -83,9 +83,9 @@ def read_document(name: str, row: Format) -> Document:
 
         need("documents")
     with open_to_read(name) as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise CommandError(f"{name} has more than {MOST_BYTES >> 20} MB. Split it, by chapters for example.")
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise CommandError(f"{name} has more than {_MOST_BYTES >> 20} MB. Split it, by chapters for example.")
     try:
         found = resolve_name(row.read)(data, name)
     except ValueError as error:

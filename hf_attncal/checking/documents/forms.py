@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from hf_attncal.data.streams import json_line
 
-from .findings import KINDS, DocumentFinding
+from .findings import FINDING_KINDS, DocumentFinding
 from .segments import Segment
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -48,10 +48,10 @@ def sarif(findings: Iterable[DocumentFinding]) -> str:
             "defaultConfiguration": {"level": "warning"},
             "properties": {"precision": "high" if name in ("missing", "added") else "medium", "tags": ["translation"]},
         }
-        for name, text in KINDS.items()
+        for name, text in FINDING_KINDS.items()
     ]
     driver = {"name": "attncal", "version": __version__, "semanticVersion": __version__, "rules": rules}
-    results = [_result(one, list(KINDS).index(one.kind)) for one in findings]
+    results = [_result(one, list(FINDING_KINDS).index(one.kind)) for one in findings]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=1)
 
