@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from hf_attncal.data.folding import solid
+from hf_attncal.data.languages import speak
 from hf_attncal.data.parting import WORDS, split_words
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import segment, white_space_words
@@ -100,6 +101,7 @@ class WordAligner:
         revision: str | None = None,
         settings: ReadingSettings | None = None,
         encoder: Any | None = None,
+        languages: str | Sequence[str] | None = None,
     ) -> "WordAligner":
         """Load a checkpoint with its tokenizer, and what `attncal align calibrate` saved with it.
 
@@ -113,12 +115,14 @@ class WordAligner:
             revision: branch, tag or commit on the Hub.
             settings: as of the class; None for those that lie beside the checkpoint (`attncal align select`).
             encoder: as of the class, or folder or Hub name of an encoder.
+            languages: as for `data.languages.speak`, for a translation model of many languages.
 
         Raises:
             OSError: there is no such checkpoint.
             ValueError: it is of another kind, or see the class.
         """
         options = {"dtype": dtype, "trust_remote_code": trust_remote_code, "revision": revision}
+        options["languages"] = languages
         name = ready_or_named(name)
         model, tokenizer, saved = load_to_align(name, **options)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -424,17 +428,19 @@ def check_cells(source: int, target: int) -> None:
 
 
 def load_to_align(
-    name: str | Path, *, dtype=None, revision: str | None = None, saved: bool = True, **options
+    name: str | Path, *, dtype=None, revision: str | None = None, saved: bool = True, languages=None, **options
 ) -> tuple:
     """Load a model, its tokenizer, and the settings beside it or None.
 
     Args:
         saved: read the settings; else they are to be written anew, and may be those of another model.
-        dtype, revision, options: of `from_pretrained`.
+        dtype, revision, languages, options: of `from_pretrained`.
     """
     options["revision"] = revision
     source = source_of(resolve_name(_CONFIG_OF)(name, **options), name)
     model, tokenizer = source.load(name, dtype=dtype, **options)
+    if languages is not None:
+        speak(model, tokenizer, languages)
     has_settings = saved and source.settings_type is not None
     return model, tokenizer, saved_settings(name, revision) if has_settings else None
 

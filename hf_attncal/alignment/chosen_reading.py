@@ -59,6 +59,9 @@ def open_to_align(
         if not named and (changes or encoder is not None):
             aligner = copy(aligner)
             aligner.source = copy(aligner.source)
+        if running.languages is not None and changes.get("weights") == "states":
+            said = {"source_language": aligner.tokenizer.src_lang, "target_language": aligner.tokenizer.tgt_lang}
+            changes = said | changes
         if changes:
             aligner.choose(**changes)
         if encoder is not None:

@@ -4,6 +4,7 @@ import os
 from pkgutil import resolve_name
 from typing import Any
 
+from hf_attncal.data.languages import sample
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.names import check_name
 from hf_attncal.inference.opening import choose_device, fetched, load_errors, tell_model
@@ -38,6 +39,7 @@ def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bo
         with load_errors(name):
             device = choose_device(running)
             options = {"dtype": running.dtype, "trust_remote_code": running.trust_remote_code}
+            options["languages"] = running.languages
             if raw_scores:  # the probabilities beside it may be those of another model
                 model, *others = resolve_name(_LOAD)(name, **options)
                 aligner = resolve_name(_ALIGNER)(model.to(device), *others)
@@ -92,7 +94,8 @@ def open_to_link(name: str, running: Running):
 
 def _plain_aligner(name: str, running: Running):
     """Load an aligner that counts without importing transformers; return None if that cannot be done."""
-    if running.dtype is not None or running.trust_remote_code or not os.path.isfile(os.path.join(name, CONFIG)):
+    special = running.dtype or running.trust_remote_code or running.languages
+    if special or not os.path.isfile(os.path.join(name, CONFIG)):
         return None
     return resolve_name(_PLAIN)(name, choose_device(running))
 
@@ -132,4 +135,4 @@ def try_aligner(name: str, aligner) -> None:
 
     calibrated = "" if aligner.probabilities is None else "link_probabilities.json, "
     with load_errors(name), blamed(f"{calibrated}config.json, alignment.json or tokenizer_config.json in {name}"):
-        aligner.align([("1", "1")])
+        aligner.align([(sample(aligner.tokenizer), "1")])

@@ -3,6 +3,8 @@
 import os
 from typing import TYPE_CHECKING
 
+from hf_attncal.inference.running import Spoken
+
 from .kinds import File, Files, Model, ModelFolder, Setting
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ def adapt(
     minutes: float | None = None,
     dry_run: bool = False,
     resume: bool = False,
+    running: Spoken = Spoken(),
 ) -> "Trained":
     """Train an adapter that calibrates the attention of a finished model.
 
@@ -55,6 +58,7 @@ def adapt(
         minutes: time budget, for fewer steps if need be; without it, no limit
         dry_run: say what would be trained and how long, no more
         resume: go on from the last checkpoint in the folder; resume=changed: with other settings or data, too
+        running: the languages of the text, for a model of many
 
     Returns:
         The `folder`, and its `scores`, the content of results.json; of a dry run the plan.
@@ -66,5 +70,6 @@ def adapt(
     from hf_attncal.training.choices import adapter_chosen
 
     asked = Asked("adapt", settings, source, target, dev, test, links, output, config, minutes)
+    asked.speak(running)
     base = {"model": {"checkpoint": os.fspath(model)}, "adapter": adapter_chosen(calibration, asked)}
     return asked.run("adapter", base, use="attncal translate {} < source.txt", dry_run=dry_run, resume=resume)

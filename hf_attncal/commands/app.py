@@ -20,7 +20,7 @@ from docstring_parser import parse
 
 from hf_attncal.command_table import ALIASES, COMMANDS
 from hf_attncal.errors import CommandError
-from hf_attncal.inference.running import Running
+from hf_attncal.inference.running import Running, Spoken
 
 from .guarded import guarded, kind_of
 from .kinds import STANDARD, Setting, Values
@@ -72,8 +72,8 @@ def signature_of(function: Callable, name_type: type = str) -> inspect.Signature
         how = dict(group_of.get(parameter.name, {}))
         if not default:
             how["show_default"] = False
-        if annotation is Running:
-            annotation = Annotated[Running, Parameter(name="*", group=_RUNNING)]
+        if annotation in (Running, Spoken):
+            annotation = Annotated[annotation, Parameter(name="*", group=_RUNNING)]
         elif (kind := kind_of(annotation)) is not None:
             value = str if "=" in kind.shown else name_type
             if kind.many and parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
@@ -162,7 +162,7 @@ def options_of(function: Callable) -> list[str]:
     return [
         name
         for name, parameter in parameters.items()
-        if name in shown and parameter.kind in named and parameter.annotation is not Running
+        if name in shown and parameter.kind in named and parameter.annotation not in (Running, Spoken)
     ]
 
 

@@ -5,8 +5,9 @@ What a function reads and writes is in its signature (`kinds.py`), so this holds
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from functools import cache, wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
@@ -37,6 +38,7 @@ def guarded(function: Callable) -> Callable:
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
+        arguments, options = _as_people_write(described, arguments, options)
         try:
             bound = described.bind(*arguments, **options)
         except TypeError:
@@ -58,6 +60,18 @@ def guarded(function: Callable) -> Callable:
             return function(*bound.args, **bound.kwargs)
 
     return call
+
+
+def _as_people_write(described: Signature, arguments: tuple, options: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Take how a job runs by name, `device="cpu"`, and the text before the model, `translate(lines, model=name)`."""
+    if (running := described.parameters.get("running")) is not None:
+        names = {field.name for field in fields(running.annotation)} - described.parameters.keys()
+        if given := {name: options.pop(name) for name in names & options.keys()}:
+            options["running"] = replace(options.get("running", running.default), **given)
+    first = next(iter(described.parameters), None)
+    if first == "model" and "model" in options and arguments:
+        arguments = (options.pop("model"), *arguments)
+    return arguments, options
 
 
 def _check(given: list[tuple[str, Kind, Any]], arguments: dict[str, Any]) -> None:

@@ -76,6 +76,7 @@ def summarize(
 
     name = fetched(model, running)
     loaded = load_model(name, running, beams or 2)
+    from hf_attncal.data.languages import sample
     from hf_attncal.inference.answers import answer_text, try_answers
     from hf_attncal.inference.summarization import summarizing
 
@@ -84,7 +85,7 @@ def summarize(
     work = summarizing(
         *loaded, num_beams=beams, scores=scores or format == "json", copied=copied, **reading, **settings
     )
-    try_answers(work, "the model" if loaded is model else name, texts_to_try(settings))
+    try_answers(work, "the model" if loaded is model else name, [sample(loaded[1]) for _ in texts_to_try(settings)])
     reading |= {"longest_line": running.longest_line or _LONGEST, "progress": running.progress}
     form = {"form": format, "scores": scores, "copied": copied, "output": output}
     return answer_text(loaded, source, work, "summary", **form, **reading)

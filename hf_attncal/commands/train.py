@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from hf_attncal.inference.running import Spoken
+
 from .kinds import File, Files, ModelFolder, Setting
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def train(
     minutes: float | None = None,
     dry_run: bool = False,
     resume: bool = False,
+    running: Spoken = Spoken(),
 ) -> "Trained":
     """Train a model that translates or summarises, or a language model.
 
@@ -63,6 +66,7 @@ def train(
         minutes: time budget, for fewer steps if need be; without it, no limit
         dry_run: say what would be trained and how long, no more
         resume: go on from the last checkpoint in the folder; resume=changed: with other settings or data, too
+        running: the languages of the text, for a card and for a tokenizer of many
 
     Returns:
         The `folder`, and its `scores`, the content of results.json; of a dry run the plan.
@@ -74,5 +78,6 @@ def train(
     from hf_attncal.training.choices import model_chosen
 
     asked = Asked("train", settings, source, target, dev, test, links, output, config, minutes)
+    asked.speak(running)
     job, base = model_chosen(model, asked)
     return asked.run(job, base, use=_USES[job], dry_run=dry_run, resume=resume)

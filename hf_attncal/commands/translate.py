@@ -109,10 +109,11 @@ def translate(
     name = None if loaded is model else getattr(loaded[0], "of_model", name)  # beside which its links are chosen
     from hf_attncal.alignment.opening import aligner_beside
     from hf_attncal.checking.opening import open_checker
+    from hf_attncal.data.languages import sample
     from hf_attncal.inference.answers import answer_text, try_answers
     from hf_attncal.inference.translation import translating
 
-    others = replace(running, revision=None)
+    others = replace(running, revision=None, languages=None)
     reading = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
     work = translating(
         *loaded,
@@ -124,7 +125,7 @@ def translate(
         **reading,
         **settings,
     )
-    try_answers(work, name or "the model", texts_to_try(settings))
+    try_answers(work, name or "the model", [sample(loaded[1]) for _ in texts_to_try(settings)])
     reading |= {"longest_line": running.longest_line or LONGEST_LINE, "progress": running.progress}
     form = {"form": format, "scores": scores, "output": output, "links": links}
     return answer_text(loaded, source, work, "translation", **form, **reading)

@@ -29,7 +29,8 @@ class NullCollator(DataCollatorForSeq2Seq):
             )
 
     def __call__(self, features: Sequence[dict], return_tensors: str | None = None):
-        return super().__call__([self._extended(example) for example in features], return_tensors)
+        labelled = "labels" in features[0]  # else they are to be predicted
+        return super().__call__([self._extended(one) for one in features] if labelled else features, return_tensors)
 
     def _extended(self, example: dict) -> dict:
         source = np.asarray(example.get("attention_mask", np.ones(len(example["input_ids"])))).sum()

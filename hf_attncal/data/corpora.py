@@ -26,10 +26,11 @@ from hf_attncal.files import read_lines, read_pairs
 from .batching import beginning
 from .copying import CopyTokenizer
 from .folding import fold_line
+from .languages import code_is_last
 from .pharaoh import Link
 from .rows import Rows
 from .segmentation import segment
-from .words import WordTokens, tokenize_words
+from .words import WordTokens, encode_sources, encode_targets, special_target_id, tokenize_words
 
 try:
     from datasets import List
@@ -271,8 +272,9 @@ def tokenize_pairs(
         UserWarning: pairs were dropped or sources truncated (the report), or unknown words had no slot.
 
     Raises:
-        ValueError: `max_length` < 2, no end-of-sentence token, no pair left, unequal numbers of pairs and of lines of
-            links, a link outside its pair (with the line), or links together with `max_source_length`.
+        ValueError: `max_length` < 2, no end-of-sentence token, no language where the tokenizer wants one, no pair
+            left, unequal numbers of pairs and of lines of links, a link outside its pair (with the line), or links
+            together with `max_source_length`.
     """
     if max_length < 2:
         raise ValueError(f"`max_length` must be >= 2 (one token and the end of the sentence), got {max_length}.")
@@ -289,10 +291,10 @@ def tokenize_pairs(
     def encode(sources: list[str], targets: list[str], rows: list[int]) -> dict[str, list]:
         nonlocal truncated
         if copies is None:
-            options = {"truncation": False, "padding": False, "verbose": False}
+            end, last = special_target_id(tokenizer, "eos_token"), 1 + code_is_last(tokenizer)
             inputs, labels = (
-                [ids if ids and ids[-1] == eos else [*ids, eos] for ids in tokenizer(**text, **options)["input_ids"]]
-                for text in ({"text": sources}, {"text_target": targets})
+                [ids if end in ids[-last:] else [*ids, end] for ids in side]
+                for side, end in ((encode_sources(tokenizer, sources), eos), (encode_targets(tokenizer, targets), end))
             )
             lengths = list(map(len, inputs))
             columns = {"input_ids": inputs, "labels": labels}

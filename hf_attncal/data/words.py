@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .languages import check_target, fronts, leading_code
+
 NO_WORD = -1  # for a token that belongs to no word
 _METASPACE = "▁"
 _MOST_KEPT = 1 << 17  # words whose tokens `WordTokenizer` remembers: some 50 MB
@@ -59,12 +61,36 @@ def tokenize_words(
         texts: sentences; none is truncated.
         target: tokenise as target text (`text_target`), for tokenizers whose two languages differ.
         prefix: text put before each sentence; its tokens belong to no word.
-        special_tokens: include the special tokens that the tokenizer adds.
+        special_tokens: include the special tokens that the tokenizer adds, and the code of the target language where
+            it stands in front of a source (`languages.fronts`). It belongs to no word either, even if the text itself
+            begins with it.
+
+    Raises:
+        ValueError: the tokenizer wants a language code, and none is set.
     """
     if not texts:
         return []
-    find = _by_offsets if tokenizer.is_fast else _by_matching
-    return find(tokenizer, texts, prefix, target, special_tokens)
+    if tokenizer.is_fast:
+        return _by_offsets(tokenizer, texts, prefix, target, special_tokens)
+    before = fronts(tokenizer, texts, prefix) if special_tokens and not target else [prefix] * len(texts)
+    return _by_matching(tokenizer, texts, before, target, special_tokens)
+
+
+def encode_sources(tokenizer, texts: Sequence[str], prefix: str = "") -> list[list[int]]:
+    """Return the token ids of sources as the model wants them, with special tokens; errors as `tokenize_words`."""
+    whole = [front + text for front, text in zip(fronts(tokenizer, texts, prefix), texts, strict=True)]
+    return _encode(tokenizer, whole, False, True)["input_ids"]
+
+
+def encode_targets(tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Return the token ids of targets, ended as their own vocabulary ends them; errors as `tokenize_words`."""
+    return [_ended(tokenizer, ids) for ids in _encode(tokenizer, texts, True, True)["input_ids"]]
+
+
+def _ended(tokenizer, ids: list[int]) -> list[int]:
+    """Give the end of a target, which has the number that it has in sources, that of the target's vocabulary."""
+    end = special_target_id(tokenizer, "eos_token")
+    return [*ids[:-1], end] if ids and ids[-1] == tokenizer.eos_token_id else ids
 
 
 class WordTokenizer:
@@ -135,6 +161,8 @@ def special_target_id(tokenizer, name: str) -> int | None:
 def target_text(tokenizer, ids: Sequence[int], skip_special_tokens: bool = True, **options) -> str:
     """Decode the tokens of a target, without special ones; options of `decode`."""
     if not getattr(tokenizer, "separate_vocabs", False):
+        if skip_special_tokens and (codes := getattr(tokenizer, "id_to_lang_token", ())):  # M2M100's are not special
+            ids = [token for token in ids if int(token) not in codes]
         return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens, **options)
     special = tokenizer.all_special_tokens if skip_special_tokens else ()
     return tokenizer.convert_tokens_to_string([name for name in token_names(tokenizer, ids) if name not in special])
@@ -192,6 +220,8 @@ def _parts_at_spaces(tokenizer) -> bool:
 
 
 def _encode(tokenizer, texts: Sequence[str], target: bool, special_tokens: bool, **options) -> dict[str, list]:
+    if target:
+        check_target(tokenizer)
     return tokenizer(
         **{"text_target" if target else "text": texts},
         add_special_tokens=special_tokens,
@@ -239,9 +269,11 @@ def _flat(rows, count: int) -> np.ndarray:
     return np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=count)
 
 
-def _by_matching(tokenizer, texts: Sequence[str], prefix: str, target: bool, special_tokens: bool) -> list[WordTokens]:
-    """Find words by the tokens that a slow tokenizer gives for each word alone."""
-    whole = [prefix + text for text in texts]
+def _by_matching(
+    tokenizer, texts: Sequence[str], before: Sequence[str], target: bool, special_tokens: bool
+) -> list[WordTokens]:
+    """Find words by the tokens that a slow tokenizer gives for each word alone; each text has its own front."""
+    whole = [front + text for front, text in zip(before, texts, strict=True)]
     vocabulary = sorted({word for text in whole for word in text.split()})
     alone = _encode(tokenizer, vocabulary, target, False)["input_ids"] if vocabulary else []
     word_tokens = dict(zip(vocabulary, alone, strict=True))
@@ -251,14 +283,16 @@ def _by_matching(tokenizer, texts: Sequence[str], prefix: str, target: bool, spe
     for text, line, ids, inner in zip(texts, whole, complete, plain, strict=True):
         words = len(text.split())
         of_prefix = len(line.split()) - words
-        expected = [(token, n - of_prefix) for n, word in enumerate(line.split()) for token in word_tokens[word]]
+        no_word = of_prefix + bool(leading_code(tokenizer, text))  # its code is a word of the text, and has no token
+        numbers = [n - of_prefix if n >= no_word else NO_WORD for n in range(of_prefix + words)]
+        expected = [(token, n) for n, word in zip(numbers, line.split(), strict=True) for token in word_tokens[word]]
         words_of_tokens = _matched_words([token for token, _ in expected], [word for _, word in expected], inner)
         # Special tokens surround the others: find where the others begin.
         start = next(n for n in range(len(ids) - len(inner) + 1) if ids[n : n + len(inner)] == inner)
         word_ids = np.full(len(ids), NO_WORD)
-        word_ids[start : start + len(inner)] = np.maximum(words_of_tokens, NO_WORD)
-        if target and len(ids) > len(inner) and ids[-1] == tokenizer.eos_token_id:
-            ids = [*ids[:-1], special_target_id(tokenizer, "eos_token")]
+        word_ids[start : start + len(inner)] = words_of_tokens
+        if target and len(ids) > len(inner):
+            ids = _ended(tokenizer, ids)
         result.append(WordTokens(np.array(ids, dtype=np.int64), word_ids, words))
     return result
 

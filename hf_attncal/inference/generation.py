@@ -12,8 +12,9 @@ from tqdm.auto import tqdm
 
 from hf_attncal.data.batching import batches_by_length, beginning, padded
 from hf_attncal.data.copying import CopyTokenizer, decode_copied
+from hf_attncal.data.languages import check_target
 from hf_attncal.data.pharaoh import Link
-from hf_attncal.data.words import special_target_id, target_text, token_names
+from hf_attncal.data.words import encode_sources, special_target_id, target_text, token_names
 
 from .copies import Copy, copy_shares, words_of_sources, words_of_text
 
@@ -186,8 +187,9 @@ def generate_lines(
 
     Raises:
         LineTooLongError: a line is too long; nothing has been generated.
-        ValueError: a setting out of range, or `copied` for a model without `copy`.
+        ValueError: a setting out of range, `copied` for a model without `copy`, or no language to translate into.
     """
+    check_target(tokenizer)
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
     if too_long not in ("error", "truncate"):
@@ -282,7 +284,7 @@ def _token_ids(tokenizer, lines: Sequence[str], prefix: str = "") -> tuple[list[
     indices = [index for index, line in enumerate(lines) if line.strip()]
     if not indices:
         return [], []
-    return indices, tokenizer([prefix + lines[i] for i in indices], truncation=False, verbose=False)["input_ids"]
+    return indices, encode_sources(tokenizer, [lines[i] for i in indices], prefix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Load a model by the name of a model or of an adapter."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -7,6 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from hf_attncal.data.languages import speak
 from hf_attncal.families import FAMILIES, register, register_others
 from hf_attncal.layouts import CONFIG
 from hf_attncal.models.limits import check_labels, check_sizes, check_token_ids
@@ -81,8 +83,9 @@ def load_seq2seq(
     dtype: str | torch.dtype | None = None,
     trust_remote_code: bool = False,
     revision: str | None = None,
+    languages: str | Sequence[str] | None = None,
 ) -> tuple[PreTrainedModel, object]:
-    """Load an encoder-decoder and its tokenizer on the CPU.
+    """Load an encoder-decoder and its tokenizer on the CPU, ready to write in the language of the target.
 
     Args:
         name: folder or Hub name of a model, or of a PEFT adapter (ours, LoRA, ...). An adapter is put into the model
@@ -90,16 +93,20 @@ def load_seq2seq(
         dtype: a floating-point type of PyTorch or its name; None for the type that the model is saved in.
         trust_remote_code: run the model code that comes with the model.
         revision: branch, tag or commit of `name` on the Hub. An adapter's configuration gives that of its base model.
+        languages: as for `data.languages.speak`.
 
     Raises:
         OSError, ValueError: a file is missing or damaged (the message names it), `dtype` is not a floating-point type,
             weights are missing or not finite, the tokenizer is that of another model, or the adapter cannot be used
             (the message says why and what to do), for example because its file has missing or unexpected weights.
+            Also languages that the tokenizer does not have.
     """
     options = {"trust_remote_code": trust_remote_code}
     adapter = _adapter_config(name, revision)
     if adapter is None:
-        return load_whole(AutoModelForSeq2SeqLM, name, dtype=dtype, revision=revision, **options)
+        model, tokenizer = load_whole(AutoModelForSeq2SeqLM, name, dtype=dtype, revision=revision, **options)
+        speak(model, tokenizer, languages)
+        return model, tokenizer
 
     base, base_revision = adapter.base_model_name_or_path, adapter.revision
     load_config(base, revision=base_revision, **options)  # refuses what could not be built
@@ -111,6 +118,7 @@ def load_seq2seq(
         tokenizer = load_tokenizer(name, model.config, mend, revision=revision, **options)
     else:
         tokenizer = load_tokenizer(base, model.config, revision=base_revision, **options)
+    speak(model, tokenizer, languages)
     return model, tokenizer
 
 

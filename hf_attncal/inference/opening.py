@@ -8,7 +8,7 @@ from logging import DEBUG
 from pathlib import Path
 from pkgutil import resolve_name
 
-from hf_attncal.errors import CommandError, one_line
+from hf_attncal.errors import CommandError, one_line, user_errors
 from hf_attncal.messages import LOG
 
 from .running import Running
@@ -17,6 +17,7 @@ from .running import Running
 _LOAD_CONFIG = "hf_attncal.inference.loading:load_config"
 _LOAD_MODEL = "hf_attncal.inference.loading:load_seq2seq"
 _TRY_OUT = "hf_attncal.inference.translation:translate_texts"
+_LANGUAGES = "hf_attncal.data.languages"
 
 
 def fetched(name: str | os.PathLike[str], running: Running) -> str:
@@ -135,6 +136,9 @@ def load_model(name: str | tuple, running: Running, beams: int | None = 2):
         CommandError: the checkpoint is missing or of another kind, or the device cannot be used.
     """
     if isinstance(name, tuple):
+        if running.languages is not None:
+            with user_errors():
+                resolve_name(_LANGUAGES).speak(*name, running.languages)
         return name
     trust_remote_code = running.trust_remote_code
     with load_errors(name):
@@ -142,7 +146,9 @@ def load_model(name: str | tuple, running: Running, beams: int | None = 2):
         from hf_attncal.inference.translator_model import is_exported, load_translator
 
         if is_exported(name):
-            return load_translator(name, running, choose_device(running))
+            model, tokenizer = load_translator(name, running, choose_device(running))
+            resolve_name(_LANGUAGES).speak(None, tokenizer, running.languages)
+            return model, tokenizer
 
         # Not None: transformers would then ask the user, and read the answer from standard input, which is our data.
         config = resolve_name(_LOAD_CONFIG)(name, trust_remote_code=trust_remote_code)
@@ -151,11 +157,14 @@ def load_model(name: str | tuple, running: Running, beams: int | None = 2):
                 f"{name} holds a model of type {config.model_type!r}, which is not an encoder-decoder by its "
                 "config.json. Give a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
             )
-        model, tokenizer = resolve_name(_LOAD_MODEL)(name, dtype=running.dtype, trust_remote_code=trust_remote_code)
+        how = {"dtype": running.dtype, "trust_remote_code": trust_remote_code, "languages": running.languages}
+        model, tokenizer = resolve_name(_LOAD_MODEL)(name, **how)
+        resolve_name(_LANGUAGES).check_target(tokenizer)
     model = model.to(choose_device(running)).eval()
     # Without a try errors of its files would be blamed on the first line.
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
         if beams is not None:
-            resolve_name(_TRY_OUT)(model, tokenizer, ["1"], num_beams=beams, max_new_tokens=2)
+            text = resolve_name(_LANGUAGES).sample(tokenizer)
+            resolve_name(_TRY_OUT)(model, tokenizer, [text], num_beams=beams, max_new_tokens=2)
     tell_model(name, model)
     return model, tokenizer

@@ -246,15 +246,7 @@ def token_pairs(
     check_encoder_decoder(model.config)
     indices = [n for n, pair in enumerate(zip(sources, targets, strict=True)) if all(side.strip() for side in pair)]
     source_tokens = tokenize_words(tokenizer, [sources[n] for n in indices], prefix=source_prefix)
-    try:
-        target_tokens = tokenize_words(tokenizer, [targets[n] for n in indices], target=True)
-    except KeyError as error:  # of M2M100; others take the language of the source
-        if getattr(tokenizer, "tgt_lang", "") is not None:
-            raise
-        raise ValueError(
-            f"The tokenizer must have the language of the target ({type(tokenizer).__name__}, got None): set its "
-            "`src_lang` and `tgt_lang`, and save it. The states of the encoder align without (`weights=states`)."
-        ) from error
+    target_tokens = tokenize_words(tokenizer, [targets[n] for n in indices], target=True)
     if uam:
         check_uam(model.config)
     end = special_target_id(tokenizer, "eos_token" if tokenizer.eos_token is not None else "pad_token")

@@ -1,6 +1,6 @@
 """How a job runs that loads a model: device, precision, threads, and what it may read and execute."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from hf_attncal.errors import CommandError
@@ -8,10 +8,23 @@ from hf_attncal.threads import MOST_THREADS
 
 
 @dataclass(frozen=True)
-class Running:
+class Spoken:
+    """The languages of a job that begins with a translation model.
+
+    Args:
+        languages: SOURCE-TARGET, such as en-de or English-German, for a model of many languages (NLLB, M2M100, mBART,
+            a Marian with >>deu<<); without it, those that it was saved with
+    """
+
+    languages: str | tuple[str, str] | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Running(Spoken):
     """How a job runs that loads a model.
 
     Args:
+        languages: as of `Spoken`
         device: such as cpu or cuda:0; without it, a GPU if there is one
         dtype: precision of the weights; without it, as they are saved
         threads: threads of PyTorch on the CPU; without it, as PyTorch chooses
@@ -43,7 +56,7 @@ class Running:
 
     def takes(self, *names: str) -> None:
         """Raise CommandError if a field is given that is none of these: the job has no use for it."""
-        for field in fields(self):
-            if field.name not in names and getattr(self, field.name) != field.default:
-                option = f"--{field.name.replace('_', '-')}"
+        for one in fields(self):
+            if one.name not in names and getattr(self, one.name) != one.default:
+                option = f"--{one.name.replace('_', '-')}"
                 raise CommandError(f"{option} is for what loads a model, and no model is loaded here: leave it out.")

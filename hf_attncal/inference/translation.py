@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
+from hf_attncal.data.languages import leading_code, speaking, without_code
 from hf_attncal.data.piecewise import until_failure
 
 from .answers import Answer, Answered
@@ -89,7 +91,7 @@ def translate_checked(
         ValueError: see the checker.
     """
     translations = translate_lines(model, tokenizer, lines, num_return_sequences=candidates, **options)
-    sources = [line for line in lines for _ in range(candidates)]
+    sources = [without_code(tokenizer, line) for line in lines for _ in range(candidates)]
     verdicts = checker.check(zip(sources, (translation.text for translation in translations), strict=True))
     chosen = []
     for first in range(0, len(verdicts), candidates):
@@ -125,8 +127,12 @@ def translating(
         linked: list[Answer] = []
         while aligner is not None and len(linked) < len(rows):
             rest = rows[len(linked) :]
+            code = leading_code(tokenizer, rest[0].source)
+            rest = list(takewhile(lambda row, code=code: leading_code(tokenizer, row.source) == code, rest))
             align = partial(aligner.align, batch_size=batch_size)
-            alignments, error = until_failure(align, [(row.source, row.text) for row in rest])
+            with speaking(tokenizer, code):  # the code is no word, and the aligner may read the model
+                pairs = [(without_code(tokenizer, row.source), row.text) for row in rest]
+                alignments, error = until_failure(align, pairs)
             linked += [replace(row, alignment=links) for row, links in zip(rest, alignments, strict=False)]
             if isinstance(error, PairTooLongError):
                 linked.append(replace(rest[len(alignments)], unlinked=True))

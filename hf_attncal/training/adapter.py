@@ -15,6 +15,7 @@ from hf_attncal.adapters.checkpoints import peft_uses_old_names, save_adapter
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.adapters.export import export_calibrated
 from hf_attncal.adapters.null_mass import set_null_mass
+from hf_attncal.data.languages import target_code
 from hf_attncal.families import FAMILIES, backbones, stock_type
 from hf_attncal.hub.cards import write_model_card, write_trained_adapter_card
 from hf_attncal.inference.loading import model_config
@@ -66,6 +67,7 @@ class AdapterConfig(Settings):
     model: BaseModelConfig = field(default_factory=BaseModelConfig)
     adapter: dict[str, Any] = field(default_factory=dict)
     evaluation: BleuConfig = field(default_factory=BleuConfig)
+    languages: str | None = None
 
     job = "adapter"
     links = LINKS_OF_SPLITS
@@ -186,6 +188,8 @@ class AdapterJob(Seq2SeqJob):
         names = injected_adapters(model)
         for name in names:
             save_adapter(model, folder / name, adapter_name=name)
+            if target_code(self.tokenizer):  # which the base model's may not have
+                self.tokenizer.save_pretrained(folder / name)
         if names and model.config.model_type in backbones():
             export_calibrated(model).save_pretrained(folder / "full")
             self.tokenizer.save_pretrained(folder / "full")

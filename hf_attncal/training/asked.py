@@ -12,6 +12,7 @@ from typing import Any
 
 from hf_attncal.data.streams import check_readable
 from hf_attncal.errors import CommandError, user_errors
+from hf_attncal.inference.running import Spoken
 from hf_attncal.messages import job_progress
 from hf_attncal.metrics import records
 
@@ -98,6 +99,12 @@ class Asked:
     def preset(self) -> str | None:
         """The preset that `config` names; None if it is a file, as `./small` is, or left out."""
         return self.config if self.config in {path.stem for path in _PRESETS.glob("*/*.yaml")} else None
+
+    def speak(self, running: Spoken) -> None:
+        """Take the languages of the text, which go before those of `config`."""
+        if running.languages is not None:
+            given = running.languages
+            self.overrides = {"languages": given if isinstance(given, str) else "-".join(given)} | self.overrides
 
     def section(self, name: str) -> Values:
         """Return a section of the settings, not checked yet; empty where it is no section."""

@@ -65,6 +65,25 @@ class AnnealingCallback(TrainerCallback):
             module.set_annealing_step(self.steps_before + step)
 
 
+class OwnTokensCallback(TrainerCallback):
+    """Gives a model its special tokens back that the stock Trainer takes from its tokenizer.
+
+    A tokenizer with a vocabulary for each language (Marian's `separate_vocabs`) tells their numbers in sources, and
+    the model's are those in targets.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.kept = [
+            (config, {name: getattr(config, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")})
+            for config in (model.config, model.generation_config)
+        ]
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        for config, tokens in self.kept:
+            for name, number in tokens.items():
+                setattr(config, name, number)
+
+
 class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrainer):
     """`Seq2SeqTrainer` with named losses, a learning rate for the mask network, annealing and batches by tokens.
 
@@ -102,6 +121,8 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         if self.model.config.model_type in IGNORE_NUM_ITEMS and active_settings(self.model) is None:
             self.model_accepts_loss_kwargs = False
         self.add_callback(AnnealingCallback())
+        if getattr(self.processing_class, "separate_vocabs", False):
+            self.add_callback(OwnTokensCallback(self.model))
         self._mask_grad_norm = None
 
     def _set_signature_columns_if_needed(self) -> None:
@@ -110,6 +131,19 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         settings = active_settings(self.model)
         if settings is not None and settings.guided and "links" not in self._signature_columns:
             self._signature_columns.append("links")
+
+    # ---- predictions ----
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **gen_kwargs):
+        """Predict as the stock Trainer does, and generate from a text without labels, of which it has no logits."""
+        if "labels" in inputs:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
+        asked = self.args.predict_with_generate, self.args.prediction_loss_only
+        self.args.predict_with_generate, self.args.prediction_loss_only = True, False
+        try:
+            return super().prediction_step(model, inputs, False, ignore_keys, **gen_kwargs)
+        finally:
+            self.args.predict_with_generate, self.args.prediction_loss_only = asked
 
     # ---- named losses ----
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from hf_attncal.data.languages import card_languages
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub.cards import Result
 
@@ -75,6 +76,6 @@ def about_run(config: Settings, results: dict[str, Any]) -> dict[str, Any]:
     return {
         "model_name": Path(config.training["output_dir"]).resolve().name,
         "training_data": f"{listed}: {results[data.units]['train']['kept']:,} {data.units.replace('_', ' ')}",
-        "languages": config.card.languages,
+        "languages": config.card.languages or card_languages(config.languages),
         "license": config.card.license,
     }

@@ -27,7 +27,9 @@ from hf_attncal.adapters.layers import active_settings
 from hf_attncal.data.collators import CopyCollator, CopyNullCollator, LinkCollator, NullCollator
 from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import tokenize_pairs
+from hf_attncal.data.languages import check_target, codes_of, speak
 from hf_attncal.data.tokenizer import null_token_id
+from hf_attncal.data.words import encode_targets
 from hf_attncal.families import default_of, translators
 from hf_attncal.files import write_text
 from hf_attncal.hub.cards import write_model_card
@@ -97,6 +99,7 @@ class Seq2SeqConfig(Settings):
     model: dict[str, Any] = field(default_factory=dict)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     average_last: Positive = 1
+    languages: str | None = None
 
     job: ClassVar[str]  # "translation": of presets and folders, and as the Hub calls the task
     example: ClassVar[str]  # of the model card
@@ -200,6 +203,9 @@ class Seq2SeqJob(Job):
     def prepare(self, links):
         data = self.config.data
         self.tokenizer, made, copies = self.begin()
+        if self.config.languages is not None and codes_of(self.tokenizer):  # else they are for the card alone
+            speak(None, self.tokenizer, self.config.languages)
+        check_target(self.tokenizer)
         if data.max_source_length is None:
             self.check_sources(made)
         self.tokenized = {}
@@ -263,6 +269,7 @@ class Seq2SeqJob(Job):
 
     def build(self, config, args):
         model, text = self.new_model(config, self.tokenizer), self.tokenized["train"]
+        speak(model, self.tokenizer)
         search_as_scored(model, self.tokenizer, config.evaluation)
         copies = bool(getattr(model.config, "max_copied_tokens", 0))
         collator = _COLLATORS[bool(getattr(model.config, "uam", False)), copies](self.tokenizer, model)
@@ -286,7 +293,7 @@ class Seq2SeqJob(Job):
         for name in self.measured:
             whole = self.splits[name]
             few = whole.select(range(min(self.config.evaluation.batch_size, len(whole))))
-            lengths = [len(ids) for ids in self.tokenizer(text_target=list(few["target"]))["input_ids"]] or [1]
+            lengths = [len(ids) for ids in encode_targets(self.tokenizer, list(few["target"]))] or [1]
             began = time.monotonic()
             evaluate(trainer.model, self.tokenizer, few, self.config, length=-(-sum(lengths) // len(lengths)))
             seconds += (time.monotonic() - began) * len(whole) / max(1, len(few))

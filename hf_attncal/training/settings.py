@@ -287,6 +287,7 @@ class Settings:
     preset: str | None = None
     minutes: float | None = None
 
+    languages: ClassVar[str | None] = None  # of the text, SOURCE-TARGET, for the jobs that translate
     job: ClassVar[str]
     # What `make` was given.
     given: ClassVar[dict[str, Any]] = {}

@@ -388,7 +388,7 @@ def test_the_commands_want_the_languages_once(m2m100, tmp_path, capsys):
     run = ["align", "run", str(tmp_path), *text, "--device=cpu"]
     for command in (select, run):  # by attention
         assert main(command) == 1
-        assert "set its `src_lang` and `tgt_lang`, and save it" in capsys.readouterr().err
+        assert "Give --languages SOURCE-TARGET, such as en-de" in capsys.readouterr().err
     tokenizer = m2m100[1]
     tokenizer.tgt_lang = "de"
     tokenizer.save_pretrained(tmp_path)

@@ -199,6 +199,19 @@ def test_a_setting_that_cannot_be_is_told(writer, settings, told):
         hf_attncal.translate(writer[1], SOURCES, generation=settings)
 
 
+def test_the_text_may_come_first_and_how_it_runs_by_name(writer):
+    folder = writer[0]
+    lines = hf_attncal.translate(folder, SOURCES)
+    assert hf_attncal.translate(SOURCES, model=folder, device="cpu", batch_size=16) == lines
+    assert all(isinstance(line, str) for line in lines)
+    running = hf_attncal.Running(batch_size=16)
+    assert hf_attncal.translate(SOURCES, model=folder, running=running, threads=1) == lines
+    with pytest.raises(ValueError, match="--threads must be from 1 to 1024, got 0"):
+        hf_attncal.translate(SOURCES, model=folder, threads=0)
+    with pytest.raises(TypeError, match="devise"):
+        hf_attncal.translate(SOURCES, model=folder, devise="cpu")
+
+
 def test_a_text_that_is_missing_or_no_lines(writer):
     with pytest.raises(ValueError, match="`source` must be a file or its lines, got None"):
         hf_attncal.translate(writer[1])

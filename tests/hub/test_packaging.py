@@ -149,12 +149,15 @@ def test_the_lowest_versions_are_those_that_are_run():
 def test_what_is_imported_is_required_and_what_is_required_is_imported():
     """Read off the source; huggingface_hub comes with transformers, which imports sentencepiece for Marian.
 
+    langcodes imports language_data.
+
     pyarrow comes with datasets, whose columns it holds; docstring_parser with cyclopts, markupsafe with jinja2;
     onnx_ir with onnxscript, without which torch exports nothing.
 
     spaCy is not required of anybody: who names a pipeline of it has it.
     """
-    required = set(packages_of(PYPROJECT["project"]["dependencies"])).union(*EXTRAS.values()) - {"sentencepiece"}
+    by_others = {"sentencepiece", "language-data"}
+    required = set(packages_of(PYPROJECT["project"]["dependencies"])).union(*EXTRAS.values()) - by_others
     imported = set()
     for path in Path(hf_attncal.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -400,3 +400,26 @@ def test_example_over_tokens_per_batch(tmp_path):
     trainer = make_trainer(tmp_path, tiny_model("marian"), tokens_per_batch=4)
     with pytest.raises(ValueError, match=r"`tokens_per_batch`.*got 4"):
         trainer.train()
+
+
+# ---- predictions ----
+
+
+@pytest.mark.parametrize("trainer_class", [AttnCalTrainer, Seq2SeqTrainer])
+def test_what_is_predicted_of_text_without_labels_is_generated(trainer_class, tmp_path):
+    """The stock Trainer asks the model for logits that it cannot have."""
+    model, dataset = tiny("marian", calibration="gated"), toy_dataset(5)
+    trainer = make_trainer(tmp_path, model, dataset, per_device_eval_batch_size=5)
+    trainer.data_collator = lambda rows: {
+        name: value for name, value in collate([{"labels": [0]} | row for row in rows]).items() if name != "labels"
+    }
+    sources = dataset.remove_columns("labels")
+    if trainer_class is Seq2SeqTrainer:
+        with pytest.raises(ValueError, match="decoder_input"):
+            Seq2SeqTrainer.prediction_step(trainer, model, trainer.data_collator(list(sources)), False)
+        return
+    predicted = trainer.predict(sources, max_length=9, num_beams=2)
+    expected = model.eval().generate(**trainer.data_collator(list(sources)), max_length=9, num_beams=2)
+    assert predicted.predictions[:, : expected.shape[1]].tolist() == expected.tolist()
+    assert predicted.label_ids is None
+    assert trainer.args.predict_with_generate is False  # what is measured is as before
