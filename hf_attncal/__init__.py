@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.commands.data import fetch_data as fetch_data
     from hf_attncal.commands.demo import demo as demo
     from hf_attncal.commands.export import export as export
+    from hf_attncal.commands.import_marian import import_marian as import_marian
     from hf_attncal.commands.publish import publish as publish
     from hf_attncal.commands.score import score as score
     from hf_attncal.commands.show import show as show
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.models.configuration_hmm_align import HMMAlignConfig as HMMAlignConfig
     from hf_attncal.models.configuration_luong import LuongConfig as LuongConfig
     from hf_attncal.models.configuration_mask_align import MaskAlignConfig as MaskAlignConfig
+    from hf_attncal.models.configuration_ssru import SSRUConfig as SSRUConfig
     from hf_attncal.models.modeling_attncal_bart import (
         AttnCalBartForConditionalGeneration as AttnCalBartForConditionalGeneration,
     )
@@ -55,6 +57,8 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.models.modeling_luong import LuongForConditionalGeneration as LuongForConditionalGeneration
     from hf_attncal.models.modeling_luong import LuongModel as LuongModel
     from hf_attncal.models.modeling_mask_align import MaskAlignModel as MaskAlignModel
+    from hf_attncal.models.modeling_ssru import SSRUForConditionalGeneration as SSRUForConditionalGeneration
+    from hf_attncal.models.modeling_ssru import SSRUModel as SSRUModel
     from hf_attncal.training.arguments import AttnCalTrainingArguments as AttnCalTrainingArguments
     from hf_attncal.training.calibrated import AnnealingCallback as AnnealingCallback
     from hf_attncal.training.calibrated import AttnCalTrainer as AttnCalTrainer

@@ -16,6 +16,7 @@ COMMANDS = {
     "data": "hf_attncal.commands.data:fetch_data",
     "demo": "hf_attncal.commands.demo:demo",
     "export": "hf_attncal.commands.export:export",
+    "import": "hf_attncal.commands.import_marian:import_marian",
     "publish": "hf_attncal.commands.publish:publish",
     "score": "hf_attncal.commands.score:score",
     "show": "hf_attncal.commands.show:show",

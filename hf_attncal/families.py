@@ -237,6 +237,16 @@ _OWN = {
             sizes="hf_attncal.training.defaults:recurrent_defaults",
             attention="hf_attncal.training.cards:window_in_words",
         ),
+        Family(
+            model_type="ssru",
+            label="Marian with a recurrent decoder",
+            modules=("configuration_ssru", "modeling_ssru"),
+            config="SSRUConfig",
+            bare="SSRUModel",
+            model="SSRUForConditionalGeneration",
+            auto="AutoModelForSeq2SeqLM",
+            card=_CALIBRATED,
+        ),
     )
 }
 FAMILIES = Table(_OWN, "attncal.families")

@@ -18,9 +18,11 @@ it stands what is made of the source once per sentence. All tensors have the bat
 its source, which is therefore kept once for each sentence: its rows are those of the state divided by the beams.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
 
 
 class NamedTensors(CacheLayerMixin):
@@ -44,16 +46,16 @@ class NamedTensors(CacheLayerMixin):
         self.steps += steps
         self.is_initialized = True
 
-    def take(self, rows: Tensor) -> None:
+    def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
-        self.tensors = {name: tensor.index_select(0, rows.to(tensor.device)) for name, tensor in self.tensors.items()}
+        self.tensors = {n: tensor.index_select(0, indices.to(tensor.device)) for n, tensor in self.tensors.items()}
 
-    def repeat(self, times: int) -> None:
-        """Return every row of the batch `times` times, one after the other."""
-        self.tensors = {name: tensor.repeat_interleave(times, dim=0) for name, tensor in self.tensors.items()}
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Have every row of the batch `repeats` times, one after the other."""
+        self.tensors = {name: tensor.repeat_interleave(repeats, dim=0) for name, tensor in self.tensors.items()}
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
-        self.take(beam_idx)
+        self.batch_select_indices(beam_idx)
 
     def reset(self) -> None:
         self.tensors, self.steps, self.is_initialized = {}, 0, False
@@ -80,11 +82,49 @@ class NamedTensors(CacheLayerMixin):
         raise NotImplementedError("A recurrent state has no keys and values.")
 
 
-class RecurrentCache(EncoderDecoderCache):
+class StateCache(EncoderDecoderCache):
+    """A cache whose half of the self-attention holds states. There is no way back: what was read cannot be cropped."""
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refused.
+
+        Raises:
+            ValueError: always, unless nothing is to be removed.
+        """
+        if tokens_to_remove:
+            raise ValueError(
+                "`crop` is not possible on a recurrent state, which does not remember the steps that led to it. Keep "
+                "a copy (`copy.deepcopy`) of the cache at the step to go back to."
+            )
+
+    def activate_past_recording(self) -> None:
+        """Refused, for the reason that `crop` gives.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a recurrent model cannot assist in generation, as its state cannot go back a step.")
+
+
+class LayerStatesCache(StateCache):
+    """One state for each layer of a recurrent decoder whose cross-attentions are those of a Transformer.
+
+    Its size does not grow with the target. The half of the cross-attention holds keys and values of the source, as
+    ever, and those of the mask network.
+
+    Args:
+        layers: number of decoder layers.
+    """
+
+    def __init__(self, layers: int):
+        super().__init__(Cache(layers=[NamedTensors() for _ in range(layers)]), DynamicCache())
+
+
+class RecurrentCache(StateCache):
     """State of a recurrent decoder and its source, as `past_key_values`.
 
     The half of the self-attention holds the state, that of the cross-attention the source. `get_seq_length` counts the
-    steps. There is no way back: what was read cannot be cropped.
+    steps.
     """
 
     def __init__(self):
@@ -108,7 +148,7 @@ class RecurrentCache(EncoderDecoderCache):
         if not self.state.tensors:
             return
         beams = self.state.rows // self.source.rows if self.source.tensors else 1
-        self.state.take(indices)
+        self.state.batch_select_indices(indices)
         if self.source.tensors:
             sentences = indices // beams
             if len(indices) % beams == 0:
@@ -116,27 +156,34 @@ class RecurrentCache(EncoderDecoderCache):
                 if bool((groups == groups[:, :1]).all()):
                     sentences = groups[:, 0]
             if not torch.equal(sentences, torch.arange(self.source.rows, device=sentences.device)):
-                self.source.take(sentences)
+                self.source.batch_select_indices(sentences)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        self.state.repeat(repeats)
+        self.state.batch_repeat_interleave(repeats)
 
-    def crop(self, tokens_to_remove: int) -> None:
-        """Refused.
+
+class StateGenerationMixin:
+    """`generate()` of a model with one kind of cache, which `_empty_cache` makes; goes before `GenerationMixin`."""
+
+    def _empty_cache(self) -> StateCache:
+        return RecurrentCache()
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict[str, Any], *args) -> None:
+        """Make the one kind of cache that there is.
 
         Raises:
-            ValueError: always, unless nothing is to be removed.
+            ValueError: another kind is asked for, or one that was filled is given without `decoder_attention_mask`.
         """
-        if tokens_to_remove:
+        if generation_config.cache_implementation not in (None, "dynamic"):
             raise ValueError(
-                "`crop` is not possible on a recurrent state, which does not remember the steps that led to it. Keep "
-                "a copy (`copy.deepcopy`) of the cache at the step to go back to."
+                "`cache_implementation` must be left out for a recurrent model, whose cache is its state, got "
+                f"{generation_config.cache_implementation!r}."
             )
-
-    def activate_past_recording(self) -> None:
-        """Refused, for the reason that `crop` gives.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError("a recurrent model cannot assist in generation, as its state cannot go back a step.")
+        cache = model_kwargs.get("past_key_values")
+        if cache is None and generation_config.use_cache is not False:
+            model_kwargs["past_key_values"] = self._empty_cache()
+        if cache is not None and cache.get_seq_length() and "decoder_attention_mask" not in model_kwargs:
+            raise ValueError(
+                "`decoder_attention_mask` is needed with `past_key_values`, got none: by its length generation knows "
+                "which tokens have been read. Pass ones for those that were and for those that are to be."
+            )

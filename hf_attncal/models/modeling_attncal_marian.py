@@ -73,6 +73,7 @@ class AttnCalMarianEncoder(AttnCalMarianPreTrainedModel, hf.MarianEncoder):
 class AttnCalMarianDecoder(AttnCalMarianPreTrainedModel, hf.MarianDecoder):
     """`MarianDecoder` built of our layers."""
 
+    _layer_class = AttnCalMarianDecoderLayer
     _can_record_outputs = {
         "hidden_states": AttnCalMarianDecoderLayer,
         "attentions": OutputRecorder(hf.MarianAttention, index=1, layer_name="self_attn"),
@@ -91,7 +92,7 @@ class AttnCalMarianDecoder(AttnCalMarianPreTrainedModel, hf.MarianDecoder):
         self.embed_positions = hf.MarianSinusoidalPositionalEmbedding(
             config.max_position_embeddings, config.d_model, self.padding_idx
         )
-        self.layers = nn.ModuleList([AttnCalMarianDecoderLayer(config, i) for i in range(config.decoder_layers)])
+        self.layers = nn.ModuleList([self._layer_class(config, i) for i in range(config.decoder_layers)])
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -101,6 +102,7 @@ class AttnCalMarianModel(AttnCalModelMixin, AttnCalMarianPreTrainedModel, hf.Mar
 
     _auto_class = "AutoModel"
     _keys_to_ignore_on_load_missing = [r"embed_positions\.weight"]  # computed; not saved with a head
+    _encoder_class, _decoder_class = AttnCalMarianEncoder, AttnCalMarianDecoder
 
     def __init__(self, config: AttnCalMarianConfig):
         config.validate()  # what is set after a configuration was made is not checked otherwise
@@ -112,8 +114,8 @@ class AttnCalMarianModel(AttnCalModelMixin, AttnCalMarianPreTrainedModel, hf.Mar
                 "decoder.embed_tokens.weight": "shared.weight",
                 "encoder.embed_tokens.weight": "shared.weight",
             }
-        self.encoder = AttnCalMarianEncoder(config)
-        self.decoder = AttnCalMarianDecoder(config)
+        self.encoder = self._encoder_class(config)
+        self.decoder = self._decoder_class(config)
         self.post_init()
 
 
@@ -121,10 +123,11 @@ class AttnCalMarianMTModel(AttnCalSeq2SeqLMMixin, AttnCalMarianPreTrainedModel, 
     """`MarianMTModel` with calibrated, leaky and Gumbel cross-attention, and both training objectives in one loss."""
 
     _auto_class = "AutoModelForSeq2SeqLM"
+    _model_class = AttnCalMarianModel
 
     def __init__(self, config: AttnCalMarianConfig):
         super(hf.MarianMTModel, self).__init__(config)
-        self.model = AttnCalMarianModel(config)
+        self.model = self._model_class(config)
         target_vocab_size = config.decoder_vocab_size
         if config.share_encoder_decoder_embeddings:
             target_vocab_size = config.vocab_size

@@ -27,7 +27,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.bart.modeling_bart import shift_tokens_right
 from transformers.utils import can_return_tuple
 
-from .cache_recurrent import RecurrentCache
+from .cache_recurrent import StateGenerationMixin
 from .configuration_luong import LuongConfig
 from .copying import CopyMechanism
 from .cross_attention import AttentionContext
@@ -153,7 +153,9 @@ class LuongModel(LuongPreTrainedModel):
         )
 
 
-class LuongForConditionalGeneration(AttnCalSeq2SeqLMMixin, LuongPreTrainedModel, GenerationMixin):
+class LuongForConditionalGeneration(
+    StateGenerationMixin, AttnCalSeq2SeqLMMixin, LuongPreTrainedModel, GenerationMixin
+):
     """`LuongModel` with an output layer, both objectives of a calibration, and `generate()`."""
 
     _auto_class = "AutoModelForSeq2SeqLM"
@@ -188,26 +190,6 @@ class LuongForConditionalGeneration(AttnCalSeq2SeqLMMixin, LuongPreTrainedModel,
         return self.lm_head(hidden_states)
 
     # ---- generate() ----
-
-    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict[str, Any], *args) -> None:
-        """The one kind of cache that there is.
-
-        Raises:
-            ValueError: another kind is asked for, or one that was filled is given without `decoder_attention_mask`.
-        """
-        if generation_config.cache_implementation not in (None, "dynamic"):
-            raise ValueError(
-                "`cache_implementation` must be left out for a recurrent model, whose cache is its state, got "
-                f"{generation_config.cache_implementation!r}."
-            )
-        cache = model_kwargs.get("past_key_values")
-        if cache is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = RecurrentCache()
-        if cache is not None and cache.get_seq_length() and "decoder_attention_mask" not in model_kwargs:
-            raise ValueError(
-                "`decoder_attention_mask` is needed with `past_key_values`, got none: by its length generation knows "
-                "which tokens have been read. Pass ones for those that were and for those that are to be."
-            )
 
     def _expand_inputs_for_generation(
         self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **model_kwargs

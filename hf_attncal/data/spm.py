@@ -1,0 +1,123 @@
+"""A tokenizer of transformers from a model of SentencePiece, for models that need nothing but its pieces."""
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from hf_attncal.errors import UnreadableError
+
+from .protobuf import fields_of
+from .tokenizer import EOS, PAD, SPACE, UNK, fast_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+_UNKNOWN, _USER_DEFINED, _BYTE = 2, 4, 6  # types of pieces, of which 1 is a normal one
+_UNIGRAM = 1
+# What is written like a special token is none: its parts are pieces of their own.
+_LIKE_SPECIAL = Regex(r"<(?=/s>|unk>|pad>)")
+
+
+class SpmModel(NamedTuple):
+    """What a file of SentencePiece holds.
+
+    Args:
+        pieces: text, score and type of each.
+        kind: type of the model, 1 for unigrams.
+        characters: table of what characters become, b"" for none.
+        prefix, squeeze: whether a space is put before a text; whether other white space at its ends and runs of it go.
+    """
+
+    pieces: list[tuple[str, float, int]]
+    kind: int
+    characters: bytes
+    prefix: bool
+    squeeze: bool
+
+
+def read_spm(path: str | Path) -> SpmModel:
+    """Read a model of SentencePiece.
+
+    Raises:
+        UnreadableError: it is none.
+    """
+    pieces, kind, characters, flags = [], _UNIGRAM, b"", {3: True, 4: True}
+    try:
+        for field, value, _ in fields_of(memoryview(Path(path).read_bytes())):
+            if field == 1 and value is not None:
+                pieces.append(_piece(value))
+            elif field == 2 and value is not None:
+                kind = next((_number(whole) for inner, _, whole in fields_of(value) if inner == 3), _UNIGRAM)
+            elif field == 3 and value is not None:
+                for inner, content, whole in fields_of(value):
+                    if inner == 2 and content is not None:
+                        characters = bytes(content)
+                    elif inner in flags:
+                        flags[inner] = bool(_number(whole))
+    except (UnreadableError, UnicodeDecodeError, struct.error, IndexError) as error:
+        raise UnreadableError("is no model of SentencePiece, or damaged. Download it anew") from error
+    if not pieces:
+        raise UnreadableError("is no model of SentencePiece: it has no pieces")
+    return SpmModel(pieces, kind, characters, flags[3], flags[4])
+
+
+def _piece(data: memoryview) -> tuple[str, float, int]:
+    text, score, kind = "", 0.0, 1
+    for field, value, whole in fields_of(data):
+        if field == 1 and value is not None:
+            text = bytes(value).decode()
+        elif field == 2:
+            (score,) = struct.unpack("<f", whole[-4:])
+        elif field == 3:
+            kind = _number(whole)
+    return text, score, kind
+
+
+def _number(field: memoryview) -> int:
+    """Return the small number in a field whose tag has one byte."""
+    return field[1]
+
+
+def spm_tokenizer(path: str | Path, model_max_length: int = 512) -> "PreTrainedTokenizerFast":
+    """Make a tokenizer that gives the pieces of a model of SentencePiece, `</s>` after them, and pads with `<pad>`.
+
+    The numbers are those of the pieces; `<pad>` is the one after the last. Text that looks like a special token is
+    ordinary text.
+
+    Raises:
+        UnreadableError: no model of SentencePiece, one that is not of unigrams, or one whose end of sentence and
+            unknown word are not `</s>` and `<unk>`, or that has a `<pad>`.
+    """
+    model = read_spm(path)
+    if model.kind != _UNIGRAM:
+        raise UnreadableError("has pieces of another kind than unigrams (`model_type`), which are all that is read")
+    texts = {text: number for number, (text, _, _) in enumerate(model.pieces)}
+    unknown = [text for text, _, kind in model.pieces if kind == _UNKNOWN]
+    if EOS not in texts or unknown != [UNK] or PAD in texts:
+        raise UnreadableError(f"must have `{EOS}` and `{UNK}`, and no `{PAD}`, as the vocabularies of Marian")
+    vocabulary = [(text, score) for text, score, _ in model.pieces] + [(PAD, 0.0)]
+    fallback = any(kind == _BYTE for _, _, kind in model.pieces)
+    try:
+        tokenizer = Tokenizer(models.Unigram(vocabulary, texts[UNK], byte_fallback=fallback))
+        steps = [normalizers.Precompiled(model.characters)] if model.characters else []
+    except Exception as error:  # sic: what the library raises of a damaged table
+        raise UnreadableError("is damaged: its table of characters cannot be read. Download it anew") from error
+    if model.squeeze:
+        steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    prefix = "always" if model.prefix else "never"
+    spaces = {"replacement": SPACE, "prepend_scheme": prefix}
+    within = any(SPACE in text[1:].lstrip(SPACE) for text, _, _ in model.pieces)  # a piece of several words
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(**spaces, split=not within), pre_tokenizers.Split(_LIKE_SPECIAL, "isolated")]
+    )
+    joined = decoders.Metaspace(**spaces)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), joined]) if fallback else joined
+    own = [text for text, _, kind in model.pieces if kind == _USER_DEFINED]
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in own])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, texts[EOS])]
+    )
+    return fast_tokenizer(tokenizer, model_max_length)

@@ -1,0 +1,228 @@
+# Copyright 2026 The hf_attncal authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Marian's small models: a Transformer's encoder, and a decoder that is recurrent in place of its self-attention.
+
+Each decoder layer has a simpler simple recurrent unit (Kim et al. 2019), whose state is one vector: what generation
+keeps does not grow with the target. Its cross-attention is that of our Marian, with every switch.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
+from transformers.generation import GenerationMixin
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.models.marian import modeling_marian as hf
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .cache_recurrent import LayerStatesCache, StateGenerationMixin
+from .configuration_ssru import SSRUConfig
+from .functional_ssru import ssru_states
+from .modeling_attncal_marian import (
+    AttnCalMarianCrossAttention,
+    AttnCalMarianDecoder,
+    AttnCalMarianDecoderLayer,
+    AttnCalMarianEncoder,
+    AttnCalMarianModel,
+    AttnCalMarianMTModel,
+    AttnCalMarianPreTrainedModel,
+)
+
+
+class SSRU(nn.Module):
+    """f_t = sigmoid(W_f x_t + b_f), c_t = f_t * c_{t-1} + (1 - f_t) * W x_t, h_t = relu(c_t).
+
+    Args:
+        width: d of states and inputs. layer_idx: of the layer in the decoder, from 0.
+    """
+
+    def __init__(self, width: int, layer_idx: int | None = None):
+        super().__init__()
+        self.layer_idx = layer_idx
+        self.forget = nn.Linear(width, width)
+        self.candidate = nn.Linear(width, width, bias=False)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        past_key_values: Cache | None = None,
+        attention_mask: Tensor | None = None,
+        **kwargs,
+    ) -> tuple[Tensor, None]:
+        """Read all steps, from the state in the cache if there is one; as a self-attention, without weights.
+
+        Args:
+            hidden_states: x, (B, T, d). attention_mask: boolean, (B, T); what is False leaves the state as it is.
+            past_key_values: a `LayerStatesCache`.
+
+        Returns:
+            h, (B, T, d), and None.
+        """
+        # States are sums over all steps, which half precision would round at each of them.
+        dtype = torch.promote_types(hidden_states.dtype, torch.float32)
+        forget = torch.sigmoid(self.forget(hidden_states)).to(dtype)
+        if attention_mask is not None:
+            forget = forget.masked_fill(~attention_mask.unsqueeze(-1), 1.0)
+        memory = None if past_key_values is None else past_key_values.self_attention_cache.layers[self.layer_idx]
+        first = None if memory is None else memory.tensors.get("state")
+        states = ssru_states(forget, self.candidate(hidden_states).to(dtype), first)
+        if memory is not None:
+            memory.put(states.shape[1], state=states[:, -1])
+        return states.relu().to(hidden_states.dtype), None
+
+
+class SSRUSinusoidalPositions(hf.MarianSinusoidalPositionalEmbedding):
+    """Sinusoids as Marian computes them: the slowest is 1 / 10,000, where transformers stops one step before it."""
+
+    def create_weight(self) -> Tensor:
+        """Return sines, then cosines, (positions, d)."""
+        positions, width = self.weight.shape
+        half = width // 2
+        rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10_000.0) / max(1, half - 1)))
+        angles = torch.arange(positions, dtype=torch.float64)[:, None] * rates
+        table = torch.zeros(positions, width, dtype=torch.float64)
+        table[:, :half], table[:, half : 2 * half] = angles.sin(), angles.cos()
+        return table.to(self.weight.dtype)
+
+
+class SSRUDecoderLayer(AttnCalMarianDecoderLayer):
+    """`MarianDecoderLayer` with a recurrent unit for its self-attention, and our cross-attention."""
+
+    def __init__(self, config: SSRUConfig, layer_idx: int | None = None):
+        super().__init__(config, layer_idx)
+        self.self_attn = SSRU(config.d_model, layer_idx)
+
+
+class SSRUPreTrainedModel(AttnCalMarianPreTrainedModel):
+    """Base of these models."""
+
+    config: SSRUConfig
+    config_class = SSRUConfig
+    _auto_classes = {"AutoModel": "SSRUModel", "AutoModelForSeq2SeqLM": "SSRUForConditionalGeneration"}
+    _no_split_modules = ["MarianEncoderLayer", "SSRUDecoderLayer"]  # trf-ignore: TRF022 (one is in `hf`)
+    _is_stateful = True  # generation cannot take steps back
+    _can_compile_fullgraph = False  # of a static cache, which there is none of
+
+
+class SSRUEncoder(SSRUPreTrainedModel, AttnCalMarianEncoder):
+    """`MarianEncoder` with Marian's own positions."""
+
+    def __init__(self, config: SSRUConfig):
+        super().__init__(config)
+        self.embed_positions = SSRUSinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.post_init()
+
+
+class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
+    """`MarianDecoder` of recurrent layers. Its first input is the embedding of padding, which is 0."""
+
+    _layer_class = SSRUDecoderLayer
+    _can_record_outputs = {
+        "hidden_states": SSRUDecoderLayer,
+        "cross_attentions": OutputRecorder(AttnCalMarianCrossAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: SSRUConfig):
+        super().__init__(config)
+        self.embed_positions = SSRUSinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """As the stock decoder.
+
+        Args:
+            attention_mask: (B, T) or (B, steps in the cache + T); what is 0 leaves the states as they are.
+            past_key_values: a `LayerStatesCache`.
+
+        Raises:
+            ValueError: another kind of cache; not exactly one of `input_ids` and `inputs_embeds`.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            given = "neither" if input_ids is None else "both"
+            raise ValueError(
+                f"`decoder_input_ids` or `decoder_inputs_embeds` must be given, and not both: got {given}."
+            )
+        if past_key_values is None and use_cache:
+            past_key_values = LayerStatesCache(self.config.decoder_layers)
+        # By its name: a model loaded as remote code has a class of its own.
+        if past_key_values is not None and type(past_key_values).__name__ != LayerStatesCache.__name__:
+            raise ValueError(
+                f"`past_key_values` must be a LayerStatesCache, got a {type(past_key_values).__name__}. Leave it out, "
+                "and pass on the one that is returned."
+            )
+        embedded = (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
+        steps = embedded.shape[1]
+        before = 0 if past_key_values is None else past_key_values.get_seq_length()
+        hidden_states = embedded + self.embed_positions(embedded.shape[:-1], before)
+        hidden_states = nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
+        read = None if attention_mask is None else attention_mask[:, -steps:].bool()
+        encoder_attention_mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=embedded,
+            attention_mask=encoder_attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+        )
+        for layer in self.layers:
+            if self.training and self.layerdrop > 0 and torch.rand([]) < self.layerdrop:
+                continue
+            hidden_states = layer(
+                hidden_states,
+                read,
+                encoder_hidden_states,  # by its place, for gradient checkpointing
+                encoder_attention_mask=encoder_attention_mask,
+                past_key_values=past_key_values,
+                use_cache=use_cache,
+                **kwargs,
+            )
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=hidden_states, past_key_values=past_key_values
+        )
+
+
+class SSRUModel(SSRUPreTrainedModel, AttnCalMarianModel):
+    """Encoder and decoder, without a language modelling head."""
+
+    _auto_class = "AutoModel"
+    _encoder_class, _decoder_class = SSRUEncoder, SSRUDecoder
+
+    def __init__(self, config: SSRUConfig):
+        super().__init__(config)
+        for module in self.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.eps = config.layer_norm_eps
+
+
+class SSRUForConditionalGeneration(StateGenerationMixin, SSRUPreTrainedModel, AttnCalMarianMTModel, GenerationMixin):
+    """`SSRUModel` with an output layer, both objectives of a calibration, and `generate()`."""
+
+    _auto_class = "AutoModelForSeq2SeqLM"
+    _model_class = SSRUModel
+
+    def _empty_cache(self) -> LayerStatesCache:
+        return LayerStatesCache(self.config.decoder_layers)
