@@ -898,3 +898,16 @@ class SlowHMM:
         mirrored = [cells and [list(column) for column in zip(*cells, strict=True)] for cells in (own, factor)]
         forward = self.direction(source, target, 0, own, uniform, factor)
         return forward, self.direction(target, source, 1, mirrored[0], uniform, mirrored[1])
+
+
+# ---- the simpler simple recurrent unit (Kim et al. 2019) ----
+
+
+def ssru(forget: torch.Tensor, candidate: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+    """c_t = f_t c_{t-1} + (1 - f_t) x~_t, (batch, steps, width), from c_0 = `first`, (batch, width)."""
+
+    def state(b: int, t: int, k: int) -> torch.Tensor:
+        before = first[b, k] if t == 0 else state(b, t - 1, k)
+        return forget[b, t, k] * before + (1 - forget[b, t, k]) * candidate[b, t, k]
+
+    return cells(forget.shape, state)

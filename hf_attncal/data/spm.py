@@ -4,7 +4,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from hf_attncal.errors import UnreadableError
 
@@ -14,7 +14,7 @@ from .tokenizer import EOS, PAD, SPACE, UNK, fast_tokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_UNKNOWN, _USER_DEFINED, _BYTE = 2, 4, 6  # types of pieces, of which 1 is a normal one
+_UNKNOWN, _BYTE = 2, 6  # types of pieces, of which 1 is a normal one
 _UNIGRAM = 1
 # What is written like a special token is none: its parts are pieces of their own.
 _LIKE_SPECIAL = Regex(r"<(?=/s>|unk>|pad>)")
@@ -115,8 +115,6 @@ def spm_tokenizer(path: str | Path, model_max_length: int = 512) -> "PreTrainedT
     )
     joined = decoders.Metaspace(**spaces)
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), joined]) if fallback else joined
-    own = [text for text, _, kind in model.pieces if kind == _USER_DEFINED]
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in own])
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, texts[EOS])]
     )

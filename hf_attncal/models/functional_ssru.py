@@ -17,7 +17,9 @@ Shapes use B = batch, T = target steps, d = width.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+_LONGEST_EXPORTED = 4096  # steps
 
 
 def ssru_states(forget: Tensor, candidate: Tensor, first: Tensor | None = None) -> Tensor:
@@ -34,12 +36,14 @@ def ssru_states(forget: Tensor, candidate: Tensor, first: Tensor | None = None) 
         c, (B, T, d).
     """
     decay, states = forget, (1 - forget) * candidate
+    steps = states.shape[1]
     if first is not None:
-        states = torch.cat([torch.addcmul(states[:, :1], decay[:, :1], first.unsqueeze(1)), states[:, 1:]], dim=1)
-    span, steps = 1, states.shape[1]
-    while span < steps:
-        later = torch.addcmul(states[:, span:], decay[:, span:], states[:, :-span])
-        states = torch.cat([states[:, :span], later], dim=1)
-        decay = torch.cat([decay[:, :span], decay[:, span:] * decay[:, :-span]], dim=1)
+        begun = torch.addcmul(states[:, :1], decay[:, :1], first.unsqueeze(1))
+        states = torch.cat([begun, states[:, 1:]], dim=1)
+    span = 1
+    # A graph that is exported is for any number of steps; rounds beyond it add nothing.
+    while span < (_LONGEST_EXPORTED if torch.compiler.is_exporting() else steps):
+        states = torch.addcmul(states, decay, nn.functional.pad(states, (0, 0, span, 0))[:, :steps])
+        decay = decay * nn.functional.pad(decay, (0, 0, span, 0))[:, :steps]
         span *= 2
     return states

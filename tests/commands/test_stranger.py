@@ -56,6 +56,7 @@ GIVEN = {
     "check": "model --source text --target other --clean-source text --clean-target other --output new",
     "check --compare-with": "model --source text --target other --compare-with text --output new",
     "export": "model",
+    "import": "folder --output new",
     "publish": "model someone/name",
     "show": "model --aligner model",
     "demo": "--output new",

@@ -8,7 +8,8 @@ import unittest
 
 import pytest
 import stock_cases  # the module and not its classes, which would be collected here once more
-from testers import ConformanceMixin, NewModelMixin, outlived_reasons
+import test_conformance  # likewise
+from testers import outlived_reasons
 from upstream import announce
 
 from hf_attncal import SSRUConfig, SSRUForConditionalGeneration, SSRUModel
@@ -19,7 +20,7 @@ announce("ssru", SSRUModel, SSRUForConditionalGeneration)
 NO_SELF_ATTENTION = "its decoder has no self-attention to return; tests/models/test_ssru.py tests the other attentions"
 
 
-class SSRUMixin(NewModelMixin, ConformanceMixin):
+class SSRUMixin(test_conformance.OursMixin):
     stock_test_case = stock_cases.StockMarianTest
     all_model_classes = (SSRUModel, SSRUForConditionalGeneration)
     config_class = SSRUConfig

@@ -153,6 +153,7 @@ NOTHING: dict[str, dict[str, bytes | str] | None] = {
     "data": None,
     "demo": None,
     "export": None,
+    "import": None,
     "publish": None,
     "show": None,
 }

@@ -9,10 +9,11 @@ from adapter_helpers import BACKBONES, adapted, save_base
 from discrete_helpers import KINDS, tiny_discrete
 from helpers import FAMILIES, SWITCHES, assert_close, tiny_model
 from luong_helpers import tiny_luong
+from marian_helpers import tiny_ssru
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
 from hf_attncal import families
-from hf_attncal.models.cache_recurrent import RecurrentCache
+from hf_attncal.models.cache_recurrent import LayerStatesCache, RecurrentCache
 
 PAD = 1
 TEXT = torch.tensor([[2, 6, 10, 4, 9, 3, 8], [5, 9, 7, 2, 4, 6, 3]])
@@ -109,6 +110,13 @@ def test_recurrent(switches, padded):
     assert_cached_is_uncached(tiny_luong(**switches), RecurrentCache(), padded)
 
 
+@padded_or_not
+@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}, {"copy": True}], ids=str)
+def test_with_recurrent_layers(switches, padded):
+    model = tiny_ssru(**switches)
+    assert_cached_is_uncached(model, LayerStatesCache(model.config.decoder_layers), padded)
+
+
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bases")
@@ -129,4 +137,4 @@ def test_adapted(bases, backbone, settings, kind, kernel, padded):
 def test_every_family_with_a_cache_is_here():
     """A family added to the table has to be added to this file."""
     generating = {name for name, family in families.FAMILIES.items() if hasattr(family.model_class, "generate")}
-    assert generating == {f"attncal_{name}" for name in FAMILIES} | {"discrete_transformer", "luong"}
+    assert generating == {f"attncal_{name}" for name in FAMILIES} | {"discrete_transformer", "luong", "ssru"}

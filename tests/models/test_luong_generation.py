@@ -128,8 +128,8 @@ def test_steps_of_the_library_find_the_same(monkeypatch):
 def test_sources_stay_where_they_are(monkeypatch):
     """While beams move within their sentences; what is kept of the sources is not copied."""
     model, taken = random_model("general"), []
-    take = NamedTensors.take
-    monkeypatch.setattr(NamedTensors, "take", lambda self, rows: taken.append(self.steps) or take(self, rows))
+    take = NamedTensors.batch_select_indices
+    monkeypatch.setattr(NamedTensors, "batch_select_indices", lambda self, rows: taken.append(self.steps) or take(self, rows))
     generate(model, num_beams=4)
     assert len(taken) > 2
     assert 0 not in taken

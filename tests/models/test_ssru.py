@@ -1,0 +1,134 @@
+"""Marian with an SSRU decoder: its equation, its attentions, its state, and what training does to it."""
+
+import pytest
+import torch
+from helpers import assert_close, assert_functions_agree, assert_gradients_close, gradients, tiny_batch
+from marian_helpers import tiny_ssru
+from reference import ssru
+
+from hf_attncal import SSRUConfig
+from hf_attncal.models.functional_ssru import ssru_states
+from hf_attncal.models.modeling_ssru import SSRUSinusoidalPositions
+
+BATCH = {name: tensor for name, tensor in tiny_batch().items() if name != "labels"}
+TEXT = torch.tensor([[2, 6, 10, 4, 9], [2, 9, 7, 3, 4]])
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 8])
+def test_the_recurrence_is_that_of_the_paper(steps):
+    torch.manual_seed(steps)
+    shape = (2, steps, 3)
+    inputs = {"forget": torch.rand(shape), "candidate": torch.randn(shape), "first": torch.randn(2, 3)}
+    inputs = {name: tensor.double() for name, tensor in inputs.items()}
+    assert_functions_agree(ssru_states, ssru, inputs)
+
+
+def test_without_a_state_it_begins_with_zeros():
+    torch.manual_seed(1)
+    forget, candidate = torch.rand(2, 6, 3).double(), torch.randn(2, 6, 3).double()
+    assert_close(ssru_states(forget, candidate), ssru(forget, candidate, torch.zeros(2, 3).double()))
+    with pytest.raises(AssertionError, match="largest difference"):
+        assert_close(ssru_states(forget, candidate), ssru(forget, candidate + 1e-6, torch.zeros(2, 3).double()))
+
+
+def test_long_texts_are_exact_in_float32():
+    """Where nothing is forgotten for thousands of steps, and where everything is at once."""
+    torch.manual_seed(2)
+    forget = torch.where(torch.rand(1, 4000, 4) < 0.3, torch.tensor(0.0), torch.tensor(1.0))
+    forget[..., 0] = 0.9999
+    states = ssru_states(forget, torch.randn(1, 4000, 4))
+    cell, slow = torch.zeros(1, 4).double(), []
+    torch.manual_seed(2)
+    torch.rand(1, 4000, 4)
+    candidate = torch.randn(1, 4000, 4).double()
+    for step in range(4000):
+        cell = forget[:, step].double() * cell + (1 - forget[:, step].double()) * candidate[:, step]
+        slow.append(cell)
+    assert_close(states.double(), torch.stack(slow, dim=1), 1e-5)
+
+
+def test_positions_are_those_of_marian():
+    table = SSRUSinusoidalPositions(7, 8).create_weight()
+    assert table[3].tolist() == pytest.approx(
+        [0.1411200, 0.1388, 0.0064632, 0.0003, -0.9899925, 0.99032, 0.9999791, 1.0], abs=1e-3
+    )
+    assert table[1, 3].item() == pytest.approx(1e-4, rel=1e-3)  # the slowest sine
+
+
+def test_attentions_are_of_the_encoder_and_to_the_source():
+    model = tiny_ssru(attn_implementation="eager").eval()
+    outputs = model(**BATCH, decoder_input_ids=TEXT, output_attentions=True, output_hidden_states=True)
+    assert outputs.decoder_attentions is None
+    layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
+    assert [weights.shape for weights in outputs.cross_attentions] == [(2, heads, 5, 5)] * layers
+    assert len(outputs.encoder_attentions) == model.config.encoder_layers
+    assert len(outputs.decoder_hidden_states) == layers + 1
+    assert_close(outputs.cross_attentions[-1].sum(-1), torch.ones(2, heads, 5).double())
+    assert outputs.cross_attentions[-1][1, ..., 3:].abs().max() == 0  # padding
+
+
+def test_padding_before_a_text_leaves_states_alone():
+    """Positions count what is before, as in stock Marian: so the same text is compared behind other padding."""
+    model = tiny_ssru().eval()
+    mask = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]])
+    changed = TEXT.clone()
+    changed[mask == 0] = 8
+    logits = [model(**BATCH, decoder_input_ids=ids, decoder_attention_mask=mask).logits for ids in (TEXT, changed)]
+    assert_close(logits[0][mask == 1], logits[1][mask == 1])
+    unmasked = model(**BATCH, decoder_input_ids=changed).logits
+    assert (unmasked - logits[0])[mask == 1].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_what_is_kept_does_not_grow(beams):
+    model = tiny_ssru().eval()
+    kept = []
+    for steps in (2, 9):
+        output = model.generate(
+            **BATCH, num_beams=beams, min_new_tokens=steps, max_new_tokens=steps, return_dict_in_generate=True
+        )
+        layers = output.past_key_values.self_attention_cache.layers
+        assert [layer.get_seq_length() for layer in layers] == [steps] * 2
+        kept.append([layer.tensors["state"].shape for layer in layers])
+    assert kept[0] == kept[1] == [(2 * beams, model.config.d_model)] * 2
+
+
+def test_another_cache_is_refused():
+    model = tiny_ssru()
+    with pytest.raises(ValueError, match=r"`cache_implementation` must be left out.*'static'"):
+        model.generate(**BATCH, cache_implementation="static")
+    output = model(**BATCH, decoder_input_ids=TEXT[:, :2], use_cache=True)
+    with pytest.raises(ValueError, match=r"`crop` is not possible"):
+        output.past_key_values.crop(-1)
+    with pytest.raises(ValueError, match=r"`past_key_values` must be a LayerStatesCache, got a DynamicCache"):
+        model(**BATCH, decoder_input_ids=TEXT, past_key_values=type(output.past_key_values.cross_attention_cache)())
+
+
+@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}], ids=["off", "gated, leaky"])
+def test_gradients_with_checkpointing_are_those_without(switches):
+    found = []
+    for checkpointed in (False, True):
+        model = tiny_ssru(dropout=0.0, **switches).train()
+        if checkpointed:
+            enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+            enable({"use_reentrant": False})
+        model(**tiny_batch()).loss.backward()
+        found.append(gradients(model))
+    assert_gradients_close(*found, 1e-10)
+    assert "model.decoder.layers.0.self_attn.forget.weight" in found[0]
+
+
+def test_half_precision_keeps_its_state_in_float32():
+    exact = tiny_ssru(max_position_embeddings=40).eval()
+    text = TEXT.repeat(1, 8)  # 40 steps
+    expected = exact(**BATCH, decoder_input_ids=text).logits
+    model = tiny_ssru(max_position_embeddings=40).to(torch.bfloat16).eval()
+    output = model(**BATCH, decoder_input_ids=text, use_cache=True)
+    assert output.logits.dtype == torch.bfloat16
+    assert output.past_key_values.self_attention_cache.layers[0].tensors["state"].dtype == torch.float32
+    assert (output.logits - expected).abs().mean() < 0.03 * expected.abs().mean()
+
+
+def test_a_field_out_of_range_is_named():
+    with pytest.raises(Exception, match=r"`layer_norm_eps` must be > 0 and at most 1, got 0"):
+        SSRUConfig(layer_norm_eps=0)
