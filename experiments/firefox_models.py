@@ -7,9 +7,10 @@ program with `Reference(folder, pair)`, which computes one sentence at a time, w
 
 Translated are the first `--sentences` of xlwa/en-pt/silver-train, greedily. The reference is asked what it would have
 written after each token of ours: where it agrees throughout, its own search writes the same. "tokens" are those at the
-same place of both texts, of the longer one. The engine gives text, which is cut into pieces again, as is ours; it is
-asked with its shortlist, as it comes, and for `--engine-sentences` without, which is no longer fast. Seconds are of one
-thread, of the process, without loading. Links: each target word with its best source word, as alignment.json says.
+same place of both texts, of the longer one. The engine gives text, which is cut into pieces again, as is ours. It gets
+`--engine-sentences` with its shortlist, as it comes, and `--slow-sentences` without, which is no longer fast. Seconds
+are of one thread, of the process, without loading. Links: each target word with its best source word, as
+alignment.json says.
 """
 
 import argparse
@@ -122,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, required=True, metavar="RUNS", help="folder of the imported models")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--engine-sentences", type=int, default=200)
+    parser.add_argument("--slow-sentences", type=int, default=20, help="one at a time, and without the shortlist")
     parser.add_argument("--output", type=Path, default=Path("results/import/firefox"), metavar="FOLDER")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -140,13 +142,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         result = records.record(config, files | {text.name: text})
         model, tokenizer = load_seq2seq(str(args.models / pair))
         model.eval()
-        few = texts[: args.engine_sentences]
+        some, few = texts[: args.engine_sentences], texts[: args.slow_sentences]
         ours, seconds = greedy(model, tokenizer, texts)
         _, one_by_one = greedy(model, tokenizer, few, batch=1)
         reference = program.Reference(str(folder), pair)
         theirs, slow = by_reference(reference, texts, ours)
         spoken = [reference.pieces.encode(line) for line in tokenizer.batch_decode(ours, skip_special_tokens=True)]
-        engine, fast = by_engine(folder, texts)
+        engine, fast = by_engine(folder, some)
         with tempfile.TemporaryDirectory() as plain:
             for path in folder.iterdir():
                 if not path.name.startswith("lex."):
@@ -156,13 +158,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         result |= {
             "unknown_tokens": sum(tokens.count(tokenizer.unk_token_id) for tokens in ours),
             "reference": equal_tokens(ours, theirs),
-            "engine": equal_tokens(spoken, pieces[0]),
+            "engine": equal_tokens(spoken[: len(some)], pieces[0]),
             "engine_without_shortlist": equal_tokens(spoken[: len(few)], pieces[1]),
             "cached_difference": cached_difference(model, tokenizer, texts[:32]),
             "sentences_per_cpu_second": {
                 "ours": len(texts) / seconds,
                 "ours_one_by_one": len(few) / one_by_one,
-                "engine": len(texts) / fast,
+                "engine": len(some) / fast,
                 "engine_without_shortlist": len(few) / slower,
                 "reference_forced": len(texts) / slow,
             },
