@@ -35,7 +35,7 @@ from hf_attncal.metrics import records
 
 FOLDERS = {"enpt": "enpt-1693087644", "pten": "pten-1693087646"}
 LONGEST = 200
-BATCH = 32
+BATCH = 128
 
 
 def greedy(model, tokenizer, texts: Sequence[str], batch: int = BATCH) -> tuple[list[list[int]], float]:
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--reference", type=Path, required=True, metavar="FILE", help="program of the reference")
     parser.add_argument("--models", type=Path, required=True, metavar="RUNS", help="folder of the imported models")
     parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--engine-sentences", type=int, default=200)
+    parser.add_argument("--engine-sentences", type=int, default=100)
     parser.add_argument("--slow-sentences", type=int, default=20, help="one at a time, and without the shortlist")
     parser.add_argument("--output", type=Path, default=Path("results/import/firefox"), metavar="FOLDER")
     args = parser.parse_args(arguments)

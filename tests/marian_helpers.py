@@ -1,4 +1,4 @@
-"""Tiny models with an SSRU decoder, and files of Marian that are made up: binaries, vocabularies, a slow forward pass."""
+"""Tiny models with an SSRU decoder, and made-up files of Marian: binaries, vocabularies, a slow forward pass."""
 
 import io
 import math
@@ -14,7 +14,13 @@ from helpers import TINY, scatter
 
 from hf_attncal import SSRUConfig, SSRUForConditionalGeneration
 
-LINES = ["the old house is red", "the cat sat on the mat", "a red cat and an old man", "the man has a house", "a < b / c > d"]
+LINES = [
+    "the old house is red",
+    "the cat sat on the mat",
+    "a red cat and an old man",
+    "the man has a house",
+    "a < b / c > d",
+]
 # The configuration as Marian writes it, of a tiny model.
 SETTINGS = {
     "type": "transformer",
@@ -143,7 +149,8 @@ class SlowMarian:
     def _attend(self, x, memory, name):
         size = self.width // self.settings["transformer-heads"]
         query, key, value = (
-            self._affine(of, f"{name}_W{part}", f"{name}_b{part}") for of, part in ((x, "q"), (memory, "k"), (memory, "v"))
+            self._affine(of, f"{name}_W{part}", f"{name}_b{part}")
+            for of, part in ((x, "q"), (memory, "k"), (memory, "v"))
         )
         heads, weights = [], []
         for first in range(0, self.width, size):

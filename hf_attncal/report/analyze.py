@@ -21,7 +21,7 @@ from hf_attncal.report.figures.chart_files import write_files
 from hf_attncal.report.figures.charts import errors_by_method, observation_charts, section
 from hf_attncal.report.figures.contents import Report
 from hf_attncal.report.figures.faithfulness_charts import faithfulness_charts
-from hf_attncal.report.figures.findings import CONTRIBUTION, caveats_of, findings_of, why_withheld
+from hf_attncal.report.figures.findings import CONTRIBUTION, caveats_of, findings_of, parked_in, why_withheld
 from hf_attncal.report.figures.page import write_page
 from hf_attncal.report.figures.pair_view import PairView
 from hf_attncal.report.judged import JudgedFaithfulness, judge_faithfulness
@@ -43,7 +43,8 @@ class Analysis(Report):
         observed: observations of the cross-attention over the corpus.
         scored: method -> its links against the gold links; None without gold.
         judged: faithfulness of the methods; None if it was not measured.
-        verdict: whether to trust the attention; the summary begins with it.
+        verdict: whether to trust the attention; the summary begins with it, of a stock model after the share of its
+            attention that is parked on what is no word.
     """
 
     observed: Observations
@@ -166,6 +167,7 @@ def analyze_corpus(
     step("asking what the model loses without its source")
     verdict = verdict_of(source_use(*texts, batch_size=batch_size), bootstrap=bootstrap)
     withheld = why_withheld(observed)
+    is_stock = learned is not None or not (observed.layers["mask"] or observed.layers["null"])
     names = chosen_methods(model, methods)
     if withheld and not observed.calibrated:
         names = [name for name in names if name != CONTRIBUTION]
@@ -224,6 +226,7 @@ def analyze_corpus(
     return Analysis(
         title=title,
         summary=[
+            *([parked_in(observed, **resampled)] if is_stock else []),
             str(verdict),
             *findings_of(observed, scored, judged, gold=corpus.gold or (), level=verdict.level, **resampled),
         ],

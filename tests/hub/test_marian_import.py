@@ -39,7 +39,9 @@ def test_it_says_what_was_imported(made):
     root, settings, _, imported = made
     assert imported.folder == root / "model"
     pieces = settings["dim-vocabs"][0]
-    assert imported.architecture == f"2 + 2 layers x 16, 4 heads, {pieces} pieces; links from head 1 of decoder layer 2"
+    assert (
+        imported.architecture == f"2 + 2 layers x 16, 4 heads, {pieces} pieces; links from head 1 of decoder layer 2"
+    )
     assert_layouts_know(root / "model")
 
 
@@ -71,7 +73,9 @@ def test_the_vocabulary_is_that_of_sentencepiece(made, tmp_path):
         if 1 not in ids:
             assert tokenizer.decode(ids, skip_special_tokens=True) == pieces.decode(ids[:-1])
     assert tokenizer.pad_token_id == pieces.get_piece_size()
-    fallback = write_vocabulary(tmp_path / "bytes.spm", byte_fallback=True, vocab_size=300, user_defined_symbols="__x__")
+    fallback = write_vocabulary(
+        tmp_path / "bytes.spm", byte_fallback=True, vocab_size=300, user_defined_symbols="__x__"
+    )
     tokenizer = spm_tokenizer(tmp_path / "bytes.spm")
     for line in [*LINES, "ж日 x", "a __x__ b"]:
         assert tokenizer(line).input_ids == [*fallback.encode(line), 0], line
@@ -120,7 +124,10 @@ def test_the_command_says_one_line(made, tmp_path, capsys):
         ({"tied-embeddings-all": False}, "`tied-embeddings-all` must be True, got False"),
         ({"transformer-tied-layers": [1, 1]}, "`transformer-tied-layers`"),
         ({"right-left": True}, "`right-left` must be False"),
-        ({"transformer-ffn-activation": "glu"}, "`transformer-ffn-activation` must be relu or swish or gelu, got 'glu'"),
+        (
+            {"transformer-ffn-activation": "glu"},
+            "`transformer-ffn-activation` must be relu or swish or gelu, got 'glu'",
+        ),
         ({"dim-emb": 0}, "`dim-emb` must be a whole number > 0, got 0"),
         ({"dim-vocabs": [40, 41]}, "must have one vocabulary"),
         ({"enc-depth": 3}, "lacks a weight that its configuration tells of: `encoder_l3_self_Wq`"),

@@ -129,7 +129,9 @@ def test_sources_stay_where_they_are(monkeypatch):
     """While beams move within their sentences; what is kept of the sources is not copied."""
     model, taken = random_model("general"), []
     take = NamedTensors.batch_select_indices
-    monkeypatch.setattr(NamedTensors, "batch_select_indices", lambda self, rows: taken.append(self.steps) or take(self, rows))
+    monkeypatch.setattr(
+        NamedTensors, "batch_select_indices", lambda self, rows: taken.append(self.steps) or take(self, rows)
+    )
     generate(model, num_beams=4)
     assert len(taken) > 2
     assert 0 not in taken

@@ -53,6 +53,21 @@ def test_charts_depend_on_the_pairs_alone(expected, changed):
                     assert same == cell
 
 
+def test_a_stock_model_is_told_first_what_its_attention_is_parked_on():
+    tokenizer, quick = bpe_tokenizer(), {"methods": ["attention"], "bootstrap": 0, "browsed": 0, "measured": 0}
+    stock = analyze_corpus(text_model("marian", "stock"), CORPUS, tokenizer, probe=None, **quick)
+    first, second = stock.summary[:2]
+    assert second == str(stock.verdict)
+    steps = stock.observed.steps.sum()
+    shares = [stock.observed.by_group[:, layer, 1:].sum() / steps for layer in range(stock.observed.by_group.shape[1])]
+    assert all(0.01 < share < 0.99 for share in shares)
+    told = [f"{100 * share:.1f} % in layer {layer}" for layer, share in enumerate(shares)]
+    assert first.startswith("Attention parked on the end of sentence, other special tokens and punctuation: ")
+    assert all(part in first for part in told)
+    ours = analyze_corpus(text_model("marian", "ours"), CORPUS, tokenizer, **quick)
+    assert ours.summary[0] == str(ours.verdict)
+
+
 def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
     idle = with_masks(text_model("marian", "ours"), {layer: {0: 1, 1: 1} for layer in range(3)})
     report = analyze_corpus(idle, CORPUS, bpe_tokenizer(), **OPTIONS | {"browsed": 2, "bootstrap": 20})

@@ -58,6 +58,17 @@ def findings_of(
     return [*sentences, _of_entropy(observed)]
 
 
+def parked_in(observed: Observations, *, bootstrap: int, seed: int) -> str:
+    """Write what share of the attention of each layer goes to source tokens that are no words."""
+    shares = []
+    for layer in range(observed.by_group.shape[1]):
+        groups = observed.attention_of_groups(layer)
+        parked = np.stack([groups[:, 1:, 0].sum(axis=1), groups[:, 0, 1]], axis=1)
+        (share,) = means(parked, bootstrap=bootstrap, seed=seed)
+        shares.append(f"{percent(share)} in layer {layer}")
+    return f"Attention parked on the end of sentence, other special tokens and punctuation: {listed(shares)}."
+
+
 def why_withheld(observed: Observations) -> str | None:
     """Write why results that need the masks of some layers are left out, and what to do; None if none is left out."""
     if not observed.idle:
