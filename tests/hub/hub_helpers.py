@@ -26,6 +26,8 @@ from hf_attncal import (
     LuongForConditionalGeneration,
     MaskAlignConfig,
     MaskAlignModel,
+    SSRUConfig,
+    SSRUForConditionalGeneration,
 )
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
@@ -44,6 +46,7 @@ KINDS = {
         LuongForConditionalGeneration,
         LuongConfig(vocab_size=40, d_model=8, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2),
     ),
+    "ssru": (SSRUForConditionalGeneration, SSRUConfig(**TINY | {"vocab_size": 40}, calibration="gated")),
     "mask_align": (MaskAlignModel, MaskAlignConfig(**SMALL)),
     "hmm_align": (HMMAlignModel, HMMAlignConfig(vocab_size=40)),
 }
