@@ -7,7 +7,7 @@ import unittest
 
 import pytest
 import stock_cases  # the module and not its classes, which would be collected here once more
-from testers import ConformanceMixin, NewModelMixin
+from testers import OursMixin
 from upstream import announce
 
 from hf_attncal import (
@@ -21,21 +21,6 @@ from hf_attncal import (
 
 announce("attncal_marian", AttnCalMarianModel, AttnCalMarianMTModel)
 announce("attncal_bart", AttnCalBartModel, AttnCalBartForConditionalGeneration)
-
-
-class OursMixin(NewModelMixin, ConformanceMixin):
-    def test_training_gradient_checkpointing_use_reentrant_true(self):
-        """Reentrant checkpointing loses gradients of what layers report: it has to be refused, not to go wrong."""
-        if self.switches.get("calibration") is None and not self.switches.get("copy"):
-            super().test_training_gradient_checkpointing_use_reentrant_true()
-            return
-        for model_class in self.all_model_classes:
-            model = model_class(self.model_tester.get_config())
-            for options in ({"use_reentrant": True}, {"preserve_rng_state": False}):  # True is torch's default
-                with self.assertRaisesRegex(ValueError, "`use_reentrant` must be False"):
-                    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-                    enable(options)
-            self.assertFalse(any(getattr(module, "gradient_checkpointing", False) for module in model.modules()))
 
 
 class MarianMixin(OursMixin):

@@ -8,8 +8,7 @@ import unittest
 
 import pytest
 import stock_cases  # the module and not its classes, which would be collected here once more
-import test_conformance  # likewise
-from testers import outlived_reasons
+from testers import OursMixin, outlived_reasons
 from upstream import announce
 
 from hf_attncal import SSRUConfig, SSRUForConditionalGeneration, SSRUModel
@@ -20,7 +19,7 @@ announce("ssru", SSRUModel, SSRUForConditionalGeneration)
 NO_SELF_ATTENTION = "its decoder has no self-attention to return; tests/models/test_ssru.py tests the other attentions"
 
 
-class SSRUMixin(test_conformance.OursMixin):
+class SSRUMixin(OursMixin):
     stock_test_case = stock_cases.StockMarianTest
     all_model_classes = (SSRUModel, SSRUForConditionalGeneration)
     config_class = SSRUConfig

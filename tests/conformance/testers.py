@@ -118,6 +118,21 @@ class NewModelMixin:
     never_skipped = frozenset({"test_can_init_all_missing_weights"})
 
 
+class OursMixin(NewModelMixin, ConformanceMixin):
+    def test_training_gradient_checkpointing_use_reentrant_true(self):
+        """Reentrant checkpointing loses gradients of what layers report: it has to be refused, not to go wrong."""
+        if self.switches.get("calibration") is None and not self.switches.get("copy"):
+            super().test_training_gradient_checkpointing_use_reentrant_true()
+            return
+        for model_class in self.all_model_classes:
+            model = model_class(self.model_tester.get_config())
+            for options in ({"use_reentrant": True}, {"preserve_rng_state": False}):  # True is torch's default
+                with self.assertRaisesRegex(ValueError, "`use_reentrant` must be False"):
+                    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+                    enable(options)
+            self.assertFalse(any(getattr(module, "gradient_checkpointing", False) for module in model.modules()))
+
+
 @functools.cache
 def skips(test_case: type[unittest.TestCase], name: str) -> bool:
     """Whether test `name` of `test_case`, or a part of it, is skipped; runs it."""
