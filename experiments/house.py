@@ -67,6 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
         room: sum(reach.lines_of_code(path.read_text(encoding="utf-8")) for path in (walks.ROOT / room).rglob("*.py"))
         for room in ROOMS
     }
+    results["readme"] = {"words": len((walks.ROOT / "README.md").read_text(encoding="utf-8").split())}
     results["commands"] = {"lines": sum(map(reach.lines, reach.commands().values()))}
     results["reach"] = {name: {"lines": reach.reached_lines(reach.module_of(name))} for name in COMMANDS}
     options_of = {name: app.options_of(resolve_name(function)) for name, function in COMMANDS.items()}

@@ -1,9 +1,14 @@
 """README and docs as a reader works through them: every Python block runs as it stands, and so do the commands that
 need no more than two files of text, their training cut down to two steps."""
 
+import contextlib
+import io
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -24,6 +29,11 @@ NOT_HERE = re.compile(r"[|<>]|\bDIR\b|data/|NAME|--self-test")
 def blocks(document: Path) -> list[tuple[str, str]]:
     """Language and text of every block of code."""
     return BLOCK.findall(document.read_text(encoding="utf-8"))
+
+
+def here_documents(block: str) -> dict[str, str]:
+    """Names and texts of the files that a shell block writes with `cat`."""
+    return dict(re.findall(r"^cat > (\S+) <<END\n(.*?)^END$", block, re.MULTILINE | re.DOTALL))
 
 
 def commands(block: str) -> list[list[str]]:
@@ -57,6 +67,8 @@ def work_through(laid_out, tmp_path, monkeypatch):
                 warnings.simplefilter("ignore")
                 if language == "python":
                     exec(compile(text, document.name, "exec"), namespace)
+                for name, content in here_documents(text).items():
+                    Path(name).write_text(content, encoding="utf-8")
                 for command in commands(text) if language == "bash" else ():
                     small = next((more for name, more in desk.SMALL.items() if " ".join(command).startswith(name)), [])
                     assert main([*command, *small]) == 0, f"{document.name}: attncal {shlex.join(command)}"
@@ -67,16 +79,33 @@ def work_through(laid_out, tmp_path, monkeypatch):
 
 
 def test_readme(work_through):
-    work_through(ROOT / "README.md", "model", "adapter", "aligner", "pairs.html")
+    work_through(ROOT / "README.md", "translator", "adapter", "summariser", "model", "aligner", "pairs.html")
     assert len(Path("translations.txt").read_text().splitlines()) == len(Path("source.txt").read_text().splitlines())
     assert len(Path("links.txt").read_text().splitlines()) == len(Path("source.txt").read_text().splitlines())
     assert Path("report.html").stat().st_size > 10_000
     assert Path("figures", "reliability_by_layer.png").stat().st_size > 1000
 
 
+def test_the_first_screen_prints_what_it_shows(tmp_path):
+    """As a stranger pastes it into a shell, and then into Python."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shell, printed = re.search(
+        r"^```bash\n(cat .*?)^```\n\n```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+    ).groups()
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    options = {"cwd": tmp_path, "env": os.environ | {"PATH": path}, "capture_output": True, "text": True}
+    ran = subprocess.run(["bash", "-e"], input=shell, check=False, **options)
+    assert (ran.stdout, ran.stderr, ran.returncode) == (printed, "", 0)
+    python, told = re.search(r"^```python\n(.*?print.*?)  # (.*?)\n```", text, re.MULTILINE | re.DOTALL).groups()
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(python, {})
+    assert out.getvalue() == f"{told}\n"
+
+
 def test_readme_is_short_and_names_the_wheel_of_this_version():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 150
+    assert len(text.splitlines()) <= 120
+    assert len(text.split()) <= 800
     assert f"hf_attncal-{hf_attncal.__version__}-py3-none-any.whl" in text
 
 
