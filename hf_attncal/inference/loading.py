@@ -176,6 +176,8 @@ def load_tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save
         raise ValueError(f"{what} must have a number as `model_max_length`, got {longest!r}. {mend}")
     if tokenizer.is_fast and len(set(vocabulary.values())) < len(vocabulary):
         raise ValueError(f"{what} gives several tokens the same number. {mend}")
+    if tokenizer.is_fast and getattr(tokenizer.backend_tokenizer.model, "dropout", None):
+        tokenizer.backend_tokenizer.model.dropout = None  # is for training: a text would be cut another way each time
     # bart-large-cnn has no embedding for its mask token, which never occurs in text.
     largest, token = max((number, token) for token, number in vocabulary.items() if token != tokenizer.mask_token)
     size = _vocabulary(config)

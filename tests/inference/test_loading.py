@@ -393,3 +393,16 @@ def test_a_configuration_does_not_trust_its_own_code(tmp_path):
     with pytest.raises(ValueError, match=r"config\.json.*read"):
         load_seq2seq(tmp_path)
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_tokenizer_cuts_a_text_the_same_way_each_time(folders, tmp_path):
+    """BPE dropout, which a tokenizer may have been saved with, is for training."""
+    model = shutil.copytree(folders["base"], tmp_path / "model")
+    values = json.loads((model / "tokenizer.json").read_text())
+    values["model"]["dropout"] = 0.5
+    (model / "tokenizer.json").write_text(json.dumps(values))
+    cut = AutoTokenizer.from_pretrained(model)
+    assert len({tuple(cut(TEXT).input_ids) for _ in range(20)}) > 1
+    _, tokenizer = load_seq2seq(model)
+    right = AutoTokenizer.from_pretrained(folders["base"])(TEXT).input_ids
+    assert [tokenizer(TEXT).input_ids for _ in range(20)] == [right] * 20
