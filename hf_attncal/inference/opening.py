@@ -82,7 +82,10 @@ def load_errors(name: str) -> Iterator[None]:
                 "for which transformers would run code that is not the model's. Remove it there."
             )
         elif code and brings_code(name):
-            problem = "brings model code of its own (`auto_map` in its config.json). Read it, and pass --trust-remote-code to run it."
+            problem = (
+                "brings model code of its own (`auto_map` in its config.json). Read it, and pass --trust-remote-code to "
+                "run it."
+            )
         elif code:
             problem = "cannot be loaded: it needs code of the Hub that is not the model's, which attncal does not run."
         elif isinstance(error, ImportError | OSError | ValueError) and text:
