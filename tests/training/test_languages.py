@@ -198,21 +198,31 @@ def test_cell_what_is_saved_needs_no_language_again(method, kind, trained):
     assert len(align(str(folder), SOURCES, TARGETS, device="cpu")) == len(SOURCES)
 
 
-@pytest.mark.slow
-def test_cell_all_load_without_the_package(place, trained):
-    """In one process for all of them; a Marian with codes wants its code in front there."""
+@pytest.fixture(scope="module")
+def without_the_package(place, trained):
+    """The first tokens that each kind generates in one process that cannot import the package, and the line.
+
+    A Marian with codes wants its code in front there.
+    """
     lines = {kind: SOURCES[0] if kind != "marian-codes" else f">>deu<< {SOURCES[0]}" for kind in KINDS}
-    folders = {kind: trained(kind, "full")[0] for kind in KINDS}
+    for kind in KINDS:
+        trained(kind, "full")
     command = [sys.executable, "-c", _WITHOUT, str(place), json.dumps(lines)]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=place, check=True)
     tokens = json.loads(ran.stdout.partition("ANSWER")[2])
-    for kind, row in tokens.items():
-        number = code_number(kind, folders[kind])
-        if number is not None:
-            assert row[kind != "mbart25"] == number
-        ours, tokenizer = load_seq2seq(folders[kind])
-        inputs = tokenizer([lines[kind]], return_tensors="pt")
-        assert row == ours.generate(**inputs, num_beams=3, max_new_tokens=6)[0].tolist()
+    return {kind: (tokens[kind], lines[kind]) for kind in KINDS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_cell_loads_without_the_package(kind, without_the_package, trained):
+    (row, line), (folder, _) = without_the_package[kind], trained(kind, "full")
+    number = code_number(kind, folder)
+    if number is not None:
+        assert row[kind != "mbart25"] == number
+    ours, tokenizer = load_seq2seq(folder)
+    inputs = tokenizer([line], return_tensors="pt")
+    assert row == ours.generate(**inputs, num_beams=3, max_new_tokens=6)[0].tolist()
 
 
 def test_the_states_of_an_encoder_take_the_languages_too(downloaded):
