@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
+from hf_attncal.data.languages import both_codes
 from hf_attncal.errors import CommandError, settings_by_name
 from hf_attncal.inference.opening import load_errors
 from hf_attncal.inference.running import Running
@@ -60,8 +61,7 @@ def open_to_align(
             aligner = copy(aligner)
             aligner.source = copy(aligner.source)
         if running.languages is not None and changes.get("weights") == "states":
-            said = {"source_language": aligner.tokenizer.src_lang, "target_language": aligner.tokenizer.tgt_lang}
-            changes = said | changes
+            changes = both_codes(aligner.tokenizer) | changes
         if changes:
             aligner.choose(**changes)
         if encoder is not None:

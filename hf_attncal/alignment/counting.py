@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from hf_attncal.data.rows import Rows
-from hf_attncal.data.words import WordTokenizer
+from hf_attncal.data.words import WordTokenizer, special_numbers
 from hf_attncal.layouts import COUNTING
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
@@ -229,11 +229,11 @@ def with_counted_links(
     Returns:
         The text; how counting went, as `counts` in results; and in a dry run about how many seconds it would take.
     """
-    special = list(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
+    special = special_numbers(tokenizer)
     places, columns, largest = [], {}, 0
     for side, column in (("input_ids", "input_ids"), ("target_input_ids", "labels")):
         rows = Rows.of(text, column)
-        inner = ~np.isin(rows.values, special)
+        inner = ~np.isin(rows.values, list(special[column == "labels"]))
         columns[side] = rows.where(inner)
         places.append(Rows(rows.within(), rows.starts).where(inner))
         largest = max(largest, columns[side].values.max(initial=0))

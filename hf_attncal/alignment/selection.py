@@ -50,6 +50,7 @@ def load_to_choose(name: str, running: Running) -> tuple[Any, Any]:
     with load_errors(name):
         device = choose_device(running)
         options = {"dtype": running.dtype, "trust_remote_code": running.trust_remote_code}
+        options["languages"] = running.languages
         model, tokenizer, _ = load_to_align(name, saved=False, **options)
     tell_model(name, model)
     return model.to(device).eval(), tokenizer

@@ -70,10 +70,14 @@ def select(
     sides = read_sides(source, target, running.longest_line)
     from hf_attncal.alignment.selection import choose_reading, load_to_choose
     from hf_attncal.data.gold import gold_links
+    from hf_attncal.data.languages import both_codes
 
     with user_errors():
         links = None if gold is None else gold_links(gold, list(zip(*sides, strict=True)))
         text = [[line.lower() for line in side] if lowercase else side for side in sides]
-        ranked = choose_reading(*load_to_choose(model, running), *text, links, **changes)
+        loaded = load_to_choose(model, running)
+        if running.languages is not None:
+            changes = both_codes(loaded[1]) | changes
+        ranked = choose_reading(*loaded, *text, links, **changes)
     ranked[0][0].save(folder, model)
     return ranked

@@ -47,6 +47,20 @@ def code_is_last(tokenizer) -> bool:
     return list(tokenizer.suffix_tokens)[-1:] != [tokenizer.eos_token_id]
 
 
+def languages_of(tokenizer) -> str | None:
+    """Return the languages that are set, as `speak` takes them; None if there are none."""
+    code = target_code(tokenizer)
+    source = getattr(tokenizer, "src_lang" if _beside(tokenizer) else "source_lang", None)
+    return None if code is None else f"{source or 'und'}-{code}"
+
+
+def both_codes(tokenizer) -> dict[str, str | None]:
+    """Return the codes that stand beside the texts of both sides, as the encoder's settings name them; {} without."""
+    if not (_beside(tokenizer) and codes_of(tokenizer)):
+        return {}
+    return {"source_language": tokenizer.src_lang, "target_language": tokenizer.tgt_lang}
+
+
 def needs_target(tokenizer) -> bool:
     """Return whether a translation into this tokenizer's languages must say which, and none is set."""
     return target_code(tokenizer) is None and len(codes_of(tokenizer)) > 1

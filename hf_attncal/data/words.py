@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .languages import check_target, fronts, leading_code
+from .languages import check_target, codes_of, fronts, leading_code
 
 NO_WORD = -1  # for a token that belongs to no word
 _METASPACE = "▁"
@@ -156,6 +156,16 @@ def special_target_id(tokenizer, name: str) -> int | None:
     if not getattr(tokenizer, "separate_vocabs", False):
         return getattr(tokenizer, f"{name}_id")
     return tokenizer.target_encoder.get(getattr(tokenizer, name))
+
+
+def special_numbers(tokenizer) -> tuple[set[int], set[int]]:
+    """Return the numbers of the tokens of no word in sources, and in targets: special ones, but unknown, and codes."""
+    codes = {tokenizer.convert_tokens_to_ids(token) for token in codes_of(tokenizer).values()}
+    sources = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id} | codes
+    if not getattr(tokenizer, "separate_vocabs", False):
+        return sources, sources
+    ends = {special_target_id(tokenizer, f"{name}_token") for name in ("bos", "eos", "pad")}
+    return sources, ends - {None}
 
 
 def target_text(tokenizer, ids: Sequence[int], skip_special_tokens: bool = True, **options) -> str:

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from hf_attncal.data.gold import Gold
+from hf_attncal.data.languages import languages_of
 from hf_attncal.hub.cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs
@@ -157,7 +158,7 @@ def analyze_corpus(
         if learned.targets is None:
             learned = learned.written_by(model, tokenizer, batch_size)
         step("training a probe")
-        with probe.trained(checkpoint, learned, seed) as adapter:
+        with probe.trained(checkpoint, learned, seed, languages_of(tokenizer)) as adapter:
             model, tokenizer = load(adapter)
 
     texts = model, tokenizer, list(corpus.sources), list(corpus.targets)

@@ -219,7 +219,7 @@ def open_live_model(name: str, running: Running, aligner: str | None = None, bea
     model, tokenizer = load_model(name, running, beams)
     links = checker = None
     if aligner is not None:
-        links = open_aligner(aligner, replace(running, revision=None))
+        links = open_aligner(aligner, replace(running, revision=None, languages=None))
         if file_beside(aligner, CHECK_FILE) is not None:
             with load_errors(aligner):
                 checker = Checker(links, saved_check(aligner))

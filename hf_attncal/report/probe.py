@@ -98,13 +98,14 @@ class Probe:
         raise ValueError(f"{folder} has {problem} another folder with --probe.")
 
     @contextmanager
-    def trained(self, checkpoint: str, text: Corpus, seed: int) -> Iterator[str]:
+    def trained(self, checkpoint: str, text: Corpus, seed: int, languages: str | None = None) -> Iterator[str]:
         """Train the probe by its preset (`attncal adapt model --config probe`), or take the same one if it was kept.
 
         Args:
             checkpoint: the model: a folder, or its name on the Hub. Its weights stay as they are.
             text: sentence pairs to learn from.
             seed: of the adapter and of the order of the text.
+            languages: of the text, for a model of many.
 
         Yields:
             The folder of the adapter; it is dropped in the end unless the probe has a folder.
@@ -114,17 +115,17 @@ class Probe:
         """
         if self.folder is None:
             with TemporaryDirectory(prefix="attncal-probe-") as folder:
-                yield _train(checkpoint, text, Path(folder), self.steps, seed)
+                yield _train(checkpoint, text, Path(folder), self.steps, seed, languages)
         elif self._kept(checkpoint) is not None:
             yield str(Path(self.folder) / _ADAPTER)
         else:
-            yield _train(checkpoint, text, Path(self.folder), self.steps, seed)
+            yield _train(checkpoint, text, Path(self.folder), self.steps, seed, languages)
 
 
 USUAL_PROBE = Probe()
 
 
-def _train(checkpoint: str, text: Corpus, folder: Path, steps: int | None, seed: int) -> str:
+def _train(checkpoint: str, text: Corpus, folder: Path, steps: int | None, seed: int, languages: str | None) -> str:
     files = {side: (folder / f"text.{side}").resolve() for side in ("source", "target")}
     for file, lines in zip(files.values(), (text.sources, text.targets), strict=True):
         data = "".join(f"{line}\n" for line in lines).encode()
@@ -137,6 +138,8 @@ def _train(checkpoint: str, text: Corpus, folder: Path, steps: int | None, seed:
         "model": {"checkpoint": checkpoint},
         "training": {"output_dir": str(folder / _ADAPTER), "seed": seed, "disable_tqdm": True},
     }
+    if languages is not None:
+        values["languages"] = languages
     if steps is not None:
         values["training"]["max_steps"] = steps
     job = resolve_name(_JOB)

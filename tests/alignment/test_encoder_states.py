@@ -402,6 +402,10 @@ def test_the_commands_want_the_languages_once(m2m100, tmp_path, capsys):
     assert main([*run, "--weights=states", *languages]) == 0
     assert main([*select, "--weights=states", *languages]) == 0
     assert ReadingSettings.load(tmp_path).target_language == "de"
+    (tmp_path / "alignment.json").unlink()
+    assert main([*select, "--read=weights=states", "--languages=German-en"]) == 0
+    assert ReadingSettings.load(tmp_path).source_language == "de"
+    assert main([*select, "--read=weights=states", *languages]) == 0
     assert main(run) == 0
 
 
