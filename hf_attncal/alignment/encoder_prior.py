@@ -23,12 +23,14 @@ from torch.nn import functional as F
 from transformers import AutoModel
 
 from hf_attncal.data.words import NO_WORD, WordTokens
+from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import bf16_is_fast, load_whole
-from hf_attncal.layouts import DEFAULT_ENCODER
+from hf_attncal.layouts import DEFAULT_ENCODER, WEIGHTS
 from hf_attncal.messages import LOG
 from hf_attncal.models.loading import check_finite
 
 from .belief import Belief, Witness
+from .embedding_rows import rows_in_file
 from .encoder import EncoderReader, EncoderStates
 from .sources import Words, saved_settings
 
@@ -36,7 +38,7 @@ TEMPERATURE = 0.07
 _HEIGHT = 0.6  # of an encoder's layers that are run: the 7th of 12 is better than the 8th on every dev set
 # Pairs that tell the means of the languages and whether the encoder knows them, and that are read at once.
 _SAMPLE = 512
-_TOKENS = 4096  # of a batch of sentences
+_TOKENS = 2048  # of a batch of sentences
 # Share of the words, beyond chance, whose partner is recognised, from which on the encoder is believed at all, wholly.
 _UNKNOWN, _KNOWN = 0.02, 0.1
 _SHARE = 0.4
@@ -68,6 +70,9 @@ class EncoderPrior:
     def __init__(self, model, tokenizer, settings: EncoderStates | None = None, dtype: torch.dtype | None = None):
         settings = settings or default_settings(model)
         self.reader = EncoderReader(model.eval(), tokenizer, settings)
+        if dtype is None and model.device.type == "cpu" and bf16_is_fast():
+            dtype = torch.bfloat16
+        self.dtype = dtype or model.dtype
         self.layer = lowered(self.reader, settings.layer, dtype)
         self.known: tuple[float, float] | None = None
         self.belief = Belief()
@@ -94,7 +99,12 @@ class EncoderPrior:
         options = {"trust_remote_code": trust_remote_code, "revision": revision}
         model, tokenizer = load_whole(AutoModel, name, finite=False, **options)
         settings = saved_settings(name, revision)
-        return cls(model.to(device), tokenizer, settings if isinstance(settings, EncoderStates) else None, dtype)
+        made = cls(model.to(device), tokenizer, settings if isinstance(settings, EncoderStates) else None, dtype)
+        words = made.reader.encoder.get_input_embeddings()
+        rows = rows_in_file(file_beside(name, WEIGHTS, revision), words, made.dtype)
+        if rows is not None:
+            made.reader.encoder.set_input_embeddings(rows)
+        return made
 
     def remember(self, pairs: Sequence[Words]) -> list[np.ndarray]:
         """Read pairs, and keep what was read until others are remembered; returns as `cells`."""
@@ -227,8 +237,6 @@ def lowered(reader: EncoderReader, layer: int, dtype: torch.dtype | None = None)
             del module[max(layer, 1) :]  # what enters the first is told by the first
             break
     words = encoder.get_input_embeddings()
-    if dtype is None and reader.model.device.type == "cpu" and bf16_is_fast():
-        dtype = torch.bfloat16
     for module in encoder.children() if dtype is not None else ():
         if module is words:
             continue
