@@ -74,6 +74,10 @@ class EncoderPrior:
             dtype = torch.bfloat16
         self.dtype = dtype or model.dtype
         self.layer = lowered(self.reader, settings.layer, dtype)
+        self.forget()
+
+    def forget(self) -> None:
+        """Be as one that has read no text yet."""
         self.known: tuple[float, float] | None = None
         self.belief = Belief()
         self._means: list[Tensor] = []
