@@ -6,7 +6,7 @@
 Nothing is known of a pair before each run: the encoder reads it, and counts learn from it. "quick" are the counts
 alone, "awesome" is the rule of awesome-align on the same encoder in float32: all layers run, the states of the 8th,
 both directions' softmax above 0.001. eflomal makes both directions of the links, without merging them. The systems
-run in turn. `start_cpu_seconds` is the loading of the encoder, `memory_bytes` the most that the process had beside
+run in turn. `start_cpu_seconds` is the loading of the encoder, `memory_megabytes` the most that the process had beside
 the imports when it had aligned in bfloat16.
 """
 
@@ -86,7 +86,7 @@ def measure(args: argparse.Namespace, pairs: Pairs) -> dict:
     return {
         "words_of_a_pair": words / len(pairs),
         "start_cpu_seconds": start,
-        "memory_bytes": memory,
+        "memory_megabytes": memory / 1e6,
         "pairs_per_cpu_second": {
             name: common.spread([len(pairs) / one for one in found]) for name, found in seconds.items()
         },
