@@ -22,6 +22,7 @@ CONTENTS = """
 docs/models
 docs/adapters
 docs/alignment
+docs/which_aligner
 docs/check
 docs/analysis
 docs/summarization

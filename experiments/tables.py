@@ -28,6 +28,7 @@ DOCUMENTS = (
         "docs/experiments.md",
         "docs/publishing.md",
         "docs/reliability.md",
+        "docs/which_aligner.md",
     ),
     *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "experiments").glob("*.md")),
 )
