@@ -83,8 +83,8 @@ def load_errors(name: str) -> Iterator[None]:
             )
         elif code and brings_code(name):
             problem = (
-                "brings model code of its own (`auto_map` in its config.json). Read it, and pass --trust-remote-code to "
-                "run it."
+                "brings model code of its own (`auto_map` in its config.json). Read it, and pass --trust-remote-code "
+                "to run it."
             )
         elif code:
             problem = "cannot be loaded: it needs code of the Hub that is not the model's, which attncal does not run."
