@@ -44,7 +44,8 @@ def code_is_last(tokenizer) -> bool:
     """Return whether a code stands behind each text (mBART-25), and not in front of it."""
     if not (_beside(tokenizer) and codes_of(tokenizer)):
         return False
-    return list(tokenizer.suffix_tokens)[-1:] != [tokenizer.eos_token_id]
+    last = list(getattr(tokenizer, "suffix_tokens", ()))[-1:]
+    return bool(last) and last != [tokenizer.eos_token_id]
 
 
 def languages_of(tokenizer) -> str | None:
