@@ -48,6 +48,7 @@ _INSIDE = 8.0  # what a repetition inside a word counts for
 _NEAR = 4  # words
 _ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
 _HARDLY = 0.01  # probability
+_FEW, _LEAST_KNOWN = 4, 0.2  # words that tell whether a language is known, and the share of them that must be
 _PRIOR_ODDS = math.log(19)  # of each cause: one line in twenty
 _AGAIN_AND_AGAIN = regex.compile(r"(\p{L}{2,}?)\1{2,}")
 KNOWN_EDGES = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
@@ -325,6 +326,16 @@ class CheckModel:
     facts: FactModel | None = None
     rules: dict[str, float] = field(default_factory=dict)
 
+    def knows(self, words: Sequence[str]) -> bool:
+        """Return whether a text of some length has words that clean text has on any side."""
+        told = [word.lower() for word in words if word.isalpha()]
+        known = sum(any(word in counts for counts in self.vocabulary.counts) for word in told)
+        return len(told) < _FEW or known > _LEAST_KNOWN * len(told)
+
+    def seen(self, evidence: LinkEvidence) -> Sides:
+        """Return the words of a pair as the model sees them."""
+        return seen(self.vocabulary, evidence)
+
     def length_deviation(self, source: str, target: str) -> float:
         """Return by how many standard deviations a target is longer than usual for its source, from -8 to 8."""
         mean, fixed, falling = self.lengths
@@ -344,7 +355,7 @@ class CheckModel:
         if self.facts is None:
             return np.zeros(len(facts))
         head = self.facts.head
-        return _sigmoid(head[0] + np.array([fact_features(line) for line in facts]) @ head[1:] - _PRIOR_ODDS)
+        return sigmoid(head[0] + np.array([fact_features(line) for line in facts]) @ head[1:] - _PRIOR_ODDS)
 
     def wrong_words(
         self,
@@ -368,7 +379,7 @@ class CheckModel:
         for side, found in enumerate(facts):
             of_reasons[side][0] = words[side]
             for place, group, against in found:
-                of_reasons[side][1 + group, place] = _sigmoid(_ONE_FACT + against)
+                of_reasons[side][1 + group, place] = sigmoid(_ONE_FACT + against)
         if repeats > _HARDLY:
             of_reasons[1][_SAID_AGAIN] = repeats * evidence.said_again
         if untranslated > _HARDLY:
@@ -421,13 +432,13 @@ class CheckModel:
         """Return the probability of each cause, (lines,), from features (lines, features)."""
         scaled = scaled_features(values, self.scale)
         return {
-            name: _sigmoid(weights[0] + scaled[:, columns_of(name)] @ weights[1:] - _PRIOR_ODDS)
+            name: sigmoid(weights[0] + scaled[:, columns_of(name)] @ weights[1:] - _PRIOR_ODDS)
             for name, weights in self.heads.items()
         }
 
     def judge(self, lines: Sequence[LinkEvidence]) -> "Judged":
         """Return what is thought of lines, by all that is known of them."""
-        sides = [seen(self.vocabulary, line) for line in lines]
+        sides = [self.seen(line) for line in lines]
         words = [self.words(*line) for line in zip(lines, sides, strict=True)]
         values = np.array([self.features(*line) for line in zip(lines, sides, words, strict=True)])
         causes = self.causes(values)
@@ -441,9 +452,9 @@ class CheckModel:
                 lines, sides, words, facts, causes["untranslated"].tolist(), causes["repeats"].tolist(), strict=True
             )
         ]
-        odds = [_log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]
+        odds = [log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]
         odds.append(np.max(odds, axis=0))
-        odds.append(_log_odds(1 - np.prod([1 - causes[name] for name in _ODDS], axis=0)) + _PRIOR_ODDS)
+        odds.append(log_odds(1 - np.prod([1 - causes[name] for name in _ODDS], axis=0)) + _PRIOR_ODDS)
         scaled = scaled_features(values, self.scale)[:, [FEATURES.index(name) for name in _OF_VERDICT]]
         told = [changed_facts(*line) for line in zip(facts, broken, strict=True)]
         features = np.column_stack([*(np.clip(one / 2, -5, 5) for one in odds), scaled])
@@ -451,7 +462,7 @@ class CheckModel:
 
     def wrong(self, verdict_features: np.ndarray) -> np.ndarray:
         """Return the probability of each line that anything is wrong, (lines,), from `Judged.verdict_features`."""
-        return _sigmoid(self.verdict[0] + verdict_features @ self.verdict[1:] - _PRIOR_ODDS)
+        return sigmoid(self.verdict[0] + verdict_features @ self.verdict[1:] - _PRIOR_ODDS)
 
     def _against(self, evidence: LinkEvidence, sides: Sides, of: str, side: int) -> np.ndarray:
         table = getattr(self, of)[side]
@@ -512,6 +523,57 @@ class CheckModel:
             )
 
 
+Words = list[list[tuple[np.ndarray, np.ndarray]]]
+
+
+def joined(
+    judged: Sequence[tuple[CheckModel, Judged]], knows: Sequence[np.ndarray], alarm: float
+) -> tuple[dict[str, np.ndarray], Words, list[tuple[str, ...]]]:
+    """Return what judges think together of the same lines: the means of the log-odds of those who know a line.
+
+    Args:
+        judged: what each judge thinks, with its model.
+        knows: of each judge, whether it knows the languages of a line, (lines,).
+        alarm: of all together: "wrong" is as far above it as above their own alarms.
+
+    Returns:
+        `Judged.causes` with "wrong" among them; of each line, of each side the probability of each word and its
+        reason; and `Judged.changes` of the first who names any.
+    """
+    causes = [
+        found.causes | {"wrong": _moved(model.wrong(found.verdict_features), model.alarm, alarm)}
+        for model, found in judged
+    ]
+    means = {name: mean_odds([found[name] for found in causes], knows) for name in causes[0]}
+    words, changes = [], []
+    for line, weights in enumerate(np.stack(knows, axis=1)):
+        those = [found for (_, found), weight in zip(judged, weights, strict=True) if weight] or [judged[0][1]]
+        sides = []
+        for side in (0, 1):
+            values = [found.words[line][side] for found in those]
+            reasons = np.choose(np.argmax(values, axis=0), [found.reasons[line][side] for found in those])
+            sides.append((mean_odds(values), reasons))
+        words.append(sides)
+        changes.append(next(filter(None, (found.changes[line] for found in those)), ()))
+    return means, words, changes
+
+
+def mean_odds(probabilities: Sequence[np.ndarray], weights: Sequence[np.ndarray] | None = None) -> np.ndarray:
+    """Return the probabilities whose log-odds are the (weighted) means of those of the judges."""
+    if len(probabilities) == 1:
+        return probabilities[0]
+    odds = np.stack([log_odds(one) for one in probabilities])
+    shares = np.ones_like(odds) if weights is None else np.stack(weights).astype(float)
+    return sigmoid((odds * shares).sum(axis=0) / np.maximum(shares.sum(axis=0), 1e-9))
+
+
+def _moved(probability: np.ndarray, alarm: float, other: float) -> np.ndarray:
+    """Return the probabilities that are as far from another alarm, in log-odds."""
+    if alarm == other:
+        return probability
+    return sigmoid(log_odds(probability) + log_odds(np.array(other)) - log_odds(np.array(alarm)))
+
+
 def _table(edges: tuple[float, ...]) -> Numbers:
     return Numbers((2, len(CLASSES), len(edges) + 1), -100, 100)
 
@@ -548,11 +610,13 @@ def scaled_features(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.clip((values - scale[0]) / scale[1], -6, 6)
 
 
-def _sigmoid(values: np.ndarray) -> np.ndarray:
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    """Return the probabilities of log-odds."""
     return 1 / (1 + np.exp(-np.clip(values, -30, 30)))
 
 
-def _log_odds(probability: np.ndarray) -> np.ndarray:
+def log_odds(probability: np.ndarray) -> np.ndarray:
+    """Return the log-odds of probabilities, between those of 1e-9 and 1 - 1e-9."""
     probability = np.clip(probability, 1e-9, 1 - 1e-9)
     return np.log(probability) - np.log1p(-probability)
 
@@ -603,7 +667,7 @@ def fit_logistic(values: np.ndarray, truths: np.ndarray, weights: np.ndarray, pe
     ridge = np.array([1e-9] + [penalty] * values.shape[1])
     found = np.zeros(design.shape[1])
     for _ in range(100):
-        expected = _sigmoid(design @ found)
+        expected = sigmoid(design @ found)
         gradient = design.T @ (weights * (truths - expected)) - ridge * found
         curvature = (design * (weights * expected * (1 - expected))[:, None]).T @ design + np.diag(ridge)
         step = np.linalg.solve(curvature, gradient)

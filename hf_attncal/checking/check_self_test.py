@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
 from hf_attncal.drawing.table import text_table
 from hf_attncal.metrics.detection import Detection, detection
@@ -95,8 +94,7 @@ def plant_and_check(
     Raises:
         ValueError: fewer than two pairs have words on both sides, or see `plant_errors`.
     """
-    cut = segment if checker.aligner.source.tokenize else white_space_words
-    words = [(cut(source).words, cut(target).words) for source, target in pairs]
+    words = [(checker.cut(source).words, checker.cut(target).words) for source, target in pairs]
     words = [pair for pair in words if all(pair)]
     clean = checker.check(_texts(words))
     errors = plant_errors(words, kinds, seed)

@@ -111,7 +111,7 @@ def summarize_counts(checker: Checker, counts: np.ndarray, bootstrap: int = 1000
     """Sum up what `count_faults` counted; errors are those of `summarize_verdicts`."""
     shares = means(counts.astype(float), bootstrap, seed)
     by_name = dict(zip(SHARES, shares, strict=True))
-    return Summary(len(counts), by_name, _signature(checker, len(counts)), checker.model.alarm)
+    return Summary(len(counts), by_name, _signature(checker, len(counts)), checker.alarm)
 
 
 def compare_counts(
@@ -159,9 +159,15 @@ def compare_verdicts(
 def _signature(checker: Checker, lines: int, **fields: str) -> str:
     learned = checker.model.learned
     return _METRIC.signature(
-        aligner=checker.aligner.model.config.model_type,
+        **_judges(checker),
         learned=f"{learned['pairs']} pairs, seed {learned['seed']}",
-        alarm=f"{checker.model.alarm:.3f}",
+        alarm=f"{checker.alarm:.3f}",
         n=str(lines),
         **fields,
     )
+
+
+def _judges(checker: Checker) -> dict[str, str]:
+    found = {"aligner": checker.aligner and checker.aligner.model.config.model_type}
+    found["encoder"] = checker.encoder and checker.encoder.name
+    return {name: value for name, value in found.items() if value}

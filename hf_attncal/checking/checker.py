@@ -12,22 +12,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.ready import ready_or_named
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
-from hf_attncal.data.segmentation import Segments
+from hf_attncal.data.segmentation import Segments, segment, white_space_words
 from hf_attncal.inference.files import file_beside
 from hf_attncal.layouts import CHECK_FILE
 
-from .check_model import REASONS, CheckModel
-from .evidence import LinkEvidence, alien_share, read_evidence
+from .check_model import REASONS, CheckModel, Judged, joined, mean_odds
+from .evidence import alien_share, read_evidence
+
+if TYPE_CHECKING:
+    from hf_attncal.alignment.encoder_prior import EncoderPrior
+
+    from .encoder_check import EncoderJudge
 
 VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")
-NOTES = ("empty source", "empty target", "identical sides")  # names that a line may have without a fault
+NOT_KNOWN = "language not known"  # name of a line without a verdict
+NOTES = ("empty source", "empty target", "identical sides", NOT_KNOWN)  # names that a line may have without a fault
 MARKED_ABOVE = 0.5  # probability of a word from which on it is marked
 _LONG_ENOUGH = 5  # words of a target that many sources should not share
 _MANY = 3
@@ -188,30 +194,65 @@ class SharedTargets:
 
 
 class Checker:
-    """Checks translations by a word aligner.
+    """Checks translations by a word aligner, by a pretrained encoder, or by both.
 
     Args:
-        aligner: of two directions, best one that counts.
+        aligner: of two directions, best one that counts; None: the encoder alone.
         model: what `learn_check` learned for it.
+        encoder: see `encoder_check.py`; it learns what is usual from the first text that is checked.
 
     Raises:
-        ValueError: the model looks at counts, and the aligner has none, or the other way round.
+        ValueError: neither is given; or the model looks at counts, and the aligner has none, or the other way round.
     """
 
-    def __init__(self, aligner: WordAligner, model: CheckModel):
-        if hasattr(aligner.model, "counts_of") != (model.known is not None):
+    def __init__(
+        self, aligner: WordAligner | None, model: CheckModel | None = None, encoder: "EncoderJudge | None" = None
+    ):
+        if aligner is None and encoder is None:
+            raise ValueError("`aligner` or `encoder` must be given.")
+        if aligner is not None and hasattr(aligner.model, "counts_of") != (model.known is not None):
             raise ValueError(f"`known` of {CHECK_FILE} goes with an aligner that counts: it was learned for another.")
-        self.aligner, self.model = aligner, model
+        self.aligner, self._model, self.encoder = aligner, model, encoder
+
+    @property
+    def model(self) -> CheckModel:
+        """What was learned for the aligner, or else for the encoder."""
+        return self._model if self.aligner is not None else self.encoder.model
+
+    @property
+    def alarm(self) -> float:
+        """Probability of `PairVerdict.wrong` above which a line is flagged."""
+        if self.aligner is None or self.encoder is None:
+            return self.model.alarm
+        return float(mean_odds([np.array(judge.model.alarm) for judge in (self, self.encoder)]))
+
+    def cut(self, text: str) -> Segments:
+        """Return the words of a text as the aligner takes them."""
+        return segment(text) if self.aligner is None or self.aligner.source.tokenize else white_space_words(text)
 
     @classmethod
-    def from_pretrained(cls, name: str | Path, **options) -> "Checker":
-        """Load an aligner with its `check.json`; `options` are those of `WordAligner.from_pretrained`.
+    def from_pretrained(
+        cls, name: str | Path | None = None, *, encoder: "str | Path | EncoderPrior | None" = None, **options
+    ) -> "Checker":
+        """Load an aligner with its `check.json`, an encoder, or both.
+
+        Args:
+            name: folder or Hub name of the aligner; None: the encoder alone.
+            encoder: one, or its folder or Hub name.
+            options: those of `WordAligner.from_pretrained`.
 
         Raises:
             OSError, ValueError: as there; or nothing was learned for it.
         """
+        judge = None
+        if encoder is not None:
+            from .encoder_check import EncoderJudge
+
+            judge = EncoderJudge.from_pretrained(encoder, options.get("device", "cpu"))
+        if name is None:
+            return cls(None, encoder=judge)
         name = ready_or_named(name)
-        return cls(WordAligner.from_pretrained(name, **options), saved_check(name, options.get("revision")))
+        return cls(WordAligner.from_pretrained(name, **options), saved_check(name, options.get("revision")), judge)
 
     def check(self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None) -> list[PairVerdict]:
         """Check sentence pairs, in their order.
@@ -228,14 +269,25 @@ class Checker:
         pairs = list(pairs)
         if not pairs:
             return []
-        evidence = read_evidence(self.aligner, pairs)
-        found = self.model.judge(evidence)
-        causes = found.causes | {"wrong": self.model.wrong(found.verdict_features)}
+        sides = [(self.cut(source), self.cut(target)) for source, target in pairs]
+        judged: list[tuple[CheckModel, Judged]] = []
+        knows: list[np.ndarray] = []
+        if self.aligner is not None:
+            judged.append((self._model, self._model.judge(read_evidence(self.aligner, pairs))))
+            knows.append(np.array([self._model.knows(source.words) for source, _ in sides]))
+        if self.encoder is not None and (found := self.encoder.judge(sides)) is not None:
+            judged.append((self.encoder.model, found))
+            knows.append(np.ones(len(sides), dtype=bool))
+        if not judged:
+            return [self._of_unknown(*pair) for pair in sides]
+        causes, words, changes = joined(judged, knows, self.alarm)
         of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
         sources = [1 if shared is None else shared.sources_of(target) for _, target in pairs]
-        words = (list(zip(*of_line, strict=True)) for of_line in zip(found.words, found.reasons, strict=True))
-        lines = zip(evidence, words, of_lines, found.changes, sources, strict=True)
-        return [self._verdict(*line) for line in lines]
+        lines = zip(sides, words, of_lines, changes, sources, strict=True)
+        known = np.any(knows, axis=0)
+        return [
+            self._verdict(*line) if known[number] else self._of_unknown(*line[0]) for number, line in enumerate(lines)
+        ]
 
     def stream(
         self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = ITEMS_AT_ONCE
@@ -248,9 +300,14 @@ class Checker:
         return piecewise(partial(self.check, shared=shared), pairs, window)
 
     def _verdict(
-        self, evidence: LinkEvidence, words, causes: Mapping[str, float], changes: tuple[str, ...], sources: int
+        self,
+        sides: tuple[Segments, Segments],
+        words,
+        causes: Mapping[str, float],
+        changes: tuple[str, ...],
+        sources: int,
     ) -> PairVerdict:
-        source, target = evidence.source, evidence.target
+        source, target = sides
         if not source.words or not target.words:
             return self._of_empty(source, target)
         translated = 1 - causes["untranslated"]
@@ -272,13 +329,20 @@ class Checker:
             names.append("identical sides")
         if alien:
             names.append("alien script")
-        if causes["untranslated"] > 0.5 and found["wrong"] > self.model.alarm:
+        if causes["untranslated"] > 0.5 and found["wrong"] > self.alarm:
             names.append("untranslated" if _copied(source.words, target.words) else "wrong language")
         if alone < 1:
             names.append(f"one target for {sources} sources")
         if alien:
             found |= {"wrong": 1.0, "made_up": 1.0, "detached": 1.0}
         return self._made(source, target, found, words, names, changes)
+
+    def _of_unknown(self, source: Segments, target: Segments) -> PairVerdict:
+        """Return the verdict on a line of which nothing is known but whether a side is empty."""
+        if not source.words or not target.words:
+            return self._of_empty(source, target)
+        words = [(np.zeros(len(side.words)), np.zeros(len(side.words), dtype=int)) for side in (source, target)]
+        return self._made(source, target, dict.fromkeys(("wrong", *VERDICTS), 0.0), words, [NOT_KNOWN])
 
     def _of_empty(self, source: Segments, target: Segments) -> PairVerdict:
         names = [f"empty {side}" for side, found in (("source", source), ("target", target)) if not found.words]
@@ -306,7 +370,7 @@ class Checker:
         flagged: tuple[str, ...] = ()
         spans: list[tuple[FlaggedSpan, ...]] = [(), ()]
         values = [side[0] for side in words]
-        if found["wrong"] > self.model.alarm:
+        if found["wrong"] > self.alarm:
             most = max(VERDICTS, key=found.__getitem__)
             flagged = tuple(name for name in VERDICTS if name == most or found[name] > _ALSO)
             names = [*names, *(changes if "changed" in flagged else ())]
@@ -316,7 +380,7 @@ class Checker:
                 spans = self._spans(source, target, [(one, side[1]) for one, side in zip(values, words, strict=True)])
         else:  # no word is more probably wrong than its line
             names = [name for name in names if name in NOTES]
-            doubt = MARKED_ABOVE * found["wrong"] / max(self.model.alarm, found["wrong"], 1e-9)
+            doubt = MARKED_ABOVE * found["wrong"] / max(self.alarm, found["wrong"], 1e-9)
             values = [side * doubt for side in values]
         return PairVerdict(
             source.text, target.text, **found,

@@ -60,7 +60,7 @@ def read_evidence(
     for index, scores, known in _scores(aligner, words, batch_size, batch_tokens):
         source, target = sides[index]
         best = scores.max(axis=1), scores.max(axis=0)
-        found[index] = LinkEvidence(source, target, best, known, _said_again(target.words, scores))
+        found[index] = LinkEvidence(source, target, best, known, said_again(target.words, scores))
     counts = hasattr(aligner.model, "counts_of")
     return [evidence or _of_nothing(*side, counts) for evidence, side in zip(found, sides, strict=True)]
 
@@ -109,10 +109,11 @@ def _of_nothing(source: Segments, target: Segments, counts: bool) -> LinkEvidenc
     """Return the evidence of a pair with a side that has no words."""
     best = np.zeros(len(source.words)), np.zeros(len(target.words))
     known = tuple(np.full(len(side), _UNKNOWN) for side in best) if counts else None
-    return LinkEvidence(source, target, best, known, _said_again(target.words, np.zeros((0, len(target.words)))))
+    return LinkEvidence(source, target, best, known, said_again(target.words, np.zeros((0, len(target.words)))))
 
 
-def _said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:
+def said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:
+    """Return `LinkEvidence.said_again` of target words, (T,), from scores (S, T)."""
     again = np.zeros(len(target))
     if len(set(target)) == len(target):
         return again

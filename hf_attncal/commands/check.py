@@ -17,7 +17,7 @@ from hf_attncal.data.streams import (
 from hf_attncal.errors import CommandError, at_least
 from hf_attncal.inference.running import Running
 
-from .kinds import STANDARD, File, Files, Loaded, Output, Text
+from .kinds import STANDARD, Encoder, File, Files, Loaded, Output, Text
 
 if TYPE_CHECKING:
     from hf_attncal.checking.check_learning import LearnedCheck
@@ -34,7 +34,7 @@ GROUPS = {
 
 
 def check(
-    model: Loaded,
+    model: Loaded | None = None,
     source: Text | None = None,
     target: Text | None = None,
     *,
@@ -46,20 +46,23 @@ def check(
     self_test: bool = False,
     fail_above: float | None = None,
     dismiss: File | None = None,
+    encoder: Encoder = None,
     clean_source: Files | None = None,
     clean_target: Files | None = None,
     running: Running = Running(),
 ) -> "list[PairVerdict] | Summary | Comparison | SelfTest | LearnedCheck | DocumentCheck | None":
     """Tell what a translation left out and what it made up.
 
-    A word aligner gives for each line the probability that anything is wrong, that words of the source were left out,
-    that the target says what the source does not, that it repeats itself, that it is no translation at all, and that a
-    number, a negation, a name or a placeholder was changed, and the words that say so. What good pairs look like is
-    learned once from clean text, best from what the aligner was trained on, and kept in check.json beside it.
+    A word aligner, a pretrained encoder, or both give for each line the probability that anything is wrong, that words
+    of the source were left out, that the target says what the source does not, that it repeats itself, that it is no
+    translation at all, and that a number, a negation, a name or a placeholder was changed, and the words that say so.
+    What good pairs look like to an aligner is learned once from clean text, best from what it was trained on, and kept
+    in check.json beside it. An encoder needs no text, and says where it does not know the languages.
 
     Examples:
         attncal check MODEL --clean-source train.de --clean-target train.en
         attncal check MODEL --source text.de --target text.en --format marked --worst 50
+        attncal check --source text.de --target text.en --encoder
         attncal check MODEL --source text.de --target text.en --format summary
         attncal check MODEL --source text.de --target ours.en --compare-with theirs.en
         attncal check MODEL --source clean.de --target clean.en --self-test
@@ -67,7 +70,8 @@ def check(
         attncal check MODEL po/de.po --format sarif --fail-above 0.9 --output findings.sarif
 
     Args:
-        model: folder or Hub name of a word aligner; in Python also a WordAligner or a Checker
+        model: folder or Hub name of a word aligner; in Python also a WordAligner or a Checker; without it, the
+            encoder alone
         source: source sentences, one a line; plain, .gz, .xz or .zst; or a document: Markdown, SRT, VTT, USFM, EPUB,
             lines with a key (.vref), or a file with both languages (PO, XLIFF, TMX, CSV, TSV); without it, nothing is
             checked
@@ -88,7 +92,9 @@ def check(
         fail_above: exit with status 1 if a finding has a probability above this, with 2 on any error; without it, 0 is
             for findings, too
         dismiss: findings that are right all the same, as lines of tsv or json; they are not told again, wherever they
-            move
+            move; without it, none are
+        encoder: a pretrained encoder that judges, too: intfloat/multilingual-e5-small or what was tuned from it, a
+            folder or a name on the Hub; alone, that one; without it, none
         clean_source: clean text to learn from, one sentence a line; without it, what check.json says is used
         clean_target: its translations, as many files and lines; not without --clean-source
         running: how it runs
@@ -111,7 +117,7 @@ def check(
         with status_of_errors(fail_above):
             return check_document_files(
                 model, source, target, running, output, format, fail_above, dismiss, lines_only,
-                worst=worst, bootstrap=bootstrap,
+                worst=worst, bootstrap=bootstrap, encoder=encoder,
             )  # fmt: skip
     at_least("--worst", worst, 1)
     at_least("--bootstrap", bootstrap, 0)
@@ -154,6 +160,14 @@ def check(
             "--output is for what is checked: give --source and --target, or leave it out.",
         ),
         (
+            model is None and encoder is None,
+            "There is nothing to check with: give MODEL, a word aligner, or --encoder.",
+        ),
+        (
+            model is None and bool(sources),
+            "--clean-source is what an aligner learns from: give MODEL, or leave it out.",
+        ),
+        (
             sources and is_file(model) and not os.path.isdir(model) and os.path.lexists(model),
             f"{model} is a file, and check.json goes into the folder of an aligner.",
         ),
@@ -162,11 +176,14 @@ def check(
             raise CommandError(message)
     texts = [text for text in (source, target, compare_with) if text is not None]
     check_files(files_among(*texts, *sources, *targets), {"--output": output and os.fspath(output)}, standard=False)
+    from hf_attncal.alignment.opening import check_encoder
     from hf_attncal.checking.opening import aligner_to_check, open_checker
     from hf_attncal.inference.opening import fetched
 
-    model = fetched(model, running)
-    aligner, name = aligner_to_check(model, running)
+    check_encoder(encoder)
+    if model is not None:
+        model = fetched(model, running)
+    aligner, name = (None, None) if model is None else aligner_to_check(model, running)
     from hf_attncal.checking.checked_text import checked_text, lines_of_verdicts
 
     if sources:
@@ -177,7 +194,8 @@ def check(
             return learned
         if output is not None:
             print(learned, flush=True)
-    checker = model if hasattr(model, "aligner") and not sources else open_checker(name, running, aligner)
+    known = hasattr(model, "aligner") and not sources
+    checker = open_checker(model if known else name, running, aligner, encoder)
     with nullcontext() if output is None else output_lines(os.fspath(output)) as file:
         asked = {"worst": worst, "bootstrap": bootstrap}
         found = checked_text(

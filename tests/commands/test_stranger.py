@@ -54,6 +54,7 @@ GIVEN = {
     "translate": "model --source text --output new --alignments links.txt --aligner model --check model",
     "summarize": "model --source text --output new",
     "check": "model --source text --target other --clean-source text --clean-target other --output new",
+    "check --encoder": "--source text --target other --encoder model --output new",
     "check --compare-with": "model --source text --target other --compare-with text --output new",
     "export": "model",
     "import": "folder --output new",

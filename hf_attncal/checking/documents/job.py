@@ -53,11 +53,13 @@ def check_document_files(
     *,
     worst: int | None,
     bootstrap: int,
+    encoder: Any,
 ):
     """Check documents as `attncal check` does, write what it found, and fail where a finding is above the bar.
 
     Args:
-        model, source, target, running, output, form, fail_above, dismiss, worst, bootstrap: options of the command.
+        model, source, target, running, output, form, fail_above, dismiss, worst, bootstrap, encoder: options of the
+            command.
         others: options that do not go with documents; None where not given.
 
     Returns:
@@ -81,19 +83,15 @@ def check_document_files(
     names = [os.fspath(name) for name in (source, target, dismiss) if name is not None]
     check_files(names, {"--output": output and os.fspath(output)}, standard=False)
     dismissed = frozenset() if dismiss is None else dismissed_ids(dismiss)
-    from ..opening import aligner_to_check, open_checker
+    from ..opening import open_checker
     from .check_documents import check_documents, check_notes
     from .formats import LINES
 
     if form == "notes":
         check_notes(row or LINES, os.fspath(source if target is None else target))
-    if hasattr(model, "aligner"):
-        checker = model
-    else:
-        from hf_attncal.inference.opening import fetched
+    from hf_attncal.inference.opening import fetched
 
-        aligner, name = aligner_to_check(fetched(model, running), running)
-        checker = open_checker(name, running, aligner)
+    checker = open_checker(model and fetched(model, running), running, encoder=encoder)
     found = check_documents(checker, source, target, running, worst=worst, bootstrap=bootstrap, dismissed=dismissed)
     if output is not None:
         written = found.form(form)

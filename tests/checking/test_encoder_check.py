@@ -1,0 +1,267 @@
+"""The check by a pretrained encoder: features against loops, judges that agree, and languages that are not known."""
+
+import copy
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from seq2seq_helpers import SOURCES, TARGETS
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from hf_attncal import check
+from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior
+from hf_attncal.checking import encoder_check
+from hf_attncal.checking.check_model import joined, log_odds, sigmoid
+from hf_attncal.checking.checker import NOT_KNOWN, VERDICTS, Checker
+from hf_attncal.checking.encoder_check import FILE, EncoderJudge, kind_of, saved_encoder_check
+from hf_attncal.checking.encoder_evidence import FEATURES, EncoderEye, Read, WordNetwork, usual_of, word_features
+from hf_attncal.commands import main
+from hf_attncal.data.segmentation import segment
+from hf_attncal.errors import CommandError
+
+SIZE = 16
+PAIRS = list(zip(SOURCES, TARGETS, strict=True))
+
+
+@pytest.fixture(scope="module")
+def made():
+    """A random BERT of three layers with a unigram tokenizer that knows letters and a few words."""
+    letters = sorted({character for pair in PAIRS for text in pair for character in text} | set("我们走吧。"))
+    pieces = [("<pad>", 0.0), ("<unk>", 0.0), ("▁", -2.0), ("▁the", -3.0), ("我们", -4.0)]
+    pieces += [(letter, -5.0) for letter in letters if letter != " "]
+    backend = Tokenizer(models.Unigram(pieces, unk_id=1))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", unk_token="<unk>")
+    torch.manual_seed(3)
+    sizes = {"hidden_size": SIZE, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
+    config = BertConfig(**sizes, vocab_size=len(tokenizer), pad_token_id=0, max_position_embeddings=70)
+    return BertModel(config).eval(), tokenizer
+
+
+@pytest.fixture
+def encoder(made):
+    """A copy: layers above the one that is read are taken out of it."""
+    return copy.deepcopy(made[0]), made[1]
+
+
+@pytest.fixture
+def judge(made, monkeypatch):
+    """Make judges by the encoder, as if the file of the package had been learned for it."""
+    model, network, _, _ = saved_encoder_check()
+    encoder = copy.deepcopy(made[0]), made[1]
+    kind = kind_of(EncoderPrior(*encoder))
+    monkeypatch.setattr(
+        encoder_check, "saved_encoder_check", lambda: (model, network, np.zeros(SIZE, np.float32), kind)
+    )
+    return lambda: EncoderJudge(EncoderPrior(*encoder))
+
+
+# ---- the file ----
+
+
+def test_the_file_of_the_package_is_small_and_whole():
+    values = json.loads(FILE.read_text(encoding="utf-8"))
+    assert FILE.stat().st_size < 200_000
+    assert all("pairs: " in credit for credit in values["text"].values())
+    model, network, common, kind = saved_encoder_check()
+    assert network.scale.shape == (2, len(FEATURES))
+    assert network(np.zeros((4, len(FEATURES)))).shape == (4,)
+    assert common.shape == (kind["hidden_size"],)
+    assert 0 < model.alarm < 1
+    assert set(model.rules)
+    assert model.facts.field == "best"
+
+
+def test_another_encoder_is_refused(encoder):
+    with pytest.raises(ValueError, match=r"learned for intfloat/multilingual-e5-small alone.*hidden_size 16"):
+        EncoderJudge(EncoderPrior(*encoder))
+
+
+# ---- evidence ----
+
+
+def random_read(words, generator):
+    return Read(generator.normal(size=(words, SIZE)), generator.uniform(1, 20, words), np.ones(words, dtype=int))
+
+
+def test_features_are_those_of_loops():
+    generator = np.random.default_rng(0)
+    texts = [
+        ("The cat , it sat 3 times .", "Die Katze saß 3 Mal dort ."),
+        ("He left .", "Er ging fort ."),
+        ("A", "Ein"),
+    ]
+    met = []
+    for pair in texts:
+        sides = tuple(map(segment, pair))
+        met.append((sides, tuple(random_read(len(side.words), generator) for side in sides)))
+    usual = usual_of(met, np.zeros(SIZE))
+    for sides, read in met:
+        cosines = usual.cosines(*(one.states for one in read))
+        means = [
+            sum(one.states.sum(axis=0) for one in side) / (10 + sum(len(one.states) for one in side))
+            for side in zip(*(read for _, read in met), strict=True)
+        ]
+        together, *found = word_features(cosines, sides, read, usual)
+        number = [len(side.words) for side in sides]
+        for i in range(number[0]):
+            for j in range(number[1]):
+                h, g = read[0].states[i] - means[0], read[1].states[j] - means[1]
+                cosine = h @ g / math.sqrt(h @ h) / math.sqrt(g @ g)
+                assert cosines[i, j] == pytest.approx(cosine)
+                f = math.exp(cosine / TEMPERATURE) / sum(
+                    math.exp(cosines[i, k] / TEMPERATURE) for k in range(number[1])
+                )
+                b = math.exp(cosine / TEMPERATURE) / sum(
+                    math.exp(cosines[k, j] / TEMPERATURE) for k in range(number[0])
+                )
+                assert together[i, j] == pytest.approx(2 * f * b / (f + b))
+        for side, of in enumerate((cosines, cosines.T)):
+            for place in range(number[side]):
+                values = dict(zip(FEATURES, found[side][place], strict=True))
+                partner = max(range(number[1 - side]), key=lambda other: of[place, other])
+                assert values["best"] == pytest.approx(of[place, partner])
+                others = [of[place, k] for k in range(number[1 - side]) if k != partner] or [-1]
+                assert values["before the next"] == pytest.approx(of[place, partner] - max(others))
+                assert values["preferred"] == pytest.approx(max(of[:, partner]) - of[place, partner])
+                if place + 1 < number[side]:
+                    after = max(range(number[1 - side]), key=lambda other: of[place + 1, other])
+                    assert values["jump after"] == min(abs(after - partner - 1), 6)
+                    assert values["best +1"] == pytest.approx(
+                        (max(of[place + 1]) - usual.best[side][0]) / usual.best[side][1]
+                    )
+                else:
+                    assert values["jump after"] == 6
+                    assert values["best +1"] == 0
+                assert values["target"] == side
+
+
+def test_the_network_is_that_of_loops():
+    generator = np.random.default_rng(1)
+    layers = generator.normal(size=(4, 2)), generator.normal(size=(3, 1))
+    network = WordNetwork(np.array([[1.0, 0.0, -1.0], [2.0, 1.0, 0.5]]), layers)
+    features = generator.normal(size=(5, 3))
+    for row, value in zip(features, network(features), strict=True):
+        scaled = [(row[n] - network.scale[0, n]) / network.scale[1, n] for n in range(3)]
+        scaled = [max(-5, min(5, one)) for one in scaled]
+        hidden = [math.tanh(sum(scaled[n] * layers[0][n, k] for n in range(3)) + layers[0][3, k]) for k in range(2)]
+        assert value == pytest.approx(sum(hidden[k] * layers[1][k, 0] for k in range(2)) + layers[1][2, 0])
+
+
+def test_words_have_the_means_of_their_tokens(encoder):
+    """A word of Chinese whose token is longer has the state of it; each different text is read once."""
+    eye = EncoderEye(EncoderPrior(*encoder), None, np.zeros(SIZE, np.float32))
+    texts = [segment("the cat"), segment("吧我们走。"), segment(""), segment("the cat")]
+    found = eye.states_of(texts)
+    reader, layer = eye.encoder.reader, eye.encoder.layer
+    ids = reader.tokenizer("the cat", add_special_tokens=False)["input_ids"]
+    with torch.no_grad():
+        states = reader.states([np.array(ids)], 0)[layer][0].float().numpy()
+    pieces = reader.tokenizer.convert_ids_to_tokens(ids)
+    assert pieces == ["▁the", "▁", "c", "a", "t"]  # the space is of no word
+    assert found[0].tokens.tolist() == [1, 3]
+    np.testing.assert_allclose(found[0].states[0], states[0], atol=1e-5)
+    np.testing.assert_allclose(found[0].states[1], states[2:].mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(found[0].surprisal, [3.0, 15.0], atol=1e-6)
+    assert texts[1].words[1:3] == ("我", "们")
+    np.testing.assert_array_equal(found[1].states[1], found[1].states[2])
+    np.testing.assert_allclose(found[1].surprisal[1:3], [2.0, 2.0], atol=1e-6)
+    assert found[2].states.shape == (0, SIZE)
+    assert found[3] is found[0]
+
+
+# ---- judges ----
+
+
+def test_an_encoder_alone_judges_a_text(judge, monkeypatch):
+    monkeypatch.setattr(EncoderJudge, "knows", True)
+    verdicts = Checker(None, encoder=judge()).check([*PAIRS, ("", "x"), ("a", "")])
+    assert len(verdicts) == len(PAIRS) + 2
+    for verdict, (source, target) in zip(verdicts, PAIRS, strict=False):
+        assert (len(verdict.source_words), len(verdict.target_words)) == (
+            len(segment(source).words),
+            len(segment(target).words),
+        )
+        assert all(0 <= getattr(verdict, name) <= 1 for name in ("wrong", *VERDICTS))
+        assert bool(verdict.flagged) == (verdict.wrong > saved_encoder_check()[0].alarm)
+    assert verdicts[-2].names == ("empty source",)
+    assert verdicts[-1].names == ("empty target",)
+
+
+def test_languages_that_are_not_known_get_no_verdict(judge, caplog):
+    """Random states recognise no partners: it is said once, and every line says so."""
+    checker = Checker(None, encoder=judge())
+    verdicts = checker.check(PAIRS * 3)
+    assert not checker.encoder.knows
+    assert caplog.text.count("does not know one of the languages") == 1
+    assert all(verdict.names == (NOT_KNOWN,) and not verdict.flagged and not verdict.wrong for verdict in verdicts)
+
+
+def test_too_few_lines_tell_nothing_of_the_languages(judge):
+    checker = Checker(None, encoder=judge())
+    checker.check(PAIRS[:1])
+    assert checker.encoder.knows
+    assert "too little" in checker.encoder.told()
+
+
+def test_judges_are_joined_by_the_means_of_their_log_odds():
+    model, _network, _, _ = saved_encoder_check()
+    found = []
+    for value, alarm in ((0.2, 0.5), (0.9, 0.7)):
+        one = replace(model, alarm=alarm)
+        one.wrong = lambda features, value=value: np.full(2, value)
+        found.append((one, encoder_check.Judged(
+            {"made_up": np.array([value, value])}, [(np.array([value]), np.array([0.5, value]))] * 2,
+            [(np.array([0]), np.array([0, 1]))] * 2, [(), ()], [(), ("wrong name",)], np.zeros((2, 1)),
+        )))  # fmt: skip
+    causes, words, changes = joined(found, [np.array([True, False]), np.array([True, True])], 0.6)
+
+    def odds(value):
+        return math.log(value / (1 - value))
+
+    both = [odds(value) - odds(alarm) + odds(0.6) for value, alarm in ((0.2, 0.5), (0.9, 0.7))]
+    np.testing.assert_allclose(log_odds(causes["wrong"]), [sum(both) / 2, both[1]])
+    np.testing.assert_allclose(log_odds(causes["made_up"]), [(odds(0.2) + odds(0.9)) / 2, odds(0.9)])
+    np.testing.assert_allclose(words[0][0][0], sigmoid(np.array([(odds(0.2) + odds(0.9)) / 2])))
+    np.testing.assert_allclose(words[1][0][0], [0.9])
+    assert words[0][1][1].tolist() == [0, 1]
+    assert changes == [(), ("wrong name",)]
+
+
+# ---- the command ----
+
+
+def test_the_command_takes_an_encoder_alone(encoder, judge, tmp_path, capsys):
+    model, tokenizer = encoder
+    model.save_pretrained(tmp_path / "encoder")
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    for name, side in (("a", SOURCES), ("b", TARGETS)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in side * 3), encoding="utf-8")
+    files = ["--source", str(tmp_path / "a"), "--target", str(tmp_path / "b")]
+    assert main(["check", "--encoder", str(tmp_path / "encoder"), *files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 * len(SOURCES) + 1
+    assert lines[1].endswith(f"\t-\t{NOT_KNOWN}")
+    found = check(source=SOURCES, target=TARGETS, encoder=EncoderPrior(*encoder), format="summary")
+    assert "encoder" in found.signature
+    assert "aligner" not in found.signature
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "nothing to check with: give MODEL, a word aligner, or --encoder"),
+        ({"encoder": "x", "clean_source": "a", "clean_target": "b"}, "--clean-source is what an aligner learns from"),
+        ({"encoder": "no/such/name/here"}, "no/such/name/here"),
+    ],
+)
+def test_what_cannot_be_checked_with_is_told(given, told, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("a b c\n", encoding="utf-8")
+    given = {name: str(tmp_path / value) if name.startswith("clean") else value for name, value in given.items()}
+    with pytest.raises(CommandError, match=told):
+        check(source=["a b c"], target=["a b c"], **given)
