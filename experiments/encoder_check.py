@@ -431,6 +431,7 @@ def halomi(options: argparse.Namespace) -> None:
         pairs = [tuple(re.sub("<<<|>>>", "", marked) for marked in row[4:6]) for row in some]
         judge = AskedAllTheSame(encoder)
         verdicts = Checker(None, encoder=judge).check(pairs)
+        known = judge.eye.usual.known
         evidence = judge.eye.read([tuple(map(segment, pair)) for pair in pairs])
         truths = {
             "sentence_auc": [row[6][0] > "1" for row in some],
@@ -450,8 +451,8 @@ def halomi(options: argparse.Namespace) -> None:
         languages = [code[:3] for code in direction]
         directions["-".join(languages)] = {
             "lines": len(some),
-            "known": judge.eye.usual.known,
-            "verdict": judge.eye.usual.known >= LEAST_KNOWN,
+            "known": known,
+            "verdict": known >= LEAST_KNOWN,
             "high": set(languages) <= HIGH,
             "auc": found,
         }

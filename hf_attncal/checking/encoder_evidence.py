@@ -296,6 +296,8 @@ def _known(met: Sequence[tuple[Pair, tuple[Read, Read]]], usual: Usual) -> float
     own, others = [], []
     for n, other in pairwise(order):
         (source, target), (read, _) = met[n]
+        if met[other][0][1].text == target.text:  # a line that the text has twice
+            continue
         for found, (text, of_text) in ((own, (target, met[n][1][1])), (others, (met[other][0][1], met[other][1][1]))):
             cosines = usual.cosines(read.states, of_text.states)
             rows, columns = _told_apart(source.words, text.words), _told_apart(text.words, source.words)

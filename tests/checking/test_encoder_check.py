@@ -201,6 +201,19 @@ def test_languages_that_are_not_known_get_no_verdict(judge, caplog):
     assert all(verdict.names == (NOT_KNOWN,) and not verdict.flagged and not verdict.wrong for verdict in verdicts)
 
 
+def test_a_text_with_every_line_twice_is_as_well_known():
+    generator = np.random.default_rng(2)
+    met = []
+    for number in range(20):
+        sides = segment(f"a b c d {chr(97 + number)}x"), segment(f"k l m n {chr(97 + number)}y")
+        states = generator.normal(size=(5, SIZE))
+        noise = generator.normal(size=(5, SIZE))
+        met.append((sides, (Read(states, np.ones(5), np.ones(5)), Read(states + 0.3 * noise, np.ones(5), np.ones(5)))))
+    once, twice = (usual_of(some, np.zeros(SIZE)).known for some in (met, met * 2))
+    assert once > 2
+    assert twice == pytest.approx(once, rel=0.1)
+
+
 def test_too_few_lines_tell_nothing_of_the_languages(judge):
     checker = Checker(None, encoder=judge())
     checker.check(PAIRS[:1])
