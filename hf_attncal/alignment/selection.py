@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,16 +30,27 @@ STATE_THRESHOLDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6
 # By agreement: encoders that have learned nothing, or lines that do not belong together, stay below it.
 _LEAST_AGREEMENT = 0.05
 _SHOWN = 10
+_SAMPLES = 1000  # that tell how sure a choice by agreement is
 _SAMPLE = 500  # pairs, where there is no annotation
 _MOST_BY_CHANCE = 0.5  # above it the denominator of kappa makes much of nothing
 
 
 class RankedReadings(list):
-    """Settings, each with its `AlignmentScore` or its agreement, the best first; printed, the ten best."""
+    """Settings, each with its `AlignmentScore` or its agreement, the best first; printed, the ten best.
+
+    Attributes:
+        sure: by agreement, the share of 1,000 bootstrap samples of the pairs in which the layer that was chosen stays
+            ahead of all others; None by annotated pairs.
+    """
+
+    sure: float | None = None
 
     def __str__(self) -> str:
         best = [(getattr(score, "aer", score), settings) for settings, score in self[:_SHOWN]]
-        return "\n".join(f"{100 * value:5.1f}  {json.dumps(settings.to_dict())}" for value, settings in best)
+        lines = [f"{100 * value:5.1f}  {json.dumps(settings.to_dict())}" for value, settings in best]
+        if self.sure is not None:
+            lines.append(f"Layer {self[0][0].layer} stays ahead in {self.sure:.0%} of the samples of these pairs.")
+        return "\n".join(lines)
 
 
 def load_to_choose(name: str, running: Running) -> tuple[Any, Any]:
@@ -99,7 +111,7 @@ def choose_reading(
             f"The model is an encoder: it has states and no attention, so `weights` must be {STATES!r}, "
             f"got {weights!r}."
         )
-    ranked: list[tuple[Any, Any]] = []
+    ranked = RankedReadings()
     if decoder and weights != STATES:
         prefix = {name: text for name, text in texts.items() if name == "source_prefix"}
         ranked += select_attention(model, tokenizer, sources, targets, gold, weights=weights or "attention", **prefix)
@@ -107,7 +119,7 @@ def choose_reading(
         try:
             settings = changed(EncoderStates.default_of(model), texts)
             if gold is None:
-                ranked += select_states_by_agreement(model, tokenizer, sources, targets, settings)
+                ranked = select_states_by_agreement(model, tokenizer, sources, targets, settings)
             else:
                 ranked += select_states(model, tokenizer, sources, targets, gold, settings)
         except ValueError as error:
@@ -122,7 +134,7 @@ def choose_reading(
                 "align tune` teaches it), or the lines do not belong together.",
                 stacklevel=2,
             )
-        return RankedReadings(ranked)
+        return ranked
     ranked.sort(key=lambda entry: entry[1].aer)  # attention first among equals
     best = ranked[0][0]
     if best.threshold is None:
@@ -130,7 +142,7 @@ def choose_reading(
         threshold, score = tune_threshold(WordAligner(model, tokenizer, best), annotated)
         if threshold is not None:
             ranked.insert(0, (replace(best, threshold=threshold), score))
-    return RankedReadings(ranked)
+    return ranked
 
 
 def select_attention(
@@ -249,7 +261,7 @@ def select_states(
 
 def select_states_by_agreement(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], settings: EncoderStates | None = None
-) -> list[tuple[EncoderStates, float]]:
+) -> RankedReadings:
     """Rank what `select_states` tries without annotation, by how far both directions agree beyond chance.
 
     They agree on a word that is linked: both find the same partner likely enough. What that share would be by chance
@@ -262,7 +274,7 @@ def select_states_by_agreement(
         sources, targets: sentences and their translations, of which at most 500, evenly spread, are read.
 
     Returns:
-        Settings and that value, the largest first; of equals the lower layer and threshold.
+        Settings and that value, the largest first; of equals the lower layer and threshold; and how sure it is.
 
     Raises:
         ValueError: see `EncoderReader`; also fewer than two pairs with words.
@@ -276,13 +288,33 @@ def select_states_by_agreement(
     others = [(source, target) for (source, _), (_, target) in zip(pairs, [*pairs[1:], pairs[0]], strict=True)]
     tried, chosen = _every_layer(model, tokenizer, pairs, settings)
     apart, _ = _every_layer(model, tokenizer, others, settings)
-    ranked = []
-    for layer in range(_layers(tried)):
-        for threshold in STATE_THRESHOLDS:
-            share, chance = (_linked_share(scores, layer, threshold) for scores in (tried, apart))
-            agreement = 0.0 if chance > _MOST_BY_CHANCE else (share - chance) / (1 - chance)
-            ranked.append((replace(chosen, layer=layer, threshold=threshold), agreement))
-    return sorted(ranked, key=lambda entry: -entry[1])
+    readings = [(layer, threshold) for layer in range(_layers(tried)) for threshold in STATE_THRESHOLDS]
+    linked = np.array([[_linked(scores, *reading) for reading in readings] for scores in (tried, apart)])
+    words = np.array([[_words(scores) for scores in of_texts] for of_texts in (tried, apart)])
+    found = _agreements(linked.sum(axis=2), words.sum(axis=1))
+    ranked = RankedReadings(
+        (replace(chosen, layer=layer, threshold=threshold), float(value))
+        for (layer, threshold), value in zip(readings, found, strict=True)
+    )
+    ranked.sort(key=lambda entry: -entry[1])
+    # Pairs are drawn with those that they were mixed with, which are their neighbours.
+    drawn = np.random.default_rng(0).multinomial(len(pairs), np.full(len(pairs), 1 / len(pairs)), size=_SAMPLES)
+    ahead = [
+        readings[int(np.argmax(_agreements(linked @ weights, words @ weights)))][0] == ranked[0][0].layer
+        for weights in drawn
+    ]
+    ranked.sure = sum(ahead) / len(ahead)
+    return ranked
+
+
+def _agreements(linked: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Return how far the directions agree beyond chance.
+
+    Args:
+        linked: words with a link, of translations and of others, (2, readings). words: in all, (2,).
+    """
+    share, chance = linked / np.maximum(words, 1)[:, None]
+    return np.where(chance > _MOST_BY_CHANCE, 0.0, (share - chance) / np.maximum(1 - chance, 1e-9))
 
 
 @torch.no_grad()
@@ -311,12 +343,11 @@ def _layers(tried: Sequence[Tensor | None]) -> int:
     return count
 
 
-def _linked_share(tried: Sequence[Tensor | None], layer: int, threshold: float) -> float:
-    """Return the share of the words of both sides that have a link, 0 where there are no words."""
-    linked = words = 0
-    for scores in tried:
-        if scores is not None:
-            above = scores[layer] > threshold
-            linked += int(above.any(dim=0).sum() + above.any(dim=1).sum())
-            words += sum(above.shape)
-    return linked / words if words else 0.0
+def _linked(tried: Sequence[Tensor | None], layer: int, threshold: float) -> list[int]:
+    """Return how many words of both sides of each pair have a link, 0 where there are no words."""
+    above = (None if scores is None else scores[layer] > threshold for scores in tried)
+    return [0 if links is None else int(links.any(dim=0).sum() + links.any(dim=1).sum()) for links in above]
+
+
+def _words(scores: Tensor | None) -> int:
+    return 0 if scores is None else sum(scores.shape[1:])

@@ -485,6 +485,18 @@ def test_links_everywhere_and_nowhere_are_worth_nothing(monkeypatch):
     assert values[0, 0.0] == values[0, 1.0] == 0 < values[0, 0.9]
 
 
+@pytest.mark.parametrize(("linked", "sure"), [(((1, 1), (0, 0)), 1.0), (((1, 0), (0, 1)), 0.75)])
+def test_how_sure_a_choice_by_agreement_is(linked, sure, monkeypatch):
+    """Of two layers and two pairs: where each layer links another pair, the second leads if that is drawn twice."""
+    scores = torch.tensor(linked).T.float()[:, :, None, None].expand(2, 2, 2, 2) * torch.eye(2)
+    found = iter((list(scores), list(torch.zeros_like(scores))))
+    monkeypatch.setattr("hf_attncal.alignment.selection._every_layer", lambda *_: (next(found), EncoderStates(0)))
+    ranked = select_states_by_agreement(None, None, SOURCES[:2], TARGETS[:2])
+    assert ranked[0][0].layer == 0
+    assert ranked.sure == pytest.approx(sure, abs=0.05)
+    assert str(ranked).endswith(f"Layer 0 stays ahead in {ranked.sure:.0%} of the samples of these pairs.")
+
+
 def test_one_pair_is_too_little_to_agree_on():
     with pytest.raises(ValueError, match=r"two pairs.*got 1"):
         select_states_by_agreement(encoder("bert"), bpe_tokenizer(), SOURCES[:1], TARGETS[:1])
