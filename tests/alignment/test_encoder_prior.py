@@ -13,6 +13,7 @@ import reference
 import torch
 from aligner_helpers import PAIRS, counting_aligner, tiny_mask_align
 from helpers import assert_close
+from safetensors.torch import save_file
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized
 from transformers import (
     BertConfig,
@@ -29,6 +30,7 @@ from hf_attncal import WordAligner, align, align_quick, train_aligner
 from hf_attncal.alignment import encoder_prior
 from hf_attncal.alignment.belief import MOST, Belief, Witness, joined, spread
 from hf_attncal.alignment.count_learner import CountLearner
+from hf_attncal.alignment.embedding_rows import EmbeddingRows, rows_in_file
 from hf_attncal.alignment.encoder import EncoderReader, EncoderStates
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_settings
 from hf_attncal.alignment.quick import quick_aligner
@@ -532,3 +534,25 @@ def test_what_is_no_encoder_is_refused_before_anything_is_read(files, tmp_path, 
     sides = {"source": tmp_path / "source", "target": tmp_path / "target"}
     with pytest.raises(CommandError, match="`encoder` must be a folder or a name on the Hub, got Knowing"):
         train_aligner(**sides, output=tmp_path / "out", encoder=Knowing())
+
+
+# ---- embeddings in a file ----
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
+def test_embeddings_are_read_as_they_lie_in_the_file(stored, tmp_path):
+    table = torch.nn.Embedding.from_pretrained(torch.randn(50, 6).to(stored))
+    save_file({"other": torch.zeros(50, 6), "words": table.weight, "bias": torch.ones(3)}, tmp_path / "model")
+    rows = rows_in_file(tmp_path / "model", table, torch.float32)
+    for ids in ([[3, 3, 49]], [[0, 7], [49, 12]], [list(range(50))]):
+        assert torch.equal(rows(torch.tensor(ids)), table(torch.tensor(ids)).float())
+    assert rows_in_file(tmp_path / "model", torch.nn.Embedding(50, 6), torch.float32) is None
+    assert rows_in_file(tmp_path / "model", torch.nn.Embedding(49, 6), torch.float32) is None
+    assert rows_in_file(None, table, torch.float32) is None
+
+
+def test_an_encoder_from_a_folder_says_what_it_says_in_memory(folder):
+    loaded = EncoderPrior.from_pretrained(folder, dtype=torch.float32)
+    assert type(loaded.reader.encoder.get_input_embeddings()) is EmbeddingRows
+    for one, other in zip(loaded.cells(TEXTS), prior().cells(TEXTS), strict=True):
+        assert_close(torch.from_numpy(one).float(), torch.from_numpy(other).float(), 2e-3)
