@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,11 +24,26 @@ from hf_attncal.checking.checker import Checker
 from hf_attncal.checking.documents.check_documents import check_documents
 from hf_attncal.checking.documents.formats import format_of, read_document
 from hf_attncal.errors import CommandError
+from hf_attncal.files import write_json
 from hf_attncal.inference.running import Running
 from hf_attncal.metrics.records import record
 
 FEWEST, MOST = 10, 500  # segments of a document
 SEED = 1
+
+
+class Remembering(Checker):
+    """A checker that reads no pair twice: a document differs little from itself with one segment less."""
+
+    def __init__(self, checker: Checker):
+        super().__init__(checker.aligner, checker.model)
+        self.known: dict = {}
+
+    def stream(self, pairs, *, shared=None, window=1024):
+        pairs = list(pairs)
+        new = [pair for pair in dict.fromkeys(pairs) if pair not in self.known]
+        self.known |= zip(new, super().stream(new, shared=shared, window=window), strict=True)
+        return (self.known[pair] for pair in pairs)
 
 
 class Source(NamedTuple):
@@ -41,15 +57,14 @@ class Source(NamedTuple):
 
 
 SOURCES = (
-    Source("fastapi+fastapi", r"docs/de/docs/(.*)\.md", r"docs/en/docs/\1.md", 48, 20),
+    Source("fastapi+fastapi", r"docs/de/docs/(.*)\.md", r"docs/en/docs/\1.md", 58, 20),
     Source("github+opensource.guide", r"_articles/de/(.*)\.md", r"_articles/\1.md", 7, 4),
-    Source("tldr-pages+tldr", r"pages\.de/(.*)\.md", r"pages/\1.md", 10, 4),
-    Source("3b1b+captions", r"(.*)/german/(?:community|auto_generated)\.srt", r"\1/english/captions.srt", 15, 6),
-    Source("GNOME+gnome-user-docs", r"(.*)/de/de\.po", "", 2, 0),
+    Source("tldr-pages+tldr", r"pages\.de/(.*)\.md", r"pages/\1.md", 14, 4),
+    Source("3b1b+captions", r"(.*)/german/(?:community|auto_generated)\.srt", r"\1/english/captions.srt", 18, 6),
+    Source("GNOME+gnome-user-docs", r"(.*)/de/de\.po", "", 1, 0),
     Source("GNOME+evince", r"(?:help/de|po)/de\.po", "", 1, 1),
     Source("neos+neos-development-collection", r".*/Resources/Private/Translations/de/.*\.xlf", "", 7, 3),
     Source("symfony+symfony", r"src/.*\.de\.xlf", "", 2, 1),
-    Source("thiagobodruk+bible", r"json/de_schlachter\.json", r"json/en_bbe.json", 8, 3),
 )
 
 
@@ -58,23 +73,24 @@ def git(repo: Path, *arguments: str) -> bytes:
 
 
 def documents(repos: Path, folder: Path, part: str) -> Iterator[tuple[str, str, Path, Path | None]]:
-    """Write documents to a folder; yield project, name, source and target; no target for a bilingual file."""
-    for number, project in enumerate(SOURCES):
-        repo = repos / project.repo / "repo"
-        wanted = project.test if part == "test" else project.dev
-        names = [name for name in git(repo, "ls-tree", "-r", "--name-only", "HEAD").decode().split("\n")
-                 if re.fullmatch(project.target, name)]  # fmt: skip
-        if project.repo == "thiagobodruk+bible":
-            found = bibles(repo, project, folder, part)
-        else:
-            found = single(repo, project, names, folder / str(number), part)
-        taken = 0
-        for name, source, target in found:
-            if taken == wanted:
-                break
-            if usable(source, target):
-                taken += 1
-                yield project.repo, name, source, target
+    """Write documents to a folder; yield project, name, source and target, of one project after the other in turn."""
+    waiting = [of_project(repos, project, folder / str(number), part) for number, project in enumerate(SOURCES)]
+    while waiting:
+        for one in tuple(waiting):
+            found = next(one, None)
+            if found is None:
+                waiting.remove(one)
+            else:
+                yield found
+
+
+def of_project(repos: Path, project: Source, folder: Path, part: str) -> Iterator[tuple[str, str, Path, Path | None]]:
+    """Yield as many documents of a project as are wanted; no target for a bilingual file."""
+    repo = repos / project.repo / "repo"
+    listed = git(repo, "ls-tree", "-r", "--name-only", "HEAD").decode().split("\n")
+    found = single(repo, project, [name for name in listed if re.fullmatch(project.target, name)], folder, part)
+    usable_ones = ((project.repo, *one) for one in found if usable(*one[1:]))
+    yield from islice(usable_ones, project.test if part == "test" else project.dev)
 
 
 def part_of(name: str) -> str:
@@ -102,22 +118,6 @@ def single(repo: Path, project: Source, names: list[str], folder: Path, part: st
         yield name, source, target
 
 
-def bibles(repo: Path, project: Source, folder: Path, part: str):
-    """Yield books as lines with keys; one chapter in five, so that a book has hundreds of verses."""
-    sides = [json.loads(git(repo, "show", f"HEAD:{name}").decode("utf-8-sig")) for name in
-             (project.source, "json/de_schlachter.json")]  # fmt: skip
-    for number, books in enumerate(zip(*sides, strict=True)):
-        name = books[0]["abbrev"].upper()
-        files = []
-        for language, book in zip(("en", "de"), books, strict=True):
-            chapters = list(enumerate(book["chapters"], start=1))[:8]
-            lines = [f"{name} {c}:{v}\t{verse}" for c, verses in chapters for v, verse in enumerate(verses, start=1)]
-            files.append(folder / f"{name}.{language}.vref")
-            files[-1].write_text("".join(f"{line}\n" for line in lines))
-        if part_of(f"{number} {name}") == part:
-            yield name, *files
-
-
 def usable(source: Path, target: Path | None) -> bool:
     """Return whether a pair has the same structure on both sides, and is neither tiny nor huge."""
     try:
@@ -125,14 +125,12 @@ def usable(source: Path, target: Path | None) -> bool:
     except CommandError:
         return False
     if target is None:
-        return len(read[0].pairs) >= FEWEST and sum(pair.target is not None for pair in read[0].pairs) > 0
+        return FEWEST <= len(read[0].pairs) <= 1500 and sum(pair.target is not None for pair in read[0].pairs) > 0
     ours, theirs = (document.segments for document in read)
     if not FEWEST <= len(theirs) <= MOST or max(len(one.text.encode()) for one in (*ours, *theirs)) > 10_000:
         return False
     if ours[0].kind == "cue":
         return 0.8 < len(ours) / len(theirs) < 1.25 and theirs[-1].time[0] < ours[-1].time[1] + 5
-    if ours[0].key and ours[0].kind == "verse":
-        return [one.key for one in ours] == [one.key for one in theirs]
     return [one.kind for one in ours] == [one.kind for one in theirs]
 
 
@@ -168,8 +166,6 @@ def removable(target: Path) -> dict[str, list[tuple[int, int]]]:
                 if number > begin and _long(" ".join(lines[begin + 2 : number])):
                     found["cue"].append((begin, number + 1))
                 begin = number + 1
-    elif target.suffix == ".vref":
-        found["verse"] = [(number, number + 1) for number, line in enumerate(lines) if _long(line)]
     return found
 
 
@@ -253,34 +249,31 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--findings", type=Path, help="write all findings here, with their texts, to be read")
     arguments = parser.parse_args()
-    checker = Checker.from_pretrained(arguments.model, device="cpu")
-    measured = []
-    with tempfile.TemporaryDirectory() as folder:
-        for project, name, *files in documents(arguments.repos, Path(folder), arguments.part):
-            if arguments.only not in f"{project} {name}":
-                continue
-            try:
-                measured.append(measure(checker, project, name, *files))
-            except CommandError as error:
-                measured.append({"project": project, "document": name, "segments": 0, "flagged": {}, "removed": {},
-                                 "refused": str(error).replace(folder, "")})  # fmt: skip
-            one = measured[-1]
-            print(project, name, one["segments"], one["flagged"], one["removed"], one.get("refused", ""), flush=True)
-    if arguments.findings:
-        with arguments.findings.open("w") as file:
-            for one in measured:
-                for finding in one.get("findings", ()):
-                    file.write(json.dumps({"document": one["document"], **finding}, ensure_ascii=False) + "\n")
-    for one in measured:
-        one.pop("findings", None)
-    told = totals(measured)
-    print(json.dumps(told, indent=1))
+    checker = Remembering(Checker.from_pretrained(arguments.model, device="cpu"))
     commits = {project.repo: git(arguments.repos / project.repo / "repo", "rev-parse", "HEAD").decode().strip()
                for project in SOURCES}  # fmt: skip
     head = record({"part": arguments.part, "seed": SEED, "commits": commits})
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    file = arguments.output / ("documents.json" if arguments.part == "test" else f"documents_{arguments.part}.json")
-    file.write_text(json.dumps({**head, **told, "each": measured}, indent=1, ensure_ascii=False) + "\n")
+    name = "documents.json" if arguments.part == "test" else f"documents_{arguments.part}.json"
+    measured: list[dict] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for project, document, *files in documents(arguments.repos, Path(folder), arguments.part):
+            if arguments.only not in f"{project} {document}":
+                continue
+            try:
+                measured.append(measure(checker, project, document, *files))
+            except CommandError as error:
+                refused = {"project": project, "document": document, "segments": 0, "flagged": {}, "removed": {}}
+                measured.append(refused | {"refused": str(error).replace(folder, "")})
+            one = measured[-1]
+            findings = one.pop("findings", ())
+            if arguments.findings:
+                with arguments.findings.open("a") as file:
+                    for finding in findings:
+                        file.write(json.dumps({"document": document, **finding}, ensure_ascii=False) + "\n")
+            print(one, flush=True)
+            # Whole after each document: a run may be stopped.
+            write_json({**head, **totals(measured), "each": measured}, arguments.output / name)
+    print(json.dumps(totals(measured), indent=1))
 
 
 def totals(measured: list[dict]) -> dict:
@@ -296,11 +289,11 @@ def totals(measured: list[dict]) -> dict:
         "refused": sum("refused" in one for one in measured),
         "segments": segments,
         "removed": len(removed),
-        "found": sum(found for _, found in removed) / len(removed),
+        "found": sum(found for _, found in removed) / max(1, len(removed)),
         "found_by_kind": {kind: [sum(found for k, found in removed if k == kind), sum(k == kind for k, _ in removed)]
                           for kind in kinds},
-        "false_alarms": sum(alarms.values()) / segments,
-        "whole_segment_alarms": (alarms["missing"] + alarms["added"]) / segments,
+        "false_alarms": sum(alarms.values()) / max(1, segments),
+        "whole_segment_alarms": (alarms["missing"] + alarms["added"]) / max(1, segments),
         "alarms_by_kind": dict(alarms),
     }  # fmt: skip
 

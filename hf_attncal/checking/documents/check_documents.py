@@ -24,6 +24,9 @@ from .pairing import have_same_times, look_alike, pair_by_keys, pair_by_time, pa
 from .segments import CODE, Document, Segment
 
 FORMS = ("tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_FEWEST_WORDS = 4  # of both sides together, without those of both
+_HIGHEST_ALARM = 0.97
 _FEWEST = 6  # segments of documents that can be told not to belong together
 _MOST_CUES = 6  # that are one sentence
 _SENTENCE_END = re.compile(r"""[.!?…。！？:;]["'”»«“)\]]*$""")
@@ -49,6 +52,8 @@ class DocumentCheck:
         document: the file that notes go into. row: its format.
         names: of source and target.
         bootstrap: resamples for intervals.
+        alarm: probability above which a segment is flagged: that of the check, or a higher one where the document is
+            unlike the clean text.
     """
 
     units: tuple[Unit, ...]
@@ -58,6 +63,7 @@ class DocumentCheck:
     row: Format
     names: tuple[str, str]
     bootstrap: int = 1000
+    alarm: float = 0.5
 
     def __str__(self) -> str:
         return "\n".join(finding_lines(self.findings))
@@ -171,26 +177,63 @@ def check_documents(
         verdicts = list(checker.stream(pairs, shared=SharedTargets(both)))
     except LineError as error:
         raise line_error(error.number, "cannot be checked", error.error) from error
+    telling = [verdict.wrong for unit, verdict in zip(checked, verdicts, strict=True) if not _says_nothing(unit)]
+    alarm = document_alarm(telling, checker.model.alarm)
     found: list[DocumentFinding] = []
     read = iter(verdicts)
     kept_units, kept_verdicts = [], []
     for unit in units:
-        verdict = None if _unread(unit) else next(read)
+        if _unread(unit):
+            if not (unit.source.segments and unit.target.segments):
+                found.append(whole_segment(*unit))
+            continue
+        verdict = next(read)
         if not (unit.source.segments and unit.target.segments):
-            found.append(whole_segment(unit.source, unit.target, unit.near))
-        elif verdict is not None:
+            found.append(whole_segment(*unit))
+        else:
+            if verdict.wrong <= alarm or _says_nothing(unit):
+                verdict = replace(verdict, flagged=(), names=(), left_out_spans=(), made_up_spans=())
             found += document_findings(verdict, unit.source, unit.target)
-        if verdict is not None:
-            line = (unit.target.segments or unit.source.segments)[0].line
-            kept_units.append(unit)
-            kept_verdicts.append(replace(verdict, line=line))
+        line = (unit.target.segments or unit.source.segments)[0].line
+        kept_units.append(unit)
+        kept_verdicts.append(replace(verdict, line=line))
     if target is not None:
-        _check_language(kept_verdicts, source, os.fspath(target))
+        _check_language(verdicts, source, os.fspath(target))
     found = kept(found, dismissed)
     if worst is not None:
         found = sorted(found, key=lambda one: -one.probability)[:worst]
     names = source, source if target is None else os.fspath(target)
-    return DocumentCheck(tuple(kept_units), tuple(kept_verdicts), tuple(found), document, row, names, bootstrap)
+    return DocumentCheck(tuple(kept_units), tuple(kept_verdicts), tuple(found), document, row, names, bootstrap, alarm)
+
+
+def document_alarm(wrong: Sequence[float], alarm: float) -> float:
+    """Return the probability above which segments of a document are flagged.
+
+    An alarm is set on clean text, and 1 in 100 lines is above it. A document of another field lies higher as a whole.
+    Most of it is held to be right: above the median, log-odds fall off exponentially, as fast as its ninth decile
+    says, and 1 in 100 right segments is above the alarm. Up to a tenth of it may be wrong.
+
+    Args:
+        wrong: of each segment with a partner. alarm: of the check, below which nothing is flagged.
+    """
+    if len(wrong) < _FEWEST:
+        return alarm
+    middle, high = np.quantile(_log_odds(np.array(wrong)), (0.5, 0.9))
+    found = 1 / (1 + np.exp(-(middle + (high - middle) * np.log(50) / np.log(5))))
+    return max(alarm, min(float(found), _HIGHEST_ALARM))
+
+
+def _log_odds(values: np.ndarray) -> np.ndarray:
+    values = values.clip(1e-6, 1 - 1e-6)
+    return np.log(values / (1 - values))
+
+
+def _says_nothing(unit: Unit) -> bool:
+    """Return whether a pair has a side without text, or hardly a word that is not on both: code, `Tip` and `Tipp`."""
+    if not (unit.source.segments and unit.target.segments):
+        return True
+    sides = [set(_WORD.findall(side.text.lower())) for side in unit[:2]]
+    return len(sides[0] ^ sides[1]) < _FEWEST_WORDS
 
 
 def _check_language(verdicts: Sequence[PairVerdict], source: str, target: str) -> None:
