@@ -277,25 +277,35 @@ def main() -> None:
 
 
 def totals(measured: list[dict]) -> dict:
-    """Return shares over all documents: of removed segments that are found, and of segments with a false alarm."""
+    """Return shares over all documents: of removed segments that are found, and of segments with a false alarm.
+
+    Whatever is said of a document as it is counts as a false alarm, but for entries of a bilingual file that have no
+    translation.
+    """
     segments = sum(one["segments"] for one in measured)
     removed = [(kind, found is True) for one in measured for kind, found in one["removed"].items()]
-    kinds = sorted({kind for kind, _ in removed})
+    bilingual = {project.repo for project in SOURCES if not project.source}
     alarms: Counter = Counter()
     for one in measured:
-        alarms.update(one["flagged"])
+        counts = Counter(one["flagged"])
+        if one["project"] in bilingual:
+            counts.pop("missing", None)
+        alarms.update(counts)
+    by_kind = {
+        kind: {"removed": sum(k == kind for k, _ in removed), "found": sum(found for k, found in removed if k == kind)}
+        for kind in sorted({kind for kind, _ in removed})
+    }
     return {
         "documents": len(measured),
         "refused": sum("refused" in one for one in measured),
         "segments": segments,
         "removed": len(removed),
         "found": sum(found for _, found in removed) / max(1, len(removed)),
-        "found_by_kind": {kind: [sum(found for k, found in removed if k == kind), sum(k == kind for k, _ in removed)]
-                          for kind in kinds},
+        "found_by_kind": by_kind,
         "false_alarms": sum(alarms.values()) / max(1, segments),
         "whole_segment_alarms": (alarms["missing"] + alarms["added"]) / max(1, segments),
-        "alarms_by_kind": dict(alarms),
-    }  # fmt: skip
+        "alarms_by_kind": dict(sorted(alarms.items())),
+    }
 
 
 if __name__ == "__main__":
