@@ -62,9 +62,9 @@ SOURCES = (
     Source("tldr-pages+tldr", r"pages\.de/(.*)\.md", r"pages/\1.md", 14, 4),
     Source("3b1b+captions", r"(.*)/german/(?:community|auto_generated)\.srt", r"\1/english/captions.srt", 18, 6),
     Source("GNOME+gnome-user-docs", r"(.*)/de/de\.po", "", 1, 0),
-    Source("GNOME+evince", r"(?:help/de|po)/de\.po", "", 1, 1),
+    Source("GNOME+evince", r"help/de/de\.po", "", 1, 0),
     Source("neos+neos-development-collection", r".*/Resources/Private/Translations/de/.*\.xlf", "", 7, 3),
-    Source("symfony+symfony", r"src/.*\.de\.xlf", "", 2, 1),
+    Source("symfony+symfony", r"src/.*/(?:Form|Validator)/.*\.de\.xlf", "", 2, 0),
 )
 
 
@@ -102,7 +102,7 @@ def single(repo: Path, project: Source, names: list[str], folder: Path, part: st
     random.Random(SEED).shuffle(names)
     folder.mkdir()
     for number, name in enumerate(names):
-        if part_of(name) != part and project.repo not in ("GNOME+evince", "symfony+symfony"):
+        if project.dev and part_of(name) != part:
             continue
         suffix = Path(name).suffix
         target = folder / f"{number}.de{suffix}"

@@ -27,6 +27,8 @@ FORMS = ("tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS = 4  # of both sides together, without those of both
 _HIGHEST_ALARM = 0.97
+_SURE_LANGUAGE = 0.9  # probability from which on a segment that is no copy is in the wrong language
+_COPY = 0.8  # share of words of a copy that stand in the source
 _FEWEST = 6  # segments of documents that can be told not to belong together
 _MOST_CUES = 6  # that are one sentence
 _SENTENCE_END = re.compile(r"""[.!?…。！？:;]["'”»«“)\]]*$""")
@@ -191,7 +193,8 @@ def check_documents(
         if not (unit.source.segments and unit.target.segments):
             found.append(whole_segment(*unit))
         else:
-            if verdict.wrong <= alarm or _says_nothing(unit):
+            bar = max(alarm, _SURE_LANGUAGE) if _shares_words(verdict) else alarm
+            if verdict.wrong <= bar or _says_nothing(unit):
                 verdict = replace(verdict, flagged=(), names=(), left_out_spans=(), made_up_spans=())
             found += document_findings(verdict, unit.source, unit.target)
         line = (unit.target.segments or unit.source.segments)[0].line
@@ -234,6 +237,14 @@ def _says_nothing(unit: Unit) -> bool:
         return True
     sides = [set(_WORD.findall(side.text.lower())) for side in unit[:2]]
     return len(sides[0] ^ sides[1]) < _FEWEST_WORDS
+
+
+def _shares_words(verdict: PairVerdict) -> bool:
+    """Return whether a segment looks untranslated that is no copy: documents share code, names and loanwords."""
+    if not {"untranslated", "wrong language"} & set(verdict.names):
+        return False
+    sides = [_WORD.findall(text.lower()) for text in (verdict.source, verdict.target)]
+    return sum(word in sides[0] for word in sides[1]) < _COPY * len(sides[1])
 
 
 def _check_language(verdicts: Sequence[PairVerdict], source: str, target: str) -> None:
