@@ -36,6 +36,8 @@ print("hello")
 ```
 
 <p>Some <b>HTML</b></p>
+
+`all code`
 """
 SRT = (
     "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>Hello</i> there.\r\nTwo lines.\r\n\r\n"
@@ -199,6 +201,7 @@ def test_markdown(read):
         ("row", 17, "one cell | two"),
         (CODE, 19, 'print("hello")'),
         ("html", 23, "Some HTML"),
+        (CODE, 25, "all code"),
     ]
     assert read("a.md").segments[1].key == "head"
 

@@ -57,6 +57,8 @@ def read_markdown(data: bytes, name: str) -> list[Segment]:
             content = _ANCHOR.sub("", content)
             if _has_words(content):
                 block = "heading" if before == "heading_open" else "item" if lists else "paragraph"
+                if all(child.type == "code_inline" or not _has_words(child.content) for child in token.children):
+                    block = CODE
                 found.append(Segment(content, block, line, anchor[1] if anchor else ""))
         before = kind
         check_segments(len(found))
