@@ -322,18 +322,20 @@ def pair_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iterat
     """Yield the beads of cues of one cut of a film: parted where both sides have a boundary between cues.
 
     Where the source speaks and the target is silent for longer than half of a usual cue, the cue of the source that
-    speaks most of that time has no partner; and the other way round.
+    speaks most of that time has no partner. A cue of the target that comes while the source is silent ends the sentence
+    before it: translations are longer, and stay longer.
     """
-    silent = [_silent(source, target), _silent(target, source)]
+    missing, late = _silent(source, target), _silent(target, source)
     cues = [(one.time, side, number) for side, of in enumerate((source, target)) for number, one in enumerate(of)]
     open_bead: tuple[list[int], list[int]] = ([], [])
     end = -np.inf
     for (begin, until), side, number in sorted(cues):
-        if begin > end - _TOLERANCE and all(open_bead):
+        is_late = side == 1 and number in late
+        if begin > end - _TOLERANCE and all(open_bead) and not is_late:
             yield tuple(open_bead[0]), tuple(open_bead[1])
             open_bead = ([], [])
-        if number in silent[side]:
-            yield ((number,), ()) if side == 0 else ((), (number,))
+        if side == 0 and number in missing:
+            yield (number,), ()
             continue
         open_bead[side].append(number)
         end = max(end, until) if len(open_bead[0]) + len(open_bead[1]) > 1 else until

@@ -9,12 +9,13 @@ from .segments import MOST_SEGMENTS, Segment, SegmentPair, plain
 
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _LINE = re.compile(r'\s*(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s*)?"(?:[^"\\]|\\.)*"\s*|\s*(?:#.*)?')
+_NO_TEXT = re.compile(r"translator[-_]credits$|external ref=")  # names of translators, sums of pictures
 _ACCELERATOR = re.compile(r"[_&](?=[^\W_])")
 _TAGS = re.compile(r"</?[A-Za-z][^<>]{0,500}>")
 
 
 def read_po(data: bytes, name: str) -> list[SegmentPair]:
-    """Read the entries of a PO file that are in use: no obsolete and no fuzzy ones; each plural form is a pair.
+    """Read the entries of a PO file that are in use: no obsolete and no fuzzy ones, of plurals the last.
 
     Raises:
         ValueError: its encoding is not what its head says, or polib cannot read it; the message has the line.
@@ -41,7 +42,7 @@ def read_po(data: bytes, name: str) -> list[SegmentPair]:
         begins.append(begins[-1] + len(line) + 1)
     found = []
     for entry in entries:
-        if entry.obsolete or entry.fuzzy or not entry.msgid:
+        if entry.obsolete or entry.fuzzy or not entry.msgid or _NO_TEXT.match(entry.msgid):
             continue
         line = max(1, entry.linenum)
         at = begins[min(line, len(begins)) - 1]
