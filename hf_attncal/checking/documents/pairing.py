@@ -322,8 +322,8 @@ def pair_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iterat
     """Yield the beads of cues of one cut of a film: parted where both sides have a boundary between cues.
 
     Where the source speaks and the target is silent for longer than half of a usual cue, the cue of the source that
-    speaks most of that time has no partner. A cue of the target that comes while the source is silent ends the sentence
-    before it: translations are longer, and stay longer.
+    speaks most of that time has no partner. A cue of the target that comes while the source is silent ends the
+    sentence before it: translations are longer, and stay longer.
     """
     missing, late = _silent(source, target), _silent(target, source)
     cues = [(one.time, side, number) for side, of in enumerate((source, target)) for number, one in enumerate(of)]
