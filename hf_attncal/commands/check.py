@@ -92,7 +92,7 @@ def check(
         fail_above: exit with status 1 if a finding has a probability above this, with 2 on any error; without it, 0 is
             for findings, too
         dismiss: findings that are right all the same, as lines of tsv or json; they are not told again, wherever they
-            move; without it, none are
+            move; without it, all are told
         encoder: a pretrained encoder that judges, too: intfloat/multilingual-e5-small or what was tuned from it, a
             folder or a name on the Hub; alone, that one; without it, none
         clean_source: clean text to learn from, one sentence a line; without it, what check.json says is used
