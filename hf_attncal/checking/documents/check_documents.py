@@ -180,7 +180,7 @@ def check_documents(
     except LineError as error:
         raise line_error(error.number, "cannot be checked", error.error) from error
     telling = [verdict.wrong for unit, verdict in zip(checked, verdicts, strict=True) if not _says_nothing(unit)]
-    alarm = document_alarm(telling, checker.model.alarm)
+    alarm = document_alarm(telling, checker.alarm)
     found: list[DocumentFinding] = []
     read = iter(verdicts)
     kept_units, kept_verdicts = [], []

@@ -39,7 +39,7 @@ class _Scores:
     def __init__(self, aligner, source: Sequence[Segment], target: Sequence[Segment]):
         self.source, self.target = source, target
         self.rest = _of_form(source, target)
-        counts = hasattr(aligner.model, "counts_of")
+        counts = _has_counts(aligner)
         self.words = _Lexicon(aligner, source, target) if counts else None
         self.by_words = self.rest if self.words is None else self.words.single()
 
@@ -282,6 +282,11 @@ def pair_segments(aligner, source: Sequence[Segment], target: Sequence[Segment])
         i, j = i + done[0], j + done[1]
 
 
+def _has_counts(aligner) -> bool:
+    """Return whether counts tell pairs: not where an encoder checks alone (None), nor of a network."""
+    return aligner is not None and hasattr(aligner.model, "counts_of")
+
+
 def look_alike(
     aligner, source: Sequence[Segment], target: Sequence[Segment], scored: Sequence[tuple[Bead, float]]
 ) -> bool:
@@ -294,7 +299,7 @@ def look_alike(
         scored: what `pair_segments` gave for them.
     """
     share, mean, pairs = _alike(source, scored)
-    if pairs < _FEWEST or share >= _ALIKE:
+    if not _has_counts(aligner) or pairs < _FEWEST or share >= _ALIKE:
         return True
     turned = target[::-1]
     return mean > 2 * _alike(source, list(pair_segments(aligner, source, turned)))[1] + 0.5
