@@ -81,6 +81,7 @@ tables: $(INSTALLED)
 # Without a GPU, PyTorch's CPU build, if its index answers: the ordinary one brings gigabytes of CUDA.
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 ASK := import urllib.request; urllib.request.urlopen("$(CPU_BUILDS)/torch/", timeout=5).read(1)
+# Python compiles what it imports; all of it would be 0.3 GB and a minute.
 define INSTALL
 @echo "Installing into $(VENV), once: $(2)"
 @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -92,7 +93,7 @@ if [ "$$(uname -s)" = Linux ] && ! nvidia-smi >/dev/null 2>&1 && ! $(BIN)/python
 		echo "$(CPU_BUILDS) does not answer: pip takes the build that it finds, which may bring 5 GB of CUDA."; \
 	fi; \
 fi; \
-$(BIN)/python -m pip install --disable-pip-version-check $$builds -c constraints.txt -e "$(1)"
+$(BIN)/python -m pip install --disable-pip-version-check --no-compile $$builds -c constraints.txt -e "$(1)"
 touch $@
 endef
 

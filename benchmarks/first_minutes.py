@@ -4,12 +4,13 @@
 
 The clone is of the commit that is checked out, with an empty home and no settings but those of pip (`PIP_*`). Seconds
 are on the clock, from `make demo` to the first verdict on the screen, downloads included; gigabytes are the folder's
-on the disk by then. Then the wheel is installed in the clone's environment in place of the clone, and one pair is
+on the disk by then, and `cpu_seconds_before` is what all of it took of the processor. Then the wheel is installed in the clone's environment in place of the clone, and one pair is
 aligned and checked there, several times: seconds of the processor, user and system.
 """
 
 import argparse
 import os
+import resource
 import signal
 import subprocess
 import tempfile
@@ -46,8 +47,13 @@ def fresh_demo(place: Path) -> dict[str, float]:
         seconds = time.monotonic() - started
         os.killpg(demo.pid, signal.SIGTERM)
         demo.stdout.read()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # of git, too, which takes none
     size = subprocess.run(["du", "-sk", str(place / "clone")], check=True, capture_output=True, text=True)
-    return {"first_check_seconds": round(seconds, 1), "install_gigabytes": int(size.stdout.split()[0]) * 1024 / 1e9}
+    return {
+        "first_check_seconds": round(seconds, 1),
+        "cpu_seconds_before": round(used.ru_utime + used.ru_stime, 1),
+        "install_gigabytes": int(size.stdout.split()[0]) * 1024 / 1e9,
+    }
 
 
 def first_lines(place: Path, repeats: int) -> dict[str, dict]:

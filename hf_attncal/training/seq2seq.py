@@ -195,6 +195,16 @@ def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: Evalua
     model.generation_config.update(**search)
 
 
+def _fitted(config: Seq2SeqConfig, pairs: int) -> str:
+    """Say what was chosen for so much text."""
+    vocabulary = "" if config.tokenizer.pretrained else f"{config.tokenizer.vocab_size:,} subwords, "
+    size = f"a width of {config.model['d_model']}, " if "d_model" in config.model else ""
+    batch, steps = config.training.get("tokens_per_batch", 0), config.training.get("max_steps", 0)
+    length = f"{steps:,} steps of {batch:,} tokens" if steps > 0 else f"batches of {batch:,} tokens"
+    within = "" if config.minutes is None else f", or as many as {config.minutes:g} minutes have room for"
+    return f"For {pairs:,} pairs: {vocabulary}{size}{length}{within} (--config and settings change that)."
+
+
 class Seq2SeqJob(Job):
     """A job whose model reads a text and writes another; `new_model` makes it of the settings and the tokenizer."""
 
@@ -202,6 +212,8 @@ class Seq2SeqJob(Job):
 
     def prepare(self, links):
         data = self.config.data
+        if self.config.preset == "small" and self.run.args.process_index == 0:
+            print(_fitted(self.config, round(len(self.splits["train"]) * self.whole)))
         self.tokenizer, made, copies = self.begin()
         if self.config.languages is not None and codes_of(self.tokenizer):  # else they are for the card alone
             speak(None, self.tokenizer, self.config.languages)
