@@ -50,6 +50,7 @@ def align(
     empty side has no links. A sentence longer than the model can read is read in overlapping windows, never cut.
 
     Examples:
+        attncal align run deen --source text.de --target text.en --output pairs.html --format html
         attncal align run MODEL --source text.en --target text.de --output links.align
         echo 'the house ||| das Haus' | attncal align run MODEL --scores
         attncal align run MODEL --source text.ja.zst --target text.en.zst --tokenize --offsets --output links.zst
@@ -57,7 +58,8 @@ def align(
         attncal align run google-bert/bert-base-multilingual-cased --source a --target b --read layer=8
 
     Args:
-        model: folder or Hub name of a word aligner, an encoder-decoder or an encoder (BERT, XLM-R, ...)
+        model: deen or ende (German and English, in the package); or folder or Hub name of a word aligner, an
+            encoder-decoder or an encoder (BERT, XLM-R, ...)
         source: source sentences, one a line, plain or compressed (.gz, .xz, .zst); without --target, lines
             `source ||| target`; without it, standard input
         target: target sentences, as many lines; without it, they stand in the lines of --source

@@ -60,6 +60,7 @@ def check(
     in check.json beside it. An encoder needs no text, and says where it does not know the languages.
 
     Examples:
+        attncal check deen --source text.de --target text.en --format marked
         attncal check MODEL --clean-source train.de --clean-target train.en
         attncal check MODEL --source text.de --target text.en --format marked --worst 50
         attncal check --source text.de --target text.en --encoder
@@ -70,8 +71,8 @@ def check(
         attncal check MODEL po/de.po --format sarif --fail-above 0.9 --output findings.sarif
 
     Args:
-        model: folder or Hub name of a word aligner; in Python also a WordAligner or a Checker; without it, the
-            encoder alone
+        model: deen or ende (German and English, in the package); or folder or Hub name of a word aligner; in Python
+            also a WordAligner or a Checker; without it, the encoder alone
         source: source sentences, one a line; plain, .gz, .xz or .zst; or a document: Markdown, SRT, VTT, USFM, EPUB,
             lines with a key (.vref), or a file with both languages (PO, XLIFF, TMX, CSV, TSV); without it, nothing is
             checked
