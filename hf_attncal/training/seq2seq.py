@@ -197,7 +197,8 @@ def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: Evalua
 
 def _fitted(config: Seq2SeqConfig, pairs: int) -> str:
     """Say what was chosen for so much text."""
-    vocabulary = "" if config.tokenizer.pretrained else f"{config.tokenizer.vocab_size:,} subwords, "
+    tokenizer = getattr(config, "tokenizer", None)  # an adapter has that of its model
+    vocabulary = "" if tokenizer is None or tokenizer.pretrained else f"{tokenizer.vocab_size:,} subwords, "
     size = f"a width of {config.model['d_model']}, " if "d_model" in config.model else ""
     batch, steps = config.training.get("tokens_per_batch", 0), config.training.get("max_steps", 0)
     length = f"{steps:,} steps of {batch:,} tokens" if steps > 0 else f"batches of {batch:,} tokens"
