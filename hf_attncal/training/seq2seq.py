@@ -199,7 +199,8 @@ def _fitted(config: Seq2SeqConfig, pairs: int) -> str:
     """Say what was chosen for so much text."""
     tokenizer = getattr(config, "tokenizer", None)  # an adapter has that of its model
     vocabulary = "" if tokenizer is None or tokenizer.pretrained else f"{tokenizer.vocab_size:,} subwords, "
-    size = f"a width of {config.model['d_model']}, " if "d_model" in config.model else ""
+    fields = config.model if isinstance(config.model, dict) else {}  # and its size
+    size = f"a width of {fields['d_model']}, " if "d_model" in fields else ""
     batch, steps = config.training.get("tokens_per_batch", 0), config.training.get("max_steps", 0)
     length = f"{steps:,} steps of {batch:,} tokens" if steps > 0 else f"batches of {batch:,} tokens"
     within = "" if config.minutes is None else f", or as many as {config.minutes:g} minutes have room for"
