@@ -98,7 +98,7 @@ touch $@
 endef
 
 $(VENV)/.demo: pyproject.toml constraints.txt
-	$(call INSTALL,.[train$(comma)plot],PyTorch$(comma) transformers and what training and pictures need; 0.4 GB to fetch$(comma) 1.3 GB on the disk.)
+	$(call INSTALL,.[train$(comma)plot],PyTorch$(comma) transformers and what training and pictures need; 0.4 GB to fetch$(comma) 1.4 GB on the disk.)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(call INSTALL,.[test],the package with all extras and the tools of its tests; 0.6 GB to fetch$(comma) 2 GB on the disk.)

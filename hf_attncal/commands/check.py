@@ -205,7 +205,7 @@ def check(
         verdicts = isinstance(found, Iterator)
         if file is None:
             return list(found) if verdicts else found
-        names = text_name(source, "source"), text_name(target, "target")
+        names = (os.path.basename(text_name(source, "source")), os.path.basename(text_name(target, "target")))
         write_lines(file, lines_of_verdicts(found, format, names) if verdicts else str(found).splitlines())
     return None
 

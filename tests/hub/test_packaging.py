@@ -296,6 +296,26 @@ def test_everything_that_tells_to_install_the_package_says_where_it_comes_from()
     assert f"`{install_command()}` {ORIGIN_TOLD}." in re.sub(r'"\s+"', "", metric)  # it is read without the package
 
 
+def test_the_demo_installs_what_it_needs_and_the_tests_their_tools(tmp_path):
+    """In a new environment; where the tests' tools are, they are kept."""
+    commands = {}
+    for goal, environment in (("demo", "new"), ("conformance", "new"), ("demo", "old")):
+        venv = tmp_path / environment
+        if environment == "old":
+            venv.mkdir()
+            (venv / ".installed").touch()
+        run = ["make", "-n", goal, f"VENV={venv}"]
+        commands[goal, environment] = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    of_demo = commands["demo", "new"]
+    assert '-e ".[train,plot]"' in of_demo
+    assert ".[test]" not in of_demo
+    assert '-e ".[test]"' in commands["conformance", "new"]
+    for told in (of_demo, commands["conformance", "new"]):
+        assert "https://download.pytorch.org/whl/cpu" in told
+        assert " to fetch, " in told
+    assert "pip" not in commands["demo", "old"]
+
+
 def test_readme_has_the_command_that_fetches_no_cuda_before_the_one_that_would():
     first, second = re.findall(r"(?m)^pip install .*$", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert first.startswith("pip install torch --index-url https://download.pytorch.org/whl/cpu ")
