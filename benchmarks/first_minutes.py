@@ -6,7 +6,7 @@
 The clone is of the commit that is checked out, with an empty home and no settings but those of pip (`PIP_*`). Seconds
 are on the clock, from `make demo` to the first verdict on the screen, downloads included; gigabytes are the folder's
 on the disk by then, and `cpu_seconds_before` is what all of it took of the processor. For `line`, the wheel is
-installed beside the packages of this Python, and one pair is aligned and checked with it, several times: seconds of the
+installed beside the packages of this Python, and one pair is aligned and checked, several times: seconds of the
 processor, user and system.
 """
 
