@@ -174,6 +174,15 @@ def without_code(tokenizer, text: str) -> str:
     return text[len(leading_code(tokenizer, text)) :].lstrip() if leading_code(tokenizer, text) else text
 
 
+def take_code(tokenizer, sources: Sequence[str]) -> Sequence[str]:
+    """Set the code that all sources begin with, and return them without it; others are returned as they are."""
+    codes = {leading_code(tokenizer, source) for source in sources if source.strip()}
+    if len(codes) != 1 or codes == {""}:
+        return sources
+    tokenizer.target_lang = codes.pop()[2:-2]
+    return [without_code(tokenizer, source) for source in sources]
+
+
 @contextmanager
 def speaking(tokenizer, code: str) -> Iterator[None]:
     """Put a code, such as `>>deu<<`, in front of all sources for the block; "" changes nothing."""

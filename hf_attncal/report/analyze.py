@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from hf_attncal.data.gold import Gold
-from hf_attncal.data.languages import languages_of
+from hf_attncal.data.languages import languages_of, take_code
 from hf_attncal.hub.cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs
@@ -139,6 +139,7 @@ def analyze_corpus(
         raise ValueError(
             "`tokenizer` must be the tokenizer of the model, got None: give both, or a model by its name."
         )
+    corpus = replace(corpus, sources=take_code(tokenizer, corpus.sources))  # no word that could be taken away
     learned = None
     if probe is not None and CONTRIBUTION not in works_on(model):
         chosen_methods(model, methods and [name for name in methods if name != CONTRIBUTION])

@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal import align, translate
 from hf_attncal.commands import main
-from hf_attncal.data.languages import Languages, card_languages, codes_of, speak
+from hf_attncal.data.languages import Languages, card_languages, codes_of, speak, take_code
 from hf_attncal.data.words import NO_WORD, token_names
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import token_pairs
@@ -298,6 +298,17 @@ def test_a_line_may_begin_with_its_own_code(downloaded):
             assert with_codes[n].alignment.links == alone[n].alignment.links
             assert with_codes[n].source == coded[n]
     assert translate(coded, model=folder, languages="en-fra", **options) == [one.text for one in with_codes]
+
+
+def test_a_text_that_has_one_code_is_read_without_it(downloaded):
+    """For an analysis, which takes words away."""
+    tokenizer = AutoTokenizer.from_pretrained(downloaded("marian-codes"))
+    assert take_code(tokenizer, SOURCES) == SOURCES
+    mixed = [f">>{code}<< {line}" for code, line in zip(("deu", "fra", "fra", "deu"), SOURCES, strict=True)]
+    assert take_code(tokenizer, mixed) == mixed
+    assert tokenizer.target_lang == "mul"
+    assert take_code(tokenizer, [*(f">>fra<< {line}" for line in SOURCES), ""]) == [*SOURCES, ""]
+    assert tokenizer.target_lang == "fra"
 
 
 def test_a_line_without_a_code_is_named(downloaded, capsys, monkeypatch, tmp_path):
