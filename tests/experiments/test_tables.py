@@ -31,7 +31,7 @@ def test_every_table_stands_in_one_place(tables):
 
 def test_a_changed_number_is_noticed(tables):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    changed = text.replace("without: 3", "without: 4", 1)
+    changed = text.replace("(3 seeds)", "(4 seeds)", 1)
     assert changed != text
     assert tables.fill(changed) == text
 
