@@ -270,6 +270,7 @@ def test_the_command_takes_an_encoder_alone(encoder, judge, tmp_path, capsys):
         ({}, "nothing to check with: give MODEL, a word aligner, or --encoder"),
         ({"encoder": "x", "clean_source": "a", "clean_target": "b"}, "--clean-source is what an aligner learns from"),
         ({"encoder": "no/such/name/here"}, "no/such/name/here"),
+        ({"encoder": "x", "source": "a.md", "target": "b.md"}, "Documents are paired by a word aligner: give MODEL"),
     ],
 )
 def test_what_cannot_be_checked_with_is_told(given, told, tmp_path):
@@ -277,4 +278,4 @@ def test_what_cannot_be_checked_with_is_told(given, told, tmp_path):
         (tmp_path / name).write_text("a b c\n", encoding="utf-8")
     given = {name: str(tmp_path / value) if name.startswith("clean") else value for name, value in given.items()}
     with pytest.raises(CommandError, match=told):
-        check(source=["a b c"], target=["a b c"], **given)
+        check(**{"source": ["a b c"], "target": ["a b c"]} | given)

@@ -77,6 +77,8 @@ def check_document_files(
     for option, value in (("--source", source), ("--target", target)):
         if (value is None and option == "--source") or not (value is None or isinstance(value, str | os.PathLike)):
             raise CommandError(f"{option} must be the name of a document.")
+    if model is None:
+        raise CommandError("Documents are paired by a word aligner: give MODEL before them; --encoder then judges, too.")
     row = format_of(source)
     if row is None and target is None:
         raise CommandError("--source and --target go together: give both.")
