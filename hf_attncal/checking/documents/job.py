@@ -78,7 +78,9 @@ def check_document_files(
         if (value is None and option == "--source") or not (value is None or isinstance(value, str | os.PathLike)):
             raise CommandError(f"{option} must be the name of a document.")
     if model is None:
-        raise CommandError("Documents are paired by a word aligner: give MODEL before them; --encoder then judges, too.")
+        raise CommandError(
+            "Documents are paired by a word aligner: give MODEL before them; --encoder then judges, too."
+        )
     row = format_of(source)
     if row is None and target is None:
         raise CommandError("--source and --target go together: give both.")
