@@ -165,7 +165,12 @@ def test_what_is_imported_is_required_and_what_is_required_is_imported():
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.partition(".")[0])
-    named = {"yaml": "pyyaml", "rouge_score": "rouge-score", "text_to_num": "text2num"}
+    named = {
+        "yaml": "pyyaml",
+        "rouge_score": "rouge-score",
+        "text_to_num": "text2num",
+        "markdown_it": "markdown-it-py",
+    }
     others = {named.get(name, name) for name in imported - sys.stdlib_module_names}
     brought = {"huggingface_hub", "pyarrow", "docstring_parser", "markupsafe", "onnx_ir"}
     assert others - brought - {"hf_attncal", "spacy"} == required
