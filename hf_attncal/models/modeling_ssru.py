@@ -216,6 +216,7 @@ class SSRUModel(SSRUPreTrainedModel, AttnCalMarianModel):
         for module in self.modules():
             if isinstance(module, nn.LayerNorm):
                 module.eps = config.layer_norm_eps
+        self.post_init()
 
 
 class SSRUForConditionalGeneration(StateGenerationMixin, SSRUPreTrainedModel, AttnCalMarianMTModel, GenerationMixin):
