@@ -106,7 +106,7 @@ def train(model, tokenizer, text: tuple, settings: dict, steps: int, seed: int):
         schedule.step()
         optimizer.zero_grad()
         if step >= steps - 20:
-            last.append({n: float(v) for n, v in output.items() if n.endswith("loss") and v is not None})
+            last.append({n: float(v.detach()) for n, v in output.items() if n.endswith("loss") and v is not None})
     means_of = {name: float(np.mean([one[name] for one in last])) for name in last[0]}
     return adapted.eval(), time.process_time() - before, means_of
 
