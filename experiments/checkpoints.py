@@ -52,7 +52,7 @@ ADAPTERS = {
     "guided": {"calibration": None, "guided": True, "guided_rank": 32, "guided_shift": False, "guided_weight": 1.0},
     "guided_shift": {"calibration": None, "guided": True, "guided_rank": 32, "guided_weight": 1.0},
 }
-WORDS, BATCH, RATE = (5, 14), 16, 3e-3
+WORDS, BATCH, RATE = (5, 14), 16, 2e-3
 
 
 def make_text(args: argparse.Namespace) -> None:
@@ -88,9 +88,6 @@ def train(model, tokenizer, text: tuple, settings: dict, steps: int, seed: int):
     examples = [{k: v for k, v in one.items() if k in ("input_ids", "labels", "links")} for one in examples]
     collator = LinkCollator(DataCollatorForSeq2Seq(tokenizer))
     adapted = get_peft_model(model, AttentionCalibrationConfig(**settings)).train()
-    for module in adapted.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
     parameters = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / 20, (steps - n) / steps))
@@ -101,6 +98,10 @@ def train(model, tokenizer, text: tuple, settings: dict, steps: int, seed: int):
         first = int(chance.integers(8)) * BATCH
         output = adapted(**collator([dict(examples[int(n)]) for n in few[first : first + BATCH]]))
         output.loss.backward()
+        if not step:
+            print(
+                {n: float(v.detach()) for n, v in output.items() if n.endswith("loss") and v is not None}, flush=True
+            )
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         schedule.step()

@@ -129,6 +129,7 @@ def configuration_of(settings: dict[str, Any]) -> dict[str, Any]:
         "activation_function": _ACTIVATIONS[activation],
         "scale_embedding": True,
         "max_position_embeddings": POSITIONS,
+        "dropout": 0.0,  # small students are trained without, and are another model with it
         "pad_token_id": sizes[0],
         "decoder_start_token_id": sizes[0],
     }

@@ -155,7 +155,7 @@ def test_other_sizes_and_activations_are_read(tmp_path):
     model, _, layer = import_folder(tmp_path)
     config = model.config
     assert (config.d_model, config.encoder_layers, config.decoder_layers, config.encoder_ffn_dim) == (8, 1, 3, 6)
-    assert (config.activation_function, layer) == ("silu", 1)
+    assert (config.activation_function, config.dropout, layer) == ("silu", 0, 1)
 
 
 def test_a_file_that_is_cut_off_is_told(made, tmp_path):
