@@ -117,6 +117,10 @@ def configuration_of(settings: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(sizes, list) or len(set(map(str, sizes))) != 1 or not isinstance(sizes[0], int):
         raise UnreadableError(f"must have one vocabulary for both sides (`dim-vocabs`), got {sizes!r:.60}")
     heads, inner = settings["transformer-heads"], settings["transformer-dim-ffn"]
+    if settings["dim-emb"] % heads:
+        raise UnreadableError(
+            f"is damaged: `dim-emb` must be a multiple of `transformer-heads`, got {settings['dim-emb']} and {heads}"
+        )
     return {
         "vocab_size": sizes[0] + 1,
         "d_model": settings["dim-emb"],

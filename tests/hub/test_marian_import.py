@@ -133,7 +133,7 @@ def test_the_command_says_one_line(made, tmp_path, capsys):
         ({"enc-depth": 3}, "lacks a weight that its configuration tells of: `encoder_l3_self_Wq`"),
         ({"dec-depth": 1}, "has a weight that is not read, `decoder_l2_context_Wk`"),
         ({"transformer-dim-ffn": 23}, "`encoder_l1_ffn_W1` must have shape (16, 23), got (16, 24)"),
-        ({"transformer-heads": 3}, "must be divisible|`d_model`|heads"),
+        ({"transformer-heads": 3}, "`dim-emb` must be a multiple of `transformer-heads`, got 16 and 3"),
     ],
     ids=str,
 )
@@ -144,7 +144,7 @@ def test_another_architecture_is_refused_by_what_differs(changed, told, made, tm
     assert main(["import", str(tmp_path), "--output", str(tmp_path / "new")]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1
-    assert any(part in err for part in told.split("|")), err
+    assert told in err
     assert not (tmp_path / "new").exists()
 
 
