@@ -109,7 +109,10 @@ def golds(root: Path, pair: str) -> dict[str, Gold]:
         files = [root / f"xlwa/en-pt/{split}.{language}" for language in ("en", "pt")]
         gold = Gold.load({"source": [str(files[0])], "target": [str(files[1])]}, root / f"xlwa/en-pt/{split}.align")
         if pair == "pten":
-            turned = [GoldAlignment(*(frozenset((j, i) for i, j in links) for links in one)) for one in gold.links]
+            turned = [
+                GoldAlignment(*(frozenset((j, i) for i, j in of) for of in (one.sure, one.possible)))
+                for one in gold.links
+            ]
             gold = Gold([(target, source) for source, target in gold.pairs], turned)
         found[split] = gold
     return found
