@@ -11,6 +11,30 @@ from collections.abc import Callable, Iterator, Sequence
 
 Pair = tuple[str, str]
 _DENIALS = {"not", "n't", "no", "never", "nicht", "kein", "keine", "pas", "jamais", "betg", "nagin", "nagina"}
+# Words of a sort, of which one is put for another.
+_SORTS = tuple(
+    text.split()
+    for text in (
+        "red blue green yellow white black brown orange pink grey",
+        "man woman boy girl",
+        "men women boys girls children",
+        "dog cat horse bird cow",
+        "mother father brother sister son daughter uncle aunt",
+        "monday tuesday wednesday thursday friday saturday sunday",
+        "big small",
+        "yesterday today tomorrow",
+        "first second third fourth",
+        "rouge bleu vert jaune blanc noir",
+        "homme femme",
+        "hommes femmes",
+        "lundi mardi mercredi jeudi vendredi samedi dimanche",
+        "grand petit",
+        "hier demain",
+        "premier deuxième troisième",
+        "million milliard",
+    )
+)
+_NAMES = (("Tom", "Peter", "Paul", "John", "Jim", "Bill"), ("Maria", "Mary", "Anna", "Kate", "Jane"))
 _VERBS = {"is", "was", "are", "were", "can", "will", "would", "has", "have", "had"}
 
 
@@ -91,6 +115,40 @@ def _name(source, target, other, rng) -> Iterator[Pair]:
             yield _said(source, [*target[:place], rng.choice(names), *target[place + 1 :]])
 
 
+def _wrong_word(source, target, other, rng) -> Iterator[Pair]:
+    for place, word in enumerate(target):
+        group = next((group for group in _SORTS if word.lower() in group), None)
+        news = [one for one in group or () if one != word.lower() and one not in target]
+        if news:
+            new = rng.choice(news)
+            new = new.capitalize() if word.istitle() else new
+            yield _said(source, [*target[:place], new, *target[place + 1 :]])
+
+
+def _other_name(source, target, other, rng) -> Iterator[Pair]:
+    for place, word in enumerate(target):
+        group = next((group for group in _NAMES if word in group), None)
+        if group and word in source:
+            yield _said(
+                source, [*target[:place], rng.choice([one for one in group if one != word]), *target[place + 1 :]]
+            )
+
+
+def _end_mark(source, target, other, rng) -> Iterator[Pair]:
+    if target[-1] == "?" == source[-1]:
+        yield _said(source, [*target[:-1], "."])
+
+
+def _bracket(source, target, other, rng) -> Iterator[Pair]:
+    place = rng.randrange(len(target))
+    yield _said([*source, "(", "A", ")"], [*target[:place], *target[place:], "(", "A"])
+
+
+def _placeholder(source, target, other, rng) -> Iterator[Pair]:
+    place = rng.randint(0, len(target) - 1)
+    yield _said([*source[:1], "{name}", *source[1:]], [*target[:place], "{nom}", *target[place:]])
+
+
 KINDS: dict[str, Callable] = {
     "inserted clause": _inserted,
     "added sentence": lambda source, target, other, rng: iter([_said(source, [*target, *other[1].split()])]),
@@ -104,4 +162,10 @@ KINDS: dict[str, Callable] = {
     "negation dropped": _denial_dropped,
     "negation added": _denial_added,
     "name": _name,
+    "name of the list": _other_name,
+    "wrong word": _wrong_word,
+    "end mark": _end_mark,
+    "bracket": _bracket,
+    "placeholder": _placeholder,
+    "untranslated": lambda source, target, other, rng: iter([_said(source, source)] if source != target else []),
 }

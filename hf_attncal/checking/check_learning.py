@@ -18,6 +18,8 @@ from hf_attncal.messages import half_minutes
 from .check_model import (
     CAUSES,
     CHECK_FILE,
+    CLEAN_SHARES,
+    PARTS,
     PLANTED,
     VERDICT_FEATURES,
     CheckModel,
@@ -31,7 +33,7 @@ from .check_model import (
     seen,
 )
 from .evidence import LinkEvidence, read_evidence, script_shares
-from .facts import FACT_GROUPS, PLANTED_FACTS, FactModel, fact_features, fit_fact_table
+from .facts import FACT_GROUPS, PLANTED_FACTS, BothDenials, DenialCounts, FactModel, fact_features, fit_fact_table
 from .number_values import Languages
 from .rules import fit_rules
 
@@ -40,6 +42,7 @@ _FEWEST = 50
 _LENGTHS = (6, 10, 16, 25, 40)  # source words: as many pairs of each length are drawn, where there are
 FALSE_ALARMS = 0.01  # share of clean lines that are flagged
 _NO_ALARM = 1.0
+_MIXED = 0.03  # share of flagged lines from which a part is another text
 _DIRTY, _CLEAN_ENOUGH = 0.5, 0.7
 _DIRT = (
     "omission",
@@ -82,7 +85,8 @@ def learn_check(
     drawn = _Sample(sample, rng)
     with_numbers = _Sample(sample // 2, random.Random(seed), _has_number)  # rare in many texts
     passing = drawn.passing((cut(source).words, cut(target).words) for source, target in pairs)
-    vocabulary = Vocabulary.of(with_numbers.passing(passing))
+    denials = DenialCounts()
+    vocabulary = Vocabulary.of(denials.passing(with_numbers.passing(passing)))
     chosen = drawn.pairs()
     if len(chosen) < _FEWEST:
         raise ValueError(
@@ -116,12 +120,15 @@ def learn_check(
         verdict=np.zeros(1 + VERDICT_FEATURES),
         alarm=_NO_ALARM,
         learned={"pairs": drawn.seen, "sample": len(chosen), "seed": seed},
+        denials=denials.found(),
     )
     good_values, bad_values = (_features(model, lines) for lines in (good, bad))
     _fit_heads(model, good_values, bad_values, kinds)
     kept = _trimmed(model, good_values)  # text that is held to be clean has lines that do not belong together
     _fit_heads(model, good_values[kept], bad_values, kinds)
-    model.rules = fit_rules([line for (line, _), one in zip(good, kept, strict=True) if one], vocabulary.languages)
+    model.rules = fit_rules(
+        [line for (line, _), one in zip(good, kept, strict=True) if one], vocabulary.languages, model.denials
+    )
     step("reading changed numbers, negations and names", 1 - 3 * len(chosen) / to_read)
     facts, changed = _read_facts(aligner, list(dict.fromkeys(chosen + with_numbers.pairs())), seed)
     facts = [
@@ -129,22 +136,38 @@ def learn_check(
         for line, kept in zip(facts, _trimmed(model, _features(model, _with_sides(vocabulary, facts))), strict=True)
         if kept
     ]
-    model.facts = _fit_facts(facts, changed, vocabulary.languages)
+    model.facts = _fit_facts(facts, changed, vocabulary.languages, model.denials)
     of_kinds = {kind: [line for (line, _), of in zip(bad, kinds, strict=True) if of == kind] for kind in PLANTED}
     of_kinds |= {kind: [line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS}
-    _fit_verdict(model, [line for line, _ in good], kept, of_kinds)
+    flagged = _fit_verdict(model, [line for line, _ in good], kept, of_kinds)[: len(chosen)]
+    tenths = np.array(drawn.numbers) * PARTS // drawn.seen
+    model.parts = [float(flagged[tenths == part].mean()) if (tenths == part).any() else 0.0 for part in range(PARTS)]
     return model
 
 
 @dataclass(frozen=True)
 class LearnedCheck:
-    """What was learned: the file that it is in, and from how many pairs."""
+    """What was learned: the file that it is in, and from how many pairs.
+
+    Args:
+        parts: see `CheckModel.parts`.
+    """
 
     path: Path
     pairs: int
+    parts: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        return f"wrote {self.path}, learned from {self.pairs} pairs"
+        told = f"wrote {self.path}, learned from {self.pairs} pairs"
+        if not self.parts or max(self.parts) < max(_MIXED, 3 * float(np.median(self.parts))):
+            return told
+        worst = self.parts.index(max(self.parts))
+        first, last = (self.pairs * part // len(self.parts) for part in (worst, worst + 1))
+        usual = 100 * float(np.median(self.parts))
+        return (
+            f"{told}\nThe text is a mixture: {100 * max(self.parts):.1f} % of pairs {first + 1:,} to {last:,} are "
+            f"flagged, and {usual:.1f} % of a usual tenth. --false-alarms 1% sets the alarm on what is checked."
+        )
 
 
 def learn_check_beside(
@@ -168,7 +191,7 @@ def learn_check_beside(
     with user_errors(), half_minutes("learning what good pairs look like") as step:
         rows = (pair for pair_of_files in files for pair in rows_of_files(pair_of_files, longest_line))
         model = learn_check(aligner, rows, step=step)
-    return LearnedCheck(model.save(folder), model.learned["pairs"])
+    return LearnedCheck(model.save(folder), model.learned["pairs"], tuple(model.parts))
 
 
 class _Sample:
@@ -179,12 +202,12 @@ class _Sample:
         wanted: which may be drawn.
 
     Attributes:
-        seen: pairs that could be drawn.
+        seen: pairs that could be drawn. numbers: of those that `pairs` drew, among them, from 0.
     """
 
     def __init__(self, size: int, rng: random.Random, wanted: Callable[[Pair], bool] = lambda pair: True):
         self._size, self._rng, self._wanted, self.seen = size, rng, wanted, 0
-        self._drawn: list[list[Pair]] = [[] for _ in range(len(_LENGTHS) + 1)]
+        self._drawn: list[list[tuple[int, Pair]]] = [[] for _ in range(len(_LENGTHS) + 1)]
         self._passed = [0] * len(self._drawn)
 
     def passing(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
@@ -194,20 +217,22 @@ class _Sample:
                 group = int(np.searchsorted(_LENGTHS, len(pair[0]), side="right"))
                 drawn, self._passed[group] = self._drawn[group], self._passed[group] + 1
                 if len(drawn) < self._size:
-                    drawn.append(pair)
+                    drawn.append((self.seen - 1, pair))
                 elif (place := self._rng.randrange(self._passed[group])) < self._size:
-                    drawn[place] = pair
+                    drawn[place] = self.seen - 1, pair
             yield pair
 
     def pairs(self) -> list[Pair]:
         """Draw pairs of all lengths evenly; none has more than its share and what others leave."""
-        left, chosen = self._size, []
+        left = self._size
+        chosen: list[tuple[int, Pair]] = []
         for number, drawn in enumerate(sorted(self._drawn, key=len)):
             share = left // (len(self._drawn) - number)
             chosen += self._rng.sample(drawn, min(share, len(drawn)))
             left = self._size - len(chosen)
         self._rng.shuffle(chosen)
-        return chosen
+        self.numbers = [number for number, _ in chosen]
+        return [pair for _, pair in chosen]
 
 
 def _has_number(pair: Pair) -> bool:
@@ -238,16 +263,20 @@ def _read_facts(aligner: WordAligner, clean: Sequence[Pair], seed: int) -> tuple
     ]
 
 
-def _fit_facts(good: Sequence[LinkEvidence], changed: Sequence[Changed], languages: Languages) -> FactModel:
+def _fit_facts(
+    good: Sequence[LinkEvidence], changed: Sequence[Changed], languages: Languages, denials: BothDenials
+) -> FactModel:
     """Learn what numbers, negations and names say."""
     field = "known" if good[0].known is not None else "best"
-    table = fit_fact_table(good, changed, field, languages)
+    table = fit_fact_table(good, changed, field, languages, denials)
     model = FactModel(table, np.array([-_NEVER] + [0.0] * 2 * len(FACT_GROUPS)), field)
     groups = [good, *([line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS)]
     groups = [lines for lines in groups if lines]
     if len(groups) == 1:  # nothing could be planted
         return model
-    values = [np.array([fact_features(model.evidence(line, languages)) for line in lines]) for lines in groups]
+    values = [
+        np.array([fact_features(model.evidence(line, languages, denials)) for line in lines]) for lines in groups
+    ]
     return replace(model, head=_fit_groups(values[:1], values[1:]))
 
 
@@ -259,15 +288,22 @@ def _trimmed(model: CheckModel, values: np.ndarray) -> np.ndarray:
 
 def _fit_verdict(
     model: CheckModel, good: Sequence[LinkEvidence], kept: np.ndarray, bad: Mapping[str, Sequence[LinkEvidence]]
-) -> None:
-    """Learn the one verdict from clean lines (those `kept`) and all kinds of planted ones, and where its alarm is."""
+) -> np.ndarray:
+    """Learn the one verdict from clean lines (those `kept`) and all kinds of planted ones, and where its alarm is.
+
+    Returns:
+        which clean lines it flags.
+    """
     judged = model.judge(good)
     clean = judged.verdict_features
     values = {kind: model.judge(lines).verdict_features for kind, lines in bad.items() if lines}
     model.verdict = _fit_groups([clean[kept]], list(values.values()))
     # What breaks a rule has a bar of its own, how often clean lines do; many of them are faults of the clean text.
     unbroken = kept & np.array([not names for names in judged.broken])
-    model.alarm = float(np.quantile(model.wrong(clean[unbroken]), 1 - FALSE_ALARMS))
+    scores = model.scores(clean)
+    model.alarm = float(model.wrong_of(np.quantile(scores[unbroken], 1 - FALSE_ALARMS)))
+    model.clean = np.quantile(scores[kept], CLEAN_SHARES)
+    return model.wrong(clean) > model.alarm
 
 
 def _fit_groups(right: Sequence[np.ndarray], wrong: Sequence[np.ndarray]) -> np.ndarray:
@@ -290,6 +326,9 @@ def _fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.n
     model.scale = np.stack([good.mean(axis=0), good.std(axis=0) + 1e-6])
     good, bad = scaled_features(good, model.scale), scaled_features(bad, model.scale)
     for name, cause in CAUSES.items():
+        if not np.isin(kinds, cause.kinds).any():  # no place for it in this text
+            model.heads[name] = np.array([-_NEVER] + [0.0] * len(cause.features))
+            continue
         groups = [(good, 0.0, 1.0), (bad[np.isin(kinds, cause.kinds)], 1.0, 1.0)]
         if cause.others:
             groups.append((bad[np.isin(kinds, cause.others)], 0.0, 0.5))

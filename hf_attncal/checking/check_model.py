@@ -21,14 +21,26 @@ import regex
 
 from hf_attncal.data.synthetic.translation_errors import NEGATIONS
 from hf_attncal.data.words import is_punctuation
-from hf_attncal.inference.schema import Each, Maybe, Numbers, OneOf, WordNumbers, check_values
+from hf_attncal.inference.schema import Each, ListOfWords, Maybe, Numbers, OneOf, WordNumbers, check_values
 from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import CHECK_FILE
 
 from .evidence import LinkEvidence
-from .facts import FACT_EDGES, FACT_GROUPS, HAS, FactModel, alike, changed_facts, fact_features, words_with_numbers
+from .facts import (
+    FACT_EDGES,
+    FACT_GROUPS,
+    HAS,
+    NO_DENIALS,
+    BothDenials,
+    Denials,
+    FactModel,
+    alike,
+    changed_facts,
+    fact_features,
+    words_with_numbers,
+)
 from .number_values import LANGUAGES, Languages, language_of
-from .rules import RULES, WRONG_NUMBER, broken_rules, wrong_by_rules
+from .rules import RULE_NAMES, USUAL, broken_rules, wrong_by_rules
 
 # Best scores are counted between these.
 EDGES = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 0.97)
@@ -53,6 +65,9 @@ _PRIOR_ODDS = math.log(19)  # of each cause: one line in twenty
 _AGAIN_AND_AGAIN = regex.compile(r"(\p{L}{2,}?)\1{2,}")
 KNOWN_EDGES = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
 _EDGES_OF = {"best": EDGES, "known": KNOWN_EDGES}
+_ARRAY_OF = {of: np.array(edges) for of, edges in _EDGES_OF.items()}
+CLEAN_SHARES = (*(part / 100 for part in range(1, 100)), 0.995, 0.999)
+PARTS = 10  # of the clean text
 _PRIOR = 20  # counts that a class takes over from all classes
 
 
@@ -141,8 +156,9 @@ def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
     forms = [_forms(words, found) for words, found in zip(pair, classes, strict=True)]
     numbers = words_with_numbers(evidence.source, evidence.target, vocabulary.languages)
     for side in (0, 1):
+        others = set(forms[1 - side].values())
         for place, form in forms[side].items():
-            if any(alike(form, other) for other in forms[1 - side].values()):
+            if form in others or any(alike(form, other) for other in others):
                 classes[side][place] = _LIKE
         for place, (_, how) in numbers[side].items():
             if how == HAS and classes[side][place] == _NUMBER:
@@ -217,11 +233,9 @@ def chain(against: np.ndarray, entered: float = _ENTERED, left: float = _LEFT) -
 
 def strongest_run(against: np.ndarray) -> float:
     """Return the largest sum of the evidence against words in a row, 0 without any: a scan for the run left out."""
-    best = run = 0.0
-    for value in np.clip(against, -_MOST_AGAINST, _MOST_AGAINST).tolist():
-        run = max(0.0, run + value)
-        best = max(best, run)
-    return best
+    sums = np.zeros(len(against) + 1)
+    np.clip(against, -_MOST_AGAINST, _MOST_AGAINST).cumsum(out=sums[1:])
+    return float((sums - np.minimum.accumulate(sums)).max())
 
 
 _OF_SIDE = ("evidence", "unpartnered", "support", "language", "known", "run", "known run", "mass")
@@ -310,7 +324,10 @@ class CheckModel:
         alarm: probability of `wrong` above which a line is flagged.
         learned: what from: `pairs` in all, `sample` of them, `seed`.
         facts: of numbers, negations and names; None while it is learned.
-        rules: share of clean pairs that break each rule (`rules.RULES`).
+        rules: share of clean pairs that break each rule (`rules.RULE_NAMES`).
+        denials: of both sides, what else they deny with.
+        clean: log-odds of `wrong` that so many clean lines do not exceed (`CLEAN_SHARES`); None of an older file.
+        parts: share of the lines of each tenth of the clean text that are flagged, in their order.
     """
 
     vocabulary: Vocabulary
@@ -325,6 +342,9 @@ class CheckModel:
     learned: dict[str, int]
     facts: FactModel | None = None
     rules: dict[str, float] = field(default_factory=dict)
+    denials: BothDenials = NO_DENIALS
+    clean: np.ndarray | None = None
+    parts: list[float] = field(default_factory=list)
 
     def knows(self, words: Sequence[str]) -> bool:
         """Return whether a text of some length has words that clean text has on any side."""
@@ -348,7 +368,9 @@ class CheckModel:
 
     def facts_of(self, evidence: LinkEvidence) -> list[list[tuple[int, int, float]]]:
         """Return `FactModel.evidence` of a line; no facts where none were learned."""
-        return [[], []] if self.facts is None else self.facts.evidence(evidence, self.vocabulary.languages)
+        return (
+            [[], []] if self.facts is None else self.facts.evidence(evidence, self.vocabulary.languages, self.denials)
+        )
 
     def changed(self, facts: Sequence[list[list[tuple[int, int, float]]]]) -> np.ndarray:
         """Return the probability of each line that a number, a negation or a name differs, (lines,)."""
@@ -443,7 +465,7 @@ class CheckModel:
         values = np.array([self.features(*line) for line in zip(lines, sides, words, strict=True)])
         causes = self.causes(values)
         facts = [self.facts_of(line) for line in lines]
-        broken = [broken_rules(line, self.vocabulary.languages) for line in lines]
+        broken = [broken_rules(line, self.vocabulary.languages, self.denials) for line in lines]
         by_rules = np.array([wrong_by_rules(names, self.rules) for names in broken])
         causes["changed"] = 1 - (1 - self.changed(facts)) * (1 - by_rules)
         marked = [
@@ -462,11 +484,20 @@ class CheckModel:
 
     def wrong(self, verdict_features: np.ndarray) -> np.ndarray:
         """Return the probability of each line that anything is wrong, (lines,), from `Judged.verdict_features`."""
-        return sigmoid(self.verdict[0] + verdict_features @ self.verdict[1:] - _PRIOR_ODDS)
+        return self.wrong_of(self.scores(verdict_features))
+
+    def scores(self, verdict_features: np.ndarray) -> np.ndarray:
+        """Return the log-odds of `wrong`, (lines,), which tell the most suspect lines apart."""
+        return self.verdict[0] + verdict_features @ self.verdict[1:] - _PRIOR_ODDS
+
+    @staticmethod
+    def wrong_of(scores: np.ndarray) -> np.ndarray:
+        """Return the probabilities of these log-odds."""
+        return sigmoid(scores)
 
     def _against(self, evidence: LinkEvidence, sides: Sides, of: str, side: int) -> np.ndarray:
-        table = getattr(self, of)[side]
-        return table[sides.classes[side], np.digitize(getattr(evidence, of)[side], _EDGES_OF[of])]
+        bins = _ARRAY_OF[of].searchsorted(getattr(evidence, of)[side], side="right")
+        return getattr(self, of)[side][sides.classes[side], bins]
 
     def save(self, folder: str | Path) -> Path:
         """Write the model beside the aligner in `folder`, and return the path of the file."""
@@ -476,6 +507,9 @@ class CheckModel:
             "facts": self.facts
             and {"field": self.facts.field, "table": self.facts.table.tolist(), "head": self.facts.head.tolist()},
             "rules": self.rules,
+            "denials": [{"words": sorted(one.words), "negations": sorted(one.negations)} for one in self.denials],
+            "clean": None if self.clean is None else self.clean.tolist(),
+            "parts": self.parts,
             "verdict": self.verdict.tolist(),
             "alarm": self.alarm,
             "lengths": list(self.lengths),
@@ -519,7 +553,12 @@ class CheckModel:
                 float(values["alarm"]),
                 values["learned"],
                 FactModel(np.array(facts["table"], float), np.array(facts["head"], float), facts["field"]),
-                values["rules"],
+                USUAL | values["rules"],
+                tuple(Denials(*(frozenset(one[name]) for name in Denials._fields)) for one in values["denials"])
+                if "denials" in values
+                else NO_DENIALS,
+                None if values.get("clean") is None else np.array(values["clean"], dtype=float),
+                values.get("parts", []),
             )
 
 
@@ -587,7 +626,11 @@ _SCHEMA = {
         "table": Maybe(None),
         "head": Numbers((1 + 2 * len(FACT_GROUPS),), -1e4, 1e4),
     },
-    "rules": dict.fromkeys((*RULES, WRONG_NUMBER), Numbers(least=0, most=1)),
+    "rules": {name: Maybe(Numbers(least=0, most=1), missing=name in USUAL, null=False) for name in RULE_NAMES},
+    # Files that were written before these were learned have none.
+    "denials": Maybe(Each(({"words": ListOfWords(), "negations": ListOfWords()},) * 2), missing=True, null=False),
+    "clean": Maybe(Numbers((len(CLEAN_SHARES),), -1e4, 1e4), missing=True),
+    "parts": Maybe(Numbers((PARTS,), least=0, most=1), missing=True, null=False),
     "verdict": Numbers((1 + VERDICT_FEATURES,), -1e4, 1e4),
     "alarm": Numbers(least=0, most=1),
     "lengths": Each((Numbers(least=-20, most=20), Numbers(least=1e-9, most=1e3), Numbers(least=0, most=1e6))),

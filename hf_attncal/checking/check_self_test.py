@@ -18,9 +18,13 @@ VERDICT_OF = {
     "truncation": "left_out",
     "repetition": "repeats",
     **dict.fromkeys(("insertion", "replacement", "untranslated"), "made_up"),
+    **dict.fromkeys(("word", "doubled word", "placeholder", "bracket", "end mark"), "wrong"),
     **dict.fromkeys(PLANTED_FACTS, "changed"),
     **dict.fromkeys(("detached", "swapped"), "detached"),
 }
+
+
+_BLIND, _BEYOND, _HALF = 0.1, 3, 0.5  # shares of lines flagged; times the share of clean lines
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,23 @@ class SelfTest:
             "flagged": [f"{100 * found.flagged:.1f}" for found in self.found],
         }
         alarms = f"Of {self.clean} clean lines {100 * self.false_alarms:.2f} % are flagged."
-        return "\n".join([*text_table(columns), "", f"{alarms} All figures are in percent."])
+        return "\n".join([*text_table(columns), "", f"{alarms} All figures are in percent.", *self.blind_to()])
+
+    def blind_to(self) -> list[str]:
+        """Say which kinds are hardly ever flagged, which not often, and which the text had no place for."""
+        least = max(_BLIND, _BEYOND * self.false_alarms)
+        blind = [found.kind for found in self.found if found.flagged < least]
+        half = [found.kind for found in self.found if least <= found.flagged < _HALF]
+        none = [kind for kind in KINDS if kind not in {found.kind for found in self.found}]
+        return [
+            f"{told}: {', '.join(kinds)}."
+            for told, kinds in (
+                (f"Blind to (fewer than {100 * least:.0f} % flagged)", blind),
+                ("Flagged less than half of the time", half),
+                ("Not tried, as no line has a place for it", none),
+            )
+            if kinds
+        ]
 
 
 def _percent(found: Detection | None, measure: str = "auc") -> str:

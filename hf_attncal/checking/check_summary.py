@@ -9,6 +9,7 @@ from hf_attncal.drawing.table import text_table
 from hf_attncal.metrics.base import Measured, Metric, ratio
 from hf_attncal.metrics.means import mean_difference, means
 
+from .alarms import TextAlarm
 from .checker import MARKED_ABOVE, VERDICTS, Checker, PairVerdict
 
 SHARES = (
@@ -30,12 +31,14 @@ class Summary:
             for each cause, of source words left out and of target words made up.
         signature: how they were computed.
         alarm: probability that anything is wrong above which a line is flagged.
+        on_text: what the alarm means on this text, where that was asked for.
     """
 
     lines: int
     shares: dict[str, Measured]
     signature: str
     alarm: float
+    on_text: TextAlarm | None = None
 
     def __str__(self) -> str:
         shares = [_percent(share) for share in self.shares.values()]
@@ -45,7 +48,8 @@ class Summary:
 
     def lines_and_alarm(self) -> str:
         """Say how many lines there are, and when one is flagged."""
-        return f"{self.lines} lines; a line is flagged if the probability of any fault is above {self.alarm:.2f}."
+        told = f"{self.lines} lines; a line is flagged if the probability of any fault is above {self.alarm:.2g}."
+        return told if self.on_text is None else f"{told}\n{self.on_text}"
 
 
 @dataclass(frozen=True)

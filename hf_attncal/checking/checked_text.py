@@ -2,6 +2,9 @@
 
 import heapq
 import os
+import random
+import warnings
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -18,15 +21,19 @@ from hf_attncal.data.streams import (
     rows_of_texts,
     text_name,
 )
-from hf_attncal.errors import user_errors
+from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.inference.running import Running
+from hf_attncal.messages import LOG
 
+from .alarms import FEWEST, meaning
 from .checker import VERDICTS, Checker, PairVerdict, SharedTargets
 
 if TYPE_CHECKING:
     from .check_self_test import SelfTest
     from .check_summary import Comparison, Summary
 
+_SAMPLE = 2000  # pairs that an alarm is set on
+_USUAL = 0.004, 0.025  # share of right lines that an alarm of 1 in 100 may flag unsaid
 _SEED = 1  # of the errors that a self-test plants
 
 
@@ -74,6 +81,7 @@ def checked_text(
     bootstrap: int = 1000,
     compare_with: Text | None = None,
     self_test: bool = False,
+    false_alarms: float | None = None,
 ) -> "Iterator[PairVerdict] | Summary | Comparison | SelfTest":
     """Check a text in the way that is asked for.
 
@@ -84,11 +92,14 @@ def checked_text(
         bootstrap: resamples for intervals and tests.
         compare_with: other translations, for a comparison.
         self_test: for a self-test on planted errors.
+        false_alarms: share of right lines that the alarm may flag, which is set on the text; None: as it was learned.
 
     Raises:
         CommandError: see `check_texts`, `summarize_verdicts`, `compare_verdicts` and `plant_and_check`.
     """
     with user_errors():
+        if false_alarms is not None:
+            checker = _with_alarm(checker, source, target, running, false_alarms)
         if self_test:
             from .check_self_test import plant_and_check
 
@@ -103,10 +114,56 @@ def checked_text(
         if form == "summary":
             from .check_summary import summarize_verdicts
 
-            return summarize_verdicts(checker, verdicts, bootstrap)
+            wrong = array("d")
+            summary = summarize_verdicts(checker, _kept_wrong(verdicts, wrong), bootstrap)
+            return summary if checker.encoder else replace(summary, on_text=meaning(checker.model, wrong))
+    if false_alarms is None and checker.encoder is None:
+        verdicts = _with_meaning(checker, verdicts)
     if worst is not None:
         return iter(heapq.nlargest(worst, verdicts, key=lambda verdict: (verdict.wrong, -verdict.line)))
     return (verdict for verdict in verdicts if form != "kept" or not verdict.flagged)
+
+
+def _with_alarm(checker: Checker, source: Text, target: Text, running: Running, share: float) -> Checker:
+    for text in (source, target):
+        if not _can_be_read_twice(text):
+            raise CommandError(
+                f"--false-alarms reads {text_name(text, 'the text')} twice: it must be a file, no pipe."
+            )
+    rng, sample = random.Random(_SEED), []
+    for number, pair in enumerate(read_pairs_to_check(source, target, running)):
+        if number < _SAMPLE:
+            sample.append(pair)
+        elif (place := rng.randrange(number + 1)) < _SAMPLE:
+            sample[place] = pair
+    checker, alarm = checker.with_false_alarms(sample, share)
+    LOG.info("%s", alarm)
+    return checker
+
+
+def _kept_wrong(verdicts: Iterable[PairVerdict], wrong: array) -> Iterator[PairVerdict]:
+    for verdict in verdicts:
+        wrong.append(verdict.wrong)
+        yield verdict
+
+
+def _with_meaning(checker: Checker, verdicts: Iterable[PairVerdict]) -> Iterator[PairVerdict]:
+    """Yield verdicts, and say at the end what the alarm means on this text where that is not what it says."""
+    wrong = array("d")
+    yield from _kept_wrong(verdicts, wrong)
+    told = meaning(checker.model, wrong)
+    if (
+        told.lines >= FEWEST
+        and checker.model.clean is not None
+        and not (told.right is not None and _USUAL[0] <= told.right <= _USUAL[1])
+    ):
+        warnings.warn(
+            f"{told} Of the clean text that it learned from it flags 1 %: this is another domain. --false-alarms 1% "
+            "sets it on this text.",
+            stacklevel=2,
+        )
+    else:
+        LOG.info("%s", told)
 
 
 def lines_of_verdicts(verdicts: Iterable[PairVerdict], form: str, names: tuple[str, str]) -> Iterator[str]:
@@ -118,9 +175,9 @@ def lines_of_verdicts(verdicts: Iterable[PairVerdict], form: str, names: tuple[s
         names: of the two texts, for the head of a page.
     """
     if form == "html":
-        from .check_page import PAGE_FOOT, check_page_head, page_line
+        from .check_page import check_page
 
-        return chain([check_page_head(*names)], map(page_line, verdicts), [PAGE_FOOT])
+        return check_page(verdicts, *names)
     head = ["\t".join(("line", "wrong", *VERDICTS, "flagged", "names"))] if form == "tsv" else []
     return chain(head, map(_LINES[form], verdicts))
 

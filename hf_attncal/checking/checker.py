@@ -9,7 +9,7 @@ What it goes by is learned from clean text, once for each aligner (`check_learni
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,8 +23,10 @@ from hf_attncal.data.segmentation import Segments, segment, white_space_words
 from hf_attncal.inference.files import file_beside
 from hf_attncal.layouts import CHECK_FILE
 
+from .alarms import TextAlarm, alarm_for
 from .check_model import REASONS, CheckModel, Judged, joined, mean_odds
 from .evidence import alien_share, read_evidence
+from .glossary import Glossary
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.encoder_prior import EncoderPrior
@@ -35,6 +37,7 @@ VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")
 NOT_KNOWN = "language not known"  # name of a line without a verdict
 NOTES = ("empty source", "empty target", "identical sides", NOT_KNOWN)  # names that a line may have without a fault
 MARKED_ABOVE = 0.5  # probability of a word from which on it is marked
+_SHARES = 0.001, 0.5  # of false alarms
 _LONG_ENOUGH = 5  # words of a target that many sources should not share
 _MANY = 3
 _ALSO = 0.5  # probability of a further cause
@@ -200,19 +203,24 @@ class Checker:
         aligner: of two directions, best one that counts; None: the encoder alone.
         model: what `learn_check` learned for it.
         encoder: see `encoder_check.py`; it learns what is usual from the first text that is checked.
+        glossary: terms that translations have to use; a line that misses one is flagged.
 
     Raises:
         ValueError: neither is given; or the model looks at counts, and the aligner has none, or the other way round.
     """
 
     def __init__(
-        self, aligner: WordAligner | None, model: CheckModel | None = None, encoder: "EncoderJudge | None" = None
+        self,
+        aligner: WordAligner | None,
+        model: CheckModel | None = None,
+        encoder: "EncoderJudge | None" = None,
+        glossary: Glossary | None = None,
     ):
         if aligner is None and encoder is None:
             raise ValueError("`aligner` or `encoder` must be given.")
         if aligner is not None and hasattr(aligner.model, "counts_of") != (model.known is not None):
             raise ValueError(f"`known` of {CHECK_FILE} goes with an aligner that counts: it was learned for another.")
-        self.aligner, self._model, self.encoder = aligner, model, encoder
+        self.aligner, self._model, self.encoder, self.glossary = aligner, model, encoder, glossary
 
     @property
     def model(self) -> CheckModel:
@@ -232,13 +240,19 @@ class Checker:
 
     @classmethod
     def from_pretrained(
-        cls, name: str | Path | None = None, *, encoder: "str | Path | EncoderPrior | None" = None, **options
+        cls,
+        name: str | Path | None = None,
+        *,
+        encoder: "str | Path | EncoderPrior | None" = None,
+        glossary: Glossary | None = None,
+        **options,
     ) -> "Checker":
         """Load an aligner with its `check.json`, an encoder, or both.
 
         Args:
             name: folder or Hub name of the aligner; None: the encoder alone.
             encoder: one, or its folder or Hub name.
+            glossary: see the class.
             options: those of `WordAligner.from_pretrained`.
 
         Raises:
@@ -250,9 +264,43 @@ class Checker:
 
             judge = EncoderJudge.from_pretrained(encoder, options.get("device", "cpu"))
         if name is None:
-            return cls(None, encoder=judge)
+            return cls(None, encoder=judge, glossary=glossary)
         name = ready_or_named(name)
-        return cls(WordAligner.from_pretrained(name, **options), saved_check(name, options.get("revision")), judge)
+        model = saved_check(name, options.get("revision"))
+        return cls(WordAligner.from_pretrained(name, **options), model, judge, glossary)
+
+    def with_false_alarms(self, pairs: Iterable[tuple[str, str]], share: float = 0.01) -> tuple["Checker", TextAlarm]:
+        """Set the alarm on a text without labels, which may have faults; see `alarms.py`.
+
+        Args:
+            pairs: of the text to check, or a sample of it; some thousands are enough.
+            share: of its right lines that may be flagged.
+
+        Returns:
+            a checker with that alarm, and what the alarm means on the text.
+
+        Raises:
+            ValueError: an encoder judges, too, `share` is not between 0.001 and 0.5, there are too few pairs, or these
+                are too unlike the clean text to tell.
+        """
+        if self.encoder is not None:
+            raise ValueError("`false_alarms` is for an aligner alone: leave out the encoder.")
+        if not _SHARES[0] <= share <= _SHARES[1]:
+            raise ValueError(
+                f"`false_alarms` must be a share from {_SHARES[0]:.1%} to {_SHARES[1]:.0%}, got {share:.4g}."
+            )
+        found = [np.zeros(0)]
+        pairs = [pair for pair in pairs if all(map(str.strip, pair))]
+        for start in range(0, len(pairs), ITEMS_AT_ONCE):
+            judged = self.model.judge(read_evidence(self.aligner, pairs[start : start + ITEMS_AT_ONCE]))
+            found.append(self.model.scores(judged.verdict_features))
+        alarm = alarm_for(self.model, np.concatenate(found), share)
+        if alarm.right is None:
+            raise ValueError(
+                f"`false_alarms` cannot be set on this text: {alarm.why}. Leave it out, or let the check learn from "
+                "clean text like this one (--clean-source)."
+            )
+        return Checker(self.aligner, replace(self.model, alarm=alarm.alarm), glossary=self.glossary), alarm
 
     def check(self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None) -> list[PairVerdict]:
         """Check sentence pairs, in their order.
@@ -335,6 +383,9 @@ class Checker:
             names.append(f"one target for {sources} sources")
         if alien:
             found |= {"wrong": 1.0, "made_up": 1.0, "detached": 1.0}
+        if missed := self.glossary.missed(source.text, target.text) if self.glossary else []:
+            found |= {"wrong": 1.0, "changed": 1.0}
+            names += [f"term not used: {term}" for term in missed]
         return self._made(source, target, found, words, names, changes)
 
     def _of_unknown(self, source: Segments, target: Segments) -> PairVerdict:
@@ -453,11 +504,16 @@ def _spans(side: Segments, words: np.ndarray, reasons: np.ndarray, other: str) -
 
 
 def marked_text(
-    text: str, spans: Sequence[FlaggedSpan], before: str, after: str, written: Callable[[str], str] = str
+    text: str,
+    spans: Sequence[FlaggedSpan],
+    before: str | Sequence[str],
+    after: str,
+    written: Callable[[str], str] = str,
 ) -> str:
-    """Return the text, each piece as `written` gives it, with `before` and `after` around the spans."""
+    """Return the text, its pieces as `written` gives them, with `before` (one for each span) and `after` around."""
+    befores = [before] * len(spans) if isinstance(before, str) else before
     parts, done = [], 0
-    for span in spans:
+    for span, before in zip(spans, befores, strict=True):
         begin, end = span.characters
         parts += [written(text[done:begin]), before, written(text[begin:end]), after]
         done = end

@@ -21,6 +21,7 @@ from hf_attncal.messages import LOG
 from .check_model import CLASSES, CheckModel, Judged, Sides, Vocabulary
 from .encoder_evidence import EncoderEvidence, EncoderEye, Pair, Usual, WordNetwork
 from .facts import FactModel
+from .rules import USUAL
 
 FILE = Path(__file__).with_name("encoder_check.json")
 # Standard deviations by which words are closer to their translation than to another one (`Usual.known`). Chosen on
@@ -158,6 +159,6 @@ def saved_encoder_check() -> tuple[EncoderCheckModel, WordNetwork, np.ndarray, d
         alarm=values["alarm"],
         learned=values["learned"],
         facts=FactModel(np.array(facts["table"]), np.array(facts["head"]), facts["field"]),
-        rules=values["rules"],
+        rules=USUAL | values["rules"],
     )
     return model, network, np.array(values["common"], dtype=np.float32), values["encoder"]

@@ -8,7 +8,8 @@ word without such a counterpart tells is learned from clean pairs, where some ha
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -30,7 +31,7 @@ FACT_GROUPS = {
     "name": ("name",),
 }
 PLANTED_FACTS = tuple(dict.fromkeys(kind for kinds in FACT_GROUPS.values() for kind in kinds))
-_LONG, _SHORT, _IN_WORDS, _NEGATION, _NAME = range(len(FACT_GROUPS))
+_LONG, _SHORT, _IN_WORDS, NEGATION, _NAME = range(len(FACT_GROUPS))
 _SHORT_DIGITS = 2
 # Values of a field of `LinkEvidence` are counted between these: planted facts are few.
 FACT_EDGES = {"known": (-3.0, 0.0, 2.0, 4.0, 6.0), "best": (0.1, 0.3, 0.6, 0.9)}
@@ -49,6 +50,10 @@ _DENIES_INSIDE = re.compile(
     r"|\w{2,}(?:los(?:e[nrsm]?)?|less)"
 )
 _BEFORE_SENTENCES = frozenset(".!?:;\"'“”„«»‘’()-–—…")
+# A word denies if so many of its lines without a known negation are denied by the other side, and is a negation.
+_DENIES_FROM, _IS_NEGATION_FROM = 0.3, 0.6
+_DENIED_OFTEN = 5  # lines
+_NONE_KNOWN = 0.002  # share of the lines with a known negation below which a language is held to have none
 _PRIOR = 5  # counts that a cell takes over from those of all groups
 _FEWEST = 5  # planted words of a group and a side: with fewer it says nothing
 _MOST_EVIDENCE = 8.0
@@ -66,8 +71,68 @@ class Fact(NamedTuple):
     found: int
 
 
+class Denials(NamedTuple):
+    """What one side denies with, beside the words that are known, as `DenialCounts` learns it; in lower case.
+
+    Args:
+        words: that may stand for a negation on the other side ("ohne", "verschweigen").
+        negations: that are one, of a language of which none are known.
+    """
+
+    words: frozenset[str]
+    negations: frozenset[str]
+
+
+NO_DENIALS = (Denials(frozenset(), frozenset()),) * 2
+BothDenials = tuple[Denials, Denials]
+
+
+class DenialCounts:
+    """Learns from clean pairs which words deny: those of lines without a negation whose other side often has one."""
+
+    def __init__(self) -> None:
+        self._lines, self._denied = [0, 0], [0, 0]  # without a known negation; of these, denied by the other side
+        self._of_words: tuple[Counter, Counter] = (Counter(), Counter())
+        self._of_denied: tuple[Counter, Counter] = (Counter(), Counter())
+        self._known = [0, 0]
+
+    def passing(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Iterator:
+        for pair in pairs:
+            sides = [{word.lower() for word in words} for words in pair]
+            denies = [not NEGATIONS.isdisjoint(words) for words in sides]
+            for side, words in enumerate(sides):
+                self._known[side] += denies[side]
+                if not denies[side]:
+                    self._lines[side] += 1
+                    self._of_words[side].update(words)
+                    if denies[1 - side]:
+                        self._denied[side] += 1
+                        self._of_denied[side].update(words)
+            yield pair
+
+    def found(self) -> BothDenials:
+        """Return what was learned of both sides."""
+        return tuple(map(self._found, (0, 1)))
+
+    def _found(self, side: int) -> Denials:
+        usual = self._denied[side] / max(1, self._lines[side])
+        least = max(_DENIES_FROM, min(_IS_NEGATION_FROM, 3 * usual))
+        shares = {
+            word: count / self._of_words[side][word]
+            for word, count in self._of_denied[side].items()
+            if count >= _DENIED_OFTEN and count >= least * self._of_words[side][word]
+        }
+        none_known = self._known[side] < _NONE_KNOWN * sum(self._lines)
+        negations = [word for word, share in shares.items() if none_known and share >= _IS_NEGATION_FROM]
+        return Denials(frozenset(shares), frozenset(negations))
+
+
+@lru_cache(maxsize=1 << 12)  # facts and rules ask for a line each
 def find_facts(
-    source: Segments, target: Segments, languages: Languages = (None, None)
+    source: Segments,
+    target: Segments,
+    languages: Languages = (None, None),
+    denials: BothDenials = NO_DENIALS,
 ) -> tuple[list[Fact], list[Fact]]:
     """Return the numbers, negations and names of both sides, in their order.
 
@@ -76,12 +141,15 @@ def find_facts(
 
     Args:
         source, target: the texts with their words.
-        languages: of both, for numbers in words; see `compare_numbers`.
+        languages: of both, for numbers in words; see `compare_numbers`. denials: of both.
     """
     pair = source.words, target.words
-    groups = [_groups(words) for words in pair]
+    groups = [_groups(words, more.negations) for words, more in zip(pair, denials, strict=True)]
     numbers = words_with_numbers(source, target, languages)
-    denied = [any(map(_denies, words)) for words in pair]
+    denied = [
+        any(map(_denies, words)) or (more.words and not more.words.isdisjoint(map(str.lower, words)))
+        for words, more in zip(pair, denials, strict=True)
+    ]
     found: tuple[list[Fact], list[Fact]] = ([], [])
     for side, (words, facts) in enumerate(zip(pair, groups, strict=True)):
         found[side].extend(Fact(place, *fact) for place, fact in numbers[side].items())
@@ -89,10 +157,10 @@ def find_facts(
         for place, group in facts.items():
             if place in numbers[side]:
                 continue
-            if group == _NEGATION:
+            if group == NEGATION:
                 if words[place + 2 :] == ("?",):
                     continue  # of a question at the end ("isn't it?"), for which others say "oder?"
-                has = denied[1 - side]  # not their number: many languages deny twice
+                has = bool(denied[1 - side])  # not their number: many languages deny twice
             else:
                 if not place or words[place - 1] in _BEFORE_SENTENCES:
                     continue
@@ -132,14 +200,17 @@ def _words_of(side: Segments, numbers: Sequence[Number]) -> dict[int, tuple[int,
     return facts
 
 
-def _groups(words: Sequence[str]) -> dict[int, int]:
-    return {place: group for place, word in enumerate(words) if (group := _group(word)) is not None}
+def _groups(words: Sequence[str], negations: frozenset[str]) -> dict[int, int]:
+    found = {place: group for place, word in enumerate(words) if (group := _group(word)) is not None}
+    if negations:
+        found |= {place: NEGATION for place, word in enumerate(words) if word.lower() in negations}
+    return dict(sorted(found.items()))
 
 
 @lru_cache(maxsize=1 << 16)
 def _group(word: str) -> int | None:
     if word.lower() in NEGATIONS:
-        return _NEGATION
+        return NEGATION
     return _NAME if len(word) > 2 and word[0].isupper() else None
 
 
@@ -185,9 +256,11 @@ class FactModel:
     head: np.ndarray
     field: str
 
-    def evidence(self, line: LinkEvidence, languages: Languages = (None, None)) -> list[list[tuple[int, int, float]]]:
+    def evidence(
+        self, line: LinkEvidence, languages: Languages = (None, None), denials: BothDenials = NO_DENIALS
+    ) -> list[list[tuple[int, int, float]]]:
         """Return the place, the group and the evidence against each fact of the source, and of the target."""
-        facts = find_facts(line.source, line.target, languages)
+        facts = find_facts(line.source, line.target, languages, denials)
         if not any(facts):
             return [[], []]
         edges, sides = FACT_EDGES[self.field], getattr(line, self.field)
@@ -227,7 +300,7 @@ def changed_facts(evidence: Sequence[Sequence[tuple[int, int, float]]], broken: 
     )
     if against <= 0:
         return ()
-    if group == _NEGATION:
+    if group == NEGATION:
         return ("negation added" if side else "negation lost",)
     return ("wrong name" if group == _NAME else "wrong number",)
 
@@ -237,6 +310,7 @@ def fit_fact_table(
     bad: Sequence[tuple[LinkEvidence, str, Sequence]],
     field: str,
     languages: Languages = (None, None),
+    denials: BothDenials = NO_DENIALS,
 ) -> np.ndarray:
     """Return the `FactModel.table`.
 
@@ -245,13 +319,13 @@ def fit_fact_table(
     Args:
         good: of clean pairs.
         bad: of pairs with planted errors; with the kind, and the places of the words that were changed on each side.
-        field: see `FactModel`. languages: see `find_facts`.
+        field: see `FactModel`. languages, denials: see `find_facts`.
     """
     edges, kinds = FACT_EDGES[field], list(FACT_GROUPS.values())
     counts = np.zeros((2, 2, len(kinds), 3, len(edges) + 1))  # clean or changed, side, group, how it is found, bin
     lines = [(0, line, None, None) for line in good] + [(1, *line) for line in bad]
     for changed, line, kind, places in lines:
-        for side, facts in enumerate(find_facts(line.source, line.target, languages)):
+        for side, facts in enumerate(find_facts(line.source, line.target, languages, denials)):
             values = getattr(line, field)[side]
             for place, group, how in facts:
                 if not changed or (kind in kinds[group] and place in places[side]):

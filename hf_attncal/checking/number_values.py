@@ -268,7 +268,7 @@ def _in_words(text: str, language: str | None) -> list[tuple[int, int, frozenset
             continue
         while run and run[-1][2] in _JOINS:
             run.pop()
-        for start, stop, value, minutes in _with_minutes(_parts(run, language)):
+        for start, stop, value, minutes in _with_minutes(_parts(run, language)) if run else ():
             if text[:start].rstrip()[-1:].isdigit() and value >= 1000:
                 continue  # the million of 2 million
             values = {("number", value)}

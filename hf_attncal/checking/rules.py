@@ -8,12 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from .evidence import LinkEvidence
-from .facts import EXCHANGED, words_with_numbers
+from .facts import EXCHANGED, LACKS, NEGATION, NO_DENIALS, BothDenials, find_facts, words_with_numbers
 from .number_values import Languages
 
 _PRINTF = r"(?<![\d%])%(?:\d+\$|\(\w+\))?[-+0#]*\d*(?:\.\d+)?(?:hh?|ll?|[Lzjt])?[diouxXeEfFgGcs@](?![^\W\d_])"
 _PLACEHOLDER = re.compile(rf"{_PRINTF}|\$?\{{ ?[\w.$:-]* ?\}}|%\w+%|\$\(\w+\)|</?[A-Za-z][^<>]{{0,200}}>")
 _ADDRESS = re.compile(r"(?:(?:https?|ftp)://|www\.)[!-~]*[\w/#=&-]|[\w.%+-]+@[\w-]+(?:\.[\w-]+)+")
+_WORDS = re.compile(r"[^\W_]+")
+_AROUND = " \t\u00a0\"'”“’‘»«›‹)]}）」』"
+_QUESTIONS, _ENDS = "?？؟\u037e", ".!:…。！：।॥։"
+_BRACKETS = ("(（", ")）", "[［", "]］")  # braces are of placeholders
+_LONGEST = 12  # words of a repetition
 _DOUBLED = re.compile(r"\b([^\W\d_]{2,})\s+\1\b", re.IGNORECASE)
 # Words that stand twice in good sentences: "that that", "die die", "nous nous", "had had".
 _MAY_DOUBLE = frozenset(
@@ -24,6 +29,7 @@ _MAY_DOUBLE = frozenset(
     }
 )  # fmt: skip
 _PRIOR = 0.05  # share of lines, as of each cause
+_PRIOR_OF_FEW = 0.005  # of rules that good lines break now and then: else those were all that an alarm has room for
 
 
 def _placeholders(source: str, target: str) -> bool:
@@ -44,6 +50,39 @@ def placeholders_of(text: str) -> Counter:
     return _counted(_PLACEHOLDER, text)
 
 
+def _repeated(source: str, target: str) -> bool:
+    return _says_twice(target) and not _says_twice(source)
+
+
+def _says_twice(text: str) -> bool:
+    """Return whether two words or more stand twice in a row, whatever stands between words."""
+    words = _WORDS.findall(text.lower())
+    if len(set(words)) + 2 > len(words):
+        return False
+    for start, word in enumerate(words):
+        for again in range(start + 2, min(start + _LONGEST, (len(words) + start) // 2) + 1):
+            if words[again] == word and words[start:again] == words[again : 2 * again - start]:
+                return len(set(words[start:again])) > 1  # one word again and again is the other rule
+    return False
+
+
+def _end_marks(source: str, target: str) -> bool:
+    return len({_end_mark(source), _end_mark(target)}) > 1
+
+
+def _end_mark(text: str) -> str:
+    """Return "?", or ".", whatever else ends a sentence; nothing where it has no end, or ends in p.m."""
+    text = text.rstrip(_AROUND)
+    end = text[-1:]
+    if end == "." and text[-3:-2] in (".", " "):  # p.m.
+        return ""
+    return "?" if end in _QUESTIONS else "." if end in _ENDS else ""
+
+
+def _brackets(source: str, target: str) -> bool:
+    return any(sum(map(source.count, kind)) != sum(map(target.count, kind)) for kind in _BRACKETS)
+
+
 def _counted(pattern: re.Pattern, text: str) -> Counter:
     return Counter(found.replace(" ", "").lower() for found in pattern.findall(text))
 
@@ -53,25 +92,42 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "wrong placeholders": _placeholders,
     "wrong address": _addresses,
     "doubled word": _doubled,
+    "repeated words": _repeated,
+    "wrong end mark": _end_marks,
+    "wrong brackets": _brackets,
 }
 WRONG_NUMBER = "wrong number"
+NEGATIONS_OF_SIDES = ("negation lost", "negation added")
+RULE_NAMES = (*RULES, WRONG_NUMBER, *NEGATIONS_OF_SIDES)
+# Shares of rules that a file was written before, as clean captions and everyday sentences break them.
+USUAL = {
+    "repeated words": 0.002,
+    "wrong brackets": 0.002,
+    **dict.fromkeys(("wrong end mark", *NEGATIONS_OF_SIDES), 1.0),
+}
 
 
-def broken_rules(line: LinkEvidence, languages: Languages) -> tuple[str, ...]:
-    """Return the names of the rules that a line breaks; `languages` as for `find_facts`."""
+def broken_rules(line: LinkEvidence, languages: Languages, denials: BothDenials = NO_DENIALS) -> tuple[str, ...]:
+    """Return the names of the rules that a line breaks; `languages` and `denials` as for `find_facts`."""
     found = [name for name, broken in RULES.items() if broken(line.source.text, line.target.text)]
     sides = words_with_numbers(line.source, line.target, languages)
     if not found and any(how == EXCHANGED for side in sides for _, how in side.values()):
         found.append(WRONG_NUMBER)
+    facts = find_facts(line.source, line.target, languages, denials)
+    for name, side in zip(NEGATIONS_OF_SIDES, facts, strict=True):
+        if any(fact.group == NEGATION and fact.found == LACKS for fact in side):
+            found.append(name)
     return tuple(found)
 
 
-def fit_rules(lines: Iterable[LinkEvidence], languages: Languages) -> dict[str, float]:
+def fit_rules(
+    lines: Iterable[LinkEvidence], languages: Languages, denials: BothDenials = NO_DENIALS
+) -> dict[str, float]:
     """Return the share of clean lines, and one more, that break each rule."""
-    counts, total = dict.fromkeys((*RULES, WRONG_NUMBER), 1), 1
+    counts, total = dict.fromkeys(RULE_NAMES, 1), 1
     for line in lines:
         total += 1
-        for name in broken_rules(line, languages):
+        for name in broken_rules(line, languages, denials):
             counts[name] += 1
     return {name: count / total for name, count in counts.items()}
 
@@ -80,6 +136,6 @@ def wrong_by_rules(broken: Iterable[str], shares: Mapping[str, float]) -> float:
     """Return the probability that a line which breaks these rules is wrong, if one line in twenty is."""
     right = 1.0
     for name in broken:
-        share = shares.get(name, 1.0)
-        right *= share / (share + _PRIOR)
+        share, prior = shares.get(name, 1.0), _PRIOR_OF_FEW if USUAL.get(name) == 1.0 else _PRIOR
+        right *= share / (share + prior)
     return 1 - right

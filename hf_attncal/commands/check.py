@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "What good pairs look like": ("clean_source", "clean_target"),
-    "Of the whole text": ("bootstrap", "compare_with", "self_test"),
+    "Of the whole text": ("bootstrap", "compare_with", "self_test", "false_alarms"),
     "Of documents": ("fail_above", "dismiss"),
 }
 
@@ -44,6 +44,7 @@ def check(
     bootstrap: int = 1000,
     compare_with: Text | None = None,
     self_test: bool = False,
+    false_alarms: str | None = None,
     fail_above: float | None = None,
     dismiss: File | None = None,
     encoder: Encoder = None,
@@ -90,6 +91,8 @@ def check(
         compare_with: translations of the same sources by another system: a summary of both, and by how much the
             target has more or fewer faults, with a paired test; without it, one system is checked
         self_test: take the texts for clean: plant errors into them, and tell how many are found
+        false_alarms: share of right lines that may be flagged, such as 1%: sets the alarm on the text, which needs no
+            labels and may have faults; without it, the alarm of the clean text is used
         fail_above: exit with status 1 if a finding has a probability above this, with 2 on any error; without it, 0 is
             for findings, too
         dismiss: findings that are right all the same, as lines of tsv or json; they are not told again, wherever they
@@ -114,7 +117,12 @@ def check(
     from hf_attncal.checking.documents.job import check_document_files, status_of_errors
 
     if is_document(source, target) or fail_above is not None or dismiss is not None or format in ("sarif", "notes"):
-        lines_only = {"--compare-with": compare_with, "--self-test": self_test or None, "--clean-source": clean_source}
+        lines_only = {
+            "--compare-with": compare_with,
+            "--self-test": self_test or None,
+            "--clean-source": clean_source,
+            "--false-alarms": false_alarms,
+        }
         with status_of_errors(fail_above):
             return check_document_files(
                 model, source, target, running, output, format, fail_above, dismiss, lines_only,
@@ -122,6 +130,7 @@ def check(
             )  # fmt: skip
     at_least("--worst", worst, 1)
     at_least("--bootstrap", bootstrap, 0)
+    share = None if false_alarms is None else _share(false_alarms)
     sources, targets = _files(clean_source), _files(clean_target)
     alone = next((name for name, given in (("--self-test", self_test), ("--worst", worst is not None)) if given), None)
     alone = alone or (None if format in ("tsv", "summary") else f"--format {format}")
@@ -155,6 +164,10 @@ def check(
         (
             format == "kept" and worst is not None,
             "--format kept writes the lines that are not flagged, and --worst the others: leave out one.",
+        ),
+        (
+            source is None and false_alarms is not None,
+            "--false-alarms sets the alarm on what is checked: give --source and --target.",
         ),
         (
             source is None and output not in (None, STANDARD),
@@ -198,7 +211,7 @@ def check(
     known = hasattr(model, "aligner") and not sources
     checker = open_checker(model if known else name, running, aligner, encoder)
     with nullcontext() if output is None else output_lines(os.fspath(output)) as file:
-        asked = {"worst": worst, "bootstrap": bootstrap}
+        asked = {"worst": worst, "bootstrap": bootstrap, "false_alarms": share}
         found = checked_text(
             checker, source, target, running, format, compare_with=compare_with, self_test=self_test, **asked
         )
@@ -208,6 +221,14 @@ def check(
         names = (os.path.basename(text_name(source, "source")), os.path.basename(text_name(target, "target")))
         write_lines(file, lines_of_verdicts(found, format, names) if verdicts else str(found).splitlines())
     return None
+
+
+def _share(text: str | float) -> float:
+    """Return the share that a text such as 1% or 0.01 stands for."""
+    try:
+        return float(str(text).removesuffix("%")) / (100 if str(text).endswith("%") else 1)
+    except ValueError:
+        raise CommandError(f"--false-alarms must be a share such as 1% or 0.01, got {text!r}.") from None
 
 
 def _files(files: Any) -> list[str]:

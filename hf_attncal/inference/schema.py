@@ -68,6 +68,14 @@ class OneOf(NamedTuple):
             raise ValueError(f"`{name}` must be one of {tuple(self.names)}, got {_shown(value)}.")
 
 
+class ListOfWords(NamedTuple):
+    """A list of texts, of any length."""
+
+    def check(self, value: Any, name: str) -> None:
+        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+            raise ValueError(f"`{name}` must be a list of words, got {_shown(value)}.")
+
+
 class Maybe(NamedTuple):
     """What may be null, or missing.
 

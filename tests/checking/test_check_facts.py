@@ -12,7 +12,10 @@ from hf_attncal.checking.facts import (
     FACT_GROUPS,
     HAS,
     LACKS,
+    NEGATION,
     PLANTED_FACTS,
+    DenialCounts,
+    Fact,
     FactModel,
     fact_features,
     find_facts,
@@ -144,3 +147,23 @@ def test_evidence_is_looked_up_by_group_counterpart_and_bin():
     assert found == [[(1, 0, table[0, 0, EXCHANGED, 4])], [(1, 0, table[1, 0, EXCHANGED, 0])]]
     assert model.evidence(line("in 1998", "in ?", [[0, 5.0], [0, -9.0]])) == [[(1, 0, table[0, 0, LACKS, 4])], []]
     assert model.evidence(line("a", "b")) == [[], []]
+
+
+def test_what_denies_is_learned_from_clean_pairs():
+    """A word that stands for a negation; and the negation of a language of which none is known."""
+    counts = DenialCounts()
+    german = [("er kommt nicht", "he does not come")] * 50 + [("er kommt ohne ihn", "he does not bring him")] * 10
+    german += [("er kommt mit ihm", "he comes with him")] * 200 + [("er sieht ihn", "he sees him")] * 40
+    assert len(list(counts.passing([tuple(map(str.split, pair)) for pair in german]))) == 300
+    learned = counts.found()
+    assert learned[0].words == {"ohne"}
+    assert not learned[0].negations
+    other = DenialCounts()
+    pairs = [("ona ei idzie", "she does not go")] * 20 + [("ona idzie", "she goes")] * 100
+    list(other.passing([tuple(map(str.split, pair)) for pair in pairs]))
+    denials = other.found()
+    assert denials[0].negations == {"ei"}
+    lost = find_facts(white_space_words("ona ei idzie"), white_space_words("she goes"), denials=denials)
+    assert lost == ([Fact(1, NEGATION, LACKS)], [])
+    kept = find_facts(white_space_words("ona ei idzie"), white_space_words("she does not go"), denials=denials)
+    assert [fact.found for side in kept for fact in side] == [HAS, HAS]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hf_attncal.checking.evidence import LinkEvidence
-from hf_attncal.checking.rules import RULES, WRONG_NUMBER, broken_rules, fit_rules, wrong_by_rules
+from hf_attncal.checking.rules import RULE_NAMES, WRONG_NUMBER, broken_rules, fit_rules, wrong_by_rules
 from hf_attncal.data.segmentation import segment
 
 DE_EN = ("de", "en")
@@ -30,14 +30,23 @@ def line(source, target):
         ("10 % der Leute, 100% davon, 5 %ige", "10 % of the people, 100% of them, 5 %", ()),
         ("a < b und c > d", "a is less than b and c is more than d", ()),
         ("siehe https://a.org/x.html", "see https://a.org/y.html", ("wrong address",)),
-        ("siehe https://a.org/x.html.", "see https://a.org/x.html", ()),
+        ("siehe https://a.org/x.html.", "see https://a.org/x.html", ("wrong end mark",)),
         ("an me@a.org", "to you@a.org", ("wrong address",)),
         ("Ein Mann in rotem Hemd", "A man man in a red shirt", ("doubled word",)),
         ("Ein Mann", "A Man man", ("doubled word",)),
         ("Bora Bora ist schön", "Bora Bora is nice", ()),
         ("Er sagte, dass das gut ist", "He said that that is good", ()),
-        ("fünf", "no 5 5", ()),
+        ("fünf", "the 5 5", ()),
         ("um 15 Uhr", "at 4 p.m.", (WRONG_NUMBER,)),
+        ("Ein Mann und eine Frau", "A man and a man and a woman", ("repeated words",)),
+        ("wieder und wieder und wieder", "again and again and again", ()),
+        ("a b a b", "x y x y", ()),
+        ("Kommt er?", "He comes.", ("wrong end mark",)),
+        ("Er sagte: „Ja.“", 'He said: "Yes!"', ()),
+        ("das Haus (alt)", "the house (old", ("wrong brackets",)),
+        ("Das darf nicht sein.", "That may be.", ("negation lost",)),
+        ("Das ist gut.", "That is not good.", ("negation added",)),
+        ("Er kommt ohne sie.", "He does not bring her.", ()),
         ("um 15 Uhr", "in the afternoon", ()),
     ],
 )
@@ -48,7 +57,7 @@ def test_what_breaks_a_rule(source, target, broken):
 def test_a_rule_that_clean_text_breaks_says_little():
     clean = [line("a", "b")] * 999
     shares = fit_rules(clean, DE_EN)
-    assert shares == dict.fromkeys((*RULES, WRONG_NUMBER), 1 / 1000)
+    assert shares == dict.fromkeys(RULE_NAMES, 1 / 1000)
     assert wrong_by_rules(("doubled word",), shares) == pytest.approx(1 / (1 + 1 / 50))
     often = fit_rules(clean[:50] + [line("a", "who who")] * 49, DE_EN)
     assert wrong_by_rules(("doubled word",), often) == pytest.approx(0.05 / 0.55)

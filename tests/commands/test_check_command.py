@@ -79,7 +79,13 @@ def test_marked_text_and_a_page(attncal, ready, here):
     page = run(attncal, "--format", "html")
     assert page[0] == "<!DOCTYPE html>"
     assert page[-1] == "</html>"
-    assert sum(line.startswith("<article>") for line in page) == 60
+    assert sum(line.startswith("<article") for line in page) == 60
+    flagged = sum(line.split("\t")[7] != "-" for line in run(attncal)[1:])
+    assert sum(line.startswith('<article class="') for line in page) == flagged
+    assert f"<legend>{flagged} of 60 lines have a finding.</legend>" in "\n".join(page)
+    marks = [part for line in page for part in re.findall("<(?:ins|del) [^>]*>", line)]
+    assert marks
+    assert all(re.fullmatch('<(ins|del) tabindex="0" data-why="[^"]+ %">', mark) for mark in marks)
     assert run(attncal, "--format", "html", "--output", "page.html") == []
     assert (here / "page.html").read_text().splitlines() == page
 
@@ -89,9 +95,7 @@ def test_a_page_shows_text_as_it_is(attncal, ready, here):
     (here / "one.de").write_text("<script>alert(1)</script>\n")
     _, out, _ = attncal("check", "aligner", "--source", "one.en", "--target", "one.de", "--format", "html")
     assert "<script>" not in out
-    assert "&lt;script&gt;" in out.replace("<ins>", "").replace("</ins>", "").replace("<del>", "").replace(
-        "</del>", ""
-    )
+    assert "&lt;script&gt;" in re.sub("</?(ins|del)[^>]*>", "", out)
 
 
 def test_the_summary(attncal, ready):
@@ -143,9 +147,31 @@ def test_two_systems_are_compared(attncal, ready):
     assert all(line.endswith(" 1.000") for line in same[1:8])
 
 
+def test_the_alarm_is_set_on_the_text(attncal, ready, here):
+    for side in ("en", "de"):
+        (here / f"long.{side}").write_text("".join((here / f"train.{side}").read_text().splitlines(True)[:300]))
+    pair = ("--source", "long.en", "--target", "long.de")
+    for share in ("20%", "0.2"):
+        status, out, err = attncal("check", "aligner", *pair, "--false-alarms", share)
+        assert (status, err) == (0, "")
+        flagged = [line for line in out.splitlines()[1:] if line.split("\t")[7] != "-"]
+        assert 15 < len(flagged) < 150
+    lines = attncal("check", "aligner", *pair, "--format", "summary", "--bootstrap", "0")[1].splitlines()
+    assert any(
+        re.search(r"flags .* of the 300 lines looked at, and would flag about .* of right lines", line)
+        for line in lines
+    )
+    status, out, err = attncal("check", "aligner", "--source", "dev.en", "--target", "dev.de", "--false-alarms", "1%")
+    assert (status, out) == (1, "")
+    assert "fewer than 200 lines" in err
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        ("--source dev.en --target dev.de --false-alarms much", "such as 1% or 0.01, got 'much'"),
+        ("--source dev.en --target dev.de --false-alarms 70%", "from 0.1% to 50%"),
+        ("--clean-source dev.en --clean-target dev.de --false-alarms 1%", "give --source and --target"),
         ("--source dev.en", "--source and --target go together"),
         ("--clean-source dev.en", "--clean-source and --clean-target go together"),
         ("--clean-source dev.en dev.en --clean-target dev.de", "2 files"),

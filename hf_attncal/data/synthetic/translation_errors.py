@@ -222,6 +222,64 @@ def _name_places(source: Words, target: Words) -> list[int]:
     ]
 
 
+def _word(pair: Pair, other: Pair, generator):
+    """Replace a word of the target by one of another target that begins alike: small, or capital."""
+    source, target = pair
+    known = {word.lower() for word in source + target}
+    news = [word for place, word in enumerate(other[1]) if place and _may_stand(word) and word.lower() not in known]
+    if not news:
+        return None
+    new = news[int(generator.integers(len(news)))]
+    olds = [
+        place for place, word in enumerate(target) if place and _may_stand(word) and word.istitle() == new.istitle()
+    ]
+    if not olds:
+        return None
+    place = olds[int(generator.integers(len(olds)))]
+    return source, (*target[:place], new, *target[place + 1 :]), None, (place,)
+
+
+def _may_stand(word: str) -> bool:
+    return len(word) > 3 and word.isalpha()
+
+
+def _doubled(pair: Pair, other: Pair, generator):
+    """Say a word of the target twice."""
+    source, target = pair
+    places = [place for place, word in enumerate(target) if len(word) > 2 and word.isalpha()]
+    if not places:
+        return None
+    place = places[int(generator.integers(len(places)))]
+    return source, (*target[: place + 1], *target[place:]), (), (place + 1,)
+
+
+def _placeholder(pair: Pair, other: Pair, generator):
+    """Put a placeholder into both sides, and write it otherwise in the target."""
+    source, target = pair
+    places = [int(generator.integers(len(side) + 1)) for side in pair]
+    wrong = ("{nom}", "{0}", "%s")[int(generator.integers(3))]
+    return (
+        (*source[: places[0]], "{name}", *source[places[0] :]),
+        (*target[: places[1]], wrong, *target[places[1] :]),
+        (places[0],),
+        (places[1],),
+    )
+
+
+def _bracket(pair: Pair, other: Pair, generator):
+    """Close a bracket in the source only."""
+    source, target = pair
+    return (*source, "(", *source[:1], ")"), (*target, "(", *target[:1]), (), ()
+
+
+def _end_mark(pair: Pair, other: Pair, generator):
+    """Make a question of a statement, or the other way round, by its mark."""
+    source, target = pair
+    if source[-1] != target[-1] or target[-1] not in (".", "?"):
+        return None
+    return source, (*target[:-1], "?" if target[-1] == "." else "."), (), ()
+
+
 def _swapped(pair: Pair, other: Pair, generator):
     """Exchange source and target."""
     source, target = pair
@@ -271,6 +329,11 @@ KINDS: dict[str, Callable] = {
     "negation": _negation,
     "added negation": _negation,
     "name": _name,
+    "word": _word,
+    "doubled word": _doubled,
+    "placeholder": _placeholder,
+    "bracket": _bracket,
+    "end mark": _end_mark,
     "swapped": _swapped,
     "untranslated": _untranslated,
 }

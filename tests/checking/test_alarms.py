@@ -1,0 +1,58 @@
+"""An alarm that is set on a text without labels: clean text, another domain, faulty lines, and too little to tell."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hf_attncal.checking.alarms import alarm_for, meaning
+from hf_attncal.checking.check_model import CLEAN_SHARES, CheckModel, log_odds
+
+
+def of_clean(generator, lines):
+    """Log-odds with a heavy end, as those of clean text have it."""
+    return generator.gamma(2.0, 1.0, lines) - 6
+
+
+@pytest.fixture(scope="module")
+def model():
+    scores = of_clean(np.random.default_rng(0), 20_000)
+    return SimpleNamespace(
+        clean=np.quantile(scores, CLEAN_SHARES),
+        alarm=float(CheckModel.wrong_of(np.quantile(scores, 0.99))),
+        wrong_of=CheckModel.wrong_of,
+    )
+
+
+@pytest.mark.parametrize("faulty", [0, 0.03, 0.1])
+@pytest.mark.parametrize(("moved", "stretched"), [(0.0, 1.0), (1.5, 1.3), (-1.0, 0.7)])
+def test_right_lines_are_flagged_as_often_as_asked(model, faulty, moved, stretched):
+    generator = np.random.default_rng(1)
+    right = moved + stretched * of_clean(generator, 4000)
+    wrong = moved + stretched * generator.normal(4, 2, int(4000 * faulty))
+    alarm = alarm_for(model, np.concatenate([right, wrong]), 0.01)
+    bar = float(log_odds(np.array(alarm.alarm)))
+    assert 0.005 < (right > bar).mean() < 0.025
+    assert alarm.right == 0.01
+    assert alarm.flagged >= faulty / 2
+    looser = alarm_for(model, np.concatenate([right, wrong]), 0.05)
+    assert looser.alarm < alarm.alarm
+
+
+def test_what_the_learned_alarm_means_on_a_text(model):
+    generator = np.random.default_rng(2)
+    same = meaning(model, CheckModel.wrong_of(of_clean(generator, 4000)))
+    assert same.right == pytest.approx(0.01, abs=0.006)
+    other = meaning(model, CheckModel.wrong_of(of_clean(generator, 4000) + 2))
+    assert other.right > 0.03
+    assert other.right == pytest.approx(other.flagged, abs=0.02)
+    assert "of right lines" in str(other)
+
+
+def test_what_too_little_is_known_of(model):
+    generator = np.random.default_rng(3)
+    assert alarm_for(model, of_clean(generator, 150), 0.01).why == "fewer than 200 lines"
+    assert alarm_for(model, np.zeros(0), 0.01).right is None
+    two_texts = np.concatenate([of_clean(generator, 500) - 20, of_clean(generator, 500) + 20])
+    assert "unlike" in alarm_for(model, two_texts, 0.01).why
+    assert "is not known" in str(alarm_for(model, two_texts, 0.01))
