@@ -162,7 +162,7 @@ def recall(options: argparse.Namespace, checker: Checker, seed: int = 7) -> None
 
 def facts(options: argparse.Namespace, checker: Checker) -> None:
     """Count flagged lines whose numbers were changed, or are right and written another way, of `cases/numbers`."""
-    folder = options.data.parent / "cases" / "numbers"
+    folder = options.data.resolve().parent / "cases" / "numbers"
     sides = {
         name: (folder / name).read_text(encoding="utf-8").splitlines()
         for name in ("source.de", "right.en", "wrong.en")

@@ -69,7 +69,7 @@ def _article(verdict: PairVerdict) -> tuple[str, list[str]]:
     target = _marked(verdict.target, verdict.made_up_spans, "ins")
     text = (
         f'<article class="{" ".join(verdict.flagged)}" id="line-{verdict.line}"><h2><small>{verdict.line}</small> '
-        f"{escape(in_words(verdict))} <small>{100 * verdict.wrong:.0f} %</small></h2><p>{source}</p><p>{target}</p>"
+        f"{escape(verdict_in_words(verdict))} <small>{100 * verdict.wrong:.0f} %</small></h2><p>{source}</p><p>{target}</p>"
         "</article>"
     )
     return _one_line(text), ["flagged", *verdict.flagged]
@@ -96,7 +96,7 @@ def _marked(text: str, spans: Sequence[FlaggedSpan], tag: str) -> str:
     return marked_text(text, spans, [f'<{tag} tabindex="0" data-why="{one}">' for one in why], f"</{tag}>", escape)
 
 
-def in_words(verdict: PairVerdict) -> str:
+def verdict_in_words(verdict: PairVerdict) -> str:
     """Return what is wrong with a line that is flagged, in one line of words."""
     told = []
     if "detached" in verdict.flagged:
