@@ -65,12 +65,12 @@ def _filters(counts: Counter) -> str:
 
 
 def _article(verdict: PairVerdict) -> tuple[str, list[str]]:
+    head = f"{escape(verdict_in_words(verdict))} <small>{100 * verdict.wrong:.0f} %</small>"
     source = _marked(verdict.source, verdict.left_out_spans, "del")
     target = _marked(verdict.target, verdict.made_up_spans, "ins")
     text = (
         f'<article class="{" ".join(verdict.flagged)}" id="line-{verdict.line}"><h2><small>{verdict.line}</small> '
-        f"{escape(verdict_in_words(verdict))} <small>{100 * verdict.wrong:.0f} %</small></h2><p>{source}</p><p>{target}</p>"
-        "</article>"
+        f"{head}</h2><p>{source}</p><p>{target}</p></article>"
     )
     return _one_line(text), ["flagged", *verdict.flagged]
 
