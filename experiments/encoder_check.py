@@ -40,8 +40,8 @@ from hf_attncal.checking.check_learning import _fit_facts, _fit_heads, _fit_verd
 from hf_attncal.checking.check_model import PLANTED, VERDICT_FEATURES, Vocabulary, fit_lengths, sigmoid
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import Checker, SharedTargets
-from hf_attncal.checking.encoder_check import FILE, LEAST_KNOWN, EncoderCheckModel, EncoderJudge, kind_of
-from hf_attncal.checking.encoder_evidence import EncoderEvidence, EncoderEye, Pair, WordNetwork, harmonic
+from hf_attncal.checking.encoder_check import FILE, LEAST_KNOWN, EncoderCheckModel, EncoderJudge, encoder_kind
+from hf_attncal.checking.encoder_evidence import EncoderEvidence, EncoderEye, Pair, WordNetwork, both_ways
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.rules import fit_rules
 from hf_attncal.compressed import open_to_read
@@ -194,7 +194,7 @@ class Group:
         found = []
         for line, read in zip(list(self.lines), self.reads, strict=True):
             target, rare = line.sides[1].words, read[1].surprisal
-            together = harmonic(self.eye.usual.cosines(*(one.states for one in read)))
+            together = both_ways(self.eye.usual.cosines(*(one.states for one in read)))
             links = [
                 (i, j)
                 for i, j in enumerate(together.argmax(axis=1).tolist())
@@ -374,7 +374,7 @@ def fit_model(groups: Sequence[Group], network: WordNetwork) -> EncoderCheckMode
 def write_model(encoder: EncoderPrior, common: np.ndarray, network: WordNetwork, model: EncoderCheckModel) -> None:
     """Write the file of the package, with numbers of five digits."""
     values = {
-        "encoder": kind_of(encoder),
+        "encoder": encoder_kind(encoder),
         "name": DEFAULT_ENCODER[0],
         "made_by": "experiments/encoder_check.py learn",
         "text": {

@@ -565,7 +565,7 @@ class CheckModel:
 Words = list[list[tuple[np.ndarray, np.ndarray]]]
 
 
-def joined(
+def judged_together(
     judged: Sequence[tuple[CheckModel, Judged]], knows: Sequence[np.ndarray], alarm: float
 ) -> tuple[dict[str, np.ndarray], Words, list[tuple[str, ...]]]:
     """Return what judges think together of the same lines: the means of the log-odds of those who know a line.

@@ -24,7 +24,7 @@ from hf_attncal.inference.files import file_beside
 from hf_attncal.layouts import CHECK_FILE
 
 from .alarms import TextAlarm, alarm_for
-from .check_model import REASONS, CheckModel, Judged, joined, mean_odds
+from .check_model import REASONS, CheckModel, Judged, judged_together, mean_odds
 from .evidence import alien_share, read_evidence
 from .glossary import Glossary
 
@@ -328,7 +328,7 @@ class Checker:
             knows.append(np.ones(len(sides), dtype=bool))
         if not judged:
             return [self._of_unknown(*pair) for pair in sides]
-        causes, words, changes = joined(judged, knows, self.alarm)
+        causes, words, changes = judged_together(judged, knows, self.alarm)
         of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
         sources = [1 if shared is None else shared.sources_of(target) for _, target in pairs]
         lines = zip(sides, words, of_lines, changes, sources, strict=True)

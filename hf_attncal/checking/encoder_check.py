@@ -69,7 +69,7 @@ class EncoderJudge:
 
     def __init__(self, encoder: EncoderPrior):
         self._model, network, common, of = saved_encoder_check()
-        found = kind_of(encoder)
+        found = encoder_kind(encoder)
         if found != of:
             told = ", ".join(f"{name} {value}" for name, value in found.items() if value != of[name])
             raise ValueError(
@@ -130,7 +130,7 @@ class EncoderJudge:
         )
 
 
-def kind_of(encoder: EncoderPrior) -> dict:
+def encoder_kind(encoder: EncoderPrior) -> dict:
     """Return what tells one kind of encoder from another; one that was tuned is of the same kind."""
     config, tokenizer = encoder.reader.model.config, encoder.reader.tokenizer
     found = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "vocab_size")}

@@ -316,7 +316,7 @@ def _told_apart(words: Sequence[str], others: Sequence[str]) -> list[int]:
     return [place for place, word in enumerate(words) if word.isalpha() and word.lower() not in known]
 
 
-def harmonic(cosines: np.ndarray) -> np.ndarray:
+def both_ways(cosines: np.ndarray) -> np.ndarray:
     """Return e of `encoder_prior.py`, (S, T)."""
     found = np.exp((cosines - cosines.max()) / TEMPERATURE)
     forward = found / np.maximum(found.sum(axis=1, keepdims=True), 1e-30)
@@ -326,7 +326,7 @@ def harmonic(cosines: np.ndarray) -> np.ndarray:
 
 # ---- features of words ----
 
-FEATURES = (
+WORD_FEATURES = (
     *("best", "best for this text", "before the next", "together", "preferred", "claimed", "moved", "near"),
     *("jump before", "jump after"),
     *(f"{name} {place:+d}" for name in ("best", "together") for place in _AROUND),
@@ -339,14 +339,14 @@ FEATURES = (
 def word_features(
     cosines: np.ndarray, sides: Pair, read: tuple[Read, Read], usual: Usual
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return e (S, T), and `FEATURES` of the words of both sides, (S, F) and (T, F).
+    """Return e (S, T), and `WORD_FEATURES` of the words of both sides, (S, F) and (T, F).
 
     Args:
         cosines: of the words, (S, T), at least one on each side.
         sides, read: the pair.
         usual: in its text.
     """
-    together = harmonic(cosines)
+    together = both_ways(cosines)
     forms = [_forms(side.words) for side in sides]
     lower = [[word.lower() for word in side.words] for side in sides]
     weights = [

@@ -15,10 +15,10 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from hf_attncal import check
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior
 from hf_attncal.checking import encoder_check
-from hf_attncal.checking.check_model import joined, log_odds, sigmoid
+from hf_attncal.checking.check_model import judged_together, log_odds, sigmoid
 from hf_attncal.checking.checker import NOT_KNOWN, VERDICTS, Checker
-from hf_attncal.checking.encoder_check import FILE, EncoderJudge, kind_of, saved_encoder_check
-from hf_attncal.checking.encoder_evidence import FEATURES, EncoderEye, Read, WordNetwork, usual_of, word_features
+from hf_attncal.checking.encoder_check import FILE, EncoderJudge, encoder_kind, saved_encoder_check
+from hf_attncal.checking.encoder_evidence import WORD_FEATURES, EncoderEye, Read, WordNetwork, usual_of, word_features
 from hf_attncal.commands import main
 from hf_attncal.data.segmentation import segment
 from hf_attncal.errors import CommandError
@@ -53,7 +53,7 @@ def judge(made, monkeypatch):
     """Make judges by the encoder, as if the file of the package had been learned for it."""
     model, network, _, _ = saved_encoder_check()
     encoder = copy.deepcopy(made[0]), made[1]
-    kind = kind_of(EncoderPrior(*encoder))
+    kind = encoder_kind(EncoderPrior(*encoder))
     monkeypatch.setattr(
         encoder_check, "saved_encoder_check", lambda: (model, network, np.zeros(SIZE, np.float32), kind)
     )
@@ -68,8 +68,8 @@ def test_the_file_of_the_package_is_small_and_whole():
     assert FILE.stat().st_size < 200_000
     assert all("pairs: " in credit for credit in values["text"].values())
     model, network, common, kind = saved_encoder_check()
-    assert network.scale.shape == (2, len(FEATURES))
-    assert network(np.zeros((4, len(FEATURES)))).shape == (4,)
+    assert network.scale.shape == (2, len(WORD_FEATURES))
+    assert network(np.zeros((4, len(WORD_FEATURES)))).shape == (4,)
     assert common.shape == (kind["hidden_size"],)
     assert 0 < model.alarm < 1
     assert set(model.rules)
@@ -122,7 +122,7 @@ def test_features_are_those_of_loops():
                 assert together[i, j] == pytest.approx(2 * f * b / (f + b))
         for side, of in enumerate((cosines, cosines.T)):
             for place in range(number[side]):
-                values = dict(zip(FEATURES, found[side][place], strict=True))
+                values = dict(zip(WORD_FEATURES, found[side][place], strict=True))
                 partner = max(range(number[1 - side]), key=lambda other: of[place, other])
                 assert values["best"] == pytest.approx(of[place, partner])
                 others = [of[place, k] for k in range(number[1 - side]) if k != partner] or [-1]
@@ -231,7 +231,7 @@ def test_judges_are_joined_by_the_means_of_their_log_odds():
             {"made_up": np.array([value, value])}, [(np.array([value]), np.array([0.5, value]))] * 2,
             [(np.array([0]), np.array([0, 1]))] * 2, [(), ()], [(), ("wrong name",)], np.zeros((2, 1)),
         )))  # fmt: skip
-    causes, words, changes = joined(found, [np.array([True, False]), np.array([True, True])], 0.6)
+    causes, words, changes = judged_together(found, [np.array([True, False]), np.array([True, True])], 0.6)
 
     def odds(value):
         return math.log(value / (1 - value))
