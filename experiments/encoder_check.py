@@ -37,13 +37,15 @@ from check import BOOTSTRAP, COLUMNS, FAULTS
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking.check_learning import _fit_facts, _fit_heads, _fit_verdict
-from hf_attncal.checking.check_model import PLANTED, VERDICT_FEATURES, Vocabulary, fit_lengths, sigmoid
+from hf_attncal.checking.check_model import PLANTED, VERDICT_FEATURES, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import Checker, SharedTargets
 from hf_attncal.checking.encoder_check import FILE, LEAST_KNOWN, EncoderCheckModel, EncoderJudge, encoder_kind
 from hf_attncal.checking.encoder_evidence import EncoderEvidence, EncoderEye, Pair, WordNetwork, both_ways
 from hf_attncal.checking.facts import PLANTED_FACTS
+from hf_attncal.checking.logistic import sigmoid
 from hf_attncal.checking.rules import fit_rules
+from hf_attncal.checking.word_classes import Vocabulary
 from hf_attncal.compressed import open_to_read
 from hf_attncal.data.segmentation import Segments, segment
 from hf_attncal.data.synthetic.translation_errors import plant_errors

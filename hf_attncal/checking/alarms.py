@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .check_model import CLEAN_SHARES, CheckModel, log_odds
+from .check_model import CLEAN_SHARES, CheckModel
+from .logistic import log_odds
 
 FEWEST = 200  # lines that a bulk is told by
 _BULK = (0.1, 0.7)  # shares of the lines, the least suspect first, that are held to be right

@@ -23,19 +23,16 @@ from .check_model import (
     PLANTED,
     VERDICT_FEATURES,
     CheckModel,
-    Sides,
-    Vocabulary,
     columns_of,
     fit_lengths,
-    fit_logistic,
     fit_table,
-    scaled_features,
-    seen,
 )
 from .evidence import LinkEvidence, read_evidence, script_shares
 from .facts import FACT_GROUPS, PLANTED_FACTS, BothDenials, DenialCounts, FactModel, fact_features, fit_fact_table
+from .logistic import fit_logistic, scaled_features
 from .number_values import Languages
 from .rules import fit_rules
+from .word_classes import Sides, Vocabulary, seen
 
 SAMPLE = 2000  # clean pairs that errors are planted into
 _FEWEST = 50

@@ -10,8 +10,7 @@ errors. Annotated translations are not needed anywhere.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +18,6 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
-from hf_attncal.data.synthetic.translation_errors import NEGATIONS
-from hf_attncal.data.words import is_punctuation
 from hf_attncal.inference.schema import Each, ListOfWords, Maybe, Numbers, OneOf, WordNumbers, check_values
 from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import CHECK_FILE
@@ -29,32 +26,22 @@ from .evidence import LinkEvidence
 from .facts import (
     FACT_EDGES,
     FACT_GROUPS,
-    HAS,
     NO_DENIALS,
     BothDenials,
     Denials,
     FactModel,
-    alike,
     changed_facts,
     fact_features,
-    words_with_numbers,
 )
-from .number_values import LANGUAGES, Languages, language_of
+from .logistic import log_odds, mean_odds, scaled_features, sigmoid
+from .number_values import LANGUAGES
 from .rules import RULE_NAMES, USUAL, broken_rules, wrong_by_rules
+from .word_classes import CLASSES, PUNCTUATION, Sides, Vocabulary, seen
 
 # Best scores are counted between these.
 EDGES = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 0.97)
-# A word is more frequent than this: one in so many words of its side.
-BANDS = (3e-6, 2e-5, 1.5e-4, 1.2e-3, 1.2e-2)
-CLASSES = (
-    *(f"frequency {band}" for band in range(len(BANDS) + 1)),
-    "rare, with its like", "number", "number, with its like", "negation", "punctuation",
-)  # fmt: skip
-_LIKE, _NUMBER, _NUMBER_LIKE, _NEGATION, _PUNCTUATION = range(len(BANDS) + 1, len(CLASSES))
-_RARE = 1  # the highest band of which the form counts
 _ENTERED, _LEFT = 0.02, 0.25  # a run of words without a partner begins, or ends, at a word
 _MOST_AGAINST = 8.0  # evidence of one word
-_MOST_ODDS = 3.0  # log-odds of a language
 _COMMON = 4.0  # nats: words of less surprisal may be said again
 _INSIDE = 8.0  # what a repetition inside a word counts for
 _NEAR = 4  # words
@@ -69,110 +56,6 @@ _ARRAY_OF = {of: np.array(edges) for of, edges in _EDGES_OF.items()}
 CLEAN_SHARES = (*(part / 100 for part in range(1, 100)), 0.995, 0.999)
 PARTS = 10  # of the clean text
 _PRIOR = 20  # counts that a class takes over from all classes
-
-
-class Vocabulary:
-    """Frequencies of the words on each side of clean text, in lower case.
-
-    Args:
-        counts: of each side: word -> how often. Those beyond the most frequent are left out.
-        totals: words of each side in all.
-        languages: of each side, as far as its number words tell; see `number_values.language_of`.
-    """
-
-    def __init__(
-        self,
-        counts: tuple[dict[str, int], dict[str, int]],
-        totals: tuple[int, int],
-        languages: Languages = (None, None),
-    ):
-        self.counts, self.totals, self.languages = counts, totals, languages
-        self._known: list[dict[str, tuple[int, float, float]]] = [{}, {}]
-
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[Sequence[str], Sequence[str]]], most: int = 40_000) -> "Vocabulary":
-        counters: tuple[Counter, Counter] = (Counter(), Counter())
-        for pair in pairs:
-            for counter, side in zip(counters, pair, strict=True):
-                counter.update(word.lower() for word in side)
-        kept = tuple(dict(counter.most_common(most)) for counter in counters)
-        return cls(kept, tuple(counter.total() for counter in counters), tuple(map(language_of, kept)))
-
-    def look_up(self, word: str, side: int) -> tuple[int, float, float]:
-        """Return the class of a word alone, its surprisal in nats, and its log-odds of being in the source language.
-
-        The odds are 0 for punctuation, for numbers and for what neither side knows.
-        """
-        known = self._known[side]
-        if word not in known:
-            if len(known) > 1 << 17:
-                known.clear()
-            known[word] = self._look_up(word.lower(), side)
-        return known[word]
-
-    def _look_up(self, word: str, side: int) -> tuple[int, float, float]:
-        rates = [
-            (counts.get(word, 0) + 0.1) / (total + 1) for counts, total in zip(self.counts, self.totals, strict=True)
-        ]
-        surprisal = -math.log(rates[side])
-        if is_punctuation(word):
-            return _PUNCTUATION, surprisal, 0.0
-        if any(map(str.isdigit, word)):
-            return _NUMBER, surprisal, 0.0
-        band = sum(rates[side] > least for least in BANDS) if word in self.counts[side] else 0
-        if word in NEGATIONS:
-            band = _NEGATION
-        # One more on both sides: a word that was seen once tells little of its language.
-        seen = [
-            (counts.get(word, 0) + 1) / (total + 1) for counts, total in zip(self.counts, self.totals, strict=True)
-        ]
-        known = any(word in counts for counts in self.counts)
-        odds = math.log(seen[0] / seen[1]) if known else 0.0
-        return band, surprisal, max(-_MOST_ODDS, min(_MOST_ODDS, odds))
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """Words of a pair as the model sees them: arrays of each side.
-
-    Args:
-        classes: of the words, (S,) and (T,).
-        surprisal, odds: see `Vocabulary.look_up`.
-    """
-
-    classes: tuple[np.ndarray, np.ndarray]
-    surprisal: tuple[np.ndarray, np.ndarray]
-    odds: tuple[np.ndarray, np.ndarray]
-
-
-def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
-    """Return the classes of the words of a pair; a rare word and a number is looked for on the other side."""
-    pair = evidence.source.words, evidence.target.words
-    columns = [
-        list(zip(*(vocabulary.look_up(word, side) for word in words), strict=True)) or [(), (), ()]
-        for side, words in enumerate(pair)
-    ]
-    classes = [np.array(column[0], dtype=np.int64) for column in columns]
-    forms = [_forms(words, found) for words, found in zip(pair, classes, strict=True)]
-    numbers = words_with_numbers(evidence.source, evidence.target, vocabulary.languages)
-    for side in (0, 1):
-        others = set(forms[1 - side].values())
-        for place, form in forms[side].items():
-            if form in others or any(alike(form, other) for other in others):
-                classes[side][place] = _LIKE
-        for place, (_, how) in numbers[side].items():
-            if how == HAS and classes[side][place] == _NUMBER:
-                classes[side][place] = _NUMBER_LIKE
-    surprisal, odds = (tuple(np.array(column[place], dtype=float) for column in columns) for place in (1, 2))
-    for side, words in enumerate(pair):  # a name is the same in both languages
-        for place, word in enumerate(words):
-            if word[0].isupper() and word in pair[1 - side]:
-                odds[side][place] = 0.0
-    return Sides(tuple(classes), surprisal, odds)
-
-
-def _forms(words: Sequence[str], classes: np.ndarray) -> dict[int, str]:
-    return {place: word.lower() for place, word in enumerate(words) if classes[place] <= _RARE}
 
 
 def fit_table(
@@ -420,7 +303,7 @@ class CheckModel:
         values: list[float] = []
         for side in (0, 1):
             classes, number = sides.classes[side], max(1, len(sides.classes[side]))
-            weights = np.where(classes == _PUNCTUATION, 0.0, sides.surprisal[side])
+            weights = np.where(classes == PUNCTUATION, 0.0, sides.surprisal[side])
             told = int((sides.odds[side] != 0).sum())  # names and numbers do not tell the language
             best = self._against(evidence, sides, "best", side)
             known = np.zeros(0) if self.known is None else self._against(evidence, sides, "known", side)
@@ -597,15 +480,6 @@ def judged_together(
     return means, words, changes
 
 
-def mean_odds(probabilities: Sequence[np.ndarray], weights: Sequence[np.ndarray] | None = None) -> np.ndarray:
-    """Return the probabilities whose log-odds are the (weighted) means of those of the judges."""
-    if len(probabilities) == 1:
-        return probabilities[0]
-    odds = np.stack([log_odds(one) for one in probabilities])
-    shares = np.ones_like(odds) if weights is None else np.stack(weights).astype(float)
-    return sigmoid((odds * shares).sum(axis=0) / np.maximum(shares.sum(axis=0), 1e-9))
-
-
 def _moved(probability: np.ndarray, alarm: float, other: float) -> np.ndarray:
     """Return the probabilities that are as far from another alarm, in log-odds."""
     if alarm == other:
@@ -649,21 +523,6 @@ def columns_of(cause: str) -> list[int]:
     return [FEATURES.index(name) for name in CAUSES[cause].features]
 
 
-def scaled_features(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    return np.clip((values - scale[0]) / scale[1], -6, 6)
-
-
-def sigmoid(values: np.ndarray) -> np.ndarray:
-    """Return the probabilities of log-odds."""
-    return 1 / (1 + np.exp(-np.clip(values, -30, 30)))
-
-
-def log_odds(probability: np.ndarray) -> np.ndarray:
-    """Return the log-odds of probabilities, between those of 1e-9 and 1 - 1e-9."""
-    probability = np.clip(probability, 1e-9, 1 - 1e-9)
-    return np.log(probability) - np.log1p(-probability)
-
-
 def _inside(text: str) -> float:
     """Count how often the same letters follow each other inside words, beyond twice (`WhiteWhiteWhite`)."""
     return sum(len(found[0]) / len(found[1]) - 1 for found in _AGAIN_AND_AGAIN.finditer(text.lower()))
@@ -695,26 +554,3 @@ def fit_lengths(pairs: Sequence[tuple[str, str]]) -> tuple[float, float, float]:
     falling = max(0.0, falling)
     fixed = float(squares.mean() - falling * inverse.mean())
     return float(np.median(ratios)), max(fixed, 1e-3), falling
-
-
-def fit_logistic(values: np.ndarray, truths: np.ndarray, weights: np.ndarray, penalty: float = 0.01) -> np.ndarray:
-    """Return the bias and weights of a logistic regression by Newton's method, (1 + features,).
-
-    Minimised is the weighted mean of the cross-entropy plus `penalty / 2` times the squared weights, but for the bias.
-
-    Args:
-        values: (lines, features), scaled. truths: (lines,) of 0 and 1. weights: of the lines, (lines,).
-    """
-    design = np.column_stack([np.ones(len(values)), values])
-    weights = weights / weights.sum()
-    ridge = np.array([1e-9] + [penalty] * values.shape[1])
-    found = np.zeros(design.shape[1])
-    for _ in range(100):
-        expected = sigmoid(design @ found)
-        gradient = design.T @ (weights * (truths - expected)) - ridge * found
-        curvature = (design * (weights * expected * (1 - expected))[:, None]).T @ design + np.diag(ridge)
-        step = np.linalg.solve(curvature, gradient)
-        found += step / max(1.0, float(np.abs(step).max()))
-        if np.abs(step).max() < 1e-8:
-            break
-    return found

@@ -24,9 +24,10 @@ from hf_attncal.inference.files import file_beside
 from hf_attncal.layouts import CHECK_FILE
 
 from .alarms import TextAlarm, alarm_for
-from .check_model import REASONS, CheckModel, Judged, judged_together, mean_odds
+from .check_model import REASONS, CheckModel, Judged, judged_together
 from .evidence import alien_share, read_evidence
 from .glossary import Glossary
+from .logistic import mean_odds
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.encoder_prior import EncoderPrior

@@ -18,10 +18,11 @@ from hf_attncal.data.words import is_punctuation
 from hf_attncal.layouts import DEFAULT_ENCODER
 from hf_attncal.messages import LOG
 
-from .check_model import CLASSES, CheckModel, Judged, Sides, Vocabulary
+from .check_model import CheckModel, Judged
 from .encoder_evidence import EncoderEvidence, EncoderEye, Pair, Usual, WordNetwork
 from .facts import FactModel
 from .rules import USUAL
+from .word_classes import CLASSES, Sides, Vocabulary
 
 FILE = Path(__file__).with_name("encoder_check.json")
 # Standard deviations by which words are closer to their translation than to another one (`Usual.known`). Chosen on

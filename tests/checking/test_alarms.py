@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hf_attncal.checking.alarms import alarm_for, meaning
-from hf_attncal.checking.check_model import CLEAN_SHARES, CheckModel, log_odds
+from hf_attncal.checking.check_model import CLEAN_SHARES, CheckModel
+from hf_attncal.checking.logistic import log_odds
 
 
 def of_clean(generator, lines):

@@ -12,24 +12,14 @@ from helpers import assert_layouts_know
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.checking.check_learning import learn_check
-from hf_attncal.checking.check_model import (
-    CHECK_FILE,
-    CLASSES,
-    EDGES,
-    CheckModel,
-    Vocabulary,
-    chain,
-    fit_lengths,
-    fit_logistic,
-    fit_table,
-    seen,
-    strongest_run,
-)
+from hf_attncal.checking.check_model import CHECK_FILE, EDGES, CheckModel, chain, fit_lengths, fit_table, strongest_run
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
 from hf_attncal.checking.checked_text import checked_text
 from hf_attncal.checking.checker import NOTES, VERDICTS, Checker, SharedTargets, saved_check
 from hf_attncal.checking.evidence import read_evidence
+from hf_attncal.checking.logistic import fit_logistic
+from hf_attncal.checking.word_classes import CLASSES, Vocabulary, seen
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.data.synthetic.translation_errors import plant_errors
 from hf_attncal.inference.running import Running
