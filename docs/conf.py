@@ -19,6 +19,7 @@ CONTENTS = """
 :hidden:
 :caption: Guides
 
+docs/start
 docs/models
 docs/adapters
 docs/alignment
