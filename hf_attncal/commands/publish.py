@@ -48,7 +48,7 @@ def publish(
         card: fields of the card, anywhere on the line: license=apache-2.0, language=de,en (source first),
             dataset=NAME, base_model=OWNER/NAME of what an adapter or an encoder began as; title=TEXT of a Space;
             without one, as the card has it
-        leave_out: further files that stay behind, as NAME or *.txt
+        leave_out: names or patterns of further files that stay behind
         try_loading: first load the folder in a process without this package
         trust_remote_code: load the folder though its code is not this version's of the package
 
