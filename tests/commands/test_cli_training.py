@@ -508,10 +508,14 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         ([*PAIRS, "--model=discrete-1+discrete-2"], "`discrete-1` and `discrete-2` of --model cannot go together"),
         (
             [*PAIRS, "--model=discrete-2+copy"],
-            "`copy` is for Marian or BART or a recurrent model, and `discrete_transformer` for a Discrete "
+            "`copy` is for Marian or BART or a recurrent model or Marian with a recurrent decoder, and "
+            "`discrete_transformer` for a Discrete "
             "Transformer, which takes only leaky. Leave one of them out.",
         ),
-        ([*PAIRS, "--model=none+discrete-2"], "`none` is for Marian or BART or a recurrent model, and"),
+        (
+            [*PAIRS, "--model=none+discrete-2"],
+            "`none` is for Marian or BART or a recurrent model or Marian with a recurrent decoder, and",
+        ),
         (
             [*PAIRS, "--model=luong", "--config=base", "--output=o"],
             "`preset` must be 'small' with `model.backbone` luong",
@@ -521,12 +525,18 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
             [*PAIRS, "--model=summarizer", "--output=o", "data.max_source_length=513"],
             "`data.max_source_length` must be at most the number of positions of the model (512), got 513.",
         ),
-        ([*PAIRS, "--model=guided+discrete-2"], "`guided` is for Marian or BART, and `discrete_transformer` for a"),
+        (
+            [*PAIRS, "--model=guided+discrete-2"],
+            "`guided` is for Marian or BART or Marian with a recurrent decoder, and `discrete_transformer`",
+        ),
         (
             [*PAIRS, "--model=luong+guided"],
             "a recurrent model, which takes only fixed, annealed, gated, leaky, gumbel, copy.",
         ),
-        ([*PAIRS, "--model=luong", "--links={text}/train.align"], "`guided` is for Marian or BART, and `luong` for a"),
+        (
+            [*PAIRS, "--model=luong", "--links={text}/train.align"],
+            "`guided` is for Marian or BART or Marian with a recurrent decoder, and `luong` for a",
+        ),
         ([*PAIRS, "--model=guided+summarizer"], "`guided` is for a translation"),
         (
             [*PAIRS, "--links={text}/dev.align", "--output=o"],
