@@ -20,6 +20,7 @@ class Old(NamedTuple):
         refused: one that is left out is an error, as without it the result would be another.
         unless: values of other options with which it is left out.
         bare: the option is as before, but has this value where it had none.
+        many: all values up to the next option are its, and commas join them.
     """
 
     new: str
@@ -29,6 +30,7 @@ class Old(NamedTuple):
     refused: bool = False
     unless: tuple[str, ...] = ()
     bare: str = ""
+    many: bool = False
 
 
 _COUNTED = Old("", 1, "whether words are counted from 0 or from 1 is detected.")
@@ -105,8 +107,8 @@ OLD: dict[str, dict[str, Old]] = {
         "--license": Old("--card license={}"),
         "--title": Old("--card title={}"),
         "--base-model": Old("--card base_model={}"),
-        "--language": Old("", 1, "write language=de,en.", refused=True),
-        "--dataset": Old("", 1, "write dataset=OWNER/NAME, several with commas.", refused=True),
+        "--language": Old("--card language={}", many=True),
+        "--dataset": Old("--card dataset={}", many=True),
     },
     "demo": {
         "--seed": Old("", 1, "the demo is made with the seed 1."),
@@ -204,6 +206,9 @@ def respelled(command: str, tokens: Sequence[str]) -> list[str]:
                 result.append(spelling.bare)
                 warnings.warn(f"{option} without a value is {option} {spelling.bare} now.", stacklevel=2)
             continue
+        if spelling.many:
+            end = next((place for place, word in enumerate(waiting) if word.startswith("-")), len(waiting))
+            value, equals, waiting = ",".join([value] * bool(equals) + waiting[:end]), "=", waiting[end:]
         values = [value] if equals else [waiting.pop(0) for _ in range(min(spelling.values, len(waiting)))]
         new = spelling.beside if spelling.beside and _place_of(spelling.new, tokens) is not None else spelling.new
         if not new or {*spelling.unless} & {token.rpartition("=")[2] for token in tokens}:
