@@ -38,7 +38,7 @@ class Numbers(NamedTuple):
 
 
 class WordNumbers(NamedTuple):
-    """Numbers by words.
+    """Numbers by words, at least one.
 
     Args:
         of: what each is.
@@ -53,6 +53,8 @@ class WordNumbers(NamedTuple):
         if not all(map(self.of.has, _object(value, name).values())):
             word, wrong = next(item for item in value.items() if not self.of.has(item[1]))
             self.of.check(wrong, f"{name}.{word}"[:80])
+        if not value:
+            raise ValueError(f"`{name}` must have words, got none.")
         if sum(value.values()) > self.total:
             raise ValueError(f"`{name}` must sum up to at most {self.total:g}, got {sum(value.values()):g}.")
 

@@ -32,7 +32,7 @@ GIVEN = {
     "adapt": "model --source text --target other --links links --dev text other links --test text other links "
     "--config settings --output new",
     "align train": "--source text --target other --links links --dev text other links --test text other links "
-    "--config settings --output new tokenizer.pretrained=model model.init_from=model",
+    "--config settings --encoder model --output new tokenizer.pretrained=model model.init_from=model",
     "align tune": "model --source text --target other --links links --dev text other links --test text other links "
     "--config settings --output new",
     "data": "multi30k --source folder --output new",
@@ -55,6 +55,7 @@ GIVEN = {
     "summarize": "model --source text --output new",
     "check": "model --source text --target other --clean-source text --clean-target other --output new",
     "check --encoder": "--source text --target other --encoder model --output new",
+    "check --dismiss": "model --source text --target other --dismiss ids --output new",
     "check --compare-with": "model --source text --target other --compare-with text --output new",
     "export": "model",
     "import": "folder --output new",
@@ -101,6 +102,7 @@ def here(tmp_path, monkeypatch):
         "pairs": "a ||| b\n",
         "links": "0-0\n",
         "gold": "0-0\n",
+        "ids": "3f0c9a1b22de\n",
         "model/config.json": "{}",
     }.items():
         (tmp_path / name).write_text(text)
@@ -325,7 +327,7 @@ def test_yaml_of_ours_is_read_in_one_place():
     files = Path(hf_attncal.__file__).parent.rglob("*.py")
     loads = re.compile(r"(?m)^\s*(import yaml|from yaml import (?!YAMLError$))")
     readers = [file.name for file in files if loads.search(file.read_text())]
-    # The texts of charts, below; what is published, to look into it; and what users write.
-    assert sorted(readers) == ["charts.py", "contents.py", "settings_yaml.py"]
+    # The texts of charts, below; what is published, to look into it; what Marian wrote; and what users write.
+    assert sorted(readers) == ["charts.py", "contents.py", "marian_binary.py", "settings_yaml.py"]
     texts = (Path(charts.__file__).parent / "charts.yaml").read_text()
     assert load_yaml(texts) == charts._TEXTS
