@@ -90,16 +90,6 @@ def test_headlines_are_the_numbers_of_their_sources():
         assert bool(figure["signature"]) == (generated or (measured and not difference)), figure["name"]
 
 
-def test_the_demo_in_the_readme_prints_the_headlines():
-    figures = json.loads((ROOT / "results" / "headlines.json").read_text(encoding="utf-8"))
-    demo = {figure["name"].partition("/")[2]: f"{figure['value']:.1f}" for figure in figures}
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"BLEU before training {demo['bleu_before']}, after {demo['bleu_after']} " in text
-    for row, name in ((" attention a ", "aer_attention"), (" contribution phi ", "aer_contribution")):
-        (line,) = [line for line in text.splitlines() if line.startswith(row)]
-        assert line.split()[-3:-1] == [demo[name], demo[f"{name}_without_punctuation"]]
-
-
 def test_the_way_of_one_stream_that_is_compared_is_the_best_on_dev(tables):
     """Of those with more than one seed: headlines.yaml names it."""
     bleu: dict[str, list[float]] = {}

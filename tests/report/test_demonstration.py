@@ -69,14 +69,15 @@ def test_the_whole_demo(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "PAIRS", dict.fromkeys(demo.PAIRS, 60))
     settings = demo.DEMO_SETTINGS.replace("tokens_per_batch: 1024", "tokens_per_batch: 300")
     monkeypatch.setattr(demo, "DEMO_SETTINGS", settings.replace("vocab_size: 800", "vocab_size: 300"))
+    whole = demo.run_demo
     results = hf_attncal.demo(output=tmp_path, steps=3)
     capsys.readouterr()
-    assert (
-        main(["demo", "--output", str(tmp_path), "--steps", "3", "--seed", "1"]) == 0
-    )  # over what the first one left
+    monkeypatch.setattr(demo, "run_demo", lambda output, steps: whole(output, steps=3))
+    assert main(["demo", "--output", str(tmp_path), "--seed", "1"]) == 0  # over what the first one left
     out, err = capsys.readouterr()
     assert "--seed is left out: the demo is made with the seed 1." in err
-    assert out.endswith(f" seconds. All of it is in {tmp_path}/.\n")
+    assert f" seconds. All of it is in {tmp_path}/.\n" in out
+    assert out.endswith(f"attncal show {tmp_path}/model\n")
     told = json.loads((tmp_path / "results.json").read_text())
     assert {name: told[name] for name in ("bleu", "alignment")} == {
         name: results[name] for name in ("bleu", "alignment")
