@@ -38,11 +38,11 @@ def train(
     `attncal summarize`, with a card. Files may end in .gz, .xz or .zst. Several processes: `accelerate launch` or
     `torchrun` with training/train.py.
 
-    The names of --model are joined by +, in any order. Which model: marian, bart, luong (recurrent), or
-    discrete_transformer, with one or two streams discrete-1 or discrete-2. How its cross-attention is calibrated:
-    fixed, annealed, gated, or none. What else it can do: leaky (look at nothing), gumbel (choose one token), copy
-    (words of the source), guided (one head learns word links, of --links or else of an aligner that counts). What it
-    is for: translator, or summarizer, which truncates long sources.
+    The names of --model are joined by +, in any order. Which model: marian, bart, ssru (Marian with a recurrent
+    decoder), luong (recurrent), or discrete_transformer, with one or two streams discrete-1 or discrete-2. How its
+    cross-attention is calibrated: fixed, annealed, gated, or none. What else it can do: leaky (look at nothing),
+    gumbel (choose one token), copy (words of the source), guided (one head learns word links, of --links or else of
+    an aligner that counts). What it is for: translator, or summarizer, which truncates long sources.
 
     Examples:
         attncal train --source train.en --target train.de --output model --dry-run
