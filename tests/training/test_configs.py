@@ -323,7 +323,7 @@ OF_JOB = {
     "translation": [
         (
             {"model": {"backbone": "t5"}},
-            r"`model.backbone` must be one of \('marian', 'bart', 'discrete_transformer', 'luong'\), got 't5'",
+            r"`model.backbone` must be one of \('marian', 'bart', 'discrete_transformer', 'luong', 'ssru'\), got 't5'",
         ),
         ({"model": {"calibraton": "gated"}}, r"unknown key `model.calibraton`.* `model.calibration`"),
         ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
