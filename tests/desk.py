@@ -38,7 +38,7 @@ SMALL = {
 
 def lay_out(folder: Path) -> None:
     """Fill a folder: text with a few annotated pairs, a base model and a dataset where the Hub's name leads here."""
-    split = generate_split(240, 20, 1, seed=5)
+    split = generate_split(80, 20, 1, seed=5)
     write_pairs(split.train, folder / "source.txt", folder / "target.txt")
     write_pairs(split.valid, folder / "dev.source.txt", folder / "dev.target.txt")
     links = "".join(f"{format_links(pair.links)}\n" for pair in split.valid)

@@ -18,6 +18,7 @@ import pytest
 import hf_attncal
 from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.commands import main
+from hf_attncal.data.synthetic.english_german import generate_pairs, write_pairs
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -135,6 +136,9 @@ def test_alignment(work_through, laid_out, capsys):
 
 
 def test_check(work_through):
+    for side in ("source.txt", "target.txt"):
+        Path(side).unlink()
+    write_pairs(generate_pairs(240, seed=6), Path("source.txt"), Path("target.txt"))  # an alarm needs 200
     names = work_through(ROOT / "docs" / "check.md", "checker/check.json", "worst.html")
     lines = Path("marked.txt").read_text(encoding="utf-8").splitlines()
     assert len(lines) == len(Path("dev.source.txt").read_text(encoding="utf-8").splitlines())
