@@ -105,6 +105,7 @@ def quick_model() -> SimpleNamespace:
     return SimpleNamespace(
         name="model",
         methods=("m",),
+        example="",
         verdict=lambda lines=(): "no verdict",
         way=view,
         views=lambda lines, first=0: map(view, lines),

@@ -1,6 +1,7 @@
 """Tuning an encoder: the objective against loops over tokens, and the job from text to a checkpoint that aligns."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -279,7 +280,9 @@ def test_the_commands_select_tune_and_run(corpus, tmp_path, capsys):
     test = [f"--{name}={corpus / f'test.{suffix}'}" for name, suffix in (("source", "en"), ("target", "de"))]
     assert main(["align", "select", encoder, *text, "--output", str(tmp_path)]) == 0
     rows, warned = (stream.splitlines() for stream in capsys.readouterr())
+    *rows, sure = rows
     assert len(rows) == 10
+    assert re.fullmatch(r"Layer \d+ stays ahead in \d+% of the samples of these pairs\.", sure)
     assert json.loads(rows[0].split(maxsplit=1)[1]) == EncoderStates.load(tmp_path).to_dict()
     assert "of the words beyond chance, which is next to nothing" in warned[-1]  # it has learned nothing yet
 
