@@ -22,6 +22,7 @@ from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase, set_seed
 
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
+from hf_attncal.data.strict_yaml import load_yaml
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
@@ -29,7 +30,7 @@ from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, warn_of_idle_masks
 from hf_attncal.training.seq2seq import build_seq2seq_model
-from hf_attncal.training.settings_yaml import load_yaml, merge_settings
+from hf_attncal.training.settings_yaml import merge_settings
 from hf_attncal.training.translation import TranslationConfig
 
 # The model of `attncal demo`, with fewer subwords.

@@ -18,6 +18,7 @@ import numpy as np
 from committed import RESULTS
 from transformers import TrainerCallback
 
+from hf_attncal.data.strict_yaml import load_yaml
 from hf_attncal.data.synthetic.english_german import write_pairs
 from hf_attncal.files import write_json
 from hf_attncal.inference.loading import load_seq2seq
@@ -29,7 +30,6 @@ from hf_attncal.metrics.planted import PLANTED_MEASURES, planted_counts, planted
 from hf_attncal.metrics.trust import verdict_of
 from hf_attncal.report.attribution import word_scores
 from hf_attncal.report.planted_truth import SELF_TEST_SETTINGS, SELF_TEST_STEPS, VOCABULARY_SIZE, Task, planted_pairs
-from hf_attncal.training.settings_yaml import load_yaml
 from hf_attncal.training.translation import TranslationConfig, train_translation
 
 STEPS = {1: (50, 100, 150, 300, 600), 2: (50, 100, 150, 300)}  # seed -> when it is looked at

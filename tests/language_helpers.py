@@ -75,11 +75,14 @@ def _model(kind, tokenizer):
     return randomized(model)
 
 
-def _sentencepiece(folder: Path, name: str, lines) -> sentencepiece.SentencePieceProcessor:
+def trained_sentencepiece(
+    folder: Path, name: str, lines, size: int = 90, repeats: int = 3
+) -> sentencepiece.SentencePieceProcessor:
+    """Train a small SentencePiece model on `lines`, and leave it in `NAME.spm`."""
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines * 3),
+        sentence_iterator=iter(lines * repeats),
         model_prefix=str(folder / name),
-        vocab_size=90,
+        vocab_size=size,
         hard_vocab_limit=False,
         minloglevel=2,
         num_threads=1,
@@ -92,7 +95,7 @@ def _sentencepiece(folder: Path, name: str, lines) -> sentencepiece.SentencePiec
 
 def _pieces(folder: Path) -> list[tuple[str, float]]:
     """Return pieces with their scores, as the converter of a SentencePiece model reads them."""
-    model = _sentencepiece(folder, "both", _LINES)
+    model = trained_sentencepiece(folder, "both", _LINES)
     (folder / "both.spm").unlink()
     pieces = [(model.id_to_piece(n), model.get_score(n)) for n in range(3, model.get_piece_size())]
     return [*((piece, 0.0) for piece in SPECIAL), *pieces]
@@ -118,7 +121,7 @@ def _all_pieces(model) -> list[str]:
 
 
 def _m2m100(folder: Path) -> M2M100Tokenizer:
-    names = [*SPECIAL, *_all_pieces(_sentencepiece(folder, "sentencepiece.bpe", _LINES))]
+    names = [*SPECIAL, *_all_pieces(trained_sentencepiece(folder, "sentencepiece.bpe", _LINES))]
     spm = (folder / "sentencepiece.bpe.spm").rename(folder / "sentencepiece.bpe.model")
     return M2M100Tokenizer(_numbers(folder / "vocab.json", names), str(spm))
 
@@ -126,7 +129,7 @@ def _m2m100(folder: Path) -> M2M100Tokenizer:
 def _marian(folder: Path) -> MarianTokenizer:
     pieces = []
     for side, name in enumerate(("source", "target")):
-        pieces += _all_pieces(_sentencepiece(folder, name, [pair[side] for pair in PAIRS]))
+        pieces += _all_pieces(trained_sentencepiece(folder, name, [pair[side] for pair in PAIRS]))
     names = ["</s>", "<unk>", *pieces, ">>deu<<", ">>fra<<", "<pad>"]
     files = [str(folder / "source.spm"), str(folder / "target.spm"), _numbers(folder / "vocab.json", names)]
     return MarianTokenizer(*files, source_lang="en", target_lang="mul")
@@ -135,7 +138,7 @@ def _marian(folder: Path) -> MarianTokenizer:
 def _marian_of_two(folder: Path) -> MarianTokenizer:
     special, files = ["</s>", "<unk>", "<pad>"], []
     for side, name in enumerate(("source", "target")):
-        pieces = _all_pieces(_sentencepiece(folder, name, [pair[side] for pair in PAIRS]))
+        pieces = _all_pieces(trained_sentencepiece(folder, name, [pair[side] for pair in PAIRS]))
         # In the target, the numbers of the source's special tokens are those of words.
         names = [*special, *pieces] if name == "source" else [*pieces, "<pad>", "</s>", "<unk>"]
         files.append(_numbers(folder / ("vocab.json" if name == "source" else "target_vocab.json"), names))

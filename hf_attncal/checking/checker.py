@@ -19,13 +19,13 @@ import numpy as np
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.ready import ready_or_named
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
-from hf_attncal.data.segmentation import Segments, segment, white_space_words
+from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.files import file_beside
 from hf_attncal.layouts import CHECK_FILE
 
 from .alarms import TextAlarm, alarm_for
 from .check_model import REASONS, CheckModel, Judged, judged_together
-from .evidence import alien_share, read_evidence
+from .evidence import alien_share, cut_for, evidence_of_words, read_evidence
 from .glossary import Glossary
 from .logistic import mean_odds
 
@@ -237,7 +237,7 @@ class Checker:
 
     def cut(self, text: str) -> Segments:
         """Return the words of a text as the aligner takes them."""
-        return segment(text) if self.aligner is None or self.aligner.source.tokenize else white_space_words(text)
+        return cut_for(self.aligner, text)
 
     @classmethod
     def from_pretrained(
@@ -322,7 +322,7 @@ class Checker:
         judged: list[tuple[CheckModel, Judged]] = []
         knows: list[np.ndarray] = []
         if self.aligner is not None:
-            judged.append((self._model, self._model.judge(read_evidence(self.aligner, pairs))))
+            judged.append((self._model, self._model.judge(evidence_of_words(self.aligner, sides))))
             knows.append(np.array([self._model.knows(source.words) for source, _ in sides]))
         if self.encoder is not None and (found := self.encoder.judge(sides)) is not None:
             judged.append((self.encoder.model, found))

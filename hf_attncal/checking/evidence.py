@@ -53,9 +53,20 @@ def read_evidence(
     Raises:
         ValueError: see `WordAligner.align`.
     """
-    cut = segment if aligner.source.tokenize else white_space_words
-    sides = [(cut(source), cut(target)) for source, target in pairs]
-    found: list[LinkEvidence | None] = [None] * len(pairs)
+    sides = [(cut_for(aligner, source), cut_for(aligner, target)) for source, target in pairs]
+    return evidence_of_words(aligner, sides, batch_size, batch_tokens)
+
+
+def cut_for(aligner: WordAligner | None, text: str) -> Segments:
+    """Return the words of a text as an aligner takes them; without one, those of raw text."""
+    return segment(text) if aligner is None or aligner.source.tokenize else white_space_words(text)
+
+
+def evidence_of_words(
+    aligner: WordAligner, sides: Sequence[tuple[Segments, Segments]], batch_size: int = 256, batch_tokens: int = 4096
+) -> list[LinkEvidence]:
+    """Read the evidence of pairs that `cut_for` has cut; else as `read_evidence`."""
+    found: list[LinkEvidence | None] = [None] * len(sides)
     words = [(source.words, target.words) for source, target in sides]
     for index, scores, known in _scores(aligner, words, batch_size, batch_tokens):
         source, target = sides[index]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
+from hf_attncal.data.strict_yaml import load_yaml
 from hf_attncal.errors import UnreadableError
 
 _VERSION = 1
@@ -83,8 +83,8 @@ def _read(data: bytes) -> MarianFile:
 
 def _settings(text: bytes) -> dict[str, Any]:
     try:
-        settings = yaml.safe_load(text.rstrip(b"\0").decode())
-    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        settings = load_yaml(text.rstrip(b"\0").decode())
+    except (ValueError, RecursionError) as error:
         raise UnreadableError("is damaged: its configuration is no YAML. Download it anew") from error
     if not isinstance(settings, dict):
         raise UnreadableError("is damaged: its configuration has no settings. Download it anew")

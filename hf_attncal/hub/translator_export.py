@@ -68,27 +68,29 @@ def export_translator(folder: str | Path, format: Literal["ctranslate2", "ctrans
         from hf_attncal.inference.translator_model import TranslatorModel
 
         model, tokenizer = load_seq2seq(folder, dtype="float32")
+    except ExportError:
+        raise
     except (ModuleNotFoundError, OSError, ValueError) as error:
-        if isinstance(error, ExportError):
-            raise
         raise ExportError(f"{folder} cannot be exported: {error}") from error
     links, scored = _links(folder, model), _scored(model.eval(), tokenizer)  # the converter changes the weights
     spec = _spec(model, _vocabulary(tokenizer, model.config.vocab_size), tokenizer, links)
     spec.validate()
-    spec.optimize(quantization=None if QUANTIZATIONS[format] == "float32" else QUANTIZATIONS[format])
-    place = folder / CTRANSLATE2
+    exact = QUANTIZATIONS[format] == "float32"
+    spec.optimize(quantization=None if exact else QUANTIZATIONS[format])
+    place, differences = folder / CTRANSLATE2, []
 
     def save(staged: Path) -> None:
         spec.save(str(staged))
         write_sealed({"layer": links.layer, "heads": links.heads}, staged / EXPORTED, folder)
+        translator = TranslatorModel(staged, model.config, model.generation_config, of_model=folder)
+        differences.append(_difference(translator, scored))
+        if exact and not differences[0] <= _TOLERANCE:
+            problem = f"CTranslate2 differs from PyTorch by {differences[0]:.1e}"
+            raise ExportError(f"{folder} cannot be exported: {problem}. Use it with PyTorch.")
 
     with saving_into(folder):
         fill_folder(place, save, last=(EXPORTED,))
-    difference = _difference(TranslatorModel(place, model.config, model.generation_config), scored)
-    if QUANTIZATIONS[format] == "float32" and not difference <= _TOLERANCE:
-        (place / EXPORTED).unlink()
-        raise ExportError(f"{folder} cannot be exported: CTranslate2 differs from PyTorch by {difference:.1e}.")
-    return Exported(place, difference)
+    return Exported(place, differences[0])
 
 
 def _links(folder: Path, model) -> _Links:

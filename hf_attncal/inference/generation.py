@@ -247,11 +247,21 @@ def generate_lines(
     return generated
 
 
+def end_tokens(config) -> list[int]:
+    """Return the tokens that end a sentence, of a generation configuration."""
+    ends = config.eos_token_id
+    return list(ends) if isinstance(ends, list | tuple) else [ends]
+
+
+def length_to_end(ids: Sequence[int], ends: Sequence[int]) -> int:
+    """Return how many tokens there are up to the first end of a sentence, which counts; all where there is none."""
+    return next((n for n, token in enumerate(ids, start=1) if token in ends), len(ids))
+
+
 def _without_special(model, output: Tensor) -> list[list[int]]:
     """Return the rows without padding, start and end as the model has them, whatever its tokenizer calls special."""
     config = model.generation_config
-    ends = config.eos_token_id if isinstance(config.eos_token_id, list | tuple) else [config.eos_token_id]
-    special = {config.pad_token_id, config.decoder_start_token_id, *ends}
+    special = {config.pad_token_id, config.decoder_start_token_id, *end_tokens(config)}
     return [[token for token in row if token not in special] for row in output.tolist()]
 
 
@@ -365,8 +375,7 @@ def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool, f
         for ids, scores in model.scores(inputs, output):
             yield _Read(ids, [0.0, *scores[1:]] if forced else scores)
         return
-    ends = model.generation_config.eos_token_id
-    ends = ends if isinstance(ends, list | tuple) else [ends]
+    ends = end_tokens(model.generation_config)
     source = inputs.get("extended_input_ids", inputs["input_ids"])
     options = {"output_copy_probabilities": True} if copied else {}
     at_once = max(1, _READ_AT_ONCE // output.shape[1])
@@ -387,5 +396,5 @@ def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool, f
         if forced:
             scores[:, 0] = 0
         for ids, *columns_of_row in zip(tokens.tolist(), *(column.tolist() for column in columns), strict=True):
-            length = next((n for n, token in enumerate(ids, start=1) if token in ends), len(ids))
+            length = length_to_end(ids, ends)
             yield _Read(ids[:length], *(column[:length] for column in columns_of_row))

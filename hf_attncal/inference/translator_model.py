@@ -5,7 +5,6 @@ keeps the tokenizer, the configuration and what was learned of its links. Here i
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +20,7 @@ from hf_attncal.extras import need
 from hf_attncal.layouts import CTRANSLATE2, EXPORTED
 
 from .files import blamed
+from .generation import end_tokens, length_to_end
 from .loading import load_config, load_tokenizer
 from .running import Running
 from .seals import sealed
@@ -47,6 +47,7 @@ class TranslatorModel:
         generation_config: how it generates.
         device: such as "cpu" or "cuda:0".
         threads: threads of the CPU; None for as many as PyTorch has.
+        of_model: folder of the model that was exported; None: the one that `folder` lies in.
 
     Attributes:
         told_layers: the decoder layer whose attention the export tells: of the heads that make links, on average.
@@ -59,11 +60,21 @@ class TranslatorModel:
     training = False
     device = torch.device("cpu")  # of the tensors that it takes and gives
 
-    def __init__(self, folder: Path, config, generation_config, *, device: str = "cpu", threads: int | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        config,
+        generation_config,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        of_model: Path | None = None,
+    ):
         need("ctranslate2")
         import ctranslate2
 
-        with sealed(folder / EXPORTED, folder.parent) as values:
+        self.folder, self.of_model = folder, str(of_model or folder.parent)
+        with sealed(folder / EXPORTED, Path(self.of_model)) as values:
             self.told_layers, self.heads = [values["layer"]], values["heads"]
         with blamed(folder):
             kind, _, index = device.partition(":")
@@ -77,7 +88,6 @@ class TranslatorModel:
             self._tokens: list[str] = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
         self._ids = {token: number for number, token in enumerate(self._tokens)}
         self.config, self.generation_config, self.dtype = config, generation_config, self._translator.compute_type
-        self.folder, self.of_model = folder, str(folder.parent)
 
     @property
     def base_model(self) -> "TranslatorModel":
@@ -155,8 +165,8 @@ class TranslatorModel:
             inputs: `input_ids` and `attention_mask`.
             output: what `generate` returned for them.
         """
-        ends = _listed(self.generation_config.eos_token_id)
-        rows = [_to_end(row, ends) for row in output[:, 1:].tolist()]
+        ends = end_tokens(self.generation_config)
+        rows = [row[: length_to_end(row, ends)] for row in output[:, 1:].tolist()]
         # It scores an end behind each text, which is left out where the text has one, or was cut off.
         texts = [self._names([token for token in row if token not in ends]) for row in rows]
         found = self._translator.score_batch(self._named(**inputs), texts, max_batch_size=0)
@@ -178,7 +188,7 @@ class TranslatorModel:
             elif name not in _SAID or value != _SAID[name]:
                 raise ValueError(
                     f"`{name}` is no option of CTranslate2 here, got {value!r}. Leave it out, or translate with "
-                    f"{self.folder.parent}."
+                    f"{self.of_model}."
                 )
         return asked
 
@@ -214,13 +224,3 @@ def load_translator(name: str | Path, running: Running, device: str) -> tuple[Tr
 def is_exported(name: object) -> bool:
     """Return whether a name is that of a folder which `attncal export --format ctranslate2` wrote."""
     return isinstance(name, str | Path) and Path(name).name == CTRANSLATE2 and (Path(name) / EXPORTED).is_file()
-
-
-def _listed(value: int | list[int] | None) -> list[int]:
-    return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _to_end(ids: list[int], ends: list[int]) -> list[int]:
-    """Return the tokens up to the first end of sentence, which is one of them."""
-    length = next((n for n, token in enumerate(ids, start=1) if token in ends), math.inf)
-    return ids[: min(length, len(ids))]

@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 from hf_attncal.alignment.links import argmax_links
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.data.strict_yaml import load_yaml
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.drawing.plots import heat_map
 from hf_attncal.files import write_json
@@ -34,7 +35,6 @@ from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, run_trainer
 from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, search_as_scored
-from hf_attncal.training.settings_yaml import load_yaml
 from hf_attncal.training.translation import TranslationConfig
 
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}

@@ -15,6 +15,7 @@ import numpy as np
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
+from hf_attncal.data.strict_yaml import load_yaml
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
 from hf_attncal.data.synthetic.planted import copied_words, is_only_signs, plant_copies
 from hf_attncal.inference.loading import load_seq2seq
@@ -34,7 +35,6 @@ from hf_attncal.report.attribution import CONTROLS, word_scores, works_on
 from hf_attncal.report.attributions import word_posteriors
 from hf_attncal.report.faithfulness import CUTS, faithfulness_falls, measures, word_effects
 from hf_attncal.report.perturbations import OPERATORS
-from hf_attncal.training.settings_yaml import load_yaml
 from hf_attncal.training.translation import TranslationConfig, train_translation
 
 SENTENCES = {"train": 20_000, "dev": 100, "test": 200}

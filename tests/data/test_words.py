@@ -5,8 +5,8 @@ import re
 import warnings
 
 import pytest
-import sentencepiece
 from datasets import Dataset
+from language_helpers import trained_sentencepiece
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import MarianTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
 
@@ -241,16 +241,7 @@ def test_words_of_marians_tokenizer(tmp_path):
     sources, targets = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
     vocabulary = {"</s>": 0, "<unk>": 1, "<pad>": 2, ">>deu<<": 3}
     for name, texts in (("source", sources), ("target", targets)):
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts * 20),
-            model_prefix=str(tmp_path / name),
-            vocab_size=60,
-            hard_vocab_limit=False,
-            minloglevel=2,
-            num_threads=1,
-        )
-        (tmp_path / f"{name}.model").rename(tmp_path / f"{name}.spm")
-        pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / f"{name}.spm"))
+        pieces = trained_sentencepiece(tmp_path, name, texts, size=60, repeats=20)
         for n in range(pieces.get_piece_size()):
             vocabulary.setdefault(pieces.id_to_piece(n), len(vocabulary))
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))

@@ -88,6 +88,16 @@ def test_what_would_be_another_model_is_refused(tmp_path):
     assert not (folder / "ctranslate2").exists()
 
 
+def test_an_export_that_differs_leaves_nothing(tmp_path, monkeypatch):
+    folder = saved(tmp_path / "model")
+    monkeypatch.setattr("hf_attncal.hub.translator_export._TOLERANCE", -1.0)
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(ValueError, match="CTranslate2 differs from PyTorch by"):
+        export(folder, format="ctranslate2")
+    assert [path for path in (folder / "ctranslate2").rglob("*") if path.is_file()] == []
+    assert sorted({path.name for path in folder.iterdir()} - {"ctranslate2"}) == before
+
+
 def test_an_export_of_another_model_is_refused(tmp_path, capsys):
     folder = saved(tmp_path / "model")
     export(folder, format="ctranslate2")

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-import sentencepiece
 import torch
+from language_helpers import trained_sentencepiece
 from seq2seq_helpers import SOURCES, TARGETS, randomized, sized
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
@@ -21,16 +21,7 @@ SPECIAL = ("</s>", "<unk>", "<pad>")
 def tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vocabularies")
     for name, lines in (("source", SOURCES), ("target", TARGETS)):
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines * 5),
-            model_prefix=str(folder / name),
-            vocab_size=60,
-            hard_vocab_limit=False,
-            minloglevel=2,
-            num_threads=1,
-        )
-        (folder / f"{name}.model").rename(folder / f"{name}.spm")
-        model = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{name}.spm"))
+        model = trained_sentencepiece(folder, name, lines, size=60, repeats=5)
         pieces = [model.id_to_piece(number) for number in range(3, model.get_piece_size())]
         # In the target, the numbers of the source's special tokens are those of words.
         names = [*SPECIAL, *pieces] if name == "source" else [*pieces, "<pad>", "</s>", "<unk>"]
