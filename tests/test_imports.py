@@ -25,7 +25,7 @@ MODELS = PACKAGE / "models"
 
 # The core: a room imports rooms of rows above its own, and of no other.
 CORE = (
-    ("extras", "extensions", "threads", "messages", "command_table"),
+    ("extras", "extensions", "threads", "ctrl_c", "messages", "command_table"),
     ("errors",),
     ("compressed", "layouts"),
     ("decoding", "gate"),

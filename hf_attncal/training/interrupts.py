@@ -11,6 +11,7 @@ from pathlib import Path
 
 from transformers import Trainer, TrainerCallback
 
+from hf_attncal.ctrl_c import interrupt
 from hf_attncal.layouts import COUNTING
 
 from .folder import last_checkpoints
@@ -33,7 +34,7 @@ def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
     kept = args.save_strategy != "no" and not args.save_only_model
     ours = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
-    if not (kept and alone and ours and handler is signal.default_int_handler):
+    if not (kept and alone and ours and handler in (signal.default_int_handler, interrupt)):
         yield
         return
     stop = _Stop(trainer, handler)
