@@ -92,8 +92,8 @@ def half_minutes(job: str) -> Iterator[Callable[..., None]]:
         while not over.wait(SILENCE):
             (name, done, since), now = told, time.monotonic()
             left = (since - began) * (1 - done) / done - (now - since) if done else 0.0
-            left_told = f", about {_minutes(left)} left" if left > 0 else ""
-            LOG.warning("%s: %s, %s so far%s", job, name, _minutes(now - began), left_told)
+            left_told = f", about {minutes(left)} left" if left > 0 else ""
+            LOG.warning("%s: %s, %s so far%s", job, name, minutes(now - began), left_told)
 
     # From Python there is nobody to speak to.
     thread = threading.Thread(target=speak, daemon=True) if LOG.handlers else None
@@ -107,7 +107,8 @@ def half_minutes(job: str) -> Iterator[Callable[..., None]]:
             thread.join()
 
 
-def _minutes(seconds: float) -> str:
+def minutes(seconds: float) -> str:
+    """Return a time in words."""
     return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 

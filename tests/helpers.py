@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +15,7 @@ import pytest
 import reference
 import torch
 from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel, PreTrainedModel
+from warm import warm
 
 from hf_attncal import (
     AttnCalBartConfig,
@@ -246,10 +248,16 @@ def assert_functions_agree(
 
 def run_in_two_processes(script: str, folder: Path) -> Path:
     """`python script folder` in two processes that find each other (gloo); returns the folder that they filled."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", script, folder]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    environment = {**os.environ, **address, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}
+    command = warm([sys.executable, script, folder])
+    ranks = [environment | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+    started = [subprocess.Popen(command, env=rank, stderr=subprocess.PIPE, text=True) for rank in ranks]
+    for process in started:
+        _, err = process.communicate(timeout=600)
+        assert process.returncode == 0, err[-4000:]
     return folder
 
 

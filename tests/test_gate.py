@@ -203,4 +203,5 @@ def test_an_adapter_and_a_whole_model_are_not_saved_into_one_folder(here):
     assert content(here) == before
     with pytest.raises(ValueError, match="mt would hold two models"):
         adapted.save_pretrained("mt")
+    assert content(here).keys() - before.keys() <= {str(here / "mt" / "README.md")}
     load_seq2seq("mt")

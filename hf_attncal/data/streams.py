@@ -1,10 +1,12 @@
 """Lines in and out: read in windows, written whole; from and to files and pipes."""
 
 import codecs
+import io
 import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import zip_longest
@@ -15,7 +17,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 from hf_attncal.decoding import HEAD, check_line, decoded
 from hf_attncal.errors import CommandError, explain, one_line, user_errors
 from hf_attncal.files import Text, is_file, read_pairs, text_name
-from hf_attncal.messages import LOG
+from hf_attncal.messages import LOG, minutes
 
 STANDARD = "-"  # as the name of a file: standard input or output
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
@@ -24,6 +26,7 @@ LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds 
 BATCHES_PER_WINDOW = 16
 # POSIX: a pipe takes up to this many bytes in one piece, or none of them.
 _PIPE_BUFFER = 4096
+_TELLING, _LONG = 3.0, 90.0  # seconds that tell how long a text takes, and for how many more it is told
 _WINDOW = 1024  # lines that are read together where the size of batches does not matter
 _PIECE = 1 << 16
 _SEPARATOR = "|||"
@@ -44,6 +47,7 @@ def read_windows(
     cut: Callable[[int], Any] | None = None,
     before: int = 0,
     remedy: str = "Split it, or raise --longest-line.",
+    estimates: bool = True,
 ) -> Iterator[tuple[list[str], CommandError | None]]:
     """Yield at most `window` lines at a time, without line ends and without a byte-order mark.
 
@@ -57,6 +61,7 @@ def read_windows(
         cut: is told the number of a longer line, of which the beginning is taken; without it, that is an error.
         before: number of lines that come before `source` begins.
         remedy: what to do about a longer line.
+        estimates: say after the first lines how long the rest of a file will take, if that is minutes.
     """
     if not hasattr(source, "readline"):
         yield from _windows_of_lines(source, window, name, before)
@@ -64,7 +69,7 @@ def read_windows(
     from hf_attncal.compressed import DamagedFile
 
     lines: list[str] = []
-    number = before
+    number, began, estimated = before, 0.0, not estimates or before > 0
     error, head = None, b""
     try:
         while raw := source.readline(longest + len(codecs.BOM_UTF8 + b"\r\n")):
@@ -85,8 +90,10 @@ def read_windows(
                 raw = source.readline(_PIECE)
             lines.append(text)
             if len(lines) == window:
+                began = began or time.monotonic()
                 yield lines, None
                 lines = []
+                estimated = estimated or _estimate(source, name, number, time.monotonic() - began)
     except ValueError as found:
         error = str(found)
     except (OSError, DamagedFile) as found:
@@ -94,6 +101,17 @@ def read_windows(
         error += ", or not compressed as its name says." if number == before else "."
     if lines or error is not None:
         yield lines, None if error is None else CommandError(error)
+
+
+def _estimate(source: BinaryIO, name: str, lines: int, seconds: float) -> bool:
+    """Say how long the rest of a plain file takes, as long as its first lines took; return whether they tell."""
+    if seconds < _TELLING or not LOG.handlers:  # from Python there is nobody to tell
+        return False
+    if isinstance(getattr(source, "raw", None), io.FileIO) and os.path.isfile(source.fileno()):
+        left = seconds * (os.fstat(source.fileno()).st_size / source.tell() - 1)
+        if left > _LONG:
+            LOG.warning("%s: about %s more, by its first %d lines", name, minutes(left), lines)
+    return True
 
 
 def _windows_of_lines(source: Iterable, window: int, name: str, before: int) -> Iterator[tuple[list, Any]]:
@@ -258,7 +276,10 @@ def parallel_lines(
     Arguments are those of `read_windows`.
     """
     named = zip(files, names, strict=True)
-    sides = [read_windows(file, window, name, longest, before=before) for file, name in named]
+    sides = [
+        read_windows(file, window, name, longest, before=before, estimates=not number)
+        for number, (file, name) in enumerate(named)
+    ]
     for groups in zip_longest(*sides, fillvalue=([], None)):
         lines, errors = zip(*groups, strict=True)
         rows = list(zip(*lines, strict=False))

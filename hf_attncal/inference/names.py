@@ -15,6 +15,7 @@ TOKENIZER_FILES = LAYOUTS["tokenizer"].marks
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 _SECONDS = 5  # to wait for an answer of the Hub
+_TWO_MODELS = (*LAYOUTS["adapter"].marks, "model.safetensors")  # a repository that has all of this
 
 
 def is_hub_name(name: str | Path) -> bool:
@@ -41,10 +42,7 @@ def check_name(name: str | Path, revision: str | None = None, files: tuple[str, 
             below = {found.parent for file in files for found in path.glob(f"*/{file}")}
             advice = f" Did you mean {max(below, key=os.path.getmtime)}?" if below else ""
             raise FileNotFoundError(f"{path} is {kind} folder without {_one_of(files)}.{advice}")
-        try:
-            check_one_model(path)
-        except ValueError as error:
-            raise OSError(str(error)) from error
+        _check_one(path)
     elif os.path.lexists(name):
         there = any((path.parent / file).is_file() for file in files)
         which = str(path.parent) if there else f"a folder with {_one_of(files)}"
@@ -59,13 +57,16 @@ def _check_hub(name: str, revision: str | None, files: tuple[str, ...]) -> None:
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, is_offline_mode, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
-    if any(isinstance(try_to_load_from_cache(name, file, revision=revision), str) for file in files):
+    cached = [try_to_load_from_cache(name, file, revision=revision) for file in files]
+    if (found := next((file for file in cached if isinstance(file, str)), None)) is not None:
+        _check_one(Path(found).parent)
         return
     neither = f"{name} is neither a folder here nor in the cache of the Hub"
     if is_offline_mode():
         raise ConnectionError(f"{neither}, and HF_HUB_OFFLINE forbids asking the Hub.{_nearest(Path(name))}")
     try:
-        get_hf_file_metadata(hf_hub_url(name, files[0], revision=revision), timeout=_SECONDS)
+        for file in (files[0], *(_TWO_MODELS if files == MODEL_FILES else ())):
+            get_hf_file_metadata(hf_hub_url(name, file, revision=revision), timeout=_SECONDS)
     except GatedRepoError:
         raise PermissionError(
             f"{name} is gated: ask for access on its page on the Hub, then `hf auth login`."
@@ -82,6 +83,15 @@ def _check_hub(name: str, revision: str | None, files: tuple[str, ...]) -> None:
             f"{neither}, and {constants.ENDPOINT} cannot be reached ({error}). Check the connection, or name a "
             f"folder.{_nearest(Path(name))}"
         ) from error
+    if files == MODEL_FILES:
+        raise OSError(f"{name} holds two models: {' and '.join(_TWO_MODELS)}. Name the repository of one of them.")
+
+
+def _check_one(folder: Path) -> None:
+    try:
+        check_one_model(folder)
+    except ValueError as error:
+        raise OSError(str(error)) from error
 
 
 def _one_of(files: tuple[str, ...]) -> str:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from helpers import TINY, scatter
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
+from warm import warm
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, HMMAlignConfig, HMMAlignModel
 from hf_attncal.alignment.count_learner import CountLearner
@@ -279,7 +280,7 @@ def test_a_reader_that_leaves_is_no_error(checkpoint):
         "--beams",
         "1",
     ]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(warm(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     process.stdin.write(b"the old house\n" * 40)
     process.stdin.close()

@@ -18,6 +18,7 @@ import pytest
 import torch
 from helpers import TINY, scatter, tiny_stock_model
 from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
+from warm import warm
 
 from hf_attncal.alignment import EncoderStates, Seq2SeqAttention, WordAligner, WordAlignment
 from hf_attncal.alignment.chosen_reading import READABLE, open_to_align
@@ -799,7 +800,7 @@ def test_a_source_that_breaks_off_keeps_what_was_read():
 
 def test_a_killed_run_leaves_whole_lines(checkpoint):
     command = [sys.executable, "-m", "hf_attncal.commands", "align", "run", checkpoint.folder, "--device", "cpu"]
-    process = subprocess.Popen([*command, "--format", "json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(warm([*command, "--format", "json"]), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdin.write(text_of(LINES[:1] * 2000).encode())  # its links are more than a pipe holds
     process.stdin.close()
     first = os.read(process.stdout.fileno(), 1)

@@ -13,6 +13,7 @@ import pytest
 from helpers import begun, write_linked_pairs
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
+from warm import warm
 
 import hf_attncal
 from hf_attncal.commands import main
@@ -456,8 +457,8 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
     path = ":".join([str(Path(hf_attncal.__file__).parents[1]), *sys.path])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [*attncal, *command("run")], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        warm([*attncal, *command("run")]), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while not (tmp_path / "run" / moment).exists() and process.poll() is None and time.monotonic() < deadline:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from warm import warm
 
 from hf_attncal.alignment import chosen_reading
 from hf_attncal.alignment.count_learner import CountLearner
@@ -193,7 +194,7 @@ def test_a_killed_part_leaves_nothing_that_looks_complete(run, model, tmp_path, 
     )
     given = ["align", "run", model, "--source", source, "--target", target, "--output", str(tmp_path / "parts")]
     command = [*given, *WINDOW, "--shard", "2/3", "--device", "cpu"]
-    killed = subprocess.run([sys.executable, "-c", code, *command], capture_output=True)
+    killed = subprocess.run(warm([sys.executable, "-c", code, *command]), capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     part = tmp_path / "parts" / "00002-of-00003.links"
     assert part.exists() == (after == "behind")
@@ -210,7 +211,7 @@ def test_parts_at_once(model, run, tmp_path):
     command = [sys.executable, "-m", "hf_attncal", "align", "run", model, "--source", source, "--target", target]
     command += [*WINDOW, "--device", "cpu", "--threads", "1"]
     jobs = [
-        subprocess.Popen([*command, "--shard", f"{number}/2", "--output", str(tmp_path / "l.{}")], stderr=-1)
+        subprocess.Popen(warm([*command, "--shard", f"{number}/2", "--output", str(tmp_path / "l.{}")]), stderr=-1)
         for number in (1, 2)
     ]
     assert [(job.wait(), job.stderr.read()) for job in jobs] == [(0, b"")] * 2

@@ -11,6 +11,7 @@ import torch
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 from summary_helpers import TEXTS, UNKNOWN, copying_model
 from transformers import GPT2Config, GPT2LMHeadModel
+from warm import warm
 
 from hf_attncal.data.pharaoh import parse_hypotheses
 from hf_attncal.inference.summarization import summarize_lines, summarize_texts
@@ -262,7 +263,7 @@ def test_a_line_that_fails_is_named(attncal, copier, monkeypatch):
 def test_a_reader_that_leaves_is_no_error(copier):
     command = [sys.executable, "-m", "hf_attncal", "summarize", copier.folder, *SHORT, "--threads", "1"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([*command, "--longest-line", "20"], **pipes) as process:
+    with subprocess.Popen(warm([*command, "--longest-line", "20"]), **pipes) as process:
         process.stdout.close()
         process.stdin.write(text_of(TEXTS * 20).encode())
         process.stdin.close()

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from warm import warm
+
 from hf_attncal.files import sha256
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,6 +129,7 @@ def prepare(folder: Path) -> Place:
 
 def start(command: list[str], *, limit: int | None = None, **streams) -> subprocess.Popen:
     """Start a command; with a limit, no file of it can grow beyond that many bytes."""
+    command = warm(command)
     if limit is not None:
         command = [command[0], "-c", LIMITED, str(limit), *command[1:]]
     # Unbuffered, as in containers: a line that cannot be printed is an error at once.

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from outcomes import Outcome, Result
+from warm import preload, warm
 
 SECONDS = 40  # for a run; one takes less than one where it is forked
 MEMORY = 2 << 30  # bytes beside what the process that forks has
@@ -750,8 +751,6 @@ GROUPS = {
 
 def drive(folder: Path, full: bool, only: str = "") -> None:
     """All runs, one after another; their outcomes are written into the folder."""
-    import hf_attncal.alignment  # noqa: F401 (for all children)
-
     prepare(folder)
     right: dict[tuple, str] = {}
     outcomes = []
@@ -786,14 +785,13 @@ def run(folder: Path, *, full: bool) -> list[Outcome]:
     path = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *sys.path]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(path)}
     environment |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HOME": str(folder / "home")}
-    command = [sys.executable, __file__, str(folder), "full" if full else "sample"]
+    environment["HF_MODULES_CACHE"] = str(folder / "modules")
+    command = warm([sys.executable, __file__, str(folder), "full" if full else "sample"])
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return [Outcome(**values) for values in json.loads((folder / "outcomes.json").read_text(encoding="utf-8"))]
 
 
 if __name__ == "__main__":
-    import torch
-
-    torch.set_num_threads(1)
+    preload()
     drive(Path(sys.argv[1]).resolve(), sys.argv[2] == "full", *sys.argv[3:])

@@ -31,6 +31,7 @@ from rules import (
     scores,
     words_of,
 )
+from warm import warm
 
 LINES = 1000  # of each command
 FIRST = 100_000 * int(os.environ.get("ATTNCAL_FAULTS_SEED", "0"))  # of the numbers that cases are drawn by
@@ -212,6 +213,7 @@ def process(arguments: Sequence[str], stdin: bytes = b"", **environment: str) ->
     fixed = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     fixed |= {"PYTHONPATH": ":".join(sys.path)}
     command = [sys.executable, "-m", "hf_attncal.commands", *arguments]
+    command = command if "LC_ALL" in environment else warm(command)  # Python reads that when it starts
     try:
         done = subprocess.run(
             command, input=stdin, capture_output=True, timeout=SECONDS, env=os.environ | fixed | environment

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from outcomes import Outcome
+from warm import preload, warm
 
 JOBS = ("translation", "aligner", "adapter")
 SENTENCES = {"a dog .": "ein hund .", "a cat runs .": "ein kater läuft .", "a big dog sleeps .": "ein großer hund ."}
@@ -67,7 +68,7 @@ def tried(folder: Path, job: str, *chosen: str) -> list[Outcome]:
     """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, __file__, str(folder), job, *chosen]
+    command = warm([sys.executable, __file__, str(folder), job, *chosen])
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"the runs of {job} could not be tried: {done.stderr[-4000:]}")
@@ -282,9 +283,7 @@ def killed_after(seconds: float, function) -> None:
 if __name__ == "__main__":
     os.umask(0o022)
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    import torch
-
-    torch.set_num_threads(1)
+    preload()
     place, wanted, *points = sys.argv[1:]
     report = [asdict(outcome) for outcome in drive(Path(place), wanted, points)]
     (Path(place) / "report.json").write_text(json.dumps(report, indent=1), encoding="utf-8")

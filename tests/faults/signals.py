@@ -41,7 +41,7 @@ STRUCK = (
     ("translate", "SIGINT", Moment(80, "lines")),
     ("translate", "SIGTERM", Moment(20, "lines")),
     ("translate", READER_LEFT, Moment(10, "lines")),
-    ("score", "SIGINT", Moment(1.5, "seconds")),
+    ("score", "SIGINT", Moment(1, "seconds")),
     ("score", "SIGTERM", Moment(0.5, "seconds")),
     ("score", READER_LEFT, Moment(0, "seconds")),
     ("align train", "SIGINT", Moment(0, "checkpoints")),
@@ -110,7 +110,7 @@ def _command(place: commands.Place, command: str) -> tuple[list[str], Path | Non
             return place.translate(), place.folder / "train.en"
         case "summarize":
             return place.summarize(), place.folder / "train.en"
-    return place.score("--bootstrap=400000"), None
+    return place.score("--bootstrap=100000"), None
 
 
 def _repeated(place: commands.Place, file: Path) -> Path:

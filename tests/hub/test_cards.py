@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
+from warm import warm
 
 from hf_attncal import HMMAlignConfig, HMMAlignModel, MaskAlignConfig, MaskAlignModel
 from hf_attncal.adapters import AttentionCalibrationConfig
@@ -34,7 +35,9 @@ def python_example(card: str) -> str:
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        warm([sys.executable, "-c", code], "bare"), capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_a_card_says_what_the_model_is_and_what_was_measured(folder):

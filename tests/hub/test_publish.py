@@ -18,6 +18,7 @@ from hub_helpers import FAULTS, KINDS, computed, elsewhere, lost_under, saved
 from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
 from local_hub import Hub
 from transformers import BertConfig, BertModel
+from warm import warm
 
 import hf_attncal
 from hf_attncal import AttnCalMarianMTModel, layouts
@@ -235,7 +236,7 @@ def test_a_killed_upload_is_finished_by_the_next(hub, ready, tmp_path):
         "publish_folder(sys.argv[1], sys.argv[2], token='x', endpoint=sys.argv[3], try_loading=False)"
     )
     environment = os.environ | {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
-    process = subprocess.Popen([sys.executable, "-c", program, str(ready), NAME, hub.url], env=environment)
+    process = subprocess.Popen(warm([sys.executable, "-c", program, str(ready), NAME, hub.url]), env=environment)
     while not any("PUT /store" in asked for asked in hub.requests):
         assert process.poll() is None
     process.kill()

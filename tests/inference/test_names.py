@@ -23,8 +23,10 @@ def hub(monkeypatch):
         assert timeout <= 10
         if answer.error is not None:
             raise answer.error
+        if url.rpartition("/")[2] not in answer.files:
+            raise of_the_hub(RemoteEntryNotFoundError)
 
-    answer.asked, answer.error = asked, None
+    answer.asked, answer.error, answer.files = asked, None, {"config.json", "model.safetensors"}
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", answer)
     monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: False)
     return answer
@@ -122,7 +124,21 @@ def test_what_the_hub_answers(here, hub, error, told):
     else:
         with pytest.raises(OSError, match=told):
             check_name("no/model")
-    assert len(hub.asked) == 1
+    assert len(hub.asked) == (1 if error else 2)
+
+
+def test_two_models_in_a_repository_are_refused_by_both_names(here, hub, monkeypatch):
+    hub.files |= {"adapter_config.json"}
+    with pytest.raises(OSError, match=r"anna/both holds two models: adapter_config\.json and model\.safetensors"):
+        check_name("anna/both")
+    check_name("anna/both", files=TOKENIZER_FILES)
+    for file in hub.files:  # a snapshot in the cache
+        (here / "aligner" / file).write_text("{}")
+    config = here / "aligner" / "config.json"
+    found = lambda name, file, revision: str(config) if file == "config.json" else None  # noqa: E731
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", found)
+    with pytest.raises(OSError, match="aligner holds two models"):
+        check_name("anna/both")
 
 
 def test_what_is_in_the_cache_is_not_asked_for(here, hub, monkeypatch):
@@ -131,7 +147,7 @@ def test_what_is_in_the_cache_is_not_asked_for(here, hub, monkeypatch):
     check_name("some/adapter", "v1")
     assert hub.asked == []
     check_name("some/adapter", "v2")
-    assert len(hub.asked) == 1
+    assert len(hub.asked) == 2
 
 
 def test_without_the_hub_by_the_users_will_it_is_not_asked(here, hub, monkeypatch):

@@ -17,6 +17,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+from warm import warm
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -440,7 +441,7 @@ def without_package(tmp_path_factory):
     request["inputs"] = {name: tensor.tolist() for name, tensor in batch_of(PAIRS).items()}
     environment = {"HF_HOME": str(root), "HF_MODULES_CACHE": str(root / "modules"), "HF_HUB_OFFLINE": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "PATH": ""}
-    command = [sys.executable, "-W", "error::FutureWarning", PROGRAM, json.dumps(request)]
+    command = warm([sys.executable, "-W", "error::FutureWarning", PROGRAM, json.dumps(request)], "bare")
     run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stderr
     *_, answer = run.stdout.splitlines()

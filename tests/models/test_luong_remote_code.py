@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import scatter, tiny_batch
+from warm import warm
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
 
@@ -36,7 +37,7 @@ def in_fresh_process(source: Path, destination: Path, home: Path, batch: dict) -
     request["batch"] = {name: tensor.tolist() for name, tensor in batch.items()}
     environment = {"HF_HOME": str(home), "HF_MODULES_CACHE": str(home / "modules"), "HF_HUB_OFFLINE": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "PATH": ""}
-    command = [sys.executable, "-W", "error::FutureWarning", PROGRAM, json.dumps(request)]
+    command = warm([sys.executable, "-W", "error::FutureWarning", PROGRAM, json.dumps(request)], "bare")
     run = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stderr
     (answer,) = [line for line in run.stdout.splitlines() if line.startswith("ANSWER ")]

@@ -13,6 +13,7 @@ from helpers import scatter, tiny_batch, tiny_model
 from huggingface_hub import ModelCard
 from shipped import ALIGNER, MODELS, OUTPUT_GATED
 from transformers.utils import hub
+from warm import warm
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 
@@ -39,7 +40,7 @@ def in_fresh_process(source, destination, home, batch) -> dict:
         "OMP_NUM_THREADS": "1",
         "PATH": "",
     }
-    command = [sys.executable, "-W", "error::FutureWarning", PROGRAM, json.dumps(request)]
+    command = warm([sys.executable, "-W", "error::FutureWarning", PROGRAM, json.dumps(request)], "bare")
     run = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stderr
     answer = [line for line in run.stdout.splitlines() if line.startswith("ANSWER ")]

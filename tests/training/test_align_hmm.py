@@ -16,6 +16,7 @@ import torch
 from datasets import Dataset
 from helpers import assert_layouts_know, run_in_two_processes
 from runs import write_corpus
+from warm import warm
 
 from hf_attncal.alignment import WordAligner, counting
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob, AlignerTrainer
@@ -183,7 +184,7 @@ def test_a_run_that_was_killed_starts_anew(finished, corpus, tmp_path):
         "job.AlignerJob.train(job.AlignerConfig.make(json.load(open(sys.argv[1]))))\n"
     )
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", program, str(config)]
+    command = warm([sys.executable, "-c", program, str(config)])
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert json.loads((folder / "run.json").read_text())["finished"] is False

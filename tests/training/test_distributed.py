@@ -1,6 +1,6 @@
 """Two processes (gloo) train the model that one process trains.
 
-This file is both the test and, run as a script by `torch.distributed.run`, each of the two processes.
+This file is both the test and, run as a script, each of the two processes.
 """
 
 import gc

@@ -9,6 +9,7 @@ import pytest
 import torch
 from language_helpers import KINDS, PAIRS, save_multilingual
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from warm import warm
 
 from hf_attncal import align, translate
 from hf_attncal.commands import main
@@ -207,7 +208,7 @@ def without_the_package(place, trained):
     lines = {kind: SOURCES[0] if kind != "marian-codes" else f">>deu<< {SOURCES[0]}" for kind in KINDS}
     for kind in KINDS:
         trained(kind, "full")
-    command = [sys.executable, "-c", _WITHOUT, str(place), json.dumps(lines)]
+    command = warm([sys.executable, "-c", _WITHOUT, str(place), json.dumps(lines)], "bare")
     ran = subprocess.run(command, capture_output=True, text=True, cwd=place, check=True)
     tokens = json.loads(ran.stdout.partition("ANSWER")[2])
     return {kind: (tokens[kind], lines[kind]) for kind in KINDS}
