@@ -1,10 +1,12 @@
-"""Make the aligners that come with the package, and score them: results/ready/aligners.json.
+"""Make aligners that are ready to use, with their checks, and score them: results/ready/aligners.json, jaen.json.
 
-    python experiments/ready_aligners.py --data ROOT                 # some minutes on one core
-    python experiments/ready_aligners.py --data ROOT --only check    # or score: that part again
+    python experiments/ready_aligners.py --data ROOT                                # some minutes on one core
+    python experiments/ready_aligners.py --data ROOT --only check                   # or score: that part again
+    python experiments/ready_aligners.py --data ROOT --pair jaen --folder aligners  # Japanese-English, to publish
 
-German-English counts the training text of `tatoeba-deen`, raw; English-German has the same counts, mirrored. Each then
-learns what good pairs look like from the same text. Counts are rounded to `BITS` bits, so that the wheel is small. The
+German-English comes with the package: it counts the training text of `tatoeba-deen`, raw. English-German has the same
+counts, mirrored. Japanese-English and English-Japanese count `tanaka-enja`, without spaces in the Japanese. Each then
+learns what good pairs look like from the same text. Counts are rounded to `BITS` bits, so that they are small. The
 same text makes the same files, byte for byte.
 
 The scores: AER on annotated links that nothing was chosen on; ROC AUC of the verdict on the annotated translations of
@@ -18,18 +20,21 @@ import json
 import re
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import other_errors
 import torch
 from check import CLEAN, COLUMNS, FAULTS, told
+from safetensors.numpy import load_file, save_file
 
 import hf_attncal
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.gold import score_aligner
-from hf_attncal.alignment.ready import READY, READY_FOLDER, ReadyAligner
+from hf_attncal.alignment.ready import READY, READY_FOLDER, ReadyAligner, mirrored, ready_or_named
 from hf_attncal.checking import Checker
 from hf_attncal.checking.checker import SharedTargets
 from hf_attncal.data.gold import Gold
@@ -40,89 +45,156 @@ from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.metrics.detection import detection
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 
-CORPUS = "tatoeba-deen"
 VOCABULARY, BITS = 16_000, 8
-GOLD = {"rwth-deen": "test", "bicici-deen": "dev"}  # German first
 MADE = (CONFIG, WEIGHTS, TOKENIZER, TOKENIZER_CONFIG, CHECK_FILE, CARD)
-RESULTS = Path(__file__).parents[1] / "results" / "ready" / "aligners.json"
+RESULTS = Path(__file__).parents[1] / "results" / "ready"
+
+
+class Text(NamedTuple):
+    """A text, and what is made of it and scored.
+
+    Args:
+        aligners: rows of `ready.READY` by name, or of the same kind; the first counts, the other mirrors it.
+        corpus: folder of the training text.
+        pairs: how many it has.
+        raw: makes a tokenised line one as people write it, by language.
+        gold: corpora with annotated links, and their splits.
+        clean: corpora of clean lines, and the files of both sides.
+        results: file of the scores.
+    """
+
+    aligners: dict[str, ReadyAligner]
+    corpus: str
+    pairs: int
+    raw: dict[str, Callable[[str], str]]
+    gold: dict[str, str]
+    clean: dict[str, tuple[str, str]]
+    results: str
+
+
+def raw(line: str) -> str:
+    """Return a line as people write negations and endings: `don't`, `Tom's`."""
+    return re.sub(r" (n't|'(?:s|m|re|ve|ll|d))\b", r"\1", line)
+
+
+def unspaced(line: str) -> str:
+    """Return a line of Japanese as people write it."""
+    return line.replace(" ", "")
+
+
+_TANAKA = "the Tanaka corpus, sentences of tatoeba.org, CC BY 2.0 FR, cut out by github.com/odashi/small_parallel_enja"
+TEXTS = {
+    "deen": Text(
+        READY,
+        "tatoeba-deen",
+        166_157,
+        {"de": raw, "en": raw},
+        {"rwth-deen": "test", "bicici-deen": "dev"},
+        {name: CLEAN[name] for name in ("tatoeba-deen", "multi30k")},
+        "aligners.json",
+    ),
+    "jaen": Text(
+        {"jaen": ReadyAligner("ja", "en", _TANAKA), "enja": ReadyAligner("en", "ja", _TANAKA, "jaen")},
+        "tanaka-enja",
+        50_000,
+        {"ja": unspaced, "en": raw},
+        {"kftt-jaen": "test"},
+        {"tanaka-enja": ("tanaka-enja/dev.ja", "tanaka-enja/dev.en")},
+        "jaen.json",
+    ),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, type=Path)
-    parser.add_argument("--folder", type=Path, default=READY_FOLDER, help="of the aligners; by default in the package")
+    parser.add_argument("--pair", choices=TEXTS, default="deen")
+    parser.add_argument("--folder", type=Path, help="of the aligners; by default, of deen, the package")
     parser.add_argument("--only", choices=("make", "check", "score"), help="check: learn anew what check.json holds")
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path)
     args = parser.parse_args()
+    text = TEXTS[args.pair]
+    if args.folder is None and text.aligners is not READY:
+        parser.error("--folder: the package has German and English alone, so say where others go.")
     torch.set_num_threads(1)
     began = time.process_time()
     if args.only in (None, "make"):
-        make(args.data / CORPUS, args.folder)
+        make(text, args.data, args.folder)
     if args.only == "check":
-        learn_checks(args.data / CORPUS, args.folder)
+        learn_checks(text, args.data, args.folder)
     if args.only in (None, "score"):
-        score(args.data, args.folder, args.output, time.process_time() - began)
+        score(text, args.data, args.folder, args.output or RESULTS / text.results, time.process_time() - began)
 
 
 # ---- making ----
 
 
-def make(corpus: Path, folder: Path) -> None:
-    """Make all aligners from the files train.de.gz and train.en.gz."""
+def make(text: Text, data: Path, folder: Path | None) -> None:
+    """Make the aligners of a text from the files train.*.gz of its corpus."""
     with TemporaryDirectory() as runs:
-        texts = raw_texts(corpus, Path(runs))
-        source, target = (str(texts[side]) for side in ("de", "en"))
-        settings = ("data.raw_text=true", f"tokenizer.vocab_size={VOCABULARY}")
-        hf_attncal.train_aligner(*settings, config="hmm", source=source, target=target, output=Path(runs, "counted"))
         counted = Path(runs, "counted")
+        texts = raw_texts(text, data, Path(runs))
+        source, target = map(str, texts.values())
+        settings = ("data.raw_text=true", f"tokenizer.vocab_size={VOCABULARY}")
+        hf_attncal.train_aligner(*settings, config="hmm", source=source, target=target, output=counted)
         model = HMMAlignModel.from_pretrained(counted)
         round_counts(model)
-        for name, ready in READY.items():
+        for name, ready in text.aligners.items():
             made = Path(runs, name)
-            if (ready.source, ready.target) == ("en", "de"):
-                mirror(model)
             model.save_pretrained(made)
+            if ready.mirrors:
+                tables = load_file(made / WEIGHTS)
+                save_file(mirrored(tables, model.config.vocab_size), made / WEIGHTS, {"format": "pt"})
             for file in (TOKENIZER, TOKENIZER_CONFIG):
                 shutil.copy(counted / file, made)
             values = json.loads((made / CONFIG).read_text(encoding="utf-8"))
             values.pop("auto_map", None)  # the code is the package's
             (made / CONFIG).write_text(json_text(values), encoding="utf-8")
             _learn_check(made, texts, ready)
-            (made / CARD).write_text(card(name), encoding="utf-8")
-            shutil.rmtree(folder / name, ignore_errors=True)
-            (folder / name).mkdir(parents=True)
-            for file in MADE:
-                shutil.copyfile(made / file, folder / name / file)
-            print(f"{folder / name}: {sum(path.stat().st_size for path in (folder / name).iterdir()):,} bytes")
+            (made / CARD).write_text(card(text, name), encoding="utf-8")
+            keep(made, folder, ready)
 
 
-def learn_checks(corpus: Path, folder: Path) -> None:
+def learn_checks(text: Text, data: Path, folder: Path | None) -> None:
     """Learn what good pairs look like anew, for aligners that stay as they are."""
     with TemporaryDirectory() as place:
-        texts = raw_texts(corpus, Path(place))
-        for name, ready in READY.items():
+        texts = raw_texts(text, data, Path(place))
+        for name, ready in text.aligners.items():
             made = Path(place, name)
-            shutil.copytree(folder / name, made)
+            shutil.copytree(folder_of(name, folder), made)
             _learn_check(made, texts, ready)
-            shutil.copyfile(made / CHECK_FILE, folder / name / CHECK_FILE)
+            keep(made, folder, ready)
+
+
+def keep(made: Path, folder: Path | None, ready: ReadyAligner) -> None:
+    """Copy an aligner to its place; one of the package that mirrors another keeps what it does not share with it."""
+    place, files = (folder or READY_FOLDER) / made.name, MADE
+    if folder is None and ready.mirrors:
+        files = (CHECK_FILE, CARD)
+        check = json.loads((made / CHECK_FILE).read_text(encoding="utf-8"))
+        (made / CHECK_FILE).write_text(json_text(check | {"counts": []}), encoding="utf-8")
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for file in files:
+        shutil.copyfile(made / file, place / file)
+    print(f"{place}: {sum(path.stat().st_size for path in place.iterdir()):,} bytes")
+
+
+def folder_of(name: str, folder: Path | None) -> Path:
+    return Path(ready_or_named(name)) if folder is None else folder / name
 
 
 def _learn_check(made: Path, texts: dict[str, Path], ready: ReadyAligner) -> None:
     hf_attncal.check(made, clean_source=str(texts[ready.source]), clean_target=str(texts[ready.target]))
 
 
-def raw_texts(corpus: Path, place: Path) -> dict[str, Path]:
-    """Write the training text as people write it; return the file of each side."""
-    texts = {side: place / f"train.{side}" for side in ("de", "en")}
+def raw_texts(text: Text, data: Path, place: Path) -> dict[str, Path]:
+    """Write the training text as people write it; return the file of each language."""
+    texts = {side: place / f"train.{side}" for side in text.raw}
     for side, path in texts.items():
-        with gzip.open(corpus / f"train.{side}.gz", "rt", encoding="utf-8") as file:
-            path.write_text("".join(map(raw, file)), encoding="utf-8")
+        with gzip.open(data / text.corpus / f"train.{side}.gz", "rt", encoding="utf-8") as file:
+            path.write_text("".join(map(text.raw[side], file)), encoding="utf-8")
     return texts
-
-
-def raw(line: str) -> str:
-    """Return a line as people write negations and endings: `don't`, `Tom's`."""
-    return re.sub(r" (n't|'(?:s|m|re|ve|ll|d))\b", r"\1", line)
 
 
 def round_counts(model: HMMAlignModel) -> None:
@@ -131,24 +203,10 @@ def round_counts(model: HMMAlignModel) -> None:
     model.counts = torch.ldexp(torch.round(mantissa * 2**BITS) / 2**BITS, exponent)
 
 
-def mirror(model: HMMAlignModel) -> None:
-    """Exchange source and target."""
-    size = model.config.vocab_size
-    pairs = model.pairs % size * size + model.pairs // size
-    order = pairs.argsort()
-    model.pairs, model.counts = pairs[order], model.counts[order]
-    for name, other in (
-        ("source_counts", "target_counts"),
-        ("source_null_counts", "target_null_counts"),
-        ("forward_jumps", "backward_jumps"),
-    ):
-        one, two = getattr(model, name).clone(), getattr(model, other).clone()
-        getattr(model, name).copy_(two)
-        getattr(model, other).copy_(one)
-
-
-def card(name: str) -> str:
-    ready = READY[name]
+def card(text: Text, name: str) -> str:
+    ready = text.aligners[name]
+    comes = text.aligners is READY
+    where = "It comes with `hf_attncal`:" if comes else f"With `hf_attncal`, in a folder `{name}`:"
     return f"""---
 library_name: hf_attncal
 license: cc-by-2.0
@@ -158,15 +216,15 @@ tags: [word-alignment, hmm_align]
 
 # {name}
 
-A word aligner that counts ({ready.source} to {ready.target}), with what `attncal check` goes by. It comes with \
-`hf_attncal`:
+A word aligner that counts ({ready.source} to {ready.target}), with what `attncal check` goes by. \
+{where}
 
 ```bash
 attncal align run {name} --source a.{ready.source} --target b.{ready.target}
 attncal check {name} --source a.{ready.source} --target b.{ready.target} --format marked
 ```
 
-It has read 166,157 pairs: {ready.credit}. It knows everyday words; text of a trade wants an aligner of its own
+It has read {text.pairs:,} pairs: {ready.credit}. It knows everyday words; text of a trade wants an aligner of its own
 (`attncal align train`), or `--adapt`. `experiments/ready_aligners.py` makes it and scores it.
 """
 
@@ -174,30 +232,30 @@ It has read 166,157 pairs: {ready.credit}. It knows everyday words; text of a tr
 # ---- scores ----
 
 
-def score(data: Path, folder: Path, output: Path, seconds: float) -> None:
-    files, aligners = {}, {}
-    for name, ready in READY.items():
-        checker = Checker.from_pretrained(folder / name, device="cpu")
-        wanted = [ready.source, ready.target]
-        found = {"aer": {}, "bytes": sum(path.stat().st_size for path in (folder / name).iterdir())}
-        for corpus, split in GOLD.items():
-            paths = [data / corpus / f"{split}.{end}" for end in ("de", "en", "align")]
+def score(text: Text, data: Path, folder: Path | None, output: Path, seconds: float) -> None:
+    files, aligners, sides = {}, {}, list(text.raw)
+    for name, ready in text.aligners.items():
+        place, wanted = folder_of(name, folder), [ready.source, ready.target]
+        checker = Checker.from_pretrained(place, device="cpu")
+        found = {"aer": {}, "bytes": sum(path.stat().st_size for path in place.iterdir())}
+        for corpus, split in text.gold.items():
+            paths = [data / corpus / f"{split}.{end}" for end in (*sides, "align")]
             files |= {f"{corpus}/{path.name}": path for path in paths}
-            found["aer"][corpus] = _aer(checker.aligner, Gold.read(*paths), wanted != ["de", "en"])
+            found["aer"][corpus] = _aer(checker.aligner, Gold.read(*paths), wanted != sides)
         if wanted == ["de", "en"]:
             tsv = data / "hallucinations-deen" / "dev.tsv"
             files["hallucinations-deen/dev.tsv"] = tsv
             found["faults"] = _faults(checker, tsv)
         found["planted"] = {}
-        for clean in ("tatoeba-deen", "multi30k"):
-            paths = [data / path for path in CLEAN[clean]]
-            files |= dict(zip(CLEAN[clean], paths, strict=True))
+        for clean, names in text.clean.items():
+            paths = [data / path for path in names]
+            files |= dict(zip(names, paths, strict=True))
             by_end = {path.suffix[1:]: path for path in paths}
             texts = [by_end[end].read_text(encoding="utf-8").splitlines() for end in wanted]
             found["planted"][clean] = _planted(checker, list(zip(*texts, strict=True)))
-        found["sha256"] = {file: sha256(folder / name / file) for file in MADE}
+        found["sha256"] = {file: sha256(place / file) for file in MADE}
         aligners[name] = found
-    config = {"corpus": CORPUS, "vocabulary": VOCABULARY, "bits": BITS}
+    config = {"corpus": text.corpus, "vocabulary": VOCABULARY, "bits": BITS}
     head = records.record(config, files, "cpu")
     write_json(head | {"cpu_seconds_to_make": round(seconds), "aligners": aligners}, output)
     print(f"wrote {output}")

@@ -24,7 +24,7 @@ from .errors import CommandError
 from .layouts import CONFIG, COUNTS, LOCK, RUN, WEIGHTS, File, file_of, files, kind_of_folder
 
 _WINDOWS = sys.platform == "win32"
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGES = [Path(__file__).resolve().parent]  # this one's folder, and what is put together of it
 _CLAIMED: dict[str, bool] = {}  # folders that this process saves into, and whether any file of them is its own
 # Weights are kept in a folder that is no model's, too; and what was learned, from what a user names.
 _WEIGHTS = [*map(file_of, (WEIGHTS, "pytorch_model.bin", "adapter_model.bin")), *files("graph")]
@@ -59,6 +59,11 @@ def reads(*names: Any) -> None:
     """Take note of files, or folders of models, that the job reads; what is no name is ignored."""
     if jobs := _JOBS.get():
         jobs[-1].read.extend(os.fspath(name) for name in names if isinstance(name, str | os.PathLike))
+
+
+def keep(folder: Path) -> None:
+    """Let nothing be saved into a folder, as if it were one of the package."""
+    _PACKAGES.append(folder.resolve())
 
 
 def _read() -> list[str]:
@@ -263,7 +268,7 @@ def saving_into(
         CommandError: another process saves into it, or it is not to be saved over.
     """
     path = Path(os.path.realpath(folder))
-    if path.is_relative_to(_PACKAGE):
+    if any(map(path.is_relative_to, _PACKAGES)):
         raise CommandError(f"{folder} belongs to the package, and stays as it is: copy it, and name the copy.")
     if str(path) in _CLAIMED:
         yield

@@ -84,7 +84,11 @@ def _planned(job, trainer: Trainer) -> Plan:
             f"of little use. All of them take about {math.ceil(needed)} minutes on this machine.",
             stacklevel=2,
         )
-    return Plan(min(wanted, steps), wanted, speed.seconds, speed.evaluation, scores)
+    steps = min(wanted, steps)
+    if job.run.args.process_index == 0:
+        why = "all that fit this text" if steps == wanted else f"as many as there is time for, of {wanted:,} that fit"
+        print(f"{minutes:g} minutes: {steps:,} steps of {speed.seconds:.2g} seconds, {why}", flush=True)
+    return Plan(steps, wanted, speed.seconds, speed.evaluation, scores)
 
 
 @dataclass

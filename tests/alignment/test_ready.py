@@ -1,13 +1,17 @@
 """The aligners that come with the package load as they were made, align and check both ways, and stay as they are."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import hf_attncal
 from hf_attncal.alignment.plain_counts import plain_aligner
-from hf_attncal.alignment.ready import READY, READY_FOLDER, ready_or_named
+from hf_attncal.alignment.ready import READY, READY_FOLDER, mirrored, ready_or_named
 from hf_attncal.checking import Checker
 from hf_attncal.checking.checker import saved_check
 from hf_attncal.errors import CommandError
@@ -27,7 +31,7 @@ def checker(request):
 
 @pytest.mark.parametrize("name", READY)
 def test_the_files_are_those_that_were_scored(name):
-    files = {path.name: sha256(path) for path in (READY_FOLDER / name).iterdir()}
+    files = {path.name: sha256(path) for path in Path(ready_or_named(name)).iterdir()}
     assert files == MADE[name]["sha256"]
     assert READY[name].credit in (READY_FOLDER / name / "README.md").read_text(encoding="utf-8")
 
@@ -73,8 +77,27 @@ def test_a_model_of_the_user_with_that_name_goes_first(tmp_path, monkeypatch):
     assert ready_or_named("other") == "other"
 
 
-def test_nothing_is_written_into_the_package(tmp_path):
+@pytest.mark.parametrize("name", READY)
+def test_nothing_is_written_into_the_package(name, tmp_path):
     for side in ("a", "b"):
         (tmp_path / side).write_text("ein Haus ist alt\n" * 60)
     with pytest.raises(CommandError, match="belongs to the package, and stays as it is: copy it, and name the copy"):
-        hf_attncal.check("deen", clean_source=tmp_path / "a", clean_target=tmp_path / "b")
+        hf_attncal.check(name, clean_source=tmp_path / "a", clean_target=tmp_path / "b")
+
+
+def test_what_was_put_together_goes_when_the_program_ends():
+    code = "from hf_attncal.alignment.ready import ready_or_named\nprint(ready_or_named('ende'))"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip().endswith("ende")
+    assert not Path(process.stdout.strip()).parent.exists()
+
+
+def test_exchanged_twice_the_tables_are_as_they_were():
+    tables = load_file(READY_FOLDER / "deen" / "model.safetensors")
+    once = mirrored(tables, 16_000)
+    twice = mirrored(once, 16_000)
+    assert all(np.array_equal(table, twice[name]) for name, table in tables.items())
+    assert np.array_equal(once["source_counts"], tables["target_counts"])
+    place = 1000
+    source, target = divmod(int(tables["pairs"][place]), 16_000)
+    assert once["counts"][once["pairs"].searchsorted(target * 16_000 + source)] == tables["counts"][place]
