@@ -1,6 +1,7 @@
 """How long a run takes and shall take: measured steps, a time budget, refusals before the start, Ctrl-C."""
 
 import json
+import re
 import signal
 from functools import partial
 from types import SimpleNamespace
@@ -116,8 +117,9 @@ def test_a_plan_that_holds_gives_the_run_that_these_steps_give(config, tmp_path,
     assert same(tmp_path / "run", tmp_path / "asked")
 
 
-def test_a_budget_never_makes_a_run_longer(config):
+def test_a_budget_never_makes_a_run_longer_and_says_what_it_chose(config, capsys):
     assert train_translation(config("minutes=100"))["steps"] == 4
+    assert re.search(r"^100 minutes: 4 steps of \S+ seconds, all that fit this text$", capsys.readouterr().out, re.M)
 
 
 def test_a_faster_machine_trains_more_steps_than_were_planned(config, planned, capsys):
