@@ -20,6 +20,12 @@ CONTENTS = """
 :caption: Guides
 
 docs/start
+docs/gallery
+docs/for_corpora
+docs/for_localisers
+docs/for_linguists
+docs/for_attention
+docs/compared
 docs/models
 docs/adapters
 docs/alignment
@@ -39,6 +45,9 @@ docs/reliability
 :caption: Notebooks
 
 examples/README
+examples/corpus
+examples/localisation
+examples/few_sentences
 examples/translation
 examples/adapters
 examples/word_alignment

@@ -45,7 +45,7 @@ from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.metrics.detection import detection
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 
-VOCABULARY, BITS = 16_000, 8
+BITS = 8
 MADE = (CONFIG, WEIGHTS, TOKENIZER, TOKENIZER_CONFIG, CHECK_FILE, CARD)
 RESULTS = Path(__file__).parents[1] / "results" / "ready"
 
@@ -57,6 +57,7 @@ class Text(NamedTuple):
         aligners: rows of `ready.READY` by name, or of the same kind; the first counts, the other mirrors it.
         corpus: folder of the training text.
         pairs: how many it has.
+        vocabulary: tokens of both sides together.
         raw: makes a tokenised line one as people write it, by language.
         gold: corpora with annotated links, and their splits.
         clean: corpora of clean lines, and the files of both sides.
@@ -66,6 +67,7 @@ class Text(NamedTuple):
     aligners: dict[str, ReadyAligner]
     corpus: str
     pairs: int
+    vocabulary: int
     raw: dict[str, Callable[[str], str]]
     gold: dict[str, str]
     clean: dict[str, tuple[str, str]]
@@ -88,6 +90,7 @@ TEXTS = {
         READY,
         "tatoeba-deen",
         166_157,
+        16_000,
         {"de": raw, "en": raw},
         {"rwth-deen": "test", "bicici-deen": "dev"},
         {name: CLEAN[name] for name in ("tatoeba-deen", "multi30k")},
@@ -97,6 +100,7 @@ TEXTS = {
         {"jaen": ReadyAligner("ja", "en", _TANAKA), "enja": ReadyAligner("en", "ja", _TANAKA, "jaen")},
         "tanaka-enja",
         50_000,
+        10_000,
         {"ja": unspaced, "en": raw},
         {"kftt-jaen": "test"},
         {"tanaka-enja": ("tanaka-enja/dev.ja", "tanaka-enja/dev.en")},
@@ -135,7 +139,7 @@ def make(text: Text, data: Path, folder: Path | None) -> None:
         counted = Path(runs, "counted")
         texts = raw_texts(text, data, Path(runs))
         source, target = map(str, texts.values())
-        settings = ("data.raw_text=true", f"tokenizer.vocab_size={VOCABULARY}")
+        settings = ("data.raw_text=true", f"tokenizer.vocab_size={text.vocabulary}")
         hf_attncal.train_aligner(*settings, config="hmm", source=source, target=target, output=counted)
         model = HMMAlignModel.from_pretrained(counted)
         round_counts(model)
@@ -255,7 +259,7 @@ def score(text: Text, data: Path, folder: Path | None, output: Path, seconds: fl
             found["planted"][clean] = _planted(checker, list(zip(*texts, strict=True)))
         found["sha256"] = {file: sha256(place / file) for file in MADE}
         aligners[name] = found
-    config = {"corpus": text.corpus, "vocabulary": VOCABULARY, "bits": BITS}
+    config = {"corpus": text.corpus, "vocabulary": text.vocabulary, "bits": BITS}
     head = records.record(config, files, "cpu")
     write_json(head | {"cpu_seconds_to_make": round(seconds), "aligners": aligners}, output)
     print(f"wrote {output}")

@@ -22,15 +22,8 @@ from own_tables import OWN
 from hf_attncal.files import write_json
 
 DOCUMENTS = (
-    *(
-        "README.md",
-        "docs/distributed.md",
-        "docs/experiments.md",
-        "docs/publishing.md",
-        "docs/reliability.md",
-        "docs/which_aligner.md",
-    ),
-    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "experiments").glob("*.md")),
+    "README.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
 )
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 TABLES = {name: partial(table, settings) for name, settings in read_tables().items()} | OWN

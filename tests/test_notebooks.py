@@ -1,5 +1,7 @@
 """The notebooks of examples/ run from their first cell to their last, with a reader's files and tiny models."""
 
+import contextlib
+import io
 from pathlib import Path
 
 import desk
@@ -54,6 +56,19 @@ def test_word_alignment(run, tmp_path):
     assert "mean score of a pair: 0." in printed
     assert pictures == 1
     assert len((tmp_path / "links.txt").read_text().splitlines()) == 80
+
+
+@pytest.mark.parametrize("name", ["corpus", "localisation", "few_sentences"])
+def test_a_notebook_of_five_minutes_prints_what_it_shows(name, tmp_path, monkeypatch):
+    """In this process, without a kernel: it trains nothing and takes a second or two."""
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for cell in nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4).cells:
+        if cell.cell_type == "code":
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(compile(cell.source, name, "exec"), names)
+            shown = "".join(output.text for output in cell.outputs if output.output_type == "stream")
+            assert printed.getvalue() == shown
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)

@@ -40,7 +40,7 @@ def check_page(verdicts: Iterable[PairVerdict], source: str, target: str) -> Ite
                 counts.update(written[1])
         lead = Markup(
             "<del>Left out</del> of the source, <ins>made up</ins> in the target: point at a mark, or go to it with "
-            "the Tab key, to see why. Lines without a finding are folded."
+            "the Tab key, to see why. A percentage says how sure it is. Lines without a finding are folded."
         )
         yield page_beginning(f"{source} and {target}, checked", lead, "checked")
         yield _filters(counts)
@@ -98,22 +98,22 @@ def _marked(text: str, spans: Sequence[FlaggedSpan], tag: str) -> str:
 
 def verdict_in_words(verdict: PairVerdict) -> str:
     """Return what is wrong with a line that is flagged, in one line of words."""
-    told = []
-    if "detached" in verdict.flagged:
-        told.append("no translation of this source")
-    else:
+    detached = "detached" in verdict.flagged
+    told = ["no translation of this source"] * detached + [*verdict.names]
+    if not detached:
         for name, spans, text in (
             ("left_out", verdict.left_out_spans, verdict.source),
             ("made_up", verdict.made_up_spans, verdict.target),
         ):
             if spans:
                 first = text[slice(*spans[0].characters)]
-                quoted = first if len(first) <= _QUOTED else f"{first[:_QUOTED].rstrip()} …"
+                quoted = (
+                    first if len(first) <= _QUOTED else f"{first[:_QUOTED].rpartition(' ')[0] or first[:_QUOTED]} …"
+                )
                 more = f" and {len(spans) - 1} more" if len(spans) > 1 else ""
                 told.append(f"{_TOLD[name]}: “{quoted}”{more}")
         if "repeats" in verdict.flagged:
             told.append("the target repeats itself")
-    told += verdict.names
     return "; ".join(told) or ", ".join(_TOLD[name] for name in verdict.flagged)
 
 

@@ -46,11 +46,10 @@ def show_ready(folder: Path) -> list[PairVerdict]:
     print(f"  who belongs to whom: {' '.join(links)}\n")
     verdicts = checker.check(PAGE)
     for number, verdict in enumerate(verdicts, 1):
-        told = ", ".join(name.replace("_", " ") for name in (*verdict.flagged, *verdict.names)) or "fine"
+        told = ", ".join(name.replace("_", " ") for name in (*verdict.flagged, *verdict.names))
+        told = f"{told} ({verdict.wrong:.0%} sure)" if told else "fine"
         source, target = verdict.marked()
-        print(
-            f"{number}. {told} ({verdict.wrong:.0%} sure that anything is wrong)\n  {source}\n  {target}", flush=True
-        )
+        print(f"{number}. {told}\n  {source}\n  {target}", flush=True)
     lines = lines_of_verdicts(verdicts, "html", ("German", "English"))
     write_text("\n".join([*lines, ""]), folder / "checked.html")
     draw_pair(folder / "alignment.png", aligner)
