@@ -151,9 +151,10 @@ def make(text: Text, data: Path, folder: Path | None) -> None:
                 save_file(mirrored(tables, model.config.vocab_size), made / WEIGHTS, {"format": "pt"})
             for file in (TOKENIZER, TOKENIZER_CONFIG):
                 shutil.copy(counted / file, made)
-            values = json.loads((made / CONFIG).read_text(encoding="utf-8"))
-            values.pop("auto_map", None)  # the code is the package's
-            (made / CONFIG).write_text(json_text(values), encoding="utf-8")
+            if text.aligners is READY:  # the code is the package's; what is published has its own
+                values = json.loads((made / CONFIG).read_text(encoding="utf-8"))
+                values.pop("auto_map", None)
+                (made / CONFIG).write_text(json_text(values), encoding="utf-8")
             _learn_check(made, texts, ready)
             (made / CARD).write_text(card(text, name), encoding="utf-8")
             keep(made, folder, ready)
@@ -172,7 +173,8 @@ def learn_checks(text: Text, data: Path, folder: Path | None) -> None:
 
 def keep(made: Path, folder: Path | None, ready: ReadyAligner) -> None:
     """Copy an aligner to its place; one of the package that mirrors another keeps what it does not share with it."""
-    place, files = (folder or READY_FOLDER) / made.name, MADE
+    place = (folder or READY_FOLDER) / made.name
+    files = MADE if folder is None else {*MADE, *(path.name for path in made.glob("*.py"))}
     if folder is None and ready.mirrors:
         files = (CHECK_FILE, CARD)
         check = json.loads((made / CHECK_FILE).read_text(encoding="utf-8"))
