@@ -40,11 +40,11 @@ ORDINARY = {
     "network base": ["align", "train", "--config", "base"],
     "counts": ["align", "train", "--config", "hmm"],
     "tune": ["align", "tune", "LARGER_ENCODER"],
-    "translation": ["train"],
-    "guided": ["train", "--model", "marian+guided"],
-    "recurrent": ["train", "--model", "luong"],
-    "language": ["train", "--model", "discrete-1"],
-    "adapt": ["adapt", "LARGER_MODEL"],
+    "translation": ["train", "data.held_out_pairs=50"],
+    "guided": ["train", "--model", "marian+guided", "data.held_out_pairs=50"],
+    "recurrent": ["train", "--model", "luong", "data.held_out_pairs=50"],
+    "language": ["train", "--model", "discrete-1", "data.held_out_lines=50"],
+    "adapt": ["adapt", "LARGER_MODEL", "data.held_out_pairs=50"],
 }
 KINDS = {
     "network": ["align", "train", *NETWORK],

@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import signal
+from types import SimpleNamespace
 
 # Read when transformers and the hub's client are first imported, so before any test module is.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -14,6 +15,7 @@ import pytest
 import torch
 from helpers import FAMILIES, tiny_batch
 from hypothesis import settings
+from warm import warm_python
 
 # Why a test may be skipped where `CI` is set; those of tests/conformance have a rule of their own.
 MAY_BE_SKIPPED = (
@@ -44,6 +46,23 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True, database=None)
     settings.register_profile("thorough", settings.get_profile("quick"), max_examples=1000)
     settings.load_profile("quick" if "not slow" in config.option.markexpr else "thorough")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of two combinations of the parameters of a mark `half` that differ in one value only, one is slow."""
+    seen: dict[tuple, list[str]] = {}  # the values of a parameter, in their order
+    for item in items:
+        for mark in item.iter_markers("half"):
+            if not set(mark.args) <= set(item.fixturenames):
+                continue
+            places = 0
+            for name in mark.args:
+                values, value = seen.setdefault((item.function, name), []), repr(item.callspec.params[name])
+                values += [] if value in values else [value]
+                places += values.index(value)
+            if places % 2:
+                item.add_marker(pytest.mark.slow)
 
 
 def _no_skip(report: pytest.TestReport | pytest.CollectReport) -> pytest.TestReport | pytest.CollectReport:
@@ -112,6 +131,12 @@ def family(request: pytest.FixtureRequest) -> str:
 def batch() -> dict[str, torch.Tensor]:
     """Two sentence pairs, the second one padded on both sides."""
     return tiny_batch()
+
+
+@pytest.fixture
+def quick_fresh_process(monkeypatch):
+    """Let a process without this package find transformers imported."""
+    monkeypatch.setattr("hf_attncal.hub.isolated.sys", SimpleNamespace(executable=warm_python()))
 
 
 @pytest.fixture

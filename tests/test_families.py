@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import transformers
+from warm import warm
 
 import hf_attncal
 from hf_attncal import families
@@ -29,9 +30,10 @@ from hf_attncal.training.translation import TranslationConfig, train_translation
 SIZES_OF_A_SIDE = {"attention_heads": 2, "ffn_dim": 8}
 
 
-def run(*lines: str, path: str | None = None) -> subprocess.CompletedProcess:
+def run(*lines: str, path: str | None = None, cold: bool = False) -> subprocess.CompletedProcess:
     code = "\n".join(["import sys", *([] if path is None else [f"sys.path.insert(0, {path!r})"]), *lines])
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command if cold else warm(command, "torch"), capture_output=True, text=True)
 
 
 # ---- the table ----
@@ -274,6 +276,7 @@ def test_the_package_comes_first_and_the_import_of_transformers_looks_as_it_alwa
         "assert (importlib.resources.files('transformers') / '__init__.py').is_file()",
         "assert pickle.loads(pickle.dumps(AutoConfig)) is AutoConfig",
         "assert pickle.loads(pickle.dumps(config)).to_dict() == config.to_dict()",
+        cold=True,
     )
     assert done.returncode == 0, done.stderr
 

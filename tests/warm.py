@@ -34,8 +34,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What jobs import when they run, and classes that transformers imports when they are asked for. A process of "bare"
-# has not seen this package; the server of "package" is forked from that of "bare".
+# has not seen this package.
 PRELOADED = {
+    "torch": ("torch",),
     "bare": (
         "accelerate",
         "datasets",
@@ -70,8 +71,11 @@ LENGTH = 8  # bytes of the length that goes before a message
 
 def preload(kind: str = "package") -> None:
     """Import what commands need, before a fork."""
-    for name in (*PRELOADED["bare"], *(PRELOADED["package"] if kind == "package" else ())):
-        importlib.import_module(name)
+    for one, names in PRELOADED.items():
+        for name in names:
+            importlib.import_module(name)
+        if one == kind:
+            break
     import torch
 
     torch.set_num_threads(1)
@@ -87,6 +91,16 @@ def warm(command: list, kind: str = "package") -> list[str]:
 
 
 @functools.cache
+def warm_python(kind: str = "bare") -> str:
+    """Return a program that stands in for `sys.executable`, for code that starts it by that name."""
+    program = Path(server(kind)).with_name("python")
+    start = f'exec "{sys.executable}" -S -E "{__file__}" run "{server(kind)}" "$@"'
+    program.write_text(f"#!/bin/sh\n{start}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return str(program)
+
+
+@functools.cache
 def server(kind: str) -> str:
     """Start the server of this process, if there is none yet, and return its address."""
     folder = tempfile.TemporaryDirectory(prefix="warm")
@@ -96,7 +110,9 @@ def server(kind: str) -> str:
     environment.pop("PYTHONPATH", None)
     command = [sys.executable, __file__, "serve", address, kind]
     if kind == "package":
-        command, environment["PYTHONPATH"] = warm(command, "bare"), os.pathsep.join([str(ROOT), *sys.path])
+        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
+    if kind != "torch":  # forked from a server that has imported less
+        command = warm(command, {"bare": "torch", "package": "bare"}[kind])
     process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def end() -> None:
@@ -190,7 +206,7 @@ def become(asked: dict, streams: list[int]) -> None:
         os.dup2(stream, number)
         os.close(stream)
     for name in ("transformers.utils.hub", "transformers.dynamic_module_utils"):  # which read it when imported
-        if "HF_MODULES_CACHE" in os.environ:
+        if "HF_MODULES_CACHE" in os.environ and name in sys.modules:
             sys.modules[name].HF_MODULES_CACHE = os.environ["HF_MODULES_CACHE"]
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     encoding, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
@@ -208,13 +224,21 @@ def become(asked: dict, streams: list[int]) -> None:
 
 def execute(arguments: list[str]) -> None:
     """Do what Python does with these arguments."""
+    first, *rest = arguments
+    if first == "-I":
+        return execute_here(rest)
     path = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     sys.path[:0] = [place for place in path if place not in sys.path]
+    execute_here(arguments)
+
+
+def execute_here(arguments: list[str]) -> None:
+    """Do what Python does with these arguments, with the path of modules as it is."""
     first, *rest = arguments
     if first == "-W":
         action, _, category = rest[0].split(":")
         warnings.simplefilter(action, getattr(builtins, category))
-        return execute(rest[1:])
+        return execute_here(rest[1:])
     match first:
         case "-m":
             sys.argv = rest

@@ -458,6 +458,7 @@ GENERATION = {
 }
 
 
+@pytest.mark.half("backbone", "options")
 @pytest.mark.parametrize(("backbone", "settings"), PAIRS)
 @pytest.mark.parametrize("options", GENERATION.values(), ids=GENERATION)
 def test_generation_with_and_without_a_cache(bases, backbone, settings, options, batch):

@@ -422,6 +422,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.half("family", "kind", "search")
 @pytest.mark.parametrize("search", list(SEARCHES))
 @pytest.mark.parametrize("kind", KINDS)
 def test_generated_attention_is_that_of_a_pass_over_the_same_tokens(family, kind, search):

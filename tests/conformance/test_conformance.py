@@ -47,6 +47,7 @@ class GatedLeakyMarianTest(MarianMixin, unittest.TestCase):
     switches = {"calibration": "gated", "leaky": True}
 
 
+@pytest.mark.slow
 class GatedLeakyBartTest(BartMixin, unittest.TestCase):
     switches = {"calibration": "gated", "leaky": True}
 

@@ -105,7 +105,7 @@ def test_the_folder_translates_where_the_package_cannot_be_imported(folder):
     assert [text.strip() for text in alone] == here
 
 
-def test_code_that_does_not_travel_fails_in_the_fresh_process(folder):
+def test_code_that_does_not_travel_fails_in_the_fresh_process(folder, quick_fresh_process):
     with (folder / "functional.py").open("a") as file:
         file.write("import hf_attncal\n")
     with pytest.raises(RuntimeError, match=r"does not work without the package:[\s\S]*hf_attncal"):

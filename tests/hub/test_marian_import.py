@@ -82,7 +82,7 @@ def test_the_vocabulary_is_that_of_sentencepiece(made, tmp_path):
         assert tokenizer.decode(tokenizer(line).input_ids, skip_special_tokens=True) == line
 
 
-def test_it_translates_without_the_package_as_with_it(made):
+def test_it_translates_without_the_package_as_with_it(made, quick_fresh_process):
     root, *_ = made
     model, tokenizer = load_seq2seq(str(root / "model"))
     here = translate_texts(model, tokenizer, LINES[:2], num_beams=2, max_new_tokens=5)

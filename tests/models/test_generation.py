@@ -38,6 +38,9 @@ SETTINGS = {
 SIZE = TINY | {"d_model": 16, "vocab_size": 31, "tie_word_embeddings": False}
 CALIBRATED = [name for name, switches in SETTINGS.items() if "calibration" in switches]
 
+# The mechanism is written once for both families.
+pytestmark = [pytest.mark.half("family", "model"), pytest.mark.half("family", "calibrated")]
+
 PAD, EOS, START = 1, 2, 2
 NEW_TOKENS = 8
 SOURCE = torch.tensor([[4, 7, 3, 9, 5, 2], [5, 8, 10, 2, PAD, PAD], [6, 2, PAD, PAD, PAD, PAD]])

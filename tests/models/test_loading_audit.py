@@ -14,6 +14,7 @@ import pytest
 import torch
 from helpers import tiny_model, tiny_stock_model
 from shipped import ALIGNER, MODELS, SHIPPED
+from warm import warm
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 
@@ -45,7 +46,7 @@ def audit(tmp_path_factory) -> dict:
     variables = {"HF_HOME": home, "HF_MODULES_CACHE": home / "modules", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     folders = [root / name for name in ("stock", *MODELS, "aligner", "misdeeds")]
     done = subprocess.run(
-        [sys.executable, PROGRAM, *folders],
+        warm([sys.executable, PROGRAM, *folders], "bare"),
         env={**os.environ, **{name: str(value) for name, value in variables.items()}},
         cwd=home,
         capture_output=True,

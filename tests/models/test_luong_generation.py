@@ -176,6 +176,7 @@ def slow_beam_search(model, source: torch.Tensor, beams: int, steps: int, penalt
     return max(ended)[1]
 
 
+@pytest.mark.half("model", "penalty")
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
 def test_beam_search_is_the_slow_one(model, penalty: float):
     """A beam of 20; scores are divided by length ** penalty, and the search ends when no beam can win any more."""
@@ -273,6 +274,7 @@ OPERATIONS = {
 }
 
 
+@pytest.mark.half("model", "operation")
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_operations_on_the_cache(model, operation: str):
     operate, rows = OPERATIONS[operation]

@@ -195,6 +195,7 @@ def test_norms_are_those_of_the_loops(model, reading, layer):
         assert float(expected(null).abs().sum()) == 0
 
 
+@pytest.mark.half("model", "method")
 @pytest.mark.parametrize("method", ["rollout", "alti", "value_zeroing"])
 def test_flows_are_those_of_the_loops(model, reading, method):
     if method == "value_zeroing":
@@ -393,6 +394,7 @@ def test_integrated_gradients_are_slopes_along_a_line(model):
     assert_close(found_by(model, "integrated_gradients", steps=3)[0].scores, expected, 1e-5)
 
 
+@pytest.mark.half("name", "prefix")
 @pytest.mark.parametrize("name", [*NAMES, "marian gated"])
 @pytest.mark.parametrize(("prefix", "baseline"), [(False, None), (True, 5)])
 def test_integrated_gradients_add_up_to_the_difference(name, prefix, baseline):
@@ -434,6 +436,7 @@ def test_the_length_of_a_product_is_no_sum():
 # ---- occlusion ----
 
 
+@pytest.mark.half("model", "unit")
 @pytest.mark.parametrize("unit", ["word", "token"])
 def test_occlusion_is_a_pass_for_each_word_or_token(model, unit):
     found = found_by(model, "occlusion", unit=unit, prefix=True, by=7)[1]
@@ -501,6 +504,7 @@ def test_the_diagonal_is_where_it_should_be():
 # ---- whatever the method ----
 
 
+@pytest.mark.half("model", "method")
 @pytest.mark.parametrize("method", METHODS)
 def test_batches_order_and_padding_change_nothing(model, method):
     if method not in works_on(model):
@@ -525,6 +529,7 @@ def test_batches_order_and_padding_change_nothing(model, method):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.half("model", "method")
 @pytest.mark.parametrize("method", ["rollout", "alti", "value_zeroing"])
 def test_shares_sum_to_one_and_see_no_future(model, method):
     for found in found_by(model, method):
@@ -534,6 +539,7 @@ def test_shares_sum_to_one_and_see_no_future(model, method):
         assert not found.prefix.triu(1).any()
 
 
+@pytest.mark.half("model", "method")
 @pytest.mark.parametrize("method", ["input_x_gradient", "integrated_gradients", "occlusion"])
 def test_what_has_not_been_read_yet_changes_nothing(model, method):
     for found in found_by(model, method, prefix=True, **options_of(method)):

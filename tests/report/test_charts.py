@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, with_masks
+from warm import warm
 
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.aer import alignment_error_rate
@@ -194,4 +195,4 @@ def test_gold_must_fit(found):
 
 def test_charts_are_made_without_matplotlib():
     code = "import sys, hf_attncal.report.figures.charts; print('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+    assert subprocess.run(warm([sys.executable, "-c", code]), capture_output=True, text=True).stdout.strip() == "False"

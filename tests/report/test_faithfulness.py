@@ -24,6 +24,7 @@ from hf_attncal.report.faithfulness import (
 )
 from hf_attncal.report.perturbations import OPERATORS, Change, Perturber, WordFrequencies
 
+pytestmark = pytest.mark.half("family", "model")
 SOURCES, TARGETS = MORE_SOURCES[:3], MORE_TARGETS[:3]
 DRAWS = 2
 WORDS = [(len(target.split()), len(source.split())) for source, target in zip(SOURCES, TARGETS, strict=True)]

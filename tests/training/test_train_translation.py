@@ -41,7 +41,7 @@ import train as script  # noqa: E402
     ],
     ids=["marian", "uam", "luong", "guided"],
 )
-def test_plain_generation_is_what_was_scored(model, corpus, tmp_path):
+def test_plain_generation_is_what_was_scored(model, corpus, tmp_path, quick_fresh_process):
     """Of the saved folder and of a checkpoint, with and without the package; what a caller says wins."""
     arguments = ["--config", str(settings(tmp_path, **model)), "--data", str(corpus), "evaluation.max_new_tokens=23"]
     script.main([*arguments, "evaluation.length_penalty=0.2", "evaluation.batch_size=99"])
