@@ -77,6 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="results file")
     parser.add_argument("--only", choices=KINDS, action="append", metavar="KIND", help="this kind; may be repeated")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
+    parser.add_argument("--warm", action="store_true", help="fork processes that have imported the libraries")
     parser.add_argument("--join", type=Path, nargs="+", metavar="FILE", help="sum up files of other kinds or seeds")
     options = parser.parse_args(arguments)
     if options.join:
@@ -96,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
             tried = importlib.import_module(kind).run(Path(folder) / kind, full=True)
             print(f"{kind}: {len(tried)} tried, {len(outcomes.bad(tried))} bad", flush=True)
             found += tried
-    results = records.record({"kinds": list(kinds), "seed": options.seed}) | summary(found)
+    results = records.record({"kinds": list(kinds), "seed": options.seed, "warm": options.warm}) | summary(found)
     write_json(results | {"wall_seconds": round(time.monotonic() - started, 1)}, options.output)
     for outcome in results["bad"]:
         print(outcome, file=sys.stderr)
@@ -105,10 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[1]))  # for what the tests share
-    os.environ |= {
-        "ATTNCAL_COLD": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if "--warm" not in sys.argv:
+        os.environ["ATTNCAL_COLD"] = "1"  # see tests/warm.py
     sys.exit(main())
