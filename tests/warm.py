@@ -2,8 +2,8 @@
 
 `warm(command)` gives the command to start in place of `[sys.executable, ...]`. It is a process of its own, with the
 streams, folder, environment, limits and signals of its caller; what it imports has been imported before. So what
-happens while Python or a library starts is not tried with it. Under ATTNCAL_COLD=1, which the campaign sets without --warm, every
-process starts Python.
+happens while Python or a library starts is not tried with it. Under ATTNCAL_COLD=1, which a campaign without --warm
+sets, every process starts Python.
 
     python warm.py serve ADDRESS KIND    the server, which ends with its standard input
     python warm.py run ADDRESS ...       the client: lends its streams, passes signals on, and ends as the child does

@@ -59,7 +59,7 @@ def test_runs_of_several_kinds_and_seeds_become_one(monkeypatch, tmp_path):
         {"kind": "kill", "tried": 4, "survived": 4},
         {"kind": "fuzz", "tried": 3, "refused": 2, "lost": 1},
     ]
-    run = {"kinds": ["signals"], "seed": 0, "commit": results["commit"]}
+    run = {"kinds": ["signals"], "seed": 0, "warm": False, "commit": results["commit"]}
     assert results["config"] == {"kinds": ["signals"], "runs": [run, run]}
     assert campaign.main(["--output", str(tmp_path / "more.json"), "--join", str(joined), str(parts[1])]) == 0
     more = json.loads((tmp_path / "more.json").read_text())
