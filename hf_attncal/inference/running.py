@@ -12,8 +12,7 @@ class Spoken:
     """The languages of a job that begins with a translation model.
 
     Args:
-        languages: SOURCE-TARGET, such as en-de or English-German, for a model of many languages (NLLB, M2M100, mBART,
-            a Marian with >>deu<<); without it, those that it was saved with
+        languages: SOURCE-TARGET, such as en-de or English-German, for a model of many; without it, as it was saved
     """
 
     languages: str | tuple[str, str] | None = field(default=None, kw_only=True)
@@ -31,8 +30,7 @@ class Running(Spoken):
         trust_remote_code: run the model code that comes with the checkpoint
         revision: commit, tag or branch of the model on the Hub; without it, the newest
         batch_size: lines or pairs that the model reads at once; without it, what suits the job
-        longest_line: most bytes of a line; a longer one is an error unless the job truncates it; without it, what
-            suits the job
+        longest_line: most bytes of a line; a longer one is an error or truncated; without it, what suits the job
         progress: count lines on standard error; without it, if that is a terminal
 
     Raises:
