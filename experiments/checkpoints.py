@@ -1,22 +1,23 @@
 """Adapters on models that people use: what of their attention is parked, and what a head knows of links.
 
     python experiments/checkpoints.py text --data ROOT --models RUNS --encoder NAME
-    python experiments/checkpoints.py enpt none leaky --seed 1 --data ROOT --models RUNS
+    python experiments/checkpoints.py enpt none leaky --seed 1 --data ROOT --models RUNS --encoder NAME
 
-`text` makes text of another domain than the tests: the first English sentences of 5 to 14 words of tatoeba-deen, as
-enpt translates them, with links of counts and an encoder (`align_quick(..., encoder=...)`), in RUNS. Of pten the sides
-change places. Then a model of RUNS, as `attncal import` made it, gets an adapter ("none": it stays as it is), and is
-measured on annotated pairs of xlwa/en-pt: dev for attention, dev and test for links. Nothing is chosen on a test; a
-threshold of links is chosen on dev.
+Adapters learn from the Europarl pairs of xlwa/en-pt/silver-train, of another domain than the annotated pairs of dev
+and test, which are of Wikipedia. `text` links them by counts with an encoder, in RUNS/text.align, and says how right
+that teacher is on dev and test, whose text it does not count. Of pten the sides change places. Then a model of RUNS, as
+`attncal import` made it, gets an adapter ("none": it stays as it is), and is measured on dev (attention) and on dev
+and test (links). The head that learns links is the one whose attention is nearest to those of dev before; thresholds
+of links are chosen on dev, too. Nothing is chosen on a test.
 
 "parked" is the share of attention on special tokens and punctuation, the mean over heads and steps. "faithful" is the
 share of target words for which the source word with most weight is also the one without which the word is least
-probable (occlusion), of `--measured` pairs; "guided" is the head that was trained on links. Seconds are CPU seconds of
-the training. `FOLDER/PAIR/ADAPTER_seedN.json` is written anew.
+probable (occlusion), of `--measured` pairs. AER is of the best source word of each target word, of all above a
+threshold, and of those of the mean with an encoder ("beside"). Seconds are CPU seconds of the training.
+`FOLDER/PAIR/ADAPTER_seedN.json` is written anew.
 """
 
 import argparse
-import gzip
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -25,18 +26,19 @@ from pathlib import Path
 import numpy as np
 import torch
 from datasets import Dataset
-from firefox_models import FOLDERS, golds, greedy
+from firefox_models import FOLDERS, golds
 from peft import get_peft_model
 from transformers import DataCollatorForSeq2Seq
 
-from hf_attncal import align_quick
-from hf_attncal.adapters import AttentionCalibrationConfig
-from hf_attncal.alignment import WordAligner
+from hf_attncal.adapters import AttentionCalibrationConfig, set_null_mass
+from hf_attncal.alignment import WordAligner, select_attention
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
+from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.corpora import tokenize_pairs
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import parse_hypotheses
 from hf_attncal.files import write_json
 from hf_attncal.inference.loading import load_seq2seq
@@ -49,45 +51,52 @@ ADAPTERS = {
     "none": None,
     "leaky": {"calibration": None, "leaky": True},
     "gated": {"calibration": "gated"},
-    "guided": {"calibration": None, "guided": True, "guided_rank": 32, "guided_shift": False, "guided_weight": 1.0},
-    "guided_shift": {"calibration": None, "guided": True, "guided_rank": 32, "guided_weight": 1.0},
+    "guided": {"calibration": None, "guided": True, "guided_rank": 32, "guided_weight": 1.0},
 }
-WORDS, BATCH, RATE = (5, 14), 16, 2e-3
+TEXT = "xlwa/en-pt/silver-train"
+LONGEST, BATCH, RATE, NULL_MASS = 60, 16, 1e-3, 0.02  # tokens of a side, pairs of a step, of AdamW, at first
 
 
-def make_text(args: argparse.Namespace) -> None:
-    """Write the text of another domain, its translations and their links."""
-    path = args.data / "tatoeba-deen/train.en.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        lines = dict.fromkeys(line.strip() for line in file if WORDS[0] <= len(line.split()) <= WORDS[1])
-    english = list(lines)[: args.pairs]
-    model, tokenizer = load_seq2seq(str(args.models / "enpt"))
-    rows, _ = greedy(model.eval(), tokenizer, english, batch=64)
-    portuguese = tokenizer.batch_decode(rows, skip_special_tokens=True)
-    pairs = list(zip(english, portuguese, strict=True))
-    encoder = EncoderPrior.from_pretrained(args.encoder) if args.encoder else None
-    links = [" ".join(f"{i}-{j}" for i, j in sorted(one.links)) for one in align_quick(pairs, encoder=encoder)]
-    for name, side in (("en", english), ("pt", portuguese), ("align", links)):
-        (args.models / f"text.{name}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
-
-
-def read_text(folder: Path, pair: str) -> tuple[list[str], list[str], list[frozenset]]:
-    """Return sources, targets and links."""
-    sides = {
-        name: (folder / f"text.{name}").read_text(encoding="utf-8").splitlines() for name in ("en", "pt", "align")
+def make_links(args: argparse.Namespace) -> None:
+    """Write the links of the text, and how right the teacher is on pairs that it has not counted."""
+    files = {f"{TEXT}.{side}": args.data / f"{TEXT}.{side}" for side in ("en", "pt")}
+    pairs = list(zip(*(path.read_text(encoding="utf-8").splitlines() for path in files.values()), strict=True))
+    result, before = records.record({"pairs": len(pairs)}, files), time.process_time()
+    teacher = quick_aligner(pairs, encoder=EncoderPrior.from_pretrained(args.encoder))
+    links = [one.pharaoh() for one in teacher.align(pairs)]
+    (args.models / "text.align").write_text("".join(f"{line}\n" for line in links), encoding="utf-8")
+    result["cpu_seconds"] = time.process_time() - before
+    result["aer"] = {
+        split: asdict(score_aligner(teacher, gold, bootstrap=args.bootstrap))
+        for split, gold in golds(args.data, "enpt").items()
     }
-    links = parse_hypotheses(sides["align"], reverse=pair == "pten")
-    return sides[pair[:2]], sides[pair[2:]], links
+    write_json(result, args.output / "teacher.json")
+    print({split: round(100 * score["aer"], 1) for split, score in result["aer"].items()}, flush=True)
+
+
+def read_text(args: argparse.Namespace) -> tuple[list[str], list[str], list[frozenset]]:
+    """Return sources, targets and links."""
+    sides = [(args.data / f"{TEXT}.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "pt")]
+    lines = (args.models / "text.align").read_text(encoding="utf-8").splitlines()
+    return *sides[:: -1 if args.pair == "pten" else 1], parse_hypotheses(lines, reverse=args.pair == "pten")
+
+
+def nearest_head(model, tokenizer, dev: Gold) -> Seq2SeqAttention:
+    """Return the one head, and the step, whose attention is nearest to the links of annotated pairs."""
+    ranked = select_attention(model.eval(), tokenizer, *map(list, zip(*dev.pairs, strict=True)), dev.links)
+    return next(settings for settings, _ in ranked if settings.heads is not None and len(settings.heads) == 1)
 
 
 def train(model, tokenizer, text: tuple, settings: dict, steps: int, seed: int):
     """Return the adapted model, CPU seconds, and the losses of the last steps, by name."""
     torch.manual_seed(seed)
     dataset = Dataset.from_dict({"source": text[0], "target": text[1]})
-    examples, _ = tokenize_pairs(dataset, tokenizer, 60, links=text[2] if settings.get("guided") else None)
+    examples, _ = tokenize_pairs(dataset, tokenizer, LONGEST, links=text[2] if settings.get("guided") else None)
     examples = [{k: v for k, v in one.items() if k in ("input_ids", "labels", "links")} for one in examples]
     collator = LinkCollator(DataCollatorForSeq2Seq(tokenizer))
     adapted = get_peft_model(model, AttentionCalibrationConfig(**settings)).train()
+    if settings.get("leaky"):
+        set_null_mass(adapted, collator([dict(one) for one in examples[:BATCH]]), NULL_MASS)
     parameters = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / 20, (steps - n) / steps))
@@ -112,17 +121,12 @@ def train(model, tokenizer, text: tuple, settings: dict, steps: int, seed: int):
     return adapted.eval(), time.process_time() - before, means_of
 
 
-def agreement(model, tokenizer, sources, targets, layers: int, heads: int, bootstrap: int) -> dict:
+def agreement(model, tokenizer, pairs, ways: dict[str, Seq2SeqAttention], bootstrap: int) -> dict:
     """Return how often the source word with most weight is the one that occlusion names, for each way of reading."""
-    effects = word_scores(model, tokenizer, sources, targets, "occlusion")
-    ways = {f"layer {layer}": Seq2SeqAttention(layer, None, shift=False) for layer in range(layers)}
-    ways["guided"] = Seq2SeqAttention(layers - 1, (0,), shift=False)
+    effects = word_scores(model, tokenizer, *map(list, zip(*pairs, strict=True)), "occlusion")
     found = {}
     for name, settings in ways.items():
-        links = [
-            dict((j, i) for i, j in one.links)
-            for one in WordAligner(model, tokenizer, settings).align(list(zip(sources, targets, strict=True)))
-        ]
+        links = [dict((j, i) for i, j in one.links) for one in WordAligner(model, tokenizer, settings).align(pairs)]
         hits = [
             [links_of.get(j) == int(row.argmax()) for j, row in enumerate(effect)]
             for links_of, effect in zip(links, effects, strict=True)
@@ -132,80 +136,85 @@ def agreement(model, tokenizer, sources, targets, layers: int, heads: int, boots
     return found
 
 
-def measure(model, tokenizer, args: argparse.Namespace, shift: bool) -> dict:
-    """Return what the attention of a model is, on annotated pairs."""
-    gold = golds(args.data, args.pair)
-    sources, targets = map(list, zip(*gold["dev"].pairs, strict=True))
-    model.eval()
-    observed = observe(model, tokenizer, sources, targets)
-    layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
-    parked, shares, reliable = {}, {}, {}
-    resampled = {"bootstrap": args.bootstrap, "seed": 1}
-    for layer in range(layers):
-        groups = observed.attention_of_groups(layer)
-        words, punctuation, special = means(groups, **resampled)
-        shares[str(layer)] = {"words": asdict(words), "punctuation": asdict(punctuation), "special": asdict(special)}
-        both = np.stack([groups[:, 1:, 0].sum(axis=1), groups[:, 0, 1]], axis=1)
-        parked[str(layer)] = asdict(means(both, **resampled)[0])
+def parked_of(groups: np.ndarray) -> np.ndarray:
+    """Add up what special tokens and punctuation get: (N, 3, 2) of `attention_of_groups` to (N, 2)."""
+    return np.stack([groups[:, 1:, 0].sum(axis=1), groups[:, 0, 1]], axis=1)
+
+
+def measure_attention(model, tokenizer, dev: Gold, bootstrap: int) -> dict:
+    """Return where the attention of each layer goes, and how reliable a calibrated one is."""
+    observed = observe(model, tokenizer, *map(list, zip(*dev.pairs, strict=True)))
+    resampled = {"bootstrap": bootstrap, "seed": 1}
+    groups = [observed.attention_of_groups(layer) for layer in range(model.config.decoder_layers)]
+    parked, shares, reliable = {"all": asdict(means(parked_of(sum(groups)), **resampled)[0])}, {}, {}
+    for layer, of_layer in enumerate(groups):
+        found = dict(zip(("words", "punctuation", "special"), means(of_layer, **resampled), strict=True))
         if observed.layers["null"]:
-            shares[str(layer)]["null"] = asdict(means(observed.counts("null", layer), **resampled)[0])
+            (found["null"],) = means(observed.counts("null", layer), **resampled)
+        shares[str(layer)] = {name: asdict(mean) for name, mean in found.items()}
+        parked[str(layer)] = asdict(means(parked_of(of_layer), **resampled)[0])
         if layer in observed.calibrated:
             reliable[str(layer)] = asdict(means(observed.counts("reliability", layer), **resampled)[0])
-    head = WordAligner(model, tokenizer, Seq2SeqAttention(layers - 1, (0,), shift=shift))
-    threshold, _ = tune_threshold(head, gold["dev"])
-    tuned = WordAligner(model, tokenizer, replace(head.settings, threshold=threshold))
-    few = slice(0, args.measured)
-    everywhere = sum(observed.attention_of_groups(layer) for layer in range(layers))
-    both = np.stack([everywhere[:, 1:, 0].sum(axis=1), everywhere[:, 0, 1]], axis=1)
-    parked["all"] = asdict(means(both, **resampled)[0])
+    return {"parked": parked, "shares": shares, "reliability": reliable}
+
+
+def measure_links(model, tokenizer, head: Seq2SeqAttention, gold: dict[str, Gold], args: argparse.Namespace) -> dict:
+    """Return the AER of a head: of best words, of what is above a threshold, and of the mean with an encoder."""
+    aligner = WordAligner(model, tokenizer, replace(head, threshold=None))
+    aligners = {"best": aligner}
+    threshold, _ = tune_threshold(aligner, gold["dev"])
+    aligners["threshold"] = WordAligner(model, tokenizer, replace(head, threshold=threshold))
+    if args.encoder:
+        encoder = EncoderPrior.from_pretrained(args.encoder)
+        threshold, _ = tune_threshold(WordAligner(model, tokenizer, head, encoder=encoder), gold["dev"])
+        aligners["beside"] = WordAligner(model, tokenizer, replace(head, threshold=threshold), encoder=encoder)
     return {
-        "parked": parked,
-        "shares": shares,
-        "reliability": reliable,
+        "head": head.to_dict(),
+        "thresholds": {name: one.settings.threshold for name, one in aligners.items()},
         "aer": {
-            split: {
-                "best": asdict(score_aligner(head, one, bootstrap=args.bootstrap)),
-                "threshold": asdict(score_aligner(tuned, one, bootstrap=args.bootstrap)),
-            }
-            for split, one in gold.items()
+            split: {name: asdict(score_aligner(one, of, bootstrap=args.bootstrap)) for name, one in aligners.items()}
+            for split, of in gold.items()
         },
-        "threshold": threshold,
-        "faithful": agreement(model, tokenizer, sources[few], targets[few], layers, heads, args.bootstrap),
     }
 
 
 def measure_adapter(args: argparse.Namespace, adapter: str) -> None:
     """Train an adapter, measure the model with it, and write the result."""
-    settings = ADAPTERS[adapter]
+    settings, gold = ADAPTERS[adapter], golds(args.data, args.pair)
     model, tokenizer = load_seq2seq(str(args.models / args.pair))
-    files = (
-        {} if settings is None else {f"text.{name}": args.models / f"text.{name}" for name in ("en", "pt", "align")}
-    )
     config = {"pair": args.pair, "adapter": adapter, "settings": settings, "seed": args.seed}
-    config |= {"measured": args.measured} | (
-        {} if settings is None else {"steps": args.steps, "batch": BATCH, "rate": RATE}
-    )
-    result, trained = records.record(config, files), {}
+    config["measured"] = args.measured
+    files, trained = {}, {}
+    heads = {
+        "guided": Seq2SeqAttention(model.config.decoder_layers - 1, (0,), shift=False),
+        "nearest": nearest_head(model, tokenizer, gold["dev"]),
+    }
     if settings is not None:
+        config |= {"steps": args.steps, "batch": BATCH, "rate": RATE}
+        files = {f"{TEXT}.{side}": args.data / f"{TEXT}.{side}" for side in ("en", "pt")}
+        files["text.align"] = args.models / "text.align"
         if settings.get("guided"):
-            settings = settings | {"guided_layer": model.config.decoder_layers - 1}
-        text = read_text(args.models, args.pair)
+            place = heads["nearest"]
+            settings = settings | {"guided_layer": place.layer, "guided_head": place.heads[0]}
+            settings["guided_shift"] = place.shift
+    result = records.record(config, files)
+    if settings is not None:
+        text = read_text(args)
         model, seconds, losses = train(model, tokenizer, text, settings, args.steps, args.seed)
         trained = {"cpu_seconds": seconds, "losses": losses, "pairs": len(text[0])}
-    result |= {"training": trained} | measure(
-        model, tokenizer, args, bool(settings and settings.get("guided") and settings.get("guided_shift", True))
-    )
+    model.eval()
+    ways = {f"layer {layer}": Seq2SeqAttention(layer, shift=False) for layer in range(model.config.decoder_layers)}
+    result |= {"training": trained} | measure_attention(model, tokenizer, gold["dev"], args.bootstrap)
+    result["links"] = {name: measure_links(model, tokenizer, head, gold, args) for name, head in heads.items()}
+    few = gold["dev"].pairs[: args.measured]
+    result["faithful"] = agreement(model, tokenizer, few, ways | heads, args.bootstrap)
     write_json(result, args.output / args.pair / f"{adapter}_seed{args.seed}.json")
-    print(
-        args.pair,
-        adapter,
-        trained,
-        {n: round(100 * p["value"], 1) for n, p in result["parked"].items()},
-        flush=True,
-    )
-    for split, one in result["aer"].items():
-        print(split, {name: round(100 * score["aer"], 1) for name, score in one.items()}, result["threshold"])
-    print({n: round(100 * p["value"], 1) for n, p in result["faithful"].items()}, flush=True)
+    print(args.pair, adapter, args.seed, trained, flush=True)
+    for measured in ("parked", "reliability", "faithful"):
+        print(measured, {n: round(100 * p["value"], 1) for n, p in result[measured].items()})
+    for name, found in result["links"].items():
+        errors = {s: {n: round(100 * score["aer"], 1) for n, score in of.items()} for s, of in found["aer"].items()}
+        print(name, found["head"], errors, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -215,8 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="ROOT", help="folder of the corpora")
     parser.add_argument("--models", type=Path, required=True, metavar="RUNS", help="folder of the imported models")
     parser.add_argument("--encoder", metavar="NAME", help="folder or Hub name of the encoder that helps with links")
-    parser.add_argument("--pairs", type=int, default=1000, help="of the text that is made")
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--measured", type=int, default=12, help="pairs of faithfulness")
     parser.add_argument("--bootstrap", type=int, default=1000)
@@ -224,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     if args.pair == "text":
-        make_text(args)
+        make_links(args)
         return
     for adapter in args.adapters:
         measure_adapter(args, adapter)

@@ -51,7 +51,7 @@ class WordAligner:
             the states of its encoder or of an encoder alone; None for the attention, where there is one, and the
             default of either.
         probabilities: what makes scores probabilities; None: they are as the model has them.
-        encoder: an `EncoderPrior`, for a word aligner; None for none.
+        encoder: an `EncoderPrior`, for a word aligner or attention; None for none.
 
     Attributes:
         source: reads the model; another `WeightSource` may be put in its place.
@@ -149,10 +149,12 @@ class WordAligner:
         """Let an `EncoderPrior` help, or none; links of counts are then made with what it says of each pair.
 
         Raises:
-            ValueError: the model is not a word aligner.
+            ValueError: an encoder is read.
         """
         if encoder is not None and not self.source.may_have_prior:
-            raise ValueError(f"`encoder` helps a word aligner, and the model is {self.source.kind}: leave it out.")
+            raise ValueError(
+                f"`encoder` helps a word aligner or attention, and the model is {self.source.kind}: leave it out."
+            )
         self.source.prior = encoder
         if encoder is not None:
             self.probabilities = None  # of scores without it

@@ -272,6 +272,7 @@ class Seq2SeqSource(WeightSource):
     why_no_other = "which has one direction (align both with two models, and merge them with `alignment.symmetrize`)"
     symmetrization = "forward"
     has_null = False
+    may_have_prior = True
 
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
         if not has_uam(model.config):  # whose alignment module needs no attention
@@ -317,7 +318,10 @@ class Seq2SeqSource(WeightSource):
     ) -> Iterator[tuple[list[int], Weights]]:
         """Yield single pairs, as they differ in size. `batch_size` alone decides how many are read at once."""
         texts = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
+        cells = None if self.prior is None else self.prior.cells(pairs)
         for index, found in _of_pairs(self.model, self.tokenizer, *texts, self.settings, batch_size):
+            if cells is not None:
+                found = torch.lerp(found, torch.from_numpy(cells[index].T).to(found), self.prior.share)
             t, s = found.shape
             ids = (torch.arange(s)[None], s), (torch.arange(t)[None], t)
             yield [index], Weights(found[None], None, None, None, *ids, [(s, t)])

@@ -14,7 +14,7 @@ import torch
 from aligner_helpers import PAIRS, counting_aligner, tiny_mask_align
 from helpers import assert_close
 from safetensors.torch import save_file
-from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized
+from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized, text_model
 from transformers import (
     BertConfig,
     BertModel,
@@ -34,6 +34,7 @@ from hf_attncal.alignment.embedding_rows import EmbeddingRows, rows_in_file
 from hf_attncal.alignment.encoder import EncoderReader, EncoderStates
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_settings
 from hf_attncal.alignment.quick import quick_aligner
+from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.commands import main
 from hf_attncal.commands.app import call_of
 from hf_attncal.data.words import NO_WORD, WordTokens
@@ -414,6 +415,19 @@ def test_a_network_is_the_other_judge():
     assert network.align(text, threshold=0.0) == before
 
 
+def test_attention_is_the_other_judge():
+    aligner = WordAligner(text_model("marian", "stock"), bpe_tokenizer(), Seq2SeqAttention(1, (0,), threshold=0.0))
+    text = [(" ".join(source), " ".join(target)) for source, target in TEXTS]
+    plain = aligner.align(text)
+    judge = believed()
+    aligner.believe(judge)
+    for before, after, cells in zip(plain, aligner.align(text), judge.cells(TEXTS), strict=True):
+        attention, both = (dict(zip(one.links, one.scores, strict=True)) for one in (before, after))
+        for link, score in both.items():
+            assert score == pytest.approx(0.6 * attention.get(link, 0.0) + 0.4 * float(cells[link]), abs=1e-6)
+        assert attention.keys() <= both.keys()
+
+
 def test_what_the_encoder_does_not_know_is_told():
     made = prior()
     assert "too little" in made.told()
@@ -471,7 +485,7 @@ def test_an_encoder_that_is_not_named_is_the_default_one():
 
 def test_what_cannot_be_used_is_named(folder, files, tmp_path, capsys):
     assert main(["align", "run", str(folder), *files, "--encoder", str(folder)]) == 1
-    assert "`encoder` helps a word aligner, and the model is an encoder" in capsys.readouterr().err
+    assert "`encoder` helps a word aligner or attention, and the model is an encoder" in capsys.readouterr().err
     assert main(["align", "run", "model", *files, "--encoder", str(folder), "--shard=1/2", "--output=x"]) == 1
     assert "--encoder learns from the whole text" in capsys.readouterr().err
     for wrong in (str(tmp_path / "nothing"), str(tmp_path)):
