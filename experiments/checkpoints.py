@@ -5,19 +5,21 @@
 
 Adapters learn from the Europarl pairs of xlwa/en-pt/silver-train, of another domain than the annotated pairs of dev
 and test, which are of Wikipedia. `text` links them by counts with an encoder, in RUNS/text.align, and says how right
-that teacher is on dev and test, whose text it does not count. Of pten the sides change places. Then a model of RUNS, as
-`attncal import` made it, gets an adapter ("none": it stays as it is), and is measured on dev (attention) and on dev
-and test (links). The head that learns links is the one whose attention is nearest to those of dev before; thresholds
-of links are chosen on dev, too. Nothing is chosen on a test.
+that teacher is on dev and test, whose text it does not count. Of pten the sides change places. A model of RUNS, as
+`attncal import` made it, gets an adapter ("none": it stays as it is; "guided" also has a NULL for words without a
+partner), and is measured on dev (attention) and on dev and test (links). Thresholds of links, and which attention is
+read, are chosen on dev, and nothing on a test.
 
 "parked" is the share of attention on special tokens and punctuation, the mean over heads and steps. "faithful" is the
 share of target words for which the source word with most weight is also the one without which the word is least
-probable (occlusion), of `--measured` pairs. AER is of the best source word of each target word, of all above a
-threshold, and of those of the mean with an encoder ("beside"). Seconds are CPU seconds of the training.
-`FOLDER/PAIR/ADAPTER_seedN.json` is written anew.
+probable (occlusion), of `--measured` pairs. AER is of three readings: the head that Marian trained on links
+("guided"), the one head and step with the lowest AER ("nearest"), and the mean of several as `attncal align select`
+finds it ("mean"); each of the best source word of each target word, of all above a threshold, and of those of the mean
+with an encoder ("beside"). Seconds are CPU seconds of the training. `FOLDER/PAIR/ADAPTER_seedN.json` is written anew.
 """
 
 import argparse
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -51,10 +53,13 @@ ADAPTERS = {
     "none": None,
     "leaky": {"calibration": None, "leaky": True},
     "gated": {"calibration": "gated"},
-    "guided": {"calibration": None, "guided": True, "guided_rank": 32, "guided_weight": 1.0},
+    "guided": {"calibration": None, "leaky": True, "layers": [1], "guided": True, "guided_layer": 1, "guided_head": 3}
+    | {"guided_rank": 32, "guided_weight": 1.0},
 }
 TEXT = "xlwa/en-pt/silver-train"
-LONGEST, BATCH, RATE, NULL_MASS = 60, 16, 1e-3, 0.02  # tokens of a side, pairs of a step, of AdamW, at first
+LONGEST, BATCH, NULL_MASS = 40, 16, 0.02  # tokens of a side, pairs of a step, at first
+RATES = {"guided": 5e-3}  # of AdamW
+RATE = 1e-3  # of the others
 
 
 def make_links(args: argparse.Namespace) -> None:
@@ -81,13 +86,7 @@ def read_text(args: argparse.Namespace) -> tuple[list[str], list[str], list[froz
     return *sides[:: -1 if args.pair == "pten" else 1], parse_hypotheses(lines, reverse=args.pair == "pten")
 
 
-def nearest_head(model, tokenizer, dev: Gold) -> Seq2SeqAttention:
-    """Return the one head, and the step, whose attention is nearest to the links of annotated pairs."""
-    ranked = select_attention(model.eval(), tokenizer, *map(list, zip(*dev.pairs, strict=True)), dev.links)
-    return next(settings for settings, _ in ranked if settings.heads is not None and len(settings.heads) == 1)
-
-
-def train(model, tokenizer, text: tuple, settings: dict, steps: int, seed: int):
+def train(model, tokenizer, text: tuple, settings: dict, rate: float, steps: int, seed: int):
     """Return the adapted model, CPU seconds, and the losses of the last steps, by name."""
     torch.manual_seed(seed)
     dataset = Dataset.from_dict({"source": text[0], "target": text[1]})
@@ -98,7 +97,7 @@ def train(model, tokenizer, text: tuple, settings: dict, steps: int, seed: int):
     if settings.get("leaky"):
         set_null_mass(adapted, collator([dict(one) for one in examples[:BATCH]]), NULL_MASS)
     parameters = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / 20, (steps - n) / steps))
     chance, before, last = np.random.default_rng(seed), time.process_time(), []
     for step in range(steps):
@@ -158,6 +157,11 @@ def measure_attention(model, tokenizer, dev: Gold, bootstrap: int) -> dict:
     return {"parked": parked, "shares": shares, "reliability": reliable}
 
 
+@functools.cache
+def encoder_of(name: str) -> EncoderPrior:
+    return EncoderPrior.from_pretrained(name)
+
+
 def measure_links(model, tokenizer, head: Seq2SeqAttention, gold: dict[str, Gold], args: argparse.Namespace) -> dict:
     """Return the AER of a head: of best words, of what is above a threshold, and of the mean with an encoder."""
     aligner = WordAligner(model, tokenizer, replace(head, threshold=None))
@@ -165,7 +169,7 @@ def measure_links(model, tokenizer, head: Seq2SeqAttention, gold: dict[str, Gold
     threshold, _ = tune_threshold(aligner, gold["dev"])
     aligners["threshold"] = WordAligner(model, tokenizer, replace(head, threshold=threshold))
     if args.encoder:
-        encoder = EncoderPrior.from_pretrained(args.encoder)
+        encoder = encoder_of(args.encoder)
         threshold, _ = tune_threshold(WordAligner(model, tokenizer, head, encoder=encoder), gold["dev"])
         aligners["beside"] = WordAligner(model, tokenizer, replace(head, threshold=threshold), encoder=encoder)
     return {
@@ -185,34 +189,35 @@ def measure_adapter(args: argparse.Namespace, adapter: str) -> None:
     config = {"pair": args.pair, "adapter": adapter, "settings": settings, "seed": args.seed}
     config["measured"] = args.measured
     files, trained = {}, {}
-    heads = {
-        "guided": Seq2SeqAttention(model.config.decoder_layers - 1, (0,), shift=False),
-        "nearest": nearest_head(model, tokenizer, gold["dev"]),
-    }
     if settings is not None:
-        config |= {"steps": args.steps, "batch": BATCH, "rate": RATE}
+        rate = RATES.get(adapter, RATE)
+        config |= {"steps": args.steps, "batch": BATCH, "rate": rate, "longest": LONGEST, "null_mass": NULL_MASS}
         files = {f"{TEXT}.{side}": args.data / f"{TEXT}.{side}" for side in ("en", "pt")}
         files["text.align"] = args.models / "text.align"
-        if settings.get("guided"):
-            place = heads["nearest"]
-            settings = settings | {"guided_layer": place.layer, "guided_head": place.heads[0]}
-            settings["guided_shift"] = place.shift
     result = records.record(config, files)
     if settings is not None:
         text = read_text(args)
-        model, seconds, losses = train(model, tokenizer, text, settings, args.steps, args.seed)
+        model, seconds, losses = train(model, tokenizer, text, settings, rate, args.steps, args.seed)
         trained = {"cpu_seconds": seconds, "losses": losses, "pairs": len(text[0])}
     model.eval()
     ways = {f"layer {layer}": Seq2SeqAttention(layer, shift=False) for layer in range(model.config.decoder_layers)}
+    ways["guided"] = Seq2SeqAttention(model.config.decoder_layers - 1, (0,), shift=False)
     result |= {"training": trained} | measure_attention(model, tokenizer, gold["dev"], args.bootstrap)
-    result["links"] = {name: measure_links(model, tokenizer, head, gold, args) for name, head in heads.items()}
+    if settings is None or settings.get("guided"):
+        sides = map(list, zip(*gold["dev"].pairs, strict=True))
+        ranked = [one for one, _ in select_attention(model, tokenizer, *sides, gold["dev"].links)]
+        ways["nearest"] = next(one for one in ranked if one.beside is None and len(one.heads or ()) == 1)
+        ways["mean"] = ranked[0]
+        result["links"] = {
+            name: measure_links(model, tokenizer, ways[name], gold, args) for name in ("guided", "nearest", "mean")
+        }
     few = gold["dev"].pairs[: args.measured]
-    result["faithful"] = agreement(model, tokenizer, few, ways | heads, args.bootstrap)
+    result["faithful"] = agreement(model, tokenizer, few, ways, args.bootstrap)
     write_json(result, args.output / args.pair / f"{adapter}_seed{args.seed}.json")
     print(args.pair, adapter, args.seed, trained, flush=True)
     for measured in ("parked", "reliability", "faithful"):
         print(measured, {n: round(100 * p["value"], 1) for n, p in result[measured].items()})
-    for name, found in result["links"].items():
+    for name, found in result.get("links", {}).items():
         errors = {s: {n: round(100 * score["aer"], 1) for n, score in of.items()} for s, of in found["aer"].items()}
         print(name, found["head"], errors, flush=True)
 

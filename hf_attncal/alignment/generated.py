@@ -89,7 +89,8 @@ def align_generated(
         if tokenizer is None:
             raise ValueError("`sources` need a `tokenizer`, got None.")
         tokenized = tokenize_words(tokenizer, list(sources), prefix=settings.source_prefix)
-    attention, lengths = _of_sequences(model, output, [settings.pick(layers) for layers in steps])
+    read = [_of_sequences(model, output, [one.pick(layers) for layers in steps]) for one in settings.readings]
+    (attention, lengths), shifts = read[0], [one.shift for one in settings.readings]
     real = _real_source(attention_mask, tokenizer, tokenized, attention.shape[-1])
     returned, remainder = divmod(len(attention), len(real))
     if remainder or not returned:
@@ -98,7 +99,8 @@ def align_generated(
     alignments = []
     for n, (sequence, length) in enumerate(zip(output.sequences.tolist(), lengths, strict=True)):
         source = n // returned
-        rows = token_rows(attention[n, :length], settings.shift)
+        each = [token_rows(of_one[n, :length], shift) for (of_one, _), shift in zip(read, shifts, strict=True)]
+        rows = torch.stack(each).mean(dim=0)
         alignment = GeneratedAlignment(source, sequence[1 : 1 + length], rows[:, real[source]])
         if tokenizer is not None:
             alignment = _with_words(alignment, tokenizer, tokenized[source] if tokenized else None, settings.threshold)

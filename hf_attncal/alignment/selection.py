@@ -1,5 +1,6 @@
 """Find what aligns best in a model: attention, on annotated pairs; states of an encoder, also without them."""
 
+import functools
 import json
 import warnings
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hf_attncal.data.gold import Gold
-from hf_attncal.data.pharaoh import GoldAlignment, check_index_base
+from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base
 from hf_attncal.inference.opening import choose_device, load_errors, tell_model
 from hf_attncal.inference.running import Running
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
@@ -159,8 +160,9 @@ def select_attention(
     """Try every layer, both Naive-Att and Shift-Att, and several sets of heads on annotated pairs.
 
     The sets of heads are all, each alone, and a greedy one: the best head, then again and again the head that lowers
-    the error most, until none does. Every target word is linked to the source word with the largest weight. The
-    attention is computed once and kept between words: 4 bytes x 2 x layers x heads x words x words for each pair.
+    the error most, until none does. The best of each layer and step are then tried together in the same greedy way,
+    and their mean comes first if it is better. Every target word is linked to the source word with the largest weight.
+    The attention is computed once and kept between words: 4 bytes x 2 x layers x heads x words x words for each pair.
 
     Args:
         model, tokenizer, sources, targets, batch_size: see `seq2seq_weights`.
@@ -197,21 +199,27 @@ def select_attention(
     if not heads:
         raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
 
-    def score(layer: int, chosen: tuple[int, ...], shift: bool) -> AlignmentScore:
-        links = [() if p is None else argmax_links(p[int(shift), layer, list(chosen)].mean(dim=0)) for p in words]
-        return alignment_error_rate(gold, links)
+    def score(*places: tuple[int, tuple[int, ...], bool]) -> AlignmentScore:
+        def links(pair: Tensor) -> list[Link]:
+            each = [pair[int(shift), layer, list(chosen)].mean(dim=0) for layer, chosen, shift in places]
+            return argmax_links(torch.stack(each).mean(dim=0))
+
+        return alignment_error_rate(gold, [() if pair is None else links(pair) for pair in words])
+
+    def place(one: Seq2SeqAttention) -> tuple[int, tuple[int, ...], bool]:
+        return one.layer, one.heads or everything, one.shift
 
     ranked = []
     everything = tuple(range(heads))
     for layer in readable:
         for shift in (False, True):
-            found = {chosen: score(layer, chosen, shift) for chosen in (everything, *((h,) for h in everything))}
+            found = {chosen: score((layer, chosen, shift)) for chosen in (everything, *((h,) for h in everything))}
             best = min(((h,) for h in everything), key=lambda chosen, found=found: found[chosen].aer)
             while len(best) < heads:
                 for added in set(everything) - set(best):
                     chosen = tuple(sorted({*best, added}))
                     if chosen not in found:
-                        found[chosen] = score(layer, chosen, shift)
+                        found[chosen] = score((layer, chosen, shift))
                 larger = [chosen for chosen in found if len(chosen) == len(best) + 1 and set(best) < set(chosen)]
                 lowest = min(larger, key=lambda chosen, found=found: (found[chosen].aer, chosen))
                 if found[lowest].aer >= found[best].aer:
@@ -221,7 +229,21 @@ def select_attention(
             for chosen in dict.fromkeys((everything, best, *((h,) for h in everything))):
                 setting = Seq2SeqAttention(layer, chosen, shift, source_prefix, weights)
                 ranked.append((replace(setting, heads=None) if chosen == everything else setting, found[chosen]))
-    return sorted(ranked, key=lambda entry: entry[1].aer)
+    ranked.sort(key=lambda entry: entry[1].aer)
+    if weights == "attention":
+        # Layers, and the steps that predict and that read a token, err in different places.
+        best = list({(one.layer, one.shift): one for one, _ in reversed(ranked)}.values())
+        chosen, lowest = [ranked[0][0]], ranked[0][1]
+        while rest := [one for one in best if one not in chosen]:
+            tried = [(score(*map(place, (*chosen, one))), one) for one in rest]
+            found, added = min(tried, key=lambda entry: entry[0].aer)
+            if found.aer >= lowest.aer:
+                break
+            lowest = found
+            chosen.append(added)
+        if len(chosen) > 1:
+            ranked.insert(0, (functools.reduce(lambda last, one: replace(one, beside=last), reversed(chosen)), lowest))
+    return ranked
 
 
 def select_states(

@@ -69,12 +69,17 @@ class Seq2SeqAttention(ReadingSettings):
     source_prefix: str = ""
     weights: str = "attention"
     threshold: float | None = None
+    beside: "Seq2SeqAttention | None" = None
 
     readable: ClassVar[tuple[str, ...]] = READABLE_WEIGHTS
     what: ClassVar[str] = "the attention of an encoder-decoder"
 
     def __post_init__(self):
         check_weights(self.weights)
+        if isinstance(self.beside, dict):  # as in a file
+            object.__setattr__(self, "beside", Seq2SeqAttention(**self.beside))
+        if self.beside is not None and {one.weights for one in self.readings} != {"attention"}:
+            raise ValueError(f"`beside` is another reading of attention, beside attention, got {self.beside}.")
         if not is_index(self.layer):
             raise ValueError(f"`layer` must be a whole number, got {self.layer!r}.")
         if self.threshold is not None:
@@ -96,6 +101,11 @@ class Seq2SeqAttention(ReadingSettings):
                 "`layer` and `heads` are those of attention and must be left out with `weights='uam'`, got "
                 f"{self.layer} and {self.heads}."
             )
+
+    @property
+    def readings(self) -> "tuple[Seq2SeqAttention, ...]":
+        """What the mean is taken of: these settings, and those beside them."""
+        return (self,) if self.beside is None else (self, *self.beside.readings)
 
     @classmethod
     def default(cls, layers: int, weights: str = "attention") -> "Seq2SeqAttention":
@@ -120,6 +130,8 @@ class Seq2SeqAttention(ReadingSettings):
 
     def check(self, model) -> None:
         """Raise ValueError unless the decoder of `model` has this layer and these heads, and what is to be read."""
+        for one in self.readings[1:]:
+            one.check(model)
         if self.weights == "uam":
             check_uam(model.config)
             return
@@ -255,9 +267,10 @@ def _of_pairs(
     settings = settings or Seq2SeqAttention.default_of(model)
     chosen = {"source_prefix": settings.source_prefix, "weights": settings.weights}
     for pairs, layers, reading in read_weights(model, tokenizer, sources, targets, batch_size=batch_size, **chosen):
-        picked = settings.pick(layers)
+        picked = [(one.pick(layers), one.shift) for one in settings.readings]
         for row, pair in enumerate(pairs):
-            yield pair.index, between_words(reading.unpadded(picked, row), pair, settings.shift)
+            words = [between_words(reading.unpadded(steps, row), pair, shift) for steps, shift in picked]
+            yield pair.index, torch.stack(words).mean(dim=0)
 
 
 # ---- the source of the aligner ----
@@ -277,6 +290,8 @@ class Seq2SeqSource(WeightSource):
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
         if not has_uam(model.config):  # whose alignment module needs no attention
             check_attends(model.config)
+        if settings is not None and settings.beside is not None and hasattr(model, "told_layers"):
+            settings = replace(settings, beside=None, threshold=None)  # CTranslate2 tells the first
         super().__init__(model, tokenizer, settings)
 
     @property
@@ -307,7 +322,7 @@ class Seq2SeqSource(WeightSource):
         if not chosen and weights != "uam" and "heads" in changes and "layer" not in changes:
             raise ValueError("`heads` are those of one layer, and none is chosen yet: give `layer`, too.")
         if {"layer", "heads", "shift", "weights"} & changes.keys():
-            changes = {"threshold": None} | changes  # the known one is of other weights
+            changes = {"threshold": None, "beside": None} | changes  # the known ones are of other weights
         self.settings = Seq2SeqAttention.from_dict(known.to_dict() | changes)
 
     def check_settings(self) -> None:

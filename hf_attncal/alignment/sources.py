@@ -4,6 +4,7 @@ A source is a class with this interface in a file of its own, which the row of a
 any encoder-decoder and any encoder are named here. They are imported when a model asks for them.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
@@ -36,7 +37,7 @@ class ReadingSettings:
 
     def to_dict(self) -> dict:
         """Return plain data, for JSON."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+        return json.loads(json.dumps(asdict(self)))
 
     @classmethod
     def from_dict(cls, values: dict) -> Self:

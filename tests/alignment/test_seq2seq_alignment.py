@@ -302,14 +302,35 @@ def test_every_candidate_has_the_score_of_an_alignment_with_it():
         Seq2SeqAttention(layer, heads, shift)
         for layer, heads, shift in itertools.product(range(3), (None, (0,), (1,)), (False, True))
     }
-    assert {settings for settings, _ in ranked} == expected
-    assert len(ranked) == len(expected)
+    alone = [settings for settings, _ in ranked if settings.beside is None]
+    assert set(alone) == expected
+    assert len(alone) == len(expected)
+    assert all(settings.beside is None for settings, _ in ranked[1:])  # the mean of several, which is the best
     for settings, score in ranked:
         weights = seq2seq_weights(model, tokenizer, SOURCES, TARGETS, settings)
         assert score == alignment_error_rate(gold, [argmax_links(pair) for pair in weights])
     rates = [score.aer for _, score in ranked]
     assert rates == sorted(rates)
     assert len(set(rates)) > 5
+
+
+def test_the_mean_of_the_step_before_and_after_a_token_comes_first_where_it_is_best(tmp_path):
+    model, tokenizer = text_model("marian", "stock"), bpe_tokenizer()
+    one, other = Seq2SeqAttention(1, None, True), Seq2SeqAttention(1, None, False)
+    each = [seq2seq_weights(model, tokenizer, SOURCES, TARGETS, settings) for settings in (one, other)]
+    means = [(a + b) / 2 for a, b in zip(*each, strict=True)]
+    links = [frozenset(argmax_links(pair)) for pair in means]
+    ranked = select_attention(model, tokenizer, SOURCES, TARGETS, [GoldAlignment(pair, pair) for pair in links])
+    best, score = ranked[0]
+    assert score.aer == 0 < ranked[1][1].aer
+    assert {replace(best, beside=None), best.beside} == {one, other}
+    found = WordAligner(model, tokenizer, best).align(zip(SOURCES, TARGETS, strict=True))
+    assert [frozenset(pair.links) for pair in found] == links
+    best.save(tmp_path)
+    assert Seq2SeqAttention.load(tmp_path) == best
+    assert best.to_dict() == Seq2SeqAttention.from_dict(best.to_dict()).to_dict()
+    with pytest.raises(ValueError, match="`beside` is another reading of attention"):
+        replace(one, weights="contribution", beside=other)
 
 
 def test_the_attention_that_made_the_annotation_is_found():
