@@ -159,6 +159,7 @@ def measure_attention(model, tokenizer, dev: Gold, bootstrap: int) -> dict:
 
 @functools.cache
 def encoder_of(name: str) -> EncoderPrior:
+    """Load the encoder, once."""
     return EncoderPrior.from_pretrained(name)
 
 
@@ -170,6 +171,8 @@ def measure_links(model, tokenizer, head: Seq2SeqAttention, gold: dict[str, Gold
     aligners["threshold"] = WordAligner(model, tokenizer, replace(head, threshold=threshold))
     if args.encoder:
         encoder = encoder_of(args.encoder)
+        pairs = [pair for one in gold.values() for pair in one.pairs]
+        encoder.remember([tuple(tuple(side.split()) for side in pair) for pair in pairs])
         threshold, _ = tune_threshold(WordAligner(model, tokenizer, head, encoder=encoder), gold["dev"])
         aligners["beside"] = WordAligner(model, tokenizer, replace(head, threshold=threshold), encoder=encoder)
     return {

@@ -457,6 +457,8 @@ def test_generated_attention_is_that_of_a_pass_over_the_same_tokens(family, kind
         )
         for shift in (False, True)
     }
+    settings = Seq2SeqAttention(1, shift=False, beside=Seq2SeqAttention(1))
+    both = align_generated(model, output, attention_mask=batch["attention_mask"], settings=settings)
     assert len(found[True]) == returned * len(SOURCES)
     for n, sequence in enumerate(output.sequences.tolist()):
         naive, shifted = found[False][n], found[True][n]
@@ -475,6 +477,7 @@ def test_generated_attention_is_that_of_a_pass_over_the_same_tokens(family, kind
         assert_close(naive.attention, rows, 1e-5)
         # Of the last token there is no later step.
         assert_close(shifted.attention, torch.cat([rows[1:], rows[-1:]]), 1e-5)
+        assert_close(both[n].attention, (naive.attention + shifted.attention) / 2, 1e-6)
         assert naive.text is naive.links is naive.weights is None
     if search in ("greedy", "prompt"):
         assert any(finished)

@@ -1,12 +1,14 @@
 """`attncal export --format ctranslate2`: the same tokens, scores and links as PyTorch, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from seq2seq_helpers import FAMILIES, bpe_tokenizer, randomized, sized
 
 from hf_attncal import export, translate
+from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.commands import main
 from hf_attncal.inference.generation import Search, generate_lines
@@ -69,6 +71,17 @@ def test_links_are_those_of_the_guided_head(pair, tmp_path):
         assert theirs.text == ours.text
         assert theirs.alignment.links == ours.alignment.links
         assert theirs.alignment.scores == pytest.approx(ours.alignment.scores, abs=1e-5)
+
+
+def test_of_several_readings_the_first_is_told(pair):
+    folder, *_ = pair
+    one, other = Seq2SeqAttention(1, (1,), shift=True), Seq2SeqAttention(0, shift=False)
+    model, tokenizer = load_model(str(folder / "ctranslate2"), Running())
+    found = [
+        WordAligner(model, tokenizer, read).align([("old house", "a house")])
+        for read in (one, replace(one, beside=other))
+    ]
+    assert found[0] == found[1]
 
 
 def test_integers_are_a_quarter_of_the_size_and_near(tmp_path):
