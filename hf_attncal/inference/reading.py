@@ -136,7 +136,9 @@ def read(
         check_uam(model.config)
     used: Layers = (None,) * decoder_size(model.config)[0]
     # By attribute and not by class: a model loaded as remote code has a class of its own.
-    ours = [m.layer_idx for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
+    parts = [m for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
+    # An adapter reports in place of the attention of ours that it is on.
+    ours = [m.layer_idx for m in [m for m in parts if hasattr(m, "active_name")] or parts]
     # Details are recorded by the model with its head. Without them its layer of the vocabulary, which costs as much as
     # many others, is left out.
     extras = {"output_attention_details": True} if ours else {}
