@@ -5,13 +5,14 @@ The reference for a row of attention is a forward pass of one sentence alone, up
 
 import pytest
 import torch
-from helpers import assert_close, scatter
+from helpers import FAMILIES, assert_close, scatter
 from peft import get_peft_model
 from seq2seq_helpers import (
     KINDS,
     SOURCES,
     TARGETS,
     bpe_tokenizer,
+    randomized,
     rows_by_prefixes,
     sized,
     skip_without_cross_attention_of_t5,
@@ -148,9 +149,12 @@ def test_other_encoder_decoders(kind):
     assert not model.training
 
 
-def test_layers_without_masks_have_none(family):
-    """An adapter in one of three layers; the others are read like any stock model's."""
-    stock = text_model.__wrapped__(family, "stock")
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_without_masks_have_none(family, kind):
+    """An adapter in one of three layers, of a stock model or of ours; the others are read like any stock model's."""
+    config, made = FAMILIES[family][2:] if kind == "ours" else FAMILIES[family][:2]
+    torch.manual_seed(3)
+    stock = randomized(made(config(**sized(bpe_tokenizer()))).double())
     settings = AttentionCalibrationConfig(calibration="gated", leaky=True, layers=[1], task_type="SEQ_2_SEQ_LM")
     model = get_peft_model(stock, settings).get_base_model()
     for batch in batches_of(4):
