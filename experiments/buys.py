@@ -27,6 +27,7 @@ import torch
 from committed import RESULTS
 from converged import BASELINE, BOOTSTRAP
 from frozen import Frozen, add_models, read_models
+from paired_bleu import paired_bleu
 from torch.nn.functional import cross_entropy
 
 from hf_attncal.data.corpora import read_parallel
@@ -34,7 +35,7 @@ from hf_attncal.files import write_json, write_text
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, source_limit
 from hf_attncal.inference.reading import batches_of_pairs, teacher_forced
 from hf_attncal.metrics import records
-from hf_attncal.metrics.bleu import bleu, paired_bleu
+from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.probabilities import probability_score
 
 FILES = {

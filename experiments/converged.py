@@ -17,10 +17,10 @@ from pathlib import Path
 
 from committed import RESULTS
 from frozen import add_models, read_models
+from paired_bleu import paired_bleu
 
 from hf_attncal.files import read_lines, sha256, write_json
 from hf_attncal.metrics import records
-from hf_attncal.metrics.bleu import paired_bleu
 
 REFERENCES = {
     "multi30k": {"dev": "val.de", "test": "test_2016_flickr.de"},

@@ -22,6 +22,7 @@ from pathlib import Path
 from adapter_attention import read_gold
 from aligners import FILES
 from committed import markdown
+from paired_bleu import paired_bleu
 
 from hf_attncal.alignment import WordAligner, select_attention
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
@@ -30,7 +31,7 @@ from hf_attncal.data.gold import Gold
 from hf_attncal.files import read_lines, write_json
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics import records
-from hf_attncal.metrics.bleu import bleu, paired_bleu
+from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training.folder import RESULTS
 
 # The translations of test that the two jobs leave.

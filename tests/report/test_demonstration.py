@@ -68,7 +68,9 @@ def test_the_heat_map_is_of_the_pair_that_calibration_changes_most_among_those_t
 def test_the_whole_demo(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "PAIRS", {"train": 60, "valid": 12, "test": 12})
     settings = demo.DEMO_SETTINGS.replace("tokens_per_batch: 1024", "tokens_per_batch: 300")
-    settings = settings.replace("vocab_size: 800", "vocab_size: 300").replace("max_new_tokens: 48", "max_new_tokens: 6")
+    settings = settings.replace("vocab_size: 800", "vocab_size: 300").replace(
+        "max_new_tokens: 48", "max_new_tokens: 6"
+    )
     monkeypatch.setattr(demo, "DEMO_SETTINGS", settings)
     whole = demo.run_demo
     results = hf_attncal.demo(output=tmp_path, steps=3)
