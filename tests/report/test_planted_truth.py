@@ -88,7 +88,7 @@ def test_circular_results_are_not_ranked():
 # ---- all of it ----
 
 
-def test_a_run_of_a_few_steps(tmp_path, monkeypatch):
+def test_a_run_of_a_few_steps(tmp_path, monkeypatch, few_points):
     monkeypatch.setattr(planted_truth, "SENTENCES", {"train": 80, "dev": 4, "test": 6})
     monkeypatch.setattr(planted_truth, "VOCABULARY_SIZE", 150)
     small = {"d_model: 128": "d_model: 16", "ffn_dim: 256": "ffn_dim: 16"}
