@@ -279,7 +279,7 @@ def fit_network(
 
 def learn(options: argparse.Namespace) -> None:
     """Learn the network and the model over it, and write the file."""
-    encoder = EncoderPrior.from_pretrained(options.encoder)
+    encoder = EncoderPrior.from_pretrained(options.encoder, adapted=False)
     rng = random.Random(SEED)
     lines = planted_lines(options.data, TEXTS, rng)
     groups = grouped(lines, TEXTS, encoder)
@@ -427,7 +427,7 @@ def halomi(options: argparse.Namespace) -> None:
     """Score the annotated translations of 18 directions, each a text of its own."""
     path = options.data / "halomi" / "dev.tsv"
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
-    directions, encoder = {}, EncoderPrior.from_pretrained(options.encoder)
+    directions, encoder = {}, EncoderPrior.from_pretrained(options.encoder, adapted=False)
     for direction in dict.fromkeys((row[0], row[1]) for row in rows):
         some = [row for row in rows if (row[0], row[1]) == direction]
         pairs = [tuple(re.sub("<<<|>>>", "", marked) for marked in row[4:6]) for row in some]

@@ -47,27 +47,41 @@ def best_links(cells: np.ndarray) -> frozenset[tuple[int, int]]:
     return frozenset(zip(*map(np.ndarray.tolist, np.nonzero(best)), strict=True))
 
 
+def beside(eflomal: dict, gold, links: list, seconds: float, theirs: list | None) -> dict:
+    """Return the scores of links of ours and their distance from eflomal's; no interval where its links were not kept."""
+    if theirs is not None:
+        return ours(gold, links, seconds, theirs)
+    found = score(gold, links, "harmonic") | {"cpu_seconds": seconds}
+    return found | {"against_eflomal": {"difference": found["aer"] - eflomal["aer"]}}
+
+
 def measure(args: argparse.Namespace, name: str) -> dict:
     """Return the systems of a pair by name, and what the encoder knows."""
     text = Text(args.data, name)
     gold, others = text.gold, (text.beside or text.train)[: args.others]
-    peer, theirs = by_eflomal(args.eflomal, gold, others)
     pairs = [*gold.pairs, *others]
-    before = cpu()
-    quick = [one.links for one in align_quick(pairs)[: len(gold.pairs)]]
-    systems = {"eflomal": peer, "quick": ours(gold, quick, cpu() - before, theirs)}
+    if args.keep:
+        kept = json.loads((args.output / f"{name}.json").read_text())
+        if kept["config"]["others"] != len(others):
+            raise SystemExit(f"{args.output / name}.json was made with `--others {kept['config']['others']}`.")
+        systems, theirs = {system: kept["systems"][system] for system in ("eflomal", "quick")}, None
+    else:
+        peer, theirs = by_eflomal(args.eflomal, gold, others)
+        before = cpu()
+        quick = [one.links for one in align_quick(pairs)[: len(gold.pairs)]]
+        systems = {"eflomal": peer, "quick": ours(gold, quick, cpu() - before, theirs)}
     before = cpu()
     encoder = EncoderPrior.from_pretrained(args.encoder)
     start, before = cpu() - before, cpu()
     both = [one.links for one in align_quick(pairs, encoder=encoder)[: len(gold.pairs)]]
     seconds = cpu() - before
     cost = {"start_cpu_seconds": start, "pairs": len(pairs), "pairs_per_cpu_second": len(pairs) / seconds}
-    systems["both"] = ours(gold, both, seconds, theirs) | cost
+    systems["both"] = beside(systems["eflomal"], gold, both, seconds, theirs) | cost
     before = cpu()
     cells = encoder.cells([(tuple(source.split()), tuple(target.split())) for source, target in gold.pairs])
     seconds = cpu() - before
     for system, rule in (("encoder", links_above), ("argmax", best_links)):
-        systems[system] = ours(gold, [rule(one) for one in cells], seconds, theirs)
+        systems[system] = beside(systems["eflomal"], gold, [rule(one) for one in cells], seconds, theirs)
     known = {"source": encoder.known[0], "target": encoder.known[1], "factors": encoder.belief.ratio.tolist()}
     return {"systems": systems, "known": known, "files": text.files, "others": len(others)}
 
@@ -96,6 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="ROOT", help="folder of the corpora")
     parser.add_argument("--encoder", default=DEFAULT_ENCODER[0], metavar="NAME", help="folder or Hub name")
     parser.add_argument("--eflomal", default="eflomal-align", metavar="PATH", help="command of eflomal")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep eflomal and counts as the result that is there has them"
+    )
     parser.add_argument("--others", type=int, default=0, help="first pairs of other text that is read")
     parser.add_argument("--aligner", type=Path, metavar="FOLDER", help="that has counted other text")
     parser.add_argument("--setting", default="", help="what it has counted, in the names of results")

@@ -51,17 +51,19 @@ class Belief:
         """How far the encoder is a second judge: d, and less if what it takes for sure is hardly linked."""
         return self.strength * (min(1.0, max(0.0, float(self.ratio[-1] - 1) / (MOST - 1))) if self.learned else 1.0)
 
-    def factor(self, cells: Tensor) -> Tensor:
-        """Return the factor of the emission for every e, float32."""
-        table = 1 - self.strength + self.strength * self.ratio.clamp(max=MOST)
-        return table[torch.bucketize(cells.float(), self.edges)]
+    def bins(self, cells: Tensor) -> Tensor:
+        """Return the bin of every e, int32."""
+        return torch.bucketize(cells.float(), self.edges, out_int32=True)
 
-    def count(self, cells: Tensor, linked: Tensor) -> None:
-        """Add what was linked; both (cells,), e and the probability of a link."""
-        bins = torch.bucketize(cells.float(), self.edges)
+    def factor(self, bins: Tensor) -> Tensor:
+        """Return the factor of the emission for every e by its bin, float32."""
+        table = 1 - self.strength + self.strength * self.ratio.clamp(max=MOST)
+        return table[bins]
+
+    def count(self, bins: Tensor, linked: Tensor) -> None:
+        """Add what was linked; both (cells,), the bin of e and the probability of a link."""
         linked = linked.double()
-        for seen, weights in zip(self._seen, (linked, 1 - linked), strict=True):
-            seen.index_add_(0, bins, weights)
+        self._seen += torch.stack([bins.bincount(weights, _BINS) for weights in (linked, 1 - linked)])
 
     def learn(self) -> None:
         """Make the next table of what was counted, and forget that."""
@@ -83,42 +85,43 @@ class Witness:
     """
 
     def __init__(self, belief: Belief, cells: Sequence[np.ndarray], sides: Sequence[WordTokens]):
-        self.belief, self._cells, self._sides = belief, cells, sides
+        self.belief, self._sides = belief, sides
+        self._bins = [belief.bins(torch.from_numpy(one)).numpy() for one in cells]
 
     def factor(self, rows: Sequence[int]) -> Tensor:
         """Return the factor of the emission of the tokens of some pairs, (B, T, S); 1 at padding."""
-        cells, (sources, _), (targets, _) = self._batch(rows)
-        table = self.belief.factor(cells)
+        bins, (sources, _), (targets, _) = self._batch(rows)
+        table = self.belief.factor(bins)
         batch = torch.arange(len(table))[:, None, None]
         table = F.pad(table, (0, 1, 0, 1), value=1.0)
         return table[batch, targets[:, :, None], sources[:, None, :]]
 
     def count(self, rows: Sequence[int], shares: Tensor) -> None:
         """Learn from shares of alignment between the tokens of some pairs, (B, T, S)."""
-        cells, sources, targets = self._batch(rows)
+        bins, sources, targets = self._batch(rows)
         linked = largest_over_words(shares, targets, sources)
-        real = torch.zeros_like(cells, dtype=torch.bool)
-        for place, row in enumerate(rows):
-            width, height = self._cells[row].shape
-            real[place, :height, :width] = True
-        self.belief.count(cells[real], linked[real].clamp(max=1))
+        real = bins >= 0
+        self.belief.count(bins[real], linked[real].clamp(max=1))
 
     def learn(self) -> None:
         self.belief.learn()
 
     def _batch(self, rows: Sequence[int]) -> tuple[Tensor, tuple[Tensor, int], tuple[Tensor, int]]:
-        """Return e of some pairs, (B, target words, source words), and the word of each token of both sides."""
+        """Return the bins of some pairs, (B, target words, source words), and the word of each token of both sides.
+
+        The bin of padding is -1.
+        """
         sides = [[self._sides[2 * row + side] for row in rows] for side in (0, 1)]
         ids = []
         for side in sides:
             words = max(one.words for one in side)
             numbers = [np.where(one.word_ids == NO_WORD, words, one.word_ids) for one in side]
             ids.append((padded(numbers, words)[0], words))
-        cells = np.zeros((len(rows), ids[1][1], ids[0][1]), np.float16)
+        bins = np.full((len(rows), ids[1][1], ids[0][1]), -1, np.int32)
         for place, row in enumerate(rows):
-            width, height = self._cells[row].shape
-            cells[place, :height, :width] = self._cells[row].T
-        return torch.from_numpy(cells), *ids
+            width, height = self._bins[row].shape
+            bins[place, :height, :width] = self._bins[row].T
+        return torch.from_numpy(bins), *ids
 
 
 def spread(cells: np.ndarray, source: WordTokens, target: WordTokens) -> Tensor:

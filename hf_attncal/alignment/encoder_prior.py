@@ -31,6 +31,7 @@ from hf_attncal.models.loading import check_finite
 
 from .belief import Belief, Witness
 from .embedding_rows import rows_in_file
+from .encoder_adapter import adapt_encoder
 from .encoder import EncoderReader, EncoderStates
 from .sources import Words, saved_settings
 
@@ -41,7 +42,7 @@ _SAMPLE = 512
 _TOKENS = 2048  # of a batch of sentences
 # Share of the words, beyond chance, whose partner is recognised, from which on the encoder is believed at all, wholly.
 _UNKNOWN, _KNOWN = 0.02, 0.1
-_SHARE = 0.4
+_SHARE = 0.5
 
 
 class EncoderPrior:
@@ -92,8 +93,12 @@ class EncoderPrior:
         dtype: torch.dtype | None = None,
         trust_remote_code: bool = False,
         revision: str | None = None,
+        adapted: bool = True,
     ) -> "EncoderPrior":
-        """Load an encoder from a folder or the Hub; arguments are those of `WordAligner.from_pretrained`.
+        """Load an encoder from a folder or the Hub; other arguments are those of `WordAligner.from_pretrained`.
+
+        Args:
+            adapted: change the weights of the default encoder as it has learned from links (`encoder_adapter.py`).
 
         Raises:
             OSError, ValueError: there is none, or see the class.
@@ -103,7 +108,10 @@ class EncoderPrior:
         options = {"trust_remote_code": trust_remote_code, "revision": revision}
         model, tokenizer = load_whole(AutoModel, name, finite=False, **options)
         settings = saved_settings(name, revision)
-        made = cls(model.to(device), tokenizer, settings if isinstance(settings, EncoderStates) else None, dtype)
+        settings = settings if isinstance(settings, EncoderStates) else default_settings(model)
+        if adapted:
+            adapt_encoder(model.base_model, settings.layer)
+        made = cls(model.to(device), tokenizer, settings, dtype)
         words = made.reader.encoder.get_input_embeddings()
         rows = rows_in_file(file_beside(name, WEIGHTS, revision), words, made.dtype)
         if rows is not None:

@@ -21,7 +21,7 @@ from .windows import cut_pair, end_of_window
 
 # Pairs that tell how far an encoder is to be believed where nothing is learned, and their longest side.
 _LEARNED, _LONGEST_LEARNED = 1000, 100
-_LESS = 0.2  # of the threshold, where an encoder is the second judge
+_LESS = 0.1  # of the threshold, where an encoder is the second judge
 _SENTENCE_ENDS = ".!?…。！？।؟"  # as words of their own
 
 # Tokens of a window of a line that counts cannot read at once: they take time with its cube. Pairs of tokens of a line
@@ -154,7 +154,8 @@ class MaskAlignSource(WeightSource):
         (input_ids, mask), (target_ids, target_mask) = (padded(side, padding) for side in zip(*pairs, strict=True))
         factor = {}
         if cells is not None and self._counts:
-            factor = {"factor": self.prior.belief.factor(joined(cells)).to(device)}
+            belief = self.prior.belief
+            factor = {"factor": belief.factor(belief.bins(joined(cells))).to(device)}
         output = self.model.alignments(
             input_ids=input_ids.to(device),
             attention_mask=mask.to(device),

@@ -68,12 +68,13 @@ def name_of_encoder(encoder: Any) -> str:
     return DEFAULT_ENCODER[0] if isinstance(encoder, bool) else os.fspath(encoder)
 
 
-def open_encoder(encoder: Any, running: Running) -> Any:
+def open_encoder(encoder: Any, running: Running, adapted: bool = True) -> Any:
     """Load an `EncoderPrior` that will help an aligner.
 
     Args:
         encoder: folder or Hub name, True for the default; or a loaded one; None for none. Each is returned as it is.
         running: how it runs; `dtype` and `revision` are the aligner's.
+        adapted: as of `EncoderPrior.from_pretrained`.
 
     Raises:
         CommandError: it cannot be loaded or is of another kind.
@@ -83,7 +84,7 @@ def open_encoder(encoder: Any, running: Running) -> Any:
     name = name_of_encoder(encoder)
     with load_errors(name):
         return resolve_name(_ENCODER).from_pretrained(
-            name, device=choose_device(running), trust_remote_code=running.trust_remote_code
+            name, device=choose_device(running), trust_remote_code=running.trust_remote_code, adapted=adapted
         )
 
 

@@ -85,7 +85,7 @@ class EncoderJudge:
     def from_pretrained(cls, encoder: str | Path | EncoderPrior, device: str = "cpu") -> "EncoderJudge":
         """Load an encoder from a folder or the Hub, if it is not loaded; errors are those of the class and of it."""
         if isinstance(encoder, str | Path):
-            encoder = EncoderPrior.from_pretrained(encoder, device=device)
+            encoder = EncoderPrior.from_pretrained(encoder, device=device, adapted=False)
         return cls(encoder)
 
     @property

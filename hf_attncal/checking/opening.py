@@ -55,4 +55,4 @@ def _open_judge(encoder, running: Running):
     from .encoder_check import EncoderJudge
 
     with user_errors((ValueError,)):
-        return EncoderJudge(open_encoder(encoder, running))
+        return EncoderJudge(open_encoder(encoder, running, adapted=False))

@@ -75,6 +75,7 @@ def test_the_wheel_holds_the_code_the_presets_and_the_templates(wheel):
     kinds = (
         "*.py",
         "*.jinja",
+        "alignment/*.safetensors",
         "checking/*.json",
         "drawing/*.css",
         "figures/*.js",

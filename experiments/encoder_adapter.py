@@ -1,0 +1,235 @@
+"""What the default encoder learns of word alignment, once for all: `hf_attncal/alignment/encoder_adapter.safetensors`.
+
+    python experiments/encoder_adapter.py --data ROOT --encoder FOLDER
+
+Counts and the encoder as it is align parallel text of several languages (`TEXTS`), each text for itself. Their links
+then teach a change of low rank of all linear maps of the layers that are read: where both directions' softmax over the
+cosines should be (see `encoder_prior.py`). No annotated link is used, and nothing of Chinese beside English but some
+translations of HalOmi, nothing of Romansh, Romanian or Swedish. AER of the encoder alone on dev sets is printed now
+and then, and at the end written beside what was learned, with the CPU minutes that it took.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from adapting import Pairs
+from encoder_prior import links_above
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hf_attncal.alignment.encoder_adapter import FILE, halves
+from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior
+from hf_attncal.alignment.quick import quick_aligner
+from hf_attncal.alignment.subword_pooling import largest_over_words
+from hf_attncal.data.gold import Gold
+from hf_attncal.data.segmentation import segment
+from hf_attncal.data.words import NO_WORD, WordTokens
+from hf_attncal.files import read_lines, sha256, write_json
+from hf_attncal.layouts import WEIGHTS
+from hf_attncal.metrics import records
+from hf_attncal.metrics.aer import alignment_error_rate
+
+# Of each text: files of both sides, and how many of their first pairs.
+TEXTS = {
+    f"en-{name}": (f"xlwa/en-{name}/silver-train.en", f"xlwa/en-{name}/silver-train.{name}", 700)
+    for name in ("hu", "bg", "it", "sl", "nl", "ru", "da", "es", "et", "pt")
+} | {
+    "ja-en": ("tanaka-enja/train.ja.gz", "tanaka-enja/train.en.gz", 1500),
+    "de-en": ("wmtmix-deen/train.de.gz", "wmtmix-deen/train.en.gz", 700),
+    "de-en, short": ("tatoeba-deen/train.de.gz", "tatoeba-deen/train.en.gz", 500),
+    "en-fr": ("wpt03-enfr/train.100k.en.gz", "wpt03-enfr/train.100k.fr.gz", 700),
+    "en-cs": ("multi30k/train.en.gz", "multi30k/train.cs.gz", 500),
+}
+HALOMI = {"zh-en": "zho_Hans", "ar-en": "arb_Arab"}
+DEV = {
+    "bicici-deen": ("bicici-deen/dev", "de", "en"),
+    "wpt-roen": ("wpt-roen/dev", "ro", "en"),
+    "wpt03-enfr": ("wpt03-enfr/dev", "en", "fr"),
+    "dermit-derm": ("dermit-derm/dev", "de", "rm"),
+    "xlwa-enhu": ("xlwa/en-hu/dev", "en", "hu"),
+}
+SHORTEST, LONGEST, LONGEST_HALOMI = 3, 55, 80  # words of a side
+MOST_TOKENS, BATCH, NEIGHBOURS = 90, 2400, 160
+LEAST = 0.25  # probability of a link that is taught
+WARM_UP, LAST = 30, 0.05  # steps in which the rate rises, and its share at the end
+Taught = tuple[WordTokens, WordTokens, np.ndarray]
+
+
+def pairs_of(root: Path, name: str) -> Pairs:
+    """Return the words of the pairs of a text, each once."""
+    if name in HALOMI:
+        rows = [line.split("\t") for line in read_lines(root / "halomi/dev.tsv")]
+        sides = [
+            tuple(segment(text).words for text in (row[2:4] if row[0] == HALOMI[name] else row[3:1:-1]))
+            for row in rows
+            if {row[0], row[1]} == {HALOMI[name], "eng_Latn"} and row[6][0] == row[7][0] == "1"
+        ]
+        most, longest = len(sides), LONGEST_HALOMI
+    else:
+        *files, most = TEXTS[name]
+        texts = (read_lines(root / file) for file in files)
+        sides, longest = (tuple(tuple(side.split()) for side in pair) for pair in zip(*texts, strict=True)), LONGEST
+    fitting = (pair for pair in sides if all(SHORTEST <= len(side) <= longest for side in pair))
+    return list(dict.fromkeys(islice(fitting, most)))
+
+
+def teach(prior: EncoderPrior, pairs: Pairs) -> list[Taught]:
+    """Align a text by counts with the encoder; return the tokens of both sides and the links, (S, T)."""
+    prior.forget()
+    aligner = quick_aligner(pairs, encoder=prior)
+    sides = [prior.reader.tokenize([" ".join(pair[side]) for pair in pairs], side) for side in (0, 1)]
+    found = []
+    for indices, weights in aligner.source.weights(pairs, 256, 4096):
+        forward, backward = weights.forward.mT, weights.backward
+        both = 2 * forward * backward / (forward + backward).clamp(min=1e-30)
+        both = largest_over_words(both, weights.source_words, weights.target_words)
+        for index, one, (sources, targets) in zip(indices, both, weights.words, strict=True):
+            links = one[:sources, :targets].numpy()
+            found.append((sides[0][index], sides[1][index], np.where(links > LEAST, links, 0.0)))
+    return [one for one in found if max(len(one[0].ids), len(one[1].ids)) <= MOST_TOKENS]
+
+
+class Changed(nn.Module):
+    """A linear map with a change of low rank."""
+
+    def __init__(self, base: nn.Linear, rank: int):
+        super().__init__()
+        self.base = base
+        self.a = nn.Parameter(torch.randn(rank, base.in_features) / math.sqrt(base.in_features))
+        self.b = nn.Parameter(torch.zeros(base.out_features, rank))
+
+    def forward(self, states: Tensor) -> Tensor:
+        change = F.linear(F.linear(states, self.a.to(states.dtype)), self.b.to(states.dtype))
+        return self.base(states) + change
+
+
+def changeable(encoder: nn.Module, rank: int) -> dict[str, Changed]:
+    """Put a `Changed` in place of each linear map of the layers; return them by name."""
+    names = [name for name, module in encoder.named_modules() if type(module) is nn.Linear and "layer." in name]
+    changed = {name: Changed(encoder.get_submodule(name), rank) for name in names}
+    for name, module in changed.items():
+        parent, _, last = name.rpartition(".")
+        setattr(encoder.get_submodule(parent), last, module)
+    return changed
+
+
+def batches(texts: Sequence[list[Taught]], rng: np.random.Generator) -> list[list[Taught]]:
+    """Return batches of pairs of one text and of about the same length."""
+    found = []
+    for text in texts:
+        order = rng.permutation(len(text))
+        for start in range(0, len(order), NEIGHBOURS):
+            near = [text[n] for n in order[start : start + NEIGHBOURS]]
+            batch: list[Taught] = []
+            for one in sorted(near, key=lambda pair: len(pair[0].ids) + len(pair[1].ids)):
+                longest = max(len(side.ids) for pair in (*batch, one) for side in pair[:2])
+                if batch and 2 * longest * (len(batch) + 1) > BATCH:
+                    found.append(batch)
+                    batch = []
+                batch.append(one)
+            found += [batch] if len(batch) > 3 else []
+    return found
+
+
+def words_of(prior: EncoderPrior, side: int, texts: Sequence[WordTokens]) -> tuple[Tensor, Tensor]:
+    """Return the states of the words less their mean, (B, words, size), and which are real."""
+    states = prior.reader.states([text.ids for text in texts], side)[prior.layer].float()
+    share = torch.zeros(len(texts), max(text.words for text in texts), states.shape[1])
+    for row, text in enumerate(texts):
+        inside = np.nonzero(text.word_ids != NO_WORD)[0]
+        share[row, text.word_ids[inside], inside] = 1
+    real = share.sum(2, keepdim=True) > 0
+    words = share / share.sum(2, keepdim=True).clamp(min=1) @ states
+    mean = words.sum((0, 1)) / real.sum()
+    return F.normalize((words - mean) * real + 1e-9, dim=2), real[:, :, 0]
+
+
+def loss_of(prior: EncoderPrior, batch: Sequence[Taught]) -> Tensor:
+    """Return the cross-entropy of both directions' softmax against the links."""
+    (source, source_real), (target, target_real) = (
+        words_of(prior, side, [one[side] for one in batch]) for side in (0, 1)
+    )
+    links = torch.zeros(len(batch), source.shape[1], target.shape[1])
+    for row, (*_, found) in enumerate(batch):
+        links[row, : found.shape[0], : found.shape[1]] = torch.from_numpy(found)
+    apart = ~(source_real[:, :, None] & target_real[:, None])
+    scores = (source @ target.mT / TEMPERATURE).masked_fill(apart, -1e4)
+    wanted = [links / links.sum(dim, keepdim=True).clamp(min=1) for dim in (2, 1)]
+    logs = scores.log_softmax(2), scores.log_softmax(1)
+    total = sum((want * log).sum() for want, log in zip(wanted, logs, strict=True))
+    return -total / sum(want.sum() for want in wanted).clamp(min=1)
+
+
+def dev_scores(prior: EncoderPrior, root: Path) -> dict[str, float]:
+    """Return the AER of the encoder alone on each dev set."""
+    scores = {}
+    for name, (stem, *languages) in DEV.items():
+        gold = Gold.read(*(root / f"{stem}.{end}" for end in (*languages, "align")))
+        prior.forget()
+        cells = prior.cells([tuple(tuple(side.split()) for side in pair) for pair in gold.pairs])
+        scores[name] = alignment_error_rate(gold.links, map(links_above, cells), check_indices=False).aer
+    return scores
+
+
+def learn(args: argparse.Namespace, prior: EncoderPrior) -> Iterator[tuple[int, float]]:
+    """Teach the encoder, and write the file at the end; yield step and mean loss now and then."""
+    torch.manual_seed(args.seed)
+    rng = np.random.default_rng(args.seed)
+    texts = [teach(prior, pairs_of(args.data, name)) for name in (*TEXTS, *HALOMI)]
+    encoder = prior.reader.encoder.requires_grad_(False)
+    probe = f"encoder.layer.{prior.layer - 1}.output.dense"
+    row = encoder.get_submodule(probe).weight[0].float().clone()
+    changed = changeable(encoder, args.rank)
+    learned = [half for one in changed.values() for half in (one.a, one.b)]
+    optimizer = torch.optim.AdamW(learned, weight_decay=0.0)
+    all_batches, order, losses = batches(texts, rng), [], []
+    steps = int(args.epochs * len(all_batches))
+    for step in range(steps):
+        order = order or rng.permutation(len(all_batches)).tolist()
+        optimizer.param_groups[0]["lr"] = args.rate * min(1, (step + 1) / WARM_UP) * max(LAST, 1 - step / steps)
+        optimizer.zero_grad()
+        loss = loss_of(prior, all_batches[order.pop()])
+        loss.backward()
+        nn.utils.clip_grad_norm_(learned, 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+        if (step + 1) % 100 == 0 or step + 1 == steps:
+            yield step + 1, float(np.mean(losses[-100:]))
+    tensors = {"probe": row.half()}
+    for name, one in changed.items():
+        tensors |= halves(name, one.a.detach(), one.b.detach())
+    save_file(tensors, FILE, {"layer": str(prior.layer), "probe": probe})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, metavar="ROOT", help="folder of the corpora")
+    parser.add_argument("--encoder", type=Path, required=True, metavar="FOLDER", help="the default encoder")
+    parser.add_argument("--rank", type=int, default=4)
+    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--epochs", type=float, default=0.85)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=Path("results/encoder_adapter.json"))
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    prior = EncoderPrior.from_pretrained(args.encoder, adapted=False)
+    found = {"before": dev_scores(prior, args.data), "losses": {}}
+    for step, loss in learn(args, prior):
+        found["losses"][step] = loss
+        print(step, loss, dev_scores(prior, args.data), flush=True)
+    found |= {"after": dev_scores(prior, args.data), "cpu_minutes": time.process_time() / 60}
+    config = {name: getattr(args, name) for name in ("rank", "rate", "epochs", "seed")}
+    config["encoder_sha256"] = sha256(args.encoder / WEIGHTS)
+    files = {file: args.data / file for *pair, _ in TEXTS.values() for file in pair}
+    write_json(records.record(config, files, "cpu") | found, args.output)
+
+
+if __name__ == "__main__":
+    main()
