@@ -48,7 +48,7 @@ def best_links(cells: np.ndarray) -> frozenset[tuple[int, int]]:
 
 
 def beside(eflomal: dict, gold, links: list, seconds: float, theirs: list | None) -> dict:
-    """Return the scores of links of ours and their distance from eflomal's; no interval where its links were not kept."""
+    """Return the scores of links of ours and how far they are from eflomal, whose links may not be known."""
     if theirs is not None:
         return ours(gold, links, seconds, theirs)
     found = score(gold, links, "harmonic") | {"cpu_seconds": seconds}

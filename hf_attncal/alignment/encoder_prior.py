@@ -31,8 +31,8 @@ from hf_attncal.models.loading import check_finite
 
 from .belief import Belief, Witness
 from .embedding_rows import rows_in_file
-from .encoder_adapter import adapt_encoder
 from .encoder import EncoderReader, EncoderStates
+from .encoder_adapter import adapt_encoder
 from .sources import Words, saved_settings
 
 TEMPERATURE = 0.07
