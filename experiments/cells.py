@@ -57,9 +57,10 @@ def _with_interval(found: Found) -> str:
 
 
 def _signed(found: Found) -> str:
-    """`-1.2 (-2.0 to -0.4)`, in percent."""
-    low, high = found.beside("interval")
-    return f"{100 * found.value:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+    """`-1.2 (-2.0 to -0.4)`, in percent, with the interval where there is one."""
+    interval = found.beside("interval")
+    ends = f" ({100 * interval[0]:+.1f} to {100 * interval[1]:+.1f})" if interval else ""
+    return f"{100 * found.value:+.1f}{ends}"
 
 
 def _repeated(found: Found, spec: str) -> str:
