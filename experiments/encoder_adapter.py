@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hf_attncal.alignment.encoder_adapter import FILE, halves
+from hf_attncal.alignment.encoder_adapter import LEARNED_FILE, halves
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior
 from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.alignment.subword_pooling import largest_over_words
@@ -233,7 +233,7 @@ def learn(args: argparse.Namespace, prior: EncoderPrior) -> dict[str, list[float
         with torch.no_grad():
             one.b *= KEPT
         tensors |= halves(name, one.a.detach(), one.b.detach())
-    save_file(tensors, FILE, {"layer": str(prior.layer), "probe": probe})
+    save_file(tensors, LEARNED_FILE, {"layer": str(prior.layer), "probe": probe})
     return losses
 
 

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 from torch.nn import functional as F
 
-FILE = Path(__file__).with_name("encoder_adapter.safetensors")
+LEARNED_FILE = Path(__file__).with_name("encoder_adapter.safetensors")
 _LAYER, _PROBE = "layer", "probe"
 _ALIKE = 0.9  # cosine of the weights that tell the encoder, between it and what it was learned for; 4 bits have 0.99
 
@@ -28,7 +28,7 @@ def adapt_encoder(encoder, layer: int) -> bool:
         whether it was.
     """
     modules = dict(encoder.named_modules())
-    with safe_open(FILE, "pt") as file:
+    with safe_open(LEARNED_FILE, "pt") as file:
         names, said = file.keys(), file.metadata()
         probe = modules.get(said[_PROBE])
         if int(said[_LAYER]) != layer or probe is None or not _alike(probe.weight, file.get_tensor(_PROBE).float()):

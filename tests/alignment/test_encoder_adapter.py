@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertModel
 
 from hf_attncal.alignment import encoder_adapter
-from hf_attncal.alignment.encoder_adapter import FILE, adapt_encoder, halves
+from hf_attncal.alignment.encoder_adapter import LEARNED_FILE, adapt_encoder, halves
 
 MAPS = ("encoder.layer.0.attention.self.query", "encoder.layer.1.output.dense")
 PROBE = "encoder.layer.1.output.dense"
@@ -32,7 +32,7 @@ def learned(encoder, tmp_path, monkeypatch):
         found[name] = torch.randn(2, inputs), torch.randn(outputs, 2)
         tensors |= halves(name, *found[name])
     save_file(tensors, tmp_path / "adapter.safetensors", {"layer": "2", "probe": PROBE})
-    monkeypatch.setattr(encoder_adapter, "FILE", tmp_path / "adapter.safetensors")
+    monkeypatch.setattr(encoder_adapter, "LEARNED_FILE", tmp_path / "adapter.safetensors")
     return found
 
 
@@ -64,10 +64,10 @@ def test_another_encoder_stays_as_it_is(encoder, learned, other):
 
 def test_the_file_of_the_package_fits_the_default_encoder():
     """384 wide, read after layer 7 of 12: each map of its seven layers, and no other."""
-    with safe_open(FILE, "pt") as file:
+    with safe_open(LEARNED_FILE, "pt") as file:
         said, names = file.metadata(), set(file.keys())
         shapes = {name: file.get_slice(name).get_shape() for name in names}
     assert said == {"layer": "7", "probe": "encoder.layer.6.output.dense"}
     assert len([name for name in names if name.endswith(".a")]) == 7 * 6
     assert {shapes[name][-1] for name in names if name.endswith(".a")} == {384, 1536}
-    assert FILE.stat().st_size < 300_000
+    assert LEARNED_FILE.stat().st_size < 300_000
