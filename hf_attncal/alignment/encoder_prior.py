@@ -60,6 +60,7 @@ class EncoderPrior:
 
     Attributes:
         known: of each side, the share of the words whose partner is recognised beyond chance; None before any text.
+        adapted: whether its weights are those that have learned from links.
 
     Raises:
         ValueError: see `EncoderReader`; also a layer that there is not.
@@ -75,6 +76,7 @@ class EncoderPrior:
             dtype = torch.bfloat16
         self.dtype = dtype or model.dtype
         self.layer = lowered(self.reader, settings.layer, dtype)
+        self.adapted = False
         self.forget()
 
     def forget(self) -> None:
@@ -109,9 +111,9 @@ class EncoderPrior:
         model, tokenizer = load_whole(AutoModel, name, finite=False, **options)
         settings = saved_settings(name, revision)
         settings = settings if isinstance(settings, EncoderStates) else default_settings(model)
-        if adapted:
-            adapt_encoder(model.base_model, settings.layer)
+        changed = adapted and adapt_encoder(model.base_model, settings.layer)
         made = cls(model.to(device), tokenizer, settings, dtype)
+        made.adapted = changed
         words = made.reader.encoder.get_input_embeddings()
         rows = rows_in_file(file_beside(name, WEIGHTS, revision), words, made.dtype)
         if rows is not None:

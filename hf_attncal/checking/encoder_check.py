@@ -65,10 +65,12 @@ class EncoderJudge:
         encoder: of the kind that the file was learned for.
 
     Raises:
-        ValueError: it is of another kind.
+        ValueError: it is of another kind, or adapted to aligning.
     """
 
     def __init__(self, encoder: EncoderPrior):
+        if encoder.adapted:
+            raise ValueError("`encoder` is adapted to aligning: for a check, load it with `adapted=False`.")
         self._model, network, common, of = saved_encoder_check()
         found = encoder_kind(encoder)
         if found != of:

@@ -82,6 +82,13 @@ def test_another_encoder_is_refused(encoder):
         EncoderJudge(EncoderPrior(*encoder))
 
 
+def test_an_encoder_that_is_adapted_to_aligning_is_refused(encoder):
+    adapted = EncoderPrior(*encoder)
+    adapted.adapted = True
+    with pytest.raises(ValueError, match="load it with `adapted=False`"):
+        EncoderJudge(adapted)
+
+
 # ---- evidence ----
 
 
