@@ -148,7 +148,7 @@ def measure_attention(model, tokenizer, dev: Gold, bootstrap: int) -> dict:
     parked, shares, reliable = {"all": asdict(means(parked_of(sum(groups)), **resampled)[0])}, {}, {}
     for layer, of_layer in enumerate(groups):
         found = dict(zip(("words", "punctuation", "special"), means(of_layer, **resampled), strict=True))
-        if observed.layers["null"]:
+        if layer in observed.layers["null"]:
             (found["null"],) = means(observed.counts("null", layer), **resampled)
         shares[str(layer)] = {name: asdict(mean) for name, mean in found.items()}
         parked[str(layer)] = asdict(means(parked_of(of_layer), **resampled)[0])
