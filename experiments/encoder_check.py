@@ -27,7 +27,6 @@ import json
 import random
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,14 +35,14 @@ import torch
 from check import BOOTSTRAP, COLUMNS, FAULTS
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
-from hf_attncal.checking.check_learning import _fit_facts, _fit_heads, _fit_verdict
-from hf_attncal.checking.check_model import PLANTED, VERDICT_FEATURES, fit_lengths
+from hf_attncal.checking.check_learning import fit_facts, fit_heads, fit_verdict, look
+from hf_attncal.checking.check_model import PLANTED, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import Checker, SharedTargets
 from hf_attncal.checking.encoder_check import FILE, LEAST_KNOWN, EncoderCheckModel, EncoderJudge, encoder_kind
-from hf_attncal.checking.encoder_evidence import EncoderEvidence, EncoderEye, Pair, WordNetwork, both_ways
+from hf_attncal.checking.encoder_evidence import EncoderEvidence, EncoderEye, Pair, both_ways
 from hf_attncal.checking.facts import PLANTED_FACTS
-from hf_attncal.checking.logistic import sigmoid
+from hf_attncal.checking.logistic import Network, fit_network, sigmoid
 from hf_attncal.checking.rules import fit_rules
 from hf_attncal.checking.word_classes import Vocabulary
 from hf_attncal.compressed import open_to_read
@@ -249,34 +248,6 @@ def labels(line: Line, clean: Line, together: np.ndarray) -> tuple[np.ndarray, n
     return tuple(found)
 
 
-def fit_network(
-    features: np.ndarray, truths: np.ndarray, hidden: Sequence[int] = (32, 16), steps: int = 3000
-) -> WordNetwork:
-    """Fit the network; words with and without a partner weigh the same."""
-    torch.manual_seed(SEED)
-    scale = np.stack([features.mean(axis=0), features.std(axis=0) + 1e-3])
-    values = torch.from_numpy(np.clip((features - scale[0]) / scale[1], -5, 5)).float()
-    truth = torch.from_numpy(truths).float()
-    weights = torch.where(truth > 0, 0.5 / truth.mean(), 0.5 / (1 - truth.mean()))
-    sizes = [features.shape[1], *hidden, 1]
-    layers = [torch.nn.Linear(*pair) for pair in pairwise(sizes)]
-    network = torch.nn.Sequential(*(part for layer in layers for part in (layer, torch.nn.Tanh())))[:-1]
-    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for _ in range(steps):
-        some = torch.randint(len(values), (1024,))
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(
-            network(values[some])[:, 0], truth[some], weight=weights[some]
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    return WordNetwork(
-        scale, tuple(torch.cat([one.weight.T, one.bias[None]]).detach().double().numpy() for one in layers)
-    )
-
-
 def learn(options: argparse.Namespace) -> None:
     """Learn the network and the model over it, and write the file."""
     encoder = EncoderPrior.from_pretrained(options.encoder, adapted=False)
@@ -338,7 +309,7 @@ class OfManyTexts(EncoderCheckModel):
         return super().length_deviation(source, target)
 
 
-def fit_model(groups: Sequence[Group], network: WordNetwork) -> EncoderCheckModel:
+def fit_model(groups: Sequence[Group], network: Network) -> EncoderCheckModel:
     """Learn the causes, the facts, the rules and the verdict over what the network says."""
     spreads, usual_length = [], {}
     found: dict[str, list[tuple[EncoderEvidence, Line]]] = {}
@@ -350,30 +321,29 @@ def fit_model(groups: Sequence[Group], network: WordNetwork) -> EncoderCheckMode
             usual_length[line.sides[0].text, line.sides[1].text] = group.eye.usual.length
             found.setdefault(line.kind, []).append((group.eye.evidence(line.sides, read), line))
     model = OfManyTexts(
-        Vocabulary(({}, {}), (0, 0)), ({}, {}), np.zeros(0), None, (0.0, *np.mean(spreads, axis=0).tolist()),
-        np.zeros((2, 0)), {}, np.zeros(1 + VERDICT_FEATURES), 1.0,
+        Vocabulary(({}, {}), (0, 0)), ({}, {}), None, (0.0, *np.mean(spreads, axis=0).tolist()),
+        np.zeros((2, 0)), {}, None, 1.0,
         {"pairs": len(found["clean"]), "sample": len(found["clean"]), "seed": SEED},
     )  # fmt: skip
     model.usual_length = usual_length
-    values = {
-        kind: np.array([model.features(one, sides := model.seen(one), model.words(one, sides)) for one, _ in lines])
-        for kind, lines in found.items()
-    }
+    seen = {kind: [(one, model.seen(one)) for one, _ in lines] for kind, lines in found.items()}
+    looked = {kind: look(model, lines) for kind, lines in seen.items()}
+    values = {kind: one.features for kind, one in looked.items()}
     planted = [kind for kind in values if kind in (*PLANTED, *LIKE)]
     kinds = np.repeat([LIKE.get(kind, kind) for kind in planted], [len(values[kind]) for kind in planted])
-    _fit_heads(model, values["clean"], np.concatenate([values[kind] for kind in planted]), kinds)
+    fit_heads(model, values["clean"], np.concatenate([values[kind] for kind in planted]), kinds)
     good = [one for one, _ in found["clean"]]
     model.rules = fit_rules(good, (None, None))
     changed = [
         (one, kind, (line.wrong[0] or (), line.wrong[1])) for kind in PLANTED_FACTS for one, line in found[kind]
     ]
-    model.facts = _fit_facts(good, changed, (None, None))
-    bad = {kind: [one for one, _ in lines] for kind, lines in found.items() if kind != "clean"}
-    _fit_verdict(model, good, np.ones(len(good), dtype=bool), bad)
+    model.facts = fit_facts(good, changed, (None, None))
+    bad = {kind: lines for kind, lines in seen.items() if kind != "clean"}
+    fit_verdict(model, seen["clean"], looked["clean"], np.ones(len(good), dtype=bool), bad)
     return model
 
 
-def write_model(encoder: EncoderPrior, common: np.ndarray, network: WordNetwork, model: EncoderCheckModel) -> None:
+def write_model(encoder: EncoderPrior, common: np.ndarray, network: Network, model: EncoderCheckModel) -> None:
     """Write the file of the package, with numbers of five digits."""
     values = {
         "encoder": encoder_kind(encoder),
@@ -384,13 +354,13 @@ def write_model(encoder: EncoderPrior, common: np.ndarray, network: WordNetwork,
         },
         "learned": model.learned,
         "common": common,
-        "network": {"scale": network.scale, "layers": list(network.layers)},
+        "network": network.to_dict(),
         "lengths": model.lengths,
         "scale": model.scale,
         "heads": model.heads,
         "facts": {"field": model.facts.field, "table": model.facts.table, "head": model.facts.head},
         "rules": model.rules,
-        "verdict": model.verdict,
+        "verdict": model.verdict.to_dict(),
         "alarm": model.alarm,
     }
     FILE.write_text(json.dumps(rounded(values), ensure_ascii=False) + "\n", encoding="utf-8")

@@ -4,13 +4,14 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.streams import rows_of_files
-from hf_attncal.data.synthetic.translation_errors import Pair, plant_errors
+from hf_attncal.data.synthetic.translation_errors import Pair, PlantedError, plant_errors
 from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.gate import hold
 from hf_attncal.messages import half_minutes
@@ -21,15 +22,25 @@ from .check_model import (
     CLEAN_SHARES,
     PARTS,
     PLANTED,
-    VERDICT_FEATURES,
     CheckModel,
+    Looked,
     columns_of,
     fit_lengths,
-    fit_table,
 )
 from .evidence import LinkEvidence, read_evidence, script_shares
-from .facts import FACT_GROUPS, PLANTED_FACTS, BothDenials, DenialCounts, FactModel, fact_features, fit_fact_table
-from .logistic import fit_logistic, scaled_features
+from .facts import (
+    FACT_GROUPS,
+    PLANTED_FACTS,
+    BothDenials,
+    DenialCounts,
+    FactModel,
+    fact_features,
+    find_facts,
+    fit_fact_table,
+)
+from .held_out import without
+from .line_features import word_features
+from .logistic import Network, fit_logistic, fit_network, joined, scaled_features
 from .number_values import Languages
 from .rules import fit_rules
 from .word_classes import Sides, Vocabulary, seen
@@ -41,17 +52,14 @@ FALSE_ALARMS = 0.01  # share of clean lines that are flagged
 _NO_ALARM = 1.0
 _MIXED = 0.03  # share of flagged lines from which a part is another text
 _DIRTY, _CLEAN_ENOUGH = 0.5, 0.7
-_DIRT = (
-    "omission",
-    "truncation",
-    "replacement",
-    "detached",
-    "insertion",
-)  # planted errors that misalignments look like
+_FOLDS = 5  # parts of the sample, each read without what it taught the aligner
+_WITHOUT_PARTNERS = ("omission", "insertion", "replacement", "detached", "word")
+_HIDDEN, _HIDDEN_OF_VERDICT, _JUDGES, _MOST_STEPS, _DECAY = (24,), (12,), 3, 1200, 3e-2
+_ONE_IN = 20.0  # lines is wrong: so it is the clean lines nearest to wrong ones that the verdict learns to tell
 _NEVER = 30.0  # log-odds against what was never seen
 _KEPT = 0.35  # share of the planted errors that are learned from
 Line = tuple[LinkEvidence, Sides]
-Changed = tuple[LinkEvidence, str, tuple[Sequence[int], Sequence[int]]]  # with the kind, and the words of both sides
+Changed = tuple[Line, str, tuple[Sequence[int], Sequence[int]]]  # with the kind, and the words of both sides
 
 
 def learn_check(
@@ -79,67 +87,123 @@ def learn_check(
     step("counting the words of all pairs")
     rng = random.Random(seed)
     cut = segment if aligner.source.tokenize else white_space_words
-    drawn = _Sample(sample, rng)
+    drawn = _Sample(2 * sample, rng)
     with_numbers = _Sample(sample // 2, random.Random(seed), _has_number)  # rare in many texts
     passing = drawn.passing((cut(source).words, cut(target).words) for source, target in pairs)
     denials = DenialCounts()
     vocabulary = Vocabulary.of(denials.passing(with_numbers.passing(passing)))
-    chosen = drawn.pairs()
-    if len(chosen) < _FEWEST:
+    all_drawn = drawn.pairs()
+    if len(all_drawn) < _FEWEST:
         raise ValueError(
-            f"`pairs` must be {_FEWEST} or more with two words or more on both sides, got {len(chosen)}. Give clean "
-            "text, best what the aligner was trained on."
+            f"`pairs` must be {_FEWEST} or more with two words or more on both sides, got {len(all_drawn)}. Give "
+            "clean text, best what the aligner was trained on."
         )
-    half = len(chosen) // 4  # some in pairs: lines of several sentences may be missing
-    joined = [
-        (first[0] + second[0], first[1] + second[1])
-        for first, second in zip(chosen[:half], chosen[half : 2 * half], strict=True)
-    ]
-    clean = chosen + joined
-    errors = plant_errors(clean, PLANTED, seed)
-    planted = [error for error in errors if error.kind == "detached" or rng.random() < _KEPT]
-    kinds = np.array([error.kind for error in planted])
-
-    to_read = len(clean) + len(planted) + 3 * len(chosen)
-    step(f"reading {len(clean):,} clean pairs")
-    good = _read(aligner, vocabulary, clean)
-    step(f"reading {len(planted):,} pairs with planted errors", len(clean) / to_read)
-    bad = _read(aligner, vocabulary, [(error.source, error.target) for error in planted])
-    apart = [line for line, kind in zip(bad, kinds, strict=True) if kind == "detached"]
+    chosen = all_drawn[:sample]
+    examples = _read(aligner, vocabulary, all_drawn, chosen, with_numbers.pairs(), seed, step)
+    step("learning from them", _FOLDS / (_FOLDS + 1))
     model = CheckModel(
         vocabulary,
         tuple(script_shares(" ".join(pair[side]) for pair in chosen) for side in (0, 1)),
-        fit_table(good, apart),
-        fit_table(good, apart, "known") if good[0][0].known is not None else None,
-        fit_lengths(_texts(clean)),
+        networks=None,
+        lengths=fit_lengths([(line.source.text, line.target.text) for line, _ in examples.good]),
         scale=np.zeros((2, 0)),
         heads={},
-        verdict=np.zeros(1 + VERDICT_FEATURES),
+        verdict=None,
         alarm=_NO_ALARM,
         learned={"pairs": drawn.seen, "sample": len(chosen), "seed": seed},
-        denials=denials.found(),
+        denials=denials.keeping(denials.found(), vocabulary.counts, [line for line, _ in examples.good]),
     )
-    good_values, bad_values = (_features(model, lines) for lines in (good, bad))
-    _fit_heads(model, good_values, bad_values, kinds)
-    kept = _trimmed(model, good_values)  # text that is held to be clean has lines that do not belong together
-    _fit_heads(model, good_values[kept], bad_values, kinds)
-    model.rules = fit_rules(
-        [line for (line, _), one in zip(good, kept, strict=True) if one], vocabulary.languages, model.denials
-    )
-    step("reading changed numbers, negations and names", 1 - 3 * len(chosen) / to_read)
-    facts, changed = _read_facts(aligner, list(dict.fromkeys(chosen + with_numbers.pairs())), seed)
-    facts = [
-        line
-        for line, kept in zip(facts, _trimmed(model, _features(model, _with_sides(vocabulary, facts))), strict=True)
-        if kept
-    ]
-    model.facts = _fit_facts(facts, changed, vocabulary.languages, model.denials)
-    of_kinds = {kind: [line for (line, _), of in zip(bad, kinds, strict=True) if of == kind] for kind in PLANTED}
-    of_kinds |= {kind: [line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS}
-    flagged = _fit_verdict(model, [line for line, _ in good], kept, of_kinds)[: len(chosen)]
+    flagged = fit(model, examples)[: len(all_drawn)]
     tenths = np.array(drawn.numbers) * PARTS // drawn.seen
     model.parts = [float(flagged[tenths == part].mean()) if (tenths == part).any() else 0.0 for part in range(PARTS)]
     return model
+
+
+class Examples(NamedTuple):
+    """What a check learns from, as an aligner reads it that has not learned from it.
+
+    Args:
+        good: clean pairs. bad: pairs with planted errors. planted: these errors.
+        facts: clean pairs, more of them with numbers. changed: with a number, a negation or a name changed.
+    """
+
+    good: list[Line]
+    bad: list[Line]
+    planted: list[PlantedError]
+    facts: list[Line]
+    changed: list[Changed]
+
+
+def _read(
+    aligner: WordAligner,
+    vocabulary: Vocabulary,
+    clean: list[Pair],
+    chosen: list[Pair],
+    numbers: list[Pair],
+    seed: int,
+    step,
+) -> Examples:
+    """Plant errors into the `chosen` of clean pairs, facts into these and `numbers`, and read all.
+
+    The rare words of a pair that was counted know their partners from it, and those of any other text do not. So each
+    part is read without what it taught the aligner: else other text would look made up.
+    """
+    half, rng = len(chosen) // 4, random.Random(seed)  # some in pairs: lines of several sentences may be missing
+    twos = list(zip(chosen[:half], chosen[half : 2 * half], strict=True))
+    joined_pairs = [(first[0] + second[0], first[1] + second[1]) for first, second in twos]
+    with_errors, with_facts = chosen + joined_pairs, list(dict.fromkeys(chosen + numbers))
+    planted = [
+        one for one in plant_errors(with_errors, PLANTED, seed) if one.kind == "detached" or rng.random() < _KEPT
+    ]
+    changed = plant_errors(with_facts, PLANTED_FACTS, seed)
+    part_of = {pair: number % _FOLDS for number, pair in enumerate(dict.fromkeys(clean + with_facts))}
+    parts = [list(filter(lambda pair, part=part: part_of[pair] == part, part_of)) for part in range(_FOLDS)]
+    for pair, (first, second) in zip(joined_pairs, twos, strict=True):
+        part_of[pair] = part_of[second] = part_of[first]
+    texts = [
+        [(pair, part_of[pair]) for pair in clean + joined_pairs],
+        [((error.source, error.target), part_of[with_errors[error.original]]) for error in planted],
+        [(pair, part_of[pair]) for pair in with_facts],
+        [((error.source, error.target), part_of[with_facts[error.original]]) for error in changed],
+    ]
+    found: list[list] = [[None] * len(text) for text in texts]
+    for part, pairs in enumerate(parts):
+        step(f"reading {sum(map(len, texts)):,} clean pairs and planted errors", part / (_FOLDS + 1))
+        with without(aligner, pairs):
+            rest = vocabulary.without(pairs)
+            for lines, text in zip(found, texts, strict=True):
+                places = [place for place, (_, one) in enumerate(text) if one == part]
+                read = read_evidence(aligner, _texts(text[place][0] for place in places))
+                for place, line in zip(places, read, strict=True):
+                    lines[place] = line, seen(rest, line)
+    good, bad, facts, with_changes = found
+    return Examples(good, bad, planted, facts, [
+        (line, error.kind, (error.left_out or (), error.made_up))
+        for line, error in zip(with_changes, changed, strict=True)
+        if (line[0].source.words, line[0].target.words) == (error.source, error.target)  # else words are cut otherwise
+    ])  # fmt: skip
+
+
+def fit(model: CheckModel, examples: Examples) -> np.ndarray:
+    """Learn all that a model learns from examples.
+
+    Returns:
+        which clean pairs it flags.
+    """
+    good, bad, planted, facts, changed = examples
+    kinds = np.array([error.kind for error in planted])
+    languages, denials = model.vocabulary.languages, model.denials
+    model.networks = tuple(_fit_words(model, examples, side) for side in (0, 1))
+    looked, wrong = look(model, good), look(model, bad)
+    fit_heads(model, looked.features, wrong.features, kinds)
+    kept = _trimmed(model, looked.features)  # text that is held to be clean has lines that do not belong together
+    fit_heads(model, looked.features[kept], wrong.features, kinds)
+    model.rules = fit_rules([line for (line, _), one in zip(good, kept, strict=True) if one], languages, denials)
+    facts = [line for (line, _), one in zip(facts, _trimmed(model, look(model, facts).features), strict=True) if one]
+    model.facts = fit_facts(facts, [(line, *error) for (line, _), *error in changed], languages, denials)
+    of_kinds = {kind: [line for line, of in zip(bad, kinds, strict=True) if of == kind] for kind in PLANTED}
+    of_kinds |= {kind: [line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS}
+    return fit_verdict(model, good, looked, kept, of_kinds)
 
 
 @dataclass(frozen=True)
@@ -236,32 +300,44 @@ def _has_number(pair: Pair) -> bool:
     return any(any(map(str.isdigit, word)) for side in pair for word in side)
 
 
-def _read(aligner: WordAligner, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[Line]:
-    return _with_sides(vocabulary, read_evidence(aligner, _texts(pairs)))
+def look(model: CheckModel, lines: Sequence[Line]) -> Looked:
+    """Return what a model sees of lines."""
+    return model.look([line for line, _ in lines], [sides for _, sides in lines])
 
 
-def _with_sides(vocabulary: Vocabulary, found: Sequence[LinkEvidence]) -> list[Line]:
-    return [(evidence, seen(vocabulary, evidence)) for evidence in found]
+def _fit_words(model: CheckModel, examples: Examples, side: int) -> Network:
+    """Learn the evidence against words of a side, from those of clean pairs and those that were planted.
 
-
-def _features(model: CheckModel, lines: Sequence[Line]) -> np.ndarray:
-    return np.array([model.features(*line, model.words(*line)) for line in lines])
-
-
-def _read_facts(aligner: WordAligner, clean: Sequence[Pair], seed: int) -> tuple[list[LinkEvidence], list[Changed]]:
-    """Read clean pairs, and pairs in which a number, a negation or a name was changed."""
-    errors = plant_errors(clean, PLANTED_FACTS, seed)
-    good = read_evidence(aligner, _texts(clean))
-    bad = read_evidence(aligner, _texts((error.source, error.target) for error in errors))
-    return good, [
-        (line, error.kind, (error.left_out or (), error.made_up))
-        for line, error in zip(bad, errors, strict=True)
-        if (line.source.words, line.target.words) == (error.source, error.target)  # else words are cut otherwise
+    A kind of planted words weighs as the root of how many they are, and all together as much as the others.
+    """
+    planted = [
+        (line, error.kind, (error.left_out, error.made_up))
+        for line, error in zip(examples.bad, examples.planted, strict=True)
+        if error.kind in _WITHOUT_PARTNERS
+        and (line[0].source.words, line[0].target.words) == (error.source, error.target)  # else cut otherwise
     ]
+    lines = [(line, "", ((), ())) for line in examples.good] + planted + examples.changed
+    lines = [(line, kind, places[side]) for line, kind, places in lines if places[side] is not None]
+    evidence, sides = zip(*(line for line, *_ in lines), strict=True)
+    rows = word_features(evidence, sides, model.longer(evidence), side)
+    truths = np.concatenate(
+        [np.isin(np.arange(len(one.classes[side])), places) for one, (*_, places) in zip(sides, lines, strict=True)]
+    )
+    kinds = np.repeat([kind for _, kind, _ in lines], [len(one.classes[side]) for one in sides])
+    weights = np.full(len(rows), 1 / max(1, (~truths).sum()))
+    wrong = [truths & (kinds == kind) for kind in dict.fromkeys(kinds[truths].tolist())]
+    total = sum(of_kind.sum() ** 0.5 for of_kind in wrong)
+    for of_kind in wrong:
+        weights[of_kind] = of_kind.sum() ** -0.5 / total
+    return fit_network(rows, truths.astype(float), weights, hidden=_HIDDEN, steps=_steps(len(rows)))
 
 
-def _fit_facts(
-    good: Sequence[LinkEvidence], changed: Sequence[Changed], languages: Languages, denials: BothDenials
+def _steps(rows: int) -> int:
+    return min(_MOST_STEPS, 100 + rows // 20)
+
+
+def fit_facts(
+    good: Sequence[LinkEvidence], changed: Sequence[tuple], languages: Languages, denials: BothDenials
 ) -> FactModel:
     """Learn what numbers, negations and names say."""
     field = "known" if good[0].known is not None else "best"
@@ -272,8 +348,12 @@ def _fit_facts(
     if len(groups) == 1:  # nothing could be planted
         return model
     values = [
-        np.array([fact_features(model.evidence(line, languages, denials)) for line in lines]) for lines in groups
-    ]
+        np.array([
+            fact_features(model.evidence(line, find_facts(line.source, line.target, languages, denials)))
+            for line in lines
+        ])
+        for lines in groups
+    ]  # fmt: skip
     return replace(model, head=_fit_groups(values[:1], values[1:]))
 
 
@@ -283,22 +363,29 @@ def _trimmed(model: CheckModel, values: np.ndarray) -> np.ndarray:
     return kept if kept.mean() > _CLEAN_ENOUGH else np.ones(len(values), dtype=bool)
 
 
-def _fit_verdict(
-    model: CheckModel, good: Sequence[LinkEvidence], kept: np.ndarray, bad: Mapping[str, Sequence[LinkEvidence]]
+def fit_verdict(
+    model: CheckModel, good: Sequence[Line], looked: Looked, kept: np.ndarray, bad: Mapping[str, Sequence[Line]]
 ) -> np.ndarray:
     """Learn the one verdict from clean lines (those `kept`) and all kinds of planted ones, and where its alarm is.
 
     Returns:
         which clean lines it flags.
     """
-    judged = model.judge(good)
+    judged = model.judge([line for line, _ in good], looked)
     clean = judged.verdict_features
-    values = {kind: model.judge(lines).verdict_features for kind, lines in bad.items() if lines}
-    model.verdict = _fit_groups([clean[kept]], list(values.values()))
-    # What breaks a rule has a bar of its own, how often clean lines do; many of them are faults of the clean text.
-    unbroken = kept & np.array([not names for names in judged.broken])
+    values = [
+        model.judge([line for line, _ in lines], look(model, lines)).verdict_features
+        for lines in bad.values()
+        if lines
+    ]
+    rows = np.concatenate([clean[kept], *values])
+    truths = np.repeat([0.0, 1.0], [kept.sum(), len(rows) - kept.sum()])
+    groups = [(kept.sum(), _ONE_IN), *((len(group), 1 / len(values)) for group in values)]
+    weights = np.concatenate([np.full(number, share / number) for number, share in groups])
+    how = _HIDDEN_OF_VERDICT, _steps(len(rows)), _DECAY
+    model.verdict = joined([fit_network(rows, truths, weights, *how, seed) for seed in range(_JUDGES)])
     scores = model.scores(clean)
-    model.alarm = float(model.wrong_of(np.quantile(scores[unbroken], 1 - FALSE_ALARMS)))
+    model.alarm = float(model.wrong_of(np.quantile(scores[kept], 1 - FALSE_ALARMS)))
     model.clean = np.quantile(scores[kept], CLEAN_SHARES)
     return model.wrong(clean) > model.alarm
 
@@ -318,7 +405,7 @@ def _texts(pairs: Iterable[Pair]) -> list[tuple[str, str]]:
     return [(" ".join(source), " ".join(target)) for source, target in pairs]
 
 
-def _fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.ndarray) -> None:
+def fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.ndarray) -> None:
     """Learn the causes from features of clean and of planted lines; each group weighs the same, however large."""
     model.scale = np.stack([good.mean(axis=0), good.std(axis=0) + 1e-6])
     good, bad = scaled_features(good, model.scale), scaled_features(bad, model.scale)

@@ -1,12 +1,11 @@
 """Model of `attncal check`: good pairs as they look in clean text, and in text with planted errors.
 
 A word is looked at in its class: how frequent it is, a number, a negation, punctuation, and, where it is rare or a
-number, whether the other side has its like by form. For each class the distribution of the best score of a word is
-learned twice: in clean pairs, and in pairs of a source and the target of another pair, in which no word has a partner.
-The logarithm of their ratio is the evidence against a word. Words without a partner stand together, so that a chain of
-two states (a word has a partner, or has none) turns this evidence into a probability of each word, and into evidence
-against the whole side. What is known of a line becomes probabilities by logistic regression, learned from planted
-errors. Annotated translations are not needed anywhere.
+number, whether the other side has its like by form. A small network makes of this, of its links and of those of the
+words beside it the evidence that it has no partner. Words without a partner stand together, so that a chain of two
+states (a word has a partner, or has none) turns this evidence into a probability of each word. What is known of a line
+becomes the probability of each cause by logistic regression, and the one verdict by another network. All is learned
+from clean pairs and planted errors, without annotated translations.
 """
 
 import math
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import regex
 
 from hf_attncal.inference.schema import Each, ListOfWords, Maybe, Numbers, OneOf, WordNumbers, check_values
 from hf_attncal.inference.seals import sealed, write_sealed
@@ -26,107 +24,29 @@ from .evidence import LinkEvidence
 from .facts import (
     FACT_EDGES,
     FACT_GROUPS,
+    LACKS,
+    NEGATION,
     NO_DENIALS,
     BothDenials,
     Denials,
     FactModel,
     changed_facts,
     fact_features,
+    find_facts,
 )
-from .logistic import log_odds, mean_odds, scaled_features, sigmoid
+from .line_features import FEATURES, WORD_FEATURES, chains, line_features, word_features
+from .logistic import Network, log_odds, mean_odds, scaled_features, sigmoid
 from .number_values import LANGUAGES
 from .rules import RULE_NAMES, USUAL, broken_rules, wrong_by_rules
-from .word_classes import CLASSES, PUNCTUATION, Sides, Vocabulary, seen
+from .word_classes import Sides, Vocabulary, seen
 
-# Best scores are counted between these.
-EDGES = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 0.97)
-_ENTERED, _LEFT = 0.02, 0.25  # a run of words without a partner begins, or ends, at a word
-_MOST_AGAINST = 8.0  # evidence of one word
-_COMMON = 4.0  # nats: words of less surprisal may be said again
-_INSIDE = 8.0  # what a repetition inside a word counts for
-_NEAR = 4  # words
 _ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
 _HARDLY = 0.01  # probability
 _FEW, _LEAST_KNOWN = 4, 0.2  # words that tell whether a language is known, and the share of them that must be
 _PRIOR_ODDS = math.log(19)  # of each cause: one line in twenty
-_AGAIN_AND_AGAIN = regex.compile(r"(\p{L}{2,}?)\1{2,}")
-KNOWN_EDGES = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
-_EDGES_OF = {"best": EDGES, "known": KNOWN_EDGES}
-_ARRAY_OF = {of: np.array(edges) for of, edges in _EDGES_OF.items()}
+_NO_DENIAL = -8.0  # log-odds, where no negation lacks its like
 CLEAN_SHARES = (*(part / 100 for part in range(1, 100)), 0.995, 0.999)
 PARTS = 10  # of the clean text
-_PRIOR = 20  # counts that a class takes over from all classes
-
-
-def fit_table(
-    evidence: Sequence[tuple[LinkEvidence, Sides]], against: Sequence[tuple[LinkEvidence, Sides]], of: str = "best"
-) -> np.ndarray:
-    """Return the log-ratios of how often a value is among words without and with a partner, (2 sides, classes, bins).
-
-    Args:
-        evidence: of clean pairs. against: of pairs of which no word has a partner.
-        of: "best" or "known", the field of `LinkEvidence`.
-    """
-    edges = _EDGES_OF[of]
-    table = np.zeros((2, len(CLASSES), len(edges) + 1))
-    for side in (0, 1):
-        logs = []
-        for found in (evidence, against):
-            counts = np.zeros(table.shape[1:])
-            for words, sides in found:
-                np.add.at(counts, (sides.classes[side], np.digitize(getattr(words, of)[side], edges)), 1)
-            overall = (counts.sum(axis=0) + 0.5) / (counts.sum() + 0.5 * counts.shape[1])
-            counts += _PRIOR * overall
-            logs.append(np.log(counts / counts.sum(axis=1, keepdims=True)))
-        table[side] = logs[1] - logs[0]
-    return table
-
-
-def chain(against: np.ndarray, entered: float = _ENTERED, left: float = _LEFT) -> np.ndarray:
-    """Return the probability of each word of a side to have no partner, from the evidence against each, (words,).
-
-    The forward-backward pass of a hidden Markov chain of two states, of which the first word's is entered as any
-    other's; `exp(against)` is the ratio of their emissions.
-
-    Args:
-        against: log-ratio of each word, (words,).
-        entered: probability that a run of words without a partner begins at a word. left: that it ends before it.
-    """
-    ratio = np.exp(np.clip(against, -_MOST_AGAINST, _MOST_AGAINST)).tolist()
-    forward, bad = [], 0.0
-    for odds in ratio:
-        bad = (entered * (1 - bad) + (1 - left) * bad) * odds
-        good = 1 - bad / odds
-        bad = bad / (good + bad)
-        forward.append(bad)
-    posterior = np.empty(len(ratio))
-    after_good = after_bad = 1.0
-    for place in range(len(ratio) - 1, -1, -1):
-        bad, good = forward[place] * after_bad, (1 - forward[place]) * after_good
-        posterior[place] = bad / (bad + good)
-        seen_bad = ratio[place] * after_bad
-        after_good, after_bad = (
-            (1 - entered) * after_good + entered * seen_bad,
-            left * after_good + (1 - left) * seen_bad,
-        )
-        total = after_good + after_bad
-        after_good, after_bad = after_good / total, after_bad / total
-    return posterior
-
-
-def strongest_run(against: np.ndarray) -> float:
-    """Return the largest sum of the evidence against words in a row, 0 without any: a scan for the run left out."""
-    sums = np.zeros(len(against) + 1)
-    np.clip(against, -_MOST_AGAINST, _MOST_AGAINST).cumsum(out=sums[1:])
-    return float((sums - np.minimum.accumulate(sums)).max())
-
-
-_OF_SIDE = ("evidence", "unpartnered", "support", "language", "known", "run", "known run", "mass")
-_REPEATED = ("repeated", "repeated much", "repeated near")
-FEATURES = (
-    *(f"{side} {name}" for side in ("source", "target") for name in _OF_SIDE),
-    *_REPEATED, "shorter", "longer", "length", "short",
-)  # fmt: skip
 
 
 class Cause(NamedTuple):
@@ -144,32 +64,57 @@ class Cause(NamedTuple):
 
 
 _PARTNERS = tuple(f"{side} {name}" for name in ("evidence", "unpartnered", "support") for side in ("source", "target"))
-_RUNS = tuple(f"{side} {name}" for name in ("run", "known run", "mass") for side in ("source", "target"))
+_MIDDLE = tuple(f"{side} {name}" for name in ("middle", "third") for side in ("source", "target"))
+_RUNS = tuple(
+    f"{side} {name}"
+    for name in ("run", "mass", "strict run", "in 4 words", "in a row", "third", "weight")
+    for side in ("source", "target")
+)
 CAUSES = {
     "left_out": Cause(
         ("omission", "truncation"),
         ("detached", "repetition"),
         (*_PARTNERS, *_RUNS, "shorter", "longer", "length", "short"),
     ),
-    "made_up": Cause(("replacement", "detached"), (), (*_PARTNERS, "length", "short")),
+    "made_up": Cause(("replacement", "detached"), (), (*_PARTNERS, *_MIDDLE, "length", "short")),
     "added": Cause(
         ("insertion",),
         ("omission", "repetition"),
         (*_PARTNERS, *_RUNS, "shorter", "longer", "length", "short"),
     ),
-    "detached": Cause(("detached",), (), (*_PARTNERS, "source known", "target known")),
-    "repeats": Cause(("repetition",), (), (*_REPEATED, "longer")),
+    "detached": Cause(("detached",), (), (*_PARTNERS, "source known", "target known", *_MIDDLE)),
+    "repeats": Cause(("repetition",), (), ("repeated", "repeated much", "repeated near", "longer")),
     "untranslated": Cause(("untranslated", "swapped"), (), ("source language", "target language")),
 }
 _ODDS = (*CAUSES, "changed")
-_OF_VERDICT = (*_RUNS, "shorter", "longer", "short")
-VERDICT_FEATURES = len(_ODDS) + 2 + len(_OF_VERDICT)  # and the largest, and that any is there
-PLANTED = tuple(dict.fromkeys(kind for cause in CAUSES.values() for kind in cause.kinds + cause.others))
+_FACTS = tuple(f"{side} {group}" for side in ("source", "target") for group in FACT_GROUPS)
+VERDICT_FEATURES = (*_ODDS, "largest", "any", *FEATURES, *_FACTS, "negation lost", "negation added", "broken rules")
+# Those of no cause are what else the verdict learns from.
+PLANTED = tuple(
+    dict.fromkeys(
+        [*(kind for cause in CAUSES.values() for kind in cause.kinds + cause.others), "word", "doubled word"]
+    )
+)
 
 
 # Why a word may be wrong: it has no partner, it is a fact of a group, ...
 REASONS = ("no partner", *FACT_GROUPS, "said again", "not translated")
 _SAID_AGAIN, _NOT_TRANSLATED = len(REASONS) - 2, len(REASONS) - 1
+
+
+class Looked(NamedTuple):
+    """What a model sees of lines.
+
+    Args:
+        sides: of each line. against: of each side, of each line, the evidence against each word.
+        words: of each line, the probability of the words of both sides to have no partner.
+        features: `FEATURES`, (lines, F).
+    """
+
+    sides: list[Sides]
+    against: list[list[np.ndarray]]
+    words: list[tuple[np.ndarray, np.ndarray]]
+    features: np.ndarray
 
 
 class Judged(NamedTuple):
@@ -181,7 +126,7 @@ class Judged(NamedTuple):
         reasons: of each line, of each word of both sides which of `REASONS` is the most probable.
         broken: of each line, the names of the rules that it breaks.
         changes: of each line, what was changed by name, if anything was.
-        verdict_features: what the verdict goes by, (lines, `VERDICT_FEATURES`).
+        verdict_features: `VERDICT_FEATURES`, (lines, F).
     """
 
     causes: dict[str, np.ndarray]
@@ -199,11 +144,11 @@ class CheckModel:
     Args:
         vocabulary: of both sides.
         scripts: of each side, script -> share of its letters.
-        best, known: see `fit_table`; no `known` of an aligner that has no counts.
+        networks: of each side, the evidence against words by `WORD_FEATURES`; None where something else knows it.
         lengths: see `fit_lengths`.
         scale: mean and standard deviation of each feature in clean pairs, (2, features).
         heads: name of a cause -> bias and weights of its features, (1 + features of the cause,).
-        verdict: bias and weights of what `wrong` goes by, (1 + `VERDICT_FEATURES`,).
+        verdict: `wrong` by `VERDICT_FEATURES`.
         alarm: probability of `wrong` above which a line is flagged.
         learned: what from: `pairs` in all, `sample` of them, `seed`.
         facts: of numbers, negations and names; None while it is learned.
@@ -215,12 +160,11 @@ class CheckModel:
 
     vocabulary: Vocabulary
     scripts: tuple[dict[str, float], dict[str, float]]
-    best: np.ndarray
-    known: np.ndarray | None
+    networks: tuple[Network, Network] | None
     lengths: tuple[float, float, float]
     scale: np.ndarray
     heads: dict[str, np.ndarray]
-    verdict: np.ndarray
+    verdict: Network | None
     alarm: float
     learned: dict[str, int]
     facts: FactModel | None = None
@@ -245,14 +189,29 @@ class CheckModel:
         longer = math.log((len(target) + 1) / (len(source) + 1)) - mean
         return max(-8.0, min(8.0, longer / math.sqrt(fixed + falling / (len(source) + 1))))
 
-    def words(self, evidence: LinkEvidence, sides: Sides) -> tuple[np.ndarray, np.ndarray]:
-        """Return the probability of each source word, and of each target word, to have no partner."""
-        return tuple(chain(self._against(evidence, sides, "best", side)) for side in (0, 1))
+    def against(self, lines: Sequence[LinkEvidence], sides: Sequence[Sides]) -> list[list[np.ndarray]]:
+        """Return of each side, of each line, the evidence against each word (words,)."""
+        longer = self.longer(lines)
+        found = []
+        for side, network in enumerate(self.networks):
+            ends = np.cumsum([len(line.best[side]) for line in lines])[:-1]
+            found.append(np.split(network(word_features(lines, sides, longer, side)), ends))
+        return found
 
-    def facts_of(self, evidence: LinkEvidence) -> list[list[tuple[int, int, float]]]:
-        """Return `FactModel.evidence` of a line; no facts where none were learned."""
-        return (
-            [[], []] if self.facts is None else self.facts.evidence(evidence, self.vocabulary.languages, self.denials)
+    def longer(self, lines: Sequence[LinkEvidence]) -> list[float]:
+        """Return `length_deviation` of lines."""
+        return [self.length_deviation(line.source.text, line.target.text) for line in lines]
+
+    def look(self, lines: Sequence[LinkEvidence], sides: Sequence[Sides] | None = None) -> "Looked":
+        """Return what is seen of lines with words on both sides, by their `sides` if these are known."""
+        sides = sides or [self.seen(line) for line in lines]
+        against = self.against(lines, sides)
+        words = [chains(side) for side in against]
+        return Looked(
+            sides,
+            against,
+            list(zip(*words, strict=True)),
+            line_features(lines, sides, against, words, self.longer(lines)),
         )
 
     def changed(self, facts: Sequence[list[list[tuple[int, int, float]]]]) -> np.ndarray:
@@ -280,6 +239,8 @@ class CheckModel:
         Returns:
             probabilities, and places in `REASONS`, each of the source and of the target.
         """
+        if not any(facts) and max(untranslated, repeats) <= _HARDLY:
+            return words, tuple(np.zeros(len(side), dtype=int) for side in words)
         of_reasons = [np.zeros((len(REASONS), len(side))) for side in words]
         for side, found in enumerate(facts):
             of_reasons[side][0] = words[side]
@@ -288,7 +249,7 @@ class CheckModel:
         if repeats > _HARDLY:
             of_reasons[1][_SAID_AGAIN] = repeats * evidence.said_again
         if untranslated > _HARDLY:
-            foreign = untranslated * chain(sides.odds[1])
+            foreign = untranslated * chains([sides.odds[1]])[0]
             of_reasons[1][_NOT_TRANSLATED] = foreign
             copied: dict[str, float] = {}
             for word, value in zip(evidence.target.words, foreign.tolist(), strict=True):
@@ -298,41 +259,6 @@ class CheckModel:
             side.argmax(axis=0) for side in of_reasons
         )
 
-    def features(self, evidence: LinkEvidence, sides: Sides, words: tuple[np.ndarray, np.ndarray]) -> list[float]:
-        """Return the `FEATURES` of a line; `words` as `words` gives them."""
-        values: list[float] = []
-        for side in (0, 1):
-            classes, number = sides.classes[side], max(1, len(sides.classes[side]))
-            weights = np.where(classes == PUNCTUATION, 0.0, sides.surprisal[side])
-            told = int((sides.odds[side] != 0).sum())  # names and numbers do not tell the language
-            best = self._against(evidence, sides, "best", side)
-            known = np.zeros(0) if self.known is None else self._against(evidence, sides, "known", side)
-            values += [
-                best.sum() / number,
-                words[side].sum() / number,
-                (evidence.best[side] * weights).sum() / weights.sum() if weights.any() else 1.0,
-                sides.odds[side].sum() / (told + 1) * (1 if side else -1),
-                known.sum() / number,
-                math.log1p(strongest_run(best)),
-                math.log1p(strongest_run(known)),
-                math.log1p(words[side].sum()),
-            ]
-        again = evidence.said_again * np.maximum(0, sides.surprisal[1] - _COMMON)
-        inside = max(0.0, _inside(evidence.target.text) - _inside(evidence.source.text))
-        total = float(again.sum()) + _INSIDE * inside
-        deviation = self.length_deviation(evidence.source.text, evidence.target.text)
-        length = len(evidence.source.words) + len(evidence.target.words)
-        return [
-            *values,
-            total / max(1.0, float(sides.surprisal[1].sum())),
-            math.log1p(total),
-            math.log1p(_near(evidence, again)),
-            max(0.0, -deviation),
-            max(0.0, deviation),
-            math.log1p(length),
-            1 / (1 + length),
-        ]
-
     def causes(self, values: np.ndarray) -> dict[str, np.ndarray]:
         """Return the probability of each cause, (lines,), from features (lines, features)."""
         scaled = scaled_features(values, self.scale)
@@ -341,28 +267,41 @@ class CheckModel:
             for name, weights in self.heads.items()
         }
 
-    def judge(self, lines: Sequence[LinkEvidence]) -> "Judged":
-        """Return what is thought of lines, by all that is known of them."""
-        sides = [self.seen(line) for line in lines]
-        words = [self.words(*line) for line in zip(lines, sides, strict=True)]
-        values = np.array([self.features(*line) for line in zip(lines, sides, words, strict=True)])
-        causes = self.causes(values)
-        facts = [self.facts_of(line) for line in lines]
-        broken = [broken_rules(line, self.vocabulary.languages, self.denials) for line in lines]
+    def judge(self, lines: Sequence[LinkEvidence], looked: "Looked | None" = None) -> "Judged":
+        """Return what is thought of lines with words on both sides, by all that is known of them."""
+        looked = looked or self.look(lines)
+        causes = self.causes(looked.features)
+        found = [find_facts(line.source, line.target, self.vocabulary.languages, self.denials) for line in lines]
+        facts = [
+            [[], []] if self.facts is None else self.facts.evidence(*line) for line in zip(lines, found, strict=True)
+        ]
+        broken = [
+            broken_rules(*line, self.vocabulary.languages, self.denials) for line in zip(lines, found, strict=True)
+        ]
         by_rules = np.array([wrong_by_rules(names, self.rules) for names in broken])
         causes["changed"] = 1 - (1 - self.changed(facts)) * (1 - by_rules)
         marked = [
             self.wrong_words(*line)
             for line in zip(
-                lines, sides, words, facts, causes["untranslated"].tolist(), causes["repeats"].tolist(), strict=True
+                lines, looked.sides, looked.words, facts, causes["untranslated"].tolist(), causes["repeats"].tolist(),
+                strict=True,
             )
-        ]
+        ]  # fmt: skip
         odds = [log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]
         odds.append(np.max(odds, axis=0))
         odds.append(log_odds(1 - np.prod([1 - causes[name] for name in _ODDS], axis=0)) + _PRIOR_ODDS)
-        scaled = scaled_features(values, self.scale)[:, [FEATURES.index(name) for name in _OF_VERDICT]]
         told = [changed_facts(*line) for line in zip(facts, broken, strict=True)]
-        features = np.column_stack([*(np.clip(one / 2, -5, 5) for one in odds), scaled])
+        denied = np.full((len(lines), 2), _NO_DENIAL)  # the strongest evidence against a negation without its like
+        for line, of_line in enumerate(found):
+            for side, of_side in enumerate(of_line):
+                for fact in of_side:
+                    if fact.group == NEGATION and fact.found == LACKS:
+                        denied[line, side] = max(denied[line, side], looked.against[side][line][fact.place])
+        features = np.column_stack([
+            *(np.clip(one / 2, -5, 5) for one in odds), looked.features,
+            np.array([fact_features(line) for line in facts]), np.minimum(denied, -_NO_DENIAL),
+            np.maximum(_NO_DENIAL, log_odds(by_rules)),
+        ])  # fmt: skip
         return Judged(causes, *map(list, zip(*marked, strict=True)), broken, told, features)
 
     def wrong(self, verdict_features: np.ndarray) -> np.ndarray:
@@ -371,16 +310,12 @@ class CheckModel:
 
     def scores(self, verdict_features: np.ndarray) -> np.ndarray:
         """Return the log-odds of `wrong`, (lines,), which tell the most suspect lines apart."""
-        return self.verdict[0] + verdict_features @ self.verdict[1:] - _PRIOR_ODDS
+        return self.verdict(verdict_features)
 
     @staticmethod
     def wrong_of(scores: np.ndarray) -> np.ndarray:
         """Return the probabilities of these log-odds."""
         return sigmoid(scores)
-
-    def _against(self, evidence: LinkEvidence, sides: Sides, of: str, side: int) -> np.ndarray:
-        bins = _ARRAY_OF[of].searchsorted(getattr(evidence, of)[side], side="right")
-        return getattr(self, of)[side][sides.classes[side], bins]
 
     def save(self, folder: str | Path) -> Path:
         """Write the model beside the aligner in `folder`, and return the path of the file."""
@@ -390,16 +325,15 @@ class CheckModel:
             "facts": self.facts
             and {"field": self.facts.field, "table": self.facts.table.tolist(), "head": self.facts.head.tolist()},
             "rules": self.rules,
-            "denials": [{"words": sorted(one.words), "negations": sorted(one.negations)} for one in self.denials],
+            "denials": [{name: sorted(words) for name, words in one._asdict().items()} for one in self.denials],
             "clean": None if self.clean is None else self.clean.tolist(),
             "parts": self.parts,
-            "verdict": self.verdict.tolist(),
+            "verdict": self.verdict.to_dict(),
             "alarm": self.alarm,
             "lengths": list(self.lengths),
             "heads": {name: weights.tolist() for name, weights in self.heads.items()},
             "scale": self.scale.tolist(),
-            "best": self.best.tolist(),
-            "known": None if self.known is None else self.known.tolist(),
+            "networks": [network.to_dict() for network in self.networks],
             "scripts": list(self.scripts),
             "languages": list(self.vocabulary.languages),
             "totals": list(self.vocabulary.totals),
@@ -420,24 +354,21 @@ class CheckModel:
             facts = values["facts"]
             bins = len(FACT_EDGES[facts["field"]]) + 1
             check_values(facts["table"], Numbers((2, len(FACT_GROUPS), 3, bins), -100, 100), "facts.table")
-            if facts["field"] == "known" and values["known"] is None:
-                raise ValueError("`known` is missing, which `facts` look at.")
             for side, (counts, total) in enumerate(zip(values["counts"], values["totals"], strict=True)):
                 check_values(counts, WordNumbers(Numbers(least=1, most=1e15, whole=True), total), f"counts[{side}]")
             return cls(
                 Vocabulary(tuple(values["counts"]), tuple(values["totals"]), tuple(values["languages"])),
                 tuple(values["scripts"]),
-                np.array(values["best"], dtype=float),
-                None if values["known"] is None else np.array(values["known"], dtype=float),
+                tuple(map(Network.from_dict, values["networks"])),
                 tuple(values["lengths"]),
                 np.array(values["scale"], dtype=float),
                 {name: np.array(values["heads"][name], dtype=float) for name in CAUSES},
-                np.array(values["verdict"], dtype=float),
+                Network.from_dict(values["verdict"]),
                 float(values["alarm"]),
                 values["learned"],
                 FactModel(np.array(facts["table"], float), np.array(facts["head"], float), facts["field"]),
                 USUAL | values["rules"],
-                tuple(Denials(*(frozenset(one[name]) for name in Denials._fields)) for one in values["denials"])
+                tuple(Denials(**{name: frozenset(words) for name, words in one.items()}) for one in values["denials"])
                 if "denials" in values
                 else NO_DENIALS,
                 None if values.get("clean") is None else np.array(values["clean"], dtype=float),
@@ -487,8 +418,26 @@ def _moved(probability: np.ndarray, alarm: float, other: float) -> np.ndarray:
     return sigmoid(log_odds(probability) + log_odds(np.array(other)) - log_odds(np.array(alarm)))
 
 
-def _table(edges: tuple[float, ...]) -> Numbers:
-    return Numbers((2, len(CLASSES), len(edges) + 1), -100, 100)
+class _OneNetwork(NamedTuple):
+    """A network of so many features."""
+
+    features: int
+
+    def check(self, value: object, name: str) -> None:
+        """As `schema.Numbers.check`."""
+        check_values(
+            value,
+            {"scale": Each((Numbers((self.features,)), Numbers((self.features,), least=1e-9))), "layers": Maybe(None)},
+            name,
+        )
+        layers, inputs = value["layers"], self.features
+        if not isinstance(layers, list) or not layers:
+            raise ValueError(f"`{name}.layers` must be a list of layers.")
+        for number, layer in enumerate(layers):
+            outputs = len(layer[0]) if isinstance(layer, list) and layer and isinstance(layer[0], list) else 1
+            outputs = 1 if number == len(layers) - 1 else outputs
+            Numbers((inputs + 1, outputs), -1e4, 1e4).check(layer, f"{name}.layers[{number}]")
+            inputs = outputs
 
 
 # What is in the file. The table of `facts` depends on its field, and `counts` on the totals.
@@ -502,16 +451,15 @@ _SCHEMA = {
     },
     "rules": {name: Maybe(Numbers(least=0, most=1), missing=name in USUAL, null=False) for name in RULE_NAMES},
     # Files that were written before these were learned have none.
-    "denials": Maybe(Each(({"words": ListOfWords(), "negations": ListOfWords()},) * 2), missing=True, null=False),
+    "denials": Maybe(Each((dict.fromkeys(Denials._fields, ListOfWords()),) * 2), missing=True, null=False),
     "clean": Maybe(Numbers((len(CLEAN_SHARES),), -1e4, 1e4), missing=True),
     "parts": Maybe(Numbers((PARTS,), least=0, most=1), missing=True, null=False),
-    "verdict": Numbers((1 + VERDICT_FEATURES,), -1e4, 1e4),
+    "verdict": _OneNetwork(len(VERDICT_FEATURES)),
     "alarm": Numbers(least=0, most=1),
     "lengths": Each((Numbers(least=-20, most=20), Numbers(least=1e-9, most=1e3), Numbers(least=0, most=1e6))),
     "heads": {name: Numbers((1 + len(cause.features),), -1e4, 1e4) for name, cause in CAUSES.items()},
     "scale": Each((Numbers((len(FEATURES),)), Numbers((len(FEATURES),), least=1e-9))),
-    "best": _table(EDGES),
-    "known": Maybe(_table(KNOWN_EDGES)),
+    "networks": Each((_OneNetwork(len(WORD_FEATURES)),) * 2),
     "scripts": Each((WordNumbers(Numbers(least=0, most=1), 1.001),) * 2),
     "languages": Each((Maybe(OneOf(LANGUAGES)),) * 2),
     "totals": Numbers((2,), least=0, most=1e15, whole=True),
@@ -521,24 +469,6 @@ _SCHEMA = {
 
 def columns_of(cause: str) -> list[int]:
     return [FEATURES.index(name) for name in CAUSES[cause].features]
-
-
-def _inside(text: str) -> float:
-    """Count how often the same letters follow each other inside words, beyond twice (`WhiteWhiteWhite`)."""
-    return sum(len(found[0]) / len(found[1]) - 1 for found in _AGAIN_AND_AGAIN.finditer(text.lower()))
-
-
-def _near(evidence: LinkEvidence, again: np.ndarray) -> float:
-    """Return how much of `again` is said within four words of the last time."""
-    if not again.any():
-        return 0.0
-    last: dict[str, int] = {}
-    total = 0.0
-    for place, word in enumerate(map(str.lower, evidence.target.words)):
-        if place - last.get(word, -_NEAR - 1) <= _NEAR:
-            total += again[place]
-        last[word] = place
-    return total
 
 
 def fit_lengths(pairs: Sequence[tuple[str, str]]) -> tuple[float, float, float]:

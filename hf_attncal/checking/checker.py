@@ -219,8 +219,8 @@ class Checker:
     ):
         if aligner is None and encoder is None:
             raise ValueError("`aligner` or `encoder` must be given.")
-        if aligner is not None and hasattr(aligner.model, "counts_of") != (model.known is not None):
-            raise ValueError(f"`known` of {CHECK_FILE} goes with an aligner that counts: it was learned for another.")
+        if aligner is not None and hasattr(aligner.model, "counts_of") != (model.facts.field == "known"):
+            raise ValueError(f"`facts` of {CHECK_FILE} goes with an aligner that counts: it was learned for another.")
         self.aligner, self._model, self.encoder, self.glossary = aligner, model, encoder, glossary
 
     @property
@@ -293,8 +293,9 @@ class Checker:
         found = [np.zeros(0)]
         pairs = [pair for pair in pairs if all(map(str.strip, pair))]
         for start in range(0, len(pairs), ITEMS_AT_ONCE):
-            judged = self.model.judge(read_evidence(self.aligner, pairs[start : start + ITEMS_AT_ONCE]))
-            found.append(self.model.scores(judged.verdict_features))
+            lines = read_evidence(self.aligner, pairs[start : start + ITEMS_AT_ONCE])
+            if lines := [line for line in lines if line.source.words and line.target.words]:
+                found.append(self.model.scores(self.model.judge(lines).verdict_features))
         alarm = alarm_for(self.model, np.concatenate(found), share)
         if alarm.right is None:
             raise ValueError(
@@ -315,10 +316,13 @@ class Checker:
         Raises:
             ValueError: see `WordAligner.align`.
         """
-        pairs = list(pairs)
-        if not pairs:
-            return []
         sides = [(self.cut(source), self.cut(target)) for source, target in pairs]
+        full = [pair for pair in sides if pair[0].words and pair[1].words]
+        verdicts = iter(self._of_words(full, shared) if full else ())
+        return [next(verdicts) if pair[0].words and pair[1].words else self._of_empty(*pair) for pair in sides]
+
+    def _of_words(self, sides: Sequence[tuple[Segments, Segments]], shared: SharedTargets | None) -> list[PairVerdict]:
+        """Return the verdicts on pairs with words on both sides."""
         judged: list[tuple[CheckModel, Judged]] = []
         knows: list[np.ndarray] = []
         if self.aligner is not None:
@@ -331,7 +335,7 @@ class Checker:
             return [self._of_unknown(*pair) for pair in sides]
         causes, words, changes = judged_together(judged, knows, self.alarm)
         of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
-        sources = [1 if shared is None else shared.sources_of(target) for _, target in pairs]
+        sources = [1 if shared is None else shared.sources_of(target.text) for _, target in sides]
         lines = zip(sides, words, of_lines, changes, sources, strict=True)
         known = np.any(knows, axis=0)
         return [
@@ -357,8 +361,6 @@ class Checker:
         sources: int,
     ) -> PairVerdict:
         source, target = sides
-        if not source.words or not target.words:
-            return self._of_empty(source, target)
         translated = 1 - causes["untranslated"]
         alone = 1 / sources if sources >= _MANY and len(target.words) >= _LONG_ENOUGH else 1.0
         found = {
@@ -390,9 +392,7 @@ class Checker:
         return self._made(source, target, found, words, names, changes)
 
     def _of_unknown(self, source: Segments, target: Segments) -> PairVerdict:
-        """Return the verdict on a line of which nothing is known but whether a side is empty."""
-        if not source.words or not target.words:
-            return self._of_empty(source, target)
+        """Return the verdict on a line of which nothing is known."""
         words = [(np.zeros(len(side.words)), np.zeros(len(side.words), dtype=int)) for side in (source, target)]
         return self._made(source, target, dict.fromkeys(("wrong", *VERDICTS), 0.0), words, [NOT_KNOWN])
 

@@ -19,8 +19,9 @@ from hf_attncal.layouts import DEFAULT_ENCODER
 from hf_attncal.messages import LOG
 
 from .check_model import CheckModel, Judged
-from .encoder_evidence import EncoderEvidence, EncoderEye, Pair, Usual, WordNetwork
+from .encoder_evidence import EncoderEvidence, EncoderEye, Pair, Usual
 from .facts import FactModel
+from .logistic import Network
 from .rules import USUAL
 from .word_classes import CLASSES, Sides, Vocabulary
 
@@ -47,8 +48,8 @@ class EncoderCheckModel(CheckModel):
         classes = (np.array([_class_of(word) for word in words], dtype=np.int64) for words in pair)
         return Sides(tuple(classes), evidence.surprisal, tuple(odds))
 
-    def _against(self, evidence: EncoderEvidence, sides: Sides, of: str, side: int) -> np.ndarray:
-        return evidence.against[side]
+    def against(self, lines: Sequence[EncoderEvidence], sides: Sequence[Sides]) -> list[list[np.ndarray]]:
+        return [[line.against[side] for line in lines] for side in (0, 1)]
 
 
 def _class_of(word: str) -> int:
@@ -145,20 +146,19 @@ def _tokenizer_kind(tokenizer) -> str:
 
 
 @lru_cache(maxsize=1)
-def saved_encoder_check() -> tuple[EncoderCheckModel, WordNetwork, np.ndarray, dict]:
+def saved_encoder_check() -> tuple[EncoderCheckModel, Network, np.ndarray, dict]:
     """Load the file: the model, the network of words, the mean state of all languages, and the kind of its encoder."""
     values = json.loads(FILE.read_text(encoding="utf-8"))
-    network = WordNetwork(np.array(values["network"]["scale"]), tuple(map(np.array, values["network"]["layers"])))
+    network = Network.from_dict(values["network"])
     facts = values["facts"]
     model = EncoderCheckModel(
         Vocabulary(({}, {}), (0, 0)),
         ({}, {}),
-        best=np.zeros(0),
-        known=None,
+        networks=None,
         lengths=tuple(values["lengths"]),
         scale=np.array(values["scale"]),
         heads={name: np.array(weights) for name, weights in values["heads"].items()},
-        verdict=np.array(values["verdict"]),
+        verdict=Network.from_dict(values["verdict"]),
         alarm=values["alarm"],
         learned=values["learned"],
         facts=FactModel(np.array(facts["table"]), np.array(facts["head"]), facts["field"]),

@@ -3,7 +3,7 @@
 A word has a state of one layer, the mean over its tokens, less the mean of its language. Beside the cosine of a word
 with its best partner on the other side stand: how much better it is than the next, whether the partner prefers this
 word, too, where the partners of its neighbours stand, how rare the word is (the tokenizer's unigram model knows a
-hundred languages), and what is usual in the text at hand. `WordNetwork` makes of these the log-odds that the word has
+hundred languages), and what is usual in the text at hand. `Network` makes of these the log-odds that the word has
 no partner.
 
 Shapes use S = source words and T = target words of a pair, F = features of a word.
@@ -24,6 +24,7 @@ from hf_attncal.data.segmentation import Segments
 from hf_attncal.data.words import is_punctuation
 
 from .evidence import LinkEvidence, said_again, script_shares
+from .logistic import Network
 from .number_values import Languages, language_of
 
 _SAMPLE = 512  # pairs that tell what is usual in a text
@@ -55,26 +56,6 @@ class EncoderEvidence(LinkEvidence):
     against: tuple[np.ndarray, np.ndarray] = ()
     language: tuple[np.ndarray, np.ndarray] = ()
     surprisal: tuple[np.ndarray, np.ndarray] = ()
-
-
-@dataclass(frozen=True)
-class WordNetwork:
-    """Log-odds of words to have no partner: `tanh` layers over features in units of their standard deviation.
-
-    Args:
-        scale: mean and standard deviation of the features, (2, F).
-        layers: weights and biases of each layer, (inputs + 1, outputs), the biases in the last row.
-    """
-
-    scale: np.ndarray
-    layers: tuple[np.ndarray, ...]
-
-    def __call__(self, features: np.ndarray) -> np.ndarray:
-        """Return the log-odds, (words,), of features (words, F)."""
-        values = np.clip((features - self.scale[0]) / self.scale[1], -5, 5)
-        for weights in self.layers[:-1]:
-            values = np.tanh(values @ weights[:-1] + weights[-1])
-        return (values @ self.layers[-1][:-1] + self.layers[-1][-1])[:, 0]
 
 
 @dataclass(frozen=True)
@@ -127,14 +108,14 @@ class EncoderEye:
 
     Args:
         encoder: of the kind that `network` was learned for; its tokenizer has a unigram model.
-        network: see `WordNetwork`; None while it is learned: `EncoderEvidence.against` is 0.
+        network: see `Network`; None while it is learned: `EncoderEvidence.against` is 0.
         common: mean state of words of many languages, (size,), which stands for a language of which little was read.
 
     Attributes:
         usual: see `Usual`; None before any text.
     """
 
-    def __init__(self, encoder: EncoderPrior, network: WordNetwork | None, common: np.ndarray):
+    def __init__(self, encoder: EncoderPrior, network: Network | None, common: np.ndarray):
         self.encoder, self.network, self.common = encoder, network, common
         self.usual: Usual | None = None
         self._met: list[tuple[Pair, tuple[Read, Read]]] = []

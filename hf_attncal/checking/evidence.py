@@ -20,6 +20,13 @@ from hf_attncal.data.segmentation import Segments, segment, white_space_words
 from hf_attncal.models.functional_mask_align import harmonic_mean
 
 _ALIEN = 1e-3  # share of the letters of clean text below which a script is alien to it
+_FAR, _NO_NEIGHBOUR = 6.0, 3.0  # words
+_MOST_CLAIMED = 3.0
+_LITTLE = 0.01
+# Of a word: its best score, that of each direction alone, and its share of what its partner gives to it and to the
+# next best word of this side; what others claim of its partner; how far its partner is from where the partners of the
+# words beside point to; its score there; and its partner.
+LINKS = ("best", "forward", "backward", "share", "claimed", "jump before", "jump after", "near", "partner")
 _UNKNOWN = -10.0  # log-ratio of what is not known at all
 
 
@@ -36,6 +43,7 @@ class LinkEvidence:
         said_again: of each target word (T,), how much of it is repeated beyond what different source words support,
             from 0 to 1: a word that stands n times and has m source words for it is said again n - max(1, m) times,
             which its later places share.
+        links: of each word, `LINKS`, (S, 9) and (T, 9).
     """
 
     source: Segments
@@ -43,6 +51,7 @@ class LinkEvidence:
     best: tuple[np.ndarray, np.ndarray]
     known: tuple[np.ndarray, np.ndarray] | None
     said_again: np.ndarray
+    links: tuple[np.ndarray, np.ndarray] = ()
 
 
 def read_evidence(
@@ -68,26 +77,72 @@ def evidence_of_words(
     """Read the evidence of pairs that `cut_for` has cut; else as `read_evidence`."""
     found: list[LinkEvidence | None] = [None] * len(sides)
     words = [(source.words, target.words) for source, target in sides]
-    for index, scores, known in _scores(aligner, words, batch_size, batch_tokens):
+    for index, scores, known, links in _scores(aligner, words, batch_size, batch_tokens):
         source, target = sides[index]
-        best = scores.max(axis=1), scores.max(axis=0)
-        found[index] = LinkEvidence(source, target, best, known, said_again(target.words, scores))
+        best = tuple(side[:, 0] for side in links)
+        found[index] = LinkEvidence(source, target, best, known, said_again(target.words, scores), links)
     counts = hasattr(aligner.model, "counts_of")
     return [evidence or _of_nothing(*side, counts) for evidence, side in zip(found, sides, strict=True)]
 
 
 @torch.no_grad()
-def _scores(aligner, words, batch_size: int, batch_tokens: int) -> Iterator[tuple[int, np.ndarray, tuple | None]]:
-    """Yield the number, scores (S, T) and what counts know of each pair with words on both sides."""
+def _scores(
+    aligner, words, batch_size: int, batch_tokens: int
+) -> Iterator[tuple[int, np.ndarray, tuple | None, tuple]]:
+    """Yield the number, scores (S, T), what counts know and `LINKS` of each pair with words on both sides."""
     for indices, weights in aligner.source.weights(words, batch_size, batch_tokens):
         forward, backward = weights.forward, weights.backward
-        merged = forward.mT if backward is None else harmonic_mean(forward, backward)
-        scores = largest_over_words(merged, weights.source_words, weights.target_words).clamp(max=1).cpu().numpy()
+        forward, backward = forward.mT, forward.mT if backward is None else backward
+        merged = forward if weights.backward is None else harmonic_mean(weights.forward, backward)
+        scores, *directions = (
+            largest_over_words(one, weights.source_words, weights.target_words).clamp(max=1).cpu().numpy()
+            for one in (merged, forward, backward)
+        )
+        sizes = np.array(weights.words)
+        links = [
+            link_features(*(one if side == 0 else one.swapaxes(1, 2) for one in (scores, *directions)), sizes[:, side])
+            for side in (0, 1)
+        ]
         known = _known(aligner.model, weights) if hasattr(aligner.model, "counts_of") else None
         for row, (index, (source, target)) in enumerate(zip(indices, weights.words, strict=True)):
             if source and target:
                 sides = None if known is None else (known[0][row, :source], known[1][row, :target])
-                yield index, scores[row, :source, :target], sides
+                yield index, scores[row, :source, :target], sides, (links[0][row, :source], links[1][row, :target])
+
+
+def link_features(scores: np.ndarray, forward: np.ndarray, backward: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return `LINKS` of the words of one side of a batch, (B, N, 9); anything at padding.
+
+    Args:
+        scores: of the words of this side with those of the other, 0 at padding, (B, N, M).
+        forward, backward: the same of each direction alone.
+        lengths: words of this side of each pair, (B,).
+    """
+    batch, number, others = scores.shape
+    partner = scores.argmax(axis=2)
+
+    def at(places: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(scores, np.clip(places, 0, others - 1)[:, :, None], axis=2)[:, :, 0]
+
+    best, rival = at(partner), np.zeros(partner.shape, scores.dtype)
+    if number > 1:
+        largest = np.partition(scores, number - 2, axis=1)[:, -2:]
+        less, most = (np.take_along_axis(one, partner, axis=1) for one in (largest[:, 0], largest[:, 1]))
+        rival = np.where(best >= most, less, most)
+    before = np.concatenate([partner[:, :1] - 1, partner[:, :-1]], axis=1) + 1  # where those beside point to
+    after = np.concatenate([partner[:, 1:], partner[:, -1:]], axis=1)
+    np.put_along_axis(
+        after, lengths[:, None].clip(1) - 1, np.take_along_axis(partner, lengths[:, None].clip(1) - 1, 1) + 1, 1
+    )
+    after -= 1
+    jumps = np.full((batch, number + 1), _NO_NEIGHBOUR, dtype=scores.dtype)
+    jumps[:, 1:-1] = np.minimum(np.abs(partner[:, 1:] - before[:, 1:]), _FAR)
+    np.put_along_axis(jumps, lengths[:, None], _NO_NEIGHBOUR, axis=1)
+    claimed = np.take_along_axis(scores.sum(axis=1), partner, axis=1) - best
+    share = (best + _LITTLE) / (best + rival + 2 * _LITTLE)
+    columns = [best, forward.max(axis=2), backward.max(axis=2), share, np.minimum(claimed, _MOST_CLAIMED)]
+    columns += [jumps[:, :-1], jumps[:, 1:], np.maximum(at(before), at(after)), partner]
+    return np.stack(columns, axis=2)
 
 
 def _known(model, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +175,8 @@ def _of_nothing(source: Segments, target: Segments, counts: bool) -> LinkEvidenc
     """Return the evidence of a pair with a side that has no words."""
     best = np.zeros(len(source.words)), np.zeros(len(target.words))
     known = tuple(np.full(len(side), _UNKNOWN) for side in best) if counts else None
-    return LinkEvidence(source, target, best, known, said_again(target.words, np.zeros((0, len(target.words)))))
+    again = said_again(target.words, np.zeros((0, len(target.words))))
+    return LinkEvidence(source, target, best, known, again, tuple(np.zeros((len(side), len(LINKS))) for side in best))
 
 
 def said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:

@@ -6,10 +6,11 @@ by form: a number by its value (`number_values`), a name by its letters, a negat
 word without such a counterpart tells is learned from clean pairs, where some have none, and from planted errors.
 """
 
+import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -53,6 +54,9 @@ _BEFORE_SENTENCES = frozenset(".!?:;\"'“”„«»‘’()-–—…")
 # A word denies if so many of its lines without a known negation are denied by the other side, and is a negation.
 _DENIES_FROM, _IS_NEGATION_FROM = 0.3, 0.6
 _DENIED_OFTEN = 5  # lines
+# A word is kept if the other side has it, too, in more than such a share of its places: the first by which only so
+# many clean lines lack one.
+_KEPT_FROM, _MAY_LACK = (0.85, 0.9, 0.95, 0.98), 0.002
 _NONE_KNOWN = 0.002  # share of the lines with a known negation below which a language is held to have none
 _PRIOR = 5  # counts that a cell takes over from those of all groups
 _FEWEST = 5  # planted words of a group and a side: with fewer it says nothing
@@ -71,16 +75,21 @@ class Fact(NamedTuple):
     found: int
 
 
+BothFacts = tuple[list[Fact], list[Fact]]
+
+
 class Denials(NamedTuple):
     """What one side denies with, beside the words that are known, as `DenialCounts` learns it; in lower case.
 
     Args:
         words: that may stand for a negation on the other side ("ohne", "verschweigen").
         negations: that are one, of a language of which none are known.
+        kept: words that the other side keeps as they are, such as names.
     """
 
     words: frozenset[str]
     negations: frozenset[str]
+    kept: frozenset[str] = frozenset()
 
 
 NO_DENIALS = (Denials(frozenset(), frozenset()),) * 2
@@ -88,17 +97,22 @@ BothDenials = tuple[Denials, Denials]
 
 
 class DenialCounts:
-    """Learns from clean pairs which words deny: those of lines without a negation whose other side often has one."""
+    """Learns from clean pairs which words deny: those of lines without a negation whose other side often has one.
+
+    And which are kept: those that the other side nearly always has, too.
+    """
 
     def __init__(self) -> None:
         self._lines, self._denied = [0, 0], [0, 0]  # without a known negation; of these, denied by the other side
         self._of_words: tuple[Counter, Counter] = (Counter(), Counter())
         self._of_denied: tuple[Counter, Counter] = (Counter(), Counter())
         self._known = [0, 0]
+        self._shared: Counter = Counter()
 
     def passing(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Iterator:
         for pair in pairs:
             sides = [{word.lower() for word in words} for words in pair]
+            self._shared.update(word for word in sides[0] & sides[1] if len(word) > 2 and word.isalpha())
             denies = [not NEGATIONS.isdisjoint(words) for words in sides]
             for side, words in enumerate(sides):
                 self._known[side] += denies[side]
@@ -111,8 +125,24 @@ class DenialCounts:
             yield pair
 
     def found(self) -> BothDenials:
-        """Return what was learned of both sides."""
+        """Return what was learned of both sides, but for what is kept."""
         return tuple(map(self._found, (0, 1)))
+
+    def keeping(self, denials: BothDenials, counts: Sequence[Mapping[str, int]], lines: Sequence[LinkEvidence]):
+        """Return denials with what is kept: of as many words as clean lines allow, which hardly lack any.
+
+        Args:
+            counts: how often each side has its words.
+        """
+        for least in _KEPT_FROM:
+            kept = (
+                frozenset(w for w, often in self._shared.items() if often > least * (of_side.get(w, math.inf) + 1))
+                for of_side in counts
+            )
+            found = tuple(one._replace(kept=words) for one, words in zip(denials, kept, strict=True))
+            if sum(map(bool, (lacking_kept(line, found) for line in lines))) <= _MAY_LACK * len(lines):
+                return found
+        return denials
 
     def _found(self, side: int) -> Denials:
         usual = self._denied[side] / max(1, self._lines[side])
@@ -127,13 +157,29 @@ class DenialCounts:
         return Denials(frozenset(shares), frozenset(negations))
 
 
+def lacking_kept(line: LinkEvidence, denials: BothDenials) -> list[tuple[int, int]]:
+    """Return the side and the place of each kept name of which the other side has nothing alike."""
+    pair = line.source.words, line.target.words
+    found = [
+        (side, place)
+        for side, words in enumerate(pair)
+        for place, word in enumerate(words)
+        if word[0].isupper() and word.lower() in denials[side].kept
+    ]
+    return [
+        (side, place)
+        for side, place in found
+        if not any(len(other) > 2 and alike(pair[side][place].lower(), other.lower()) for other in pair[1 - side])
+    ]
+
+
 @lru_cache(maxsize=1 << 12)  # facts and rules ask for a line each
 def find_facts(
     source: Segments,
     target: Segments,
     languages: Languages = (None, None),
     denials: BothDenials = NO_DENIALS,
-) -> tuple[list[Fact], list[Fact]]:
+) -> BothFacts:
     """Return the numbers, negations and names of both sides, in their order.
 
     A name is a capitalised word of three letters or more that begins no sentence: in German any noun, which costs
@@ -158,8 +204,8 @@ def find_facts(
             if place in numbers[side]:
                 continue
             if group == NEGATION:
-                if words[place + 2 :] == ("?",):
-                    continue  # of a question at the end ("isn't it?"), for which others say "oder?"
+                if "?" in words[place:] or (words[place] == "Not" and place):
+                    continue  # "isn't it?", for which others say "oder?"; "why don't you"; the noun
                 has = bool(denied[1 - side])  # not their number: many languages deny twice
             else:
                 if not place or words[place - 1] in _BEFORE_SENTENCES:
@@ -256,11 +302,12 @@ class FactModel:
     head: np.ndarray
     field: str
 
-    def evidence(
-        self, line: LinkEvidence, languages: Languages = (None, None), denials: BothDenials = NO_DENIALS
-    ) -> list[list[tuple[int, int, float]]]:
-        """Return the place, the group and the evidence against each fact of the source, and of the target."""
-        facts = find_facts(line.source, line.target, languages, denials)
+    def evidence(self, line: LinkEvidence, facts: BothFacts) -> list[list[tuple[int, int, float]]]:
+        """Return the place, the group and the evidence against each fact of the source, and of the target.
+
+        Args:
+            facts: as `find_facts` finds them.
+        """
         if not any(facts):
             return [[], []]
         edges, sides = FACT_EDGES[self.field], getattr(line, self.field)

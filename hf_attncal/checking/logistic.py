@@ -1,8 +1,13 @@
-"""Logistic regression, and probabilities as log-odds."""
+"""Logistic regression, small networks, and probabilities as log-odds."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import torch
+
+_MOST = 5.0  # standard deviations that a feature may be away
 
 
 def scaled_features(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -50,3 +55,88 @@ def mean_odds(probabilities: Sequence[np.ndarray], weights: Sequence[np.ndarray]
     odds = np.stack([log_odds(one) for one in probabilities])
     shares = np.ones_like(odds) if weights is None else np.stack(weights).astype(float)
     return sigmoid((odds * shares).sum(axis=0) / np.maximum(shares.sum(axis=0), 1e-9))
+
+
+@dataclass(frozen=True)
+class Network:
+    """Log-odds by `tanh` layers over features in units of their standard deviation; one layer is a regression.
+
+    Args:
+        scale: mean and standard deviation of the features, (2, F).
+        layers: weights and biases of each layer, (inputs + 1, outputs), the biases in the last row.
+    """
+
+    scale: np.ndarray
+    layers: tuple[np.ndarray, ...]
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """Return the log-odds, (rows,), of features (rows, F)."""
+        values = np.clip((features - self.scale[0]) / self.scale[1], -_MOST, _MOST)
+        for weights in self.layers[:-1]:
+            values = np.tanh(values @ weights[:-1] + weights[-1])
+        # Rounded, as sums differ in the last digits by how many rows there are.
+        return (values @ self.layers[-1][:-1] + self.layers[-1][-1])[:, 0].round(6)
+
+    def to_dict(self) -> dict:
+        """Return plain data, of six digits."""
+        return {"scale": _rounded(self.scale), "layers": [_rounded(one) for one in self.layers]}
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "Network":
+        return cls(np.array(values["scale"], float), tuple(np.array(one, float) for one in values["layers"]))
+
+
+def fit_network(
+    features: np.ndarray,
+    truths: np.ndarray,
+    weights: np.ndarray | None = None,
+    hidden: Sequence[int] = (32, 16),
+    steps: int = 3000,
+    decay: float = 1e-2,
+    seed: int = 0,
+) -> Network:
+    """Fit a network by the cross-entropy.
+
+    Args:
+        features: (rows, F). truths: of 0 and 1, (rows,).
+        weights: of the rows; None: those of both truths weigh the same.
+        hidden: sizes of the layers between. steps: of AdamW, of 1,024 rows each. decay: of its weights.
+        seed: of the weights that it begins with, and of the rows.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    scale = np.stack([features.mean(axis=0), features.std(axis=0) + 1e-3])
+    values = torch.from_numpy(np.clip((features - scale[0]) / scale[1], -_MOST, _MOST)).float()
+    truth = torch.from_numpy(np.asarray(truths)).float()
+    if weights is None:
+        weights = np.where(truths > 0, 0.5 / max(truths.mean(), 1e-9), 0.5 / max(1 - truths.mean(), 1e-9))
+    weight = torch.from_numpy(weights / weights.mean()).float()
+    sizes = [features.shape[1], *hidden, 1]
+    layers = []
+    for inputs, outputs in pairwise(sizes):
+        layers.append((torch.rand(inputs + 1, outputs, generator=generator) * 2 - 1) / inputs**0.5)
+        layers[-1].requires_grad_()
+    optimizer = torch.optim.AdamW(layers, lr=3e-3, weight_decay=decay)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        some = torch.randint(len(values), (1024,), generator=generator)
+        found = values[some]
+        for number, layer in enumerate(layers):
+            found = (found if number == 0 else found.tanh()) @ layer[:-1] + layer[-1]
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(found[:, 0], truth[some], weight=weight[some])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return Network(scale, tuple(layer.detach().double().numpy() for layer in layers))
+
+
+def joined(networks: Sequence[Network]) -> Network:
+    """Return the mean of networks of the same features, each of two layers, as one."""
+    inner = np.concatenate([network.layers[0] for network in networks], axis=1)
+    outer = np.concatenate([network.layers[1][:-1] for network in networks]) / len(networks)
+    bias = np.mean([network.layers[1][-1] for network in networks], axis=0)
+    return Network(networks[0].scale, (inner, np.concatenate([outer, bias[None]])))
+
+
+def _rounded(values: np.ndarray) -> list:
+    return np.vectorize(lambda value: float(f"{value:.6g}"), otypes=[float])(values).tolist()

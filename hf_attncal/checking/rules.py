@@ -8,7 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from .evidence import LinkEvidence
-from .facts import EXCHANGED, LACKS, NEGATION, NO_DENIALS, BothDenials, find_facts, words_with_numbers
+from .facts import (
+    EXCHANGED,
+    LACKS,
+    NEGATION,
+    NO_DENIALS,
+    BothDenials,
+    BothFacts,
+    find_facts,
+    lacking_kept,
+    words_with_numbers,
+)
 from .number_values import Languages
 
 _PRINTF = r"(?<![\d%])%(?:\d+\$|\(\w+\))?[-+0#]*\d*(?:\.\d+)?(?:hh?|ll?|[Lzjt])?[diouxXeEfFgGcs@](?![^\W\d_])"
@@ -33,10 +43,14 @@ _PRIOR_OF_FEW = 0.005  # of rules that good lines break now and then: else those
 
 
 def _placeholders(source: str, target: str) -> bool:
+    if not any(sign in source or sign in target for sign in "%{<$"):
+        return False
     return placeholders_of(source) != placeholders_of(target)
 
 
 def _addresses(source: str, target: str) -> bool:
+    if not any(sign in source or sign in target for sign in ("://", "www.", "@")):
+        return False
     return _counted(_ADDRESS, source) != _counted(_ADDRESS, target)
 
 
@@ -96,24 +110,27 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "wrong end mark": _end_marks,
     "wrong brackets": _brackets,
 }
-WRONG_NUMBER = "wrong number"
+WRONG_NUMBER, WRONG_NAME = "wrong number", "wrong name"
 NEGATIONS_OF_SIDES = ("negation lost", "negation added")
-RULE_NAMES = (*RULES, WRONG_NUMBER, *NEGATIONS_OF_SIDES)
+RULE_NAMES = (*RULES, WRONG_NUMBER, WRONG_NAME, *NEGATIONS_OF_SIDES)
 # Shares of rules that a file was written before, as clean captions and everyday sentences break them.
 USUAL = {
     "repeated words": 0.002,
     "wrong brackets": 0.002,
-    **dict.fromkeys(("wrong end mark", *NEGATIONS_OF_SIDES), 1.0),
+    **dict.fromkeys(("wrong end mark", WRONG_NAME, *NEGATIONS_OF_SIDES), 1.0),
 }
 
 
-def broken_rules(line: LinkEvidence, languages: Languages, denials: BothDenials = NO_DENIALS) -> tuple[str, ...]:
-    """Return the names of the rules that a line breaks; `languages` and `denials` as for `find_facts`."""
+def broken_rules(
+    line: LinkEvidence, facts: BothFacts, languages: Languages, denials: BothDenials = NO_DENIALS
+) -> tuple[str, ...]:
+    """Return the names of the rules that a line breaks, of which `find_facts` found the facts by the same."""
     found = [name for name, broken in RULES.items() if broken(line.source.text, line.target.text)]
     sides = words_with_numbers(line.source, line.target, languages)
     if not found and any(how == EXCHANGED for side in sides for _, how in side.values()):
         found.append(WRONG_NUMBER)
-    facts = find_facts(line.source, line.target, languages, denials)
+    if lacking_kept(line, denials):
+        found.append(WRONG_NAME)
     for name, side in zip(NEGATIONS_OF_SIDES, facts, strict=True):
         if any(fact.group == NEGATION and fact.found == LACKS for fact in side):
             found.append(name)
@@ -127,7 +144,7 @@ def fit_rules(
     counts, total = dict.fromkeys(RULE_NAMES, 1), 1
     for line in lines:
         total += 1
-        for name in broken_rules(line, languages, denials):
+        for name in broken_rules(line, find_facts(line.source, line.target, languages, denials), languages, denials):
             counts[name] += 1
     return {name: count / total for name, count in counts.items()}
 

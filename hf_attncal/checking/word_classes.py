@@ -52,6 +52,17 @@ class Vocabulary:
         kept = tuple(dict(counter.most_common(most)) for counter in counters)
         return cls(kept, tuple(counter.total() for counter in counters), tuple(map(language_of, kept)))
 
+    def without(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> "Vocabulary":
+        """Return what is left without some of the pairs."""
+        counts = tuple(dict(side) for side in self.counts)
+        for pair in pairs:
+            for side, words in zip(counts, pair, strict=True):
+                for word in map(str.lower, words):
+                    left = side.pop(word, 0) - 1
+                    if left > 0:
+                        side[word] = left
+        return Vocabulary(counts, self.totals, self.languages)
+
     def look_up(self, word: str, side: int) -> tuple[int, float, float]:
         """Return the class of a word alone, its surprisal in nats, and its log-odds of being in the source language.
 

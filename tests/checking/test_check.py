@@ -12,14 +12,16 @@ from helpers import assert_layouts_know
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.checking.check_learning import learn_check
-from hf_attncal.checking.check_model import CHECK_FILE, EDGES, CheckModel, chain, fit_lengths, fit_table, strongest_run
+from hf_attncal.checking.check_model import CHECK_FILE, CheckModel, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
 from hf_attncal.checking.checked_text import checked_text
 from hf_attncal.checking.checker import NOTES, VERDICTS, Checker, SharedTargets, saved_check
-from hf_attncal.checking.evidence import read_evidence
-from hf_attncal.checking.logistic import fit_logistic
-from hf_attncal.checking.word_classes import CLASSES, Vocabulary, seen
+from hf_attncal.checking.evidence import link_features, read_evidence
+from hf_attncal.checking.held_out import without
+from hf_attncal.checking.line_features import WORD_FEATURES, chains, padded, strongest_runs, word_features
+from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, joined
+from hf_attncal.checking.word_classes import CLASSES, Vocabulary
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.data.synthetic.translation_errors import plant_errors
 from hf_attncal.inference.running import Running
@@ -73,42 +75,87 @@ def chain_by_loops(against, entered, left):
 @pytest.mark.parametrize("words", [1, 2, 7])
 def test_the_chain_is_the_sum_over_all_ways(words):
     against = np.random.default_rng(words).normal(0, 2, words)
-    found = chain(against, 0.07, 0.3)
+    found, _, moved = chains([against, np.zeros(9), against + 0.1], 0.07, 0.3)
     assert found == pytest.approx(chain_by_loops(against, 0.07, 0.3), abs=1e-12)
-    assert chain(against + 0.1, 0.07, 0.3) != pytest.approx(found, abs=1e-3)
+    assert moved != pytest.approx(found, abs=1e-3)
 
 
 def test_a_chain_of_many_words_and_of_none():
-    assert chain(np.zeros(0)).shape == (0,)
-    found = chain(np.array([-50.0] * 3000 + [50.0] * 3000))
+    none, found = chains([np.zeros(0), np.array([-50.0] * 3000 + [50.0] * 3000)])
+    assert none.shape == (0,)
     assert np.isfinite(found).all()
     assert found[:2990].max() < 1e-3
     assert found[3010:].min() > 0.99
 
 
-def test_the_table_is_a_ratio_of_shares(checker, learned):
-    """Against a count in loops, with a prior of twenty words."""
-    pairs = learned[1][:20]
-    swapped = [(source, other) for (source, _), (_, other) in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
-    lines = [
-        [(found, seen(checker.model.vocabulary, found)) for found in read_evidence(checker.aligner, some)]
-        for some in (pairs, swapped)
-    ]
-    table = fit_table(*lines)
-    counts = np.zeros((2, 2, len(CLASSES), len(EDGES) + 1))
-    for group, of_lines in enumerate(lines):
-        for evidence, sides in of_lines:
-            for side in (0, 1):
-                for word, value in zip(sides.classes[side], evidence.best[side], strict=True):
-                    counts[group, side, word, sum(value >= edge for edge in EDGES)] += 1
-    for side, word, place in itertools.product((0, 1), range(len(CLASSES)), range(len(EDGES) + 1)):
-        shares = []
-        for group in (0, 1):
-            overall = (counts[group, side, :, place].sum() + 0.5) / (
-                counts[group, side].sum() + 0.5 * len(EDGES) + 0.5
-            )
-            shares.append((counts[group, side, word, place] + 20 * overall) / (counts[group, side, word].sum() + 20))
-        assert table[side, word, place] == pytest.approx(math.log(shares[1] / shares[0]), abs=1e-9)
+def test_links_against_loops():
+    """What is looked at of each word, of a batch with padding."""
+    rng, sizes = np.random.default_rng(6), [(4, 5), (1, 3), (2, 1)]
+    scores, forward, backward = (np.zeros((3, 5, 6)) for _ in range(3))
+    for row, size in enumerate(sizes):
+        for one in (scores, forward, backward):
+            one[row, : size[0], : size[1]] = rng.random(size)
+    found = link_features(scores, forward, backward, np.array([rows for rows, _ in sizes]))
+    for row, (words, others) in enumerate(sizes):
+        of = scores[row, :words, :others]
+        partners = of.argmax(axis=1)
+        for word, partner in enumerate(partners):
+            rivals = [of[other, partner] for other in range(words) if other != word]
+            expected = [partners[one] + word - one for one in (word - 1, word + 1) if 0 <= one < words]
+            jumps = [min(abs(partner - one), 6) for one in expected]
+            before, after = (jumps[0] if word else 3), (jumps[-1] if word < words - 1 else 3)
+            best = of[word, partner]
+            near = [of[word, min(max(one, 0), others - 1)] for one in expected]
+            assert found[row, word, :7] == pytest.approx([
+                *(best, forward[row, word].max(), backward[row, word].max()),
+                *((best + 0.01) / (best + max(rivals, default=0) + 0.02), min(sum(rivals), 3), before, after),
+            ])  # fmt: skip
+            assert found[row, word, 7] == pytest.approx(max([*near, *([best] if len(near) < 2 else [])]))
+            assert found[row, word, 8] == partner
+
+
+def test_a_window_is_looked_at_as_line_by_line(checker, learned):
+    """Features of words and lines, chains and all: of many lines of different lengths as of each alone."""
+    lines = read_evidence(checker.aligner, [*learned[1][:12], ("ein haus", "a"), ("a", "ein haus ist da")])
+    together = checker.model.look(lines)
+    for place, line in enumerate(lines):
+        alone = checker.model.look([line])
+        assert alone.features[0] == pytest.approx(together.features[place], abs=1e-9)
+        for side in (0, 1):
+            assert alone.words[0][side] == pytest.approx(together.words[place][side], abs=1e-9)
+            assert alone.against[side][0] == pytest.approx(together.against[side][place], abs=1e-9)
+    moved = word_features(lines, together.sides, [1.0] * len(lines), 1)
+    assert moved.shape[1] == len(WORD_FEATURES)
+    assert not np.allclose(moved, word_features(lines, together.sides, [0.0] * len(lines), 1))
+
+
+def test_what_pairs_taught_is_taken_out_and_put_back(checker, learned):
+    """A rare word no longer knows its partner from its only line; of pairs that were not counted nothing is taken."""
+    model, pairs = checker.aligner.model, learned[1]
+    before = {name: table.clone() for name, table in model.named_buffers()}
+    source = (learned[0].parent / "train.en").read_text().splitlines()[:200]
+    target = (learned[0].parent / "train.de").read_text().splitlines()[:200]
+    words = [(checker.cut(one).words, checker.cut(other).words) for one, other in zip(source, target, strict=True)]
+    with without(checker.aligner, words):
+        assert 0.7 * before["counts"].sum() < model.counts.sum() < 0.95 * before["counts"].sum()  # 200 of 1,500
+        assert model.source_counts.sum() < before["source_counts"].sum()
+    new = [(("zyx", "wvu"), ("uvw", "xyz"))] * 5
+    with without(checker.aligner, [*new, *([(pairs[0][0].split(), pairs[1][1].split())] * 3)]):
+        assert all((table == before[name]).all() for name, table in model.named_buffers())
+    assert all((table == before[name]).all() for name, table in model.named_buffers())
+
+
+def test_a_network_learns_and_networks_are_joined():
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(400, 3))
+    truths = (np.abs(values[:, 0]) > 0.7).astype(float)  # no regression tells
+    networks = [fit_network(values, truths, hidden=(8,), steps=800, seed=seed) for seed in range(2)]
+    assert ((networks[0](values) > 0) == truths).mean() > 0.9
+    together = (networks[0](values) + networks[1](values)) / 2
+    assert joined(networks)(values) == pytest.approx(together, abs=1e-9)
+    again = Network.from_dict(networks[0].to_dict())
+    assert again(values) == pytest.approx(networks[0](values), abs=1e-3)
+    assert not np.allclose(networks[0](values), networks[1](values), atol=1e-3)
 
 
 def test_logistic_regression_is_at_its_minimum():
@@ -248,10 +295,10 @@ def test_one_target_for_many_sources(checker, learned):
 
 def test_the_strongest_run_against_all_runs():
     rng = np.random.default_rng(4)
-    for length in (0, 1, 2, 9, 30):
-        against = rng.normal(-0.5, 3, length)
-        runs = [against[i:j].clip(-8, 8).sum() for i in range(length) for j in range(i + 1, length + 1)]
-        assert strongest_run(against) == pytest.approx(max([0.0, *runs]))
+    lines = [rng.normal(-0.5, 3, length) for length in (0, 1, 2, 9, 30)]
+    for against, found in zip(lines, strongest_runs(padded(lines)[0]), strict=True):
+        runs = [against[i:j].sum() for i in range(len(against)) for j in range(i + 1, len(against) + 1)]
+        assert found == pytest.approx(max([0.0, *runs]))
 
 
 def test_one_verdict_decides_everything(checker, learned):
@@ -391,7 +438,7 @@ def test_words_that_were_not_translated_are_marked(checker, learned):
 def test_a_damaged_model(checker, tmp_path):
     path = checker.model.save(tmp_path)
     values = json.loads(path.read_text())
-    for damage in ({"heads": {}}, {"best": [[0.0]]}, {"scale": None}, {"totals": 3}):
+    for damage in ({"heads": {}}, {"networks": [[0.0]]}, {"verdict": {"scale": []}}, {"scale": None}, {"totals": 3}):
         path.write_text(json.dumps(values | damage))
         with pytest.raises(ValueError, match="--clean-source"):
             CheckModel.load(path)

@@ -20,6 +20,7 @@ from hf_attncal.checking.facts import (
     fact_features,
     find_facts,
     fit_fact_table,
+    lacking_kept,
 )
 from hf_attncal.data.segmentation import white_space_words
 
@@ -31,6 +32,21 @@ def facts(source, target):
         [(side.words[fact.place], list(FACT_GROUPS.values())[fact.group][0], fact.found == HAS) for fact in of_side]
         for side, of_side in zip(sides, find_facts(*sides, ("de", "en")), strict=True)
     ]
+
+
+def test_a_name_that_the_other_side_keeps():
+    """Learned from how often both sides have it, as far as clean lines allow."""
+    counts = DenialCounts()
+    pairs = [(["Tom", "geht", "nach", "Boston"], ["Tom", "goes", "to", "Boston"])] * 40
+    assert len(list(counts.passing([*pairs, (["die", "Rose"], ["the", "flower"])]))) == 41
+    words = ({"tom": 41, "boston": 90, "rose": 1}, {"tom": 40, "boston": 40})
+    denials = counts.keeping(counts.found(), words, [])
+    assert [set(one.kept) for one in denials] == [{"tom"}, {"tom", "boston"}]
+    assert lacking_kept(line("Tom geht", "Peter goes"), denials) == [(0, 0)]
+    assert lacking_kept(line("er geht nach Boston", "he goes to Paris"), denials) == []  # no such name in German
+    assert lacking_kept(line("Toms Haus", "Tom 's house"), denials) == []
+    lost = [line("Tom geht", "he goes")] * 2
+    assert [set(one.kept) for one in counts.keeping(counts.found(), words, lost)] == [set(), set()]
 
 
 def test_a_number_is_compared_by_its_value_and_told_by_its_form():
@@ -143,10 +159,14 @@ def test_features_are_the_largest_evidence_of_each_group():
 def test_evidence_is_looked_up_by_group_counterpart_and_bin():
     table = np.arange(2 * 5 * 3 * 6, dtype=float).reshape(2, 5, 3, 6)
     model = FactModel(table, np.zeros(11), "known")
-    found = model.evidence(line("in 1998", "in 1993", [[0, 5.0], [0, -9.0]]))
+
+    def evidence(of):
+        return model.evidence(of, find_facts(of.source, of.target, (None, None)))
+
+    found = evidence(line("in 1998", "in 1993", [[0, 5.0], [0, -9.0]]))
     assert found == [[(1, 0, table[0, 0, EXCHANGED, 4])], [(1, 0, table[1, 0, EXCHANGED, 0])]]
-    assert model.evidence(line("in 1998", "in ?", [[0, 5.0], [0, -9.0]])) == [[(1, 0, table[0, 0, LACKS, 4])], []]
-    assert model.evidence(line("a", "b")) == [[], []]
+    assert evidence(line("in 1998", "in ?", [[0, 5.0], [0, -9.0]])) == [[(1, 0, table[0, 0, LACKS, 4])], []]
+    assert evidence(line("a", "b")) == [[], []]
 
 
 def test_what_denies_is_learned_from_clean_pairs():

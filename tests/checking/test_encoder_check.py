@@ -18,8 +18,8 @@ from hf_attncal.checking import encoder_check
 from hf_attncal.checking.check_model import judged_together
 from hf_attncal.checking.checker import NOT_KNOWN, VERDICTS, Checker
 from hf_attncal.checking.encoder_check import FILE, EncoderJudge, encoder_kind, saved_encoder_check
-from hf_attncal.checking.encoder_evidence import WORD_FEATURES, EncoderEye, Read, WordNetwork, usual_of, word_features
-from hf_attncal.checking.logistic import log_odds, sigmoid
+from hf_attncal.checking.encoder_evidence import WORD_FEATURES, EncoderEye, Read, usual_of, word_features
+from hf_attncal.checking.logistic import Network, log_odds, sigmoid
 from hf_attncal.commands import main
 from hf_attncal.data.segmentation import segment
 from hf_attncal.errors import CommandError
@@ -151,7 +151,7 @@ def test_features_are_those_of_loops():
 def test_the_network_is_that_of_loops():
     generator = np.random.default_rng(1)
     layers = generator.normal(size=(4, 2)), generator.normal(size=(3, 1))
-    network = WordNetwork(np.array([[1.0, 0.0, -1.0], [2.0, 1.0, 0.5]]), layers)
+    network = Network(np.array([[1.0, 0.0, -1.0], [2.0, 1.0, 0.5]]), layers)
     features = generator.normal(size=(5, 3))
     for row, value in zip(features, network(features), strict=True):
         scaled = [(row[n] - network.scale[0, n]) / network.scale[1, n] for n in range(3)]

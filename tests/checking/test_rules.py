@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hf_attncal.checking.evidence import LinkEvidence
+from hf_attncal.checking.facts import find_facts
 from hf_attncal.checking.rules import RULE_NAMES, WRONG_NUMBER, broken_rules, fit_rules, wrong_by_rules
 from hf_attncal.data.segmentation import segment
 
@@ -48,10 +49,13 @@ def line(source, target):
         ("Das ist gut.", "That is not good.", ("negation added",)),
         ("Er kommt ohne sie.", "He does not bring her.", ()),
         ("um 15 Uhr", "in the afternoon", ()),
+        ("Gehst du nicht?", "Do you go?", ()),  # questions deny for politeness
+        ("Wir helfen Menschen in Not", "we help people in need", ()),
     ],
 )
 def test_what_breaks_a_rule(source, target, broken):
-    assert broken_rules(line(source, target), DE_EN) == broken
+    one = line(source, target)
+    assert broken_rules(one, find_facts(one.source, one.target, DE_EN), DE_EN) == broken
 
 
 def test_a_rule_that_clean_text_breaks_says_little():

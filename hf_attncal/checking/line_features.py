@@ -1,0 +1,247 @@
+"""What the check looks at: features of words, for a network that says which have no partner, and those of lines.
+
+All lines of a window are looked at together. Shapes use N = words of one side of all lines, L = lines, W = words of
+the longest side, F = features.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import regex
+
+from .evidence import LinkEvidence
+from .word_classes import CLASSES, PUNCTUATION, Sides
+
+_ENTERED, _LEFT = 0.02, 0.25  # a run of words without a partner begins, or ends, at a word
+_MOST_AGAINST = 8.0  # evidence of one word
+_RAREST = 14.0  # nats
+_WINDOWS = (2, 4, 6)  # words
+_STRICT = 1.0  # nats a word that a strict run takes less, and a mild one more, for evidence
+_COMMON = 4.0  # nats: words of less surprisal may be said again
+_INSIDE = 8.0  # what a repetition inside a word counts for
+_NEAR = 4  # words
+_AGAIN_AND_AGAIN = regex.compile(r"(\p{L}{2,}?)\1{2,}")
+_CLASSES = np.eye(len(CLASSES))
+_SHIFTS = {"best": (-2, -1, 1, 2), "known": (-1, 1), "share": (-1, 1)}
+_EDGE = {"best": -1.0, "known": 3.0, "share": 0.8}
+
+WORD_FEATURES = (
+    *("best", "known", "forward", "backward", "share", "claimed", "jump before", "jump after", "near"),
+    *(f"{name} {step:+d}" for name, steps in _SHIFTS.items() for step in steps),
+    *("surprisal", "surprisal of the partner", "partner is punctuation", "words", "other words", "longer"),
+    *("support", "support of the other side", "place", "first or last", *CLASSES),
+)  # fmt: skip
+_OF_SIDE = (
+    *("evidence", "unpartnered", "support", "language", "known", "run", "mass"),
+    *("mild run", "strict run", "in 2 words", "in 4 words", "in 6 words", "in a row", "likeliest", "highest", "third"),
+    *("middle", "first words", "last words", "weight", "share of weight"),
+)
+_REPEATED = ("repeated", "repeated much", "repeated near")
+FEATURES = (
+    *(f"{side} {name}" for side in ("source", "target") for name in _OF_SIDE),
+    *_REPEATED, "shorter", "longer", "length", "short", "more words",
+)  # fmt: skip
+
+
+def word_features(
+    lines: Sequence[LinkEvidence], sides: Sequence[Sides], longer: Sequence[float], side: int
+) -> np.ndarray:
+    """Return what is looked at of each word of a side, of all lines one after the other, (N, F).
+
+    Args:
+        lines: with words on both sides. sides: of each. longer: `CheckModel.length_deviation` of each.
+        side: 0 for the source, 1 for the target.
+    """
+    lengths = np.array([len(line.links[side]) for line in lines])
+    others = np.array([len(line.links[1 - side]) for line in lines])
+    ends = lengths.cumsum()
+    place = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
+    left = np.repeat(lengths, lengths) - 1 - place
+    links = np.concatenate([line.links[side] for line in lines])
+    classes = np.concatenate([one.classes[side] for one in sides])
+    surprisal, other_surprisal, other_classes = (
+        np.concatenate(found)
+        for found in (
+            [one.surprisal[side] for one in sides],
+            [one.surprisal[1 - side] for one in sides],
+            [one.classes[1 - side] for one in sides],
+        )
+    )
+    of_partner = np.repeat(others.cumsum() - others, lengths) + links[:, -1].astype(np.int64)
+    surprisal, other_surprisal = np.minimum(surprisal, _RAREST), np.minimum(other_surprisal, _RAREST)
+    best = np.log(links[:, 0] + 0.005)
+    known = np.zeros(len(best)) if lines[0].known is None else np.concatenate([line.known[side] for line in lines])
+    values = {"best": best, "known": np.clip(known, -4, 9), "share": links[:, 3]}
+
+    def around(name: str, step: int) -> np.ndarray:
+        inside = place >= -step if step < 0 else left >= step
+        return np.where(inside, np.roll(values[name], -step), _EDGE[name])
+
+    supports = []
+    for one in (side, 1 - side):
+        weights = [
+            np.where(each.classes[one] == PUNCTUATION, 0, np.minimum(each.surprisal[one], _RAREST)) for each in sides
+        ]
+        supports.append(
+            [
+                float(line.best[one] @ (weight + 1e-3) / (weight + 1e-3).sum())
+                for line, weight in zip(lines, weights, strict=True)
+            ]
+        )
+    of_line = np.stack(
+        [np.log(lengths), np.log((others + 1) / (lengths + 1)), np.array(longer) * (1 if side else -1), *supports],
+        axis=1,
+    )
+    return np.concatenate(
+        [
+            np.stack([best, values["known"], *links[:, 1:-1].T], axis=1),
+            np.stack([around(name, step) for name, steps in _SHIFTS.items() for step in steps], axis=1),
+            np.stack(
+                [surprisal, other_surprisal[of_partner] - surprisal, other_classes[of_partner] == PUNCTUATION], axis=1
+            ),
+            np.repeat(of_line, lengths, axis=0),
+            np.stack([place / np.repeat(lengths, lengths), (place < 2) * 1.0 - (left < 2)], axis=1),
+            _CLASSES[classes],
+        ],
+        axis=1,
+    )
+
+
+def padded(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return arrays of different lengths as one, (L, W), with 0 behind each, and where they are."""
+    lengths = np.array([len(one) for one in values])
+    there = np.arange(max(lengths, default=0)) < lengths[:, None]
+    found = np.zeros(there.shape)
+    if len(values):
+        found[there] = np.concatenate(values)
+    return found, there
+
+
+def chains(against: Sequence[np.ndarray], entered: float = _ENTERED, left: float = _LEFT) -> list[np.ndarray]:
+    """Return the probability of each word to have no partner, from the evidence against each, of each line (words,).
+
+    The forward-backward pass of a hidden Markov chain of two states, of which the first word's is entered as any
+    other's; `exp(against)` is the ratio of their emissions.
+
+    Args:
+        against: log-ratio of each word, of each line (words,).
+        entered: probability that a run of words without a partner begins at a word. left: that it ends before it.
+    """
+    values, there = padded(against)
+    ratio = np.exp(np.clip(values, -_MOST_AGAINST, _MOST_AGAINST)).T
+    forward, bad = np.empty(ratio.shape), np.zeros(ratio.shape[1])
+    for place, odds in enumerate(ratio):
+        before = entered * (1 - bad) + (1 - left) * bad
+        bad = before * odds / (before * odds + 1 - before)
+        forward[place] = bad
+    posterior = np.empty(ratio.shape)
+    later = np.ones(ratio.shape[1])  # how much likelier what follows is after a word without a partner
+    for place in range(len(ratio) - 1, -1, -1):
+        odds = forward[place] * later / (1 - forward[place] + 1e-300)
+        posterior[place] = odds / (1 + odds)
+        follows = ratio[place] * later
+        later = np.where(there[:, place], (left + (1 - left) * follows) / (1 - entered + entered * follows), 1.0)
+    return [of_line[: len(one)] for of_line, one in zip(posterior.T, against, strict=True)]
+
+
+def strongest_runs(against: np.ndarray) -> np.ndarray:
+    """Return the largest sum of the evidence against words in a row, (L,), 0 without any, from evidence (L, W)."""
+    sums = np.pad(against.cumsum(axis=1), ((0, 0), (1, 0)))
+    return (sums - np.minimum.accumulate(sums, axis=1)).max(axis=1)
+
+
+def line_features(
+    lines: Sequence[LinkEvidence],
+    sides: Sequence[Sides],
+    against: Sequence[Sequence[np.ndarray]],
+    words: Sequence[Sequence[np.ndarray]],
+    longer: Sequence[float],
+) -> np.ndarray:
+    """Return the `FEATURES` of lines, (L, F).
+
+    Args:
+        lines: with words on both sides. sides: of each.
+        against: of each side, of each line, the evidence against each word.
+        words: likewise its probability to have no partner (`chains`).
+        longer: `CheckModel.length_deviation` of each line.
+    """
+    columns = [one for side in (0, 1) for one in _of_side(lines, sides, against[side], words[side], side)]
+    columns += np.array([_repeated(*line) for line in zip(lines, sides, strict=True)]).T.tolist()
+    longer = np.array(longer)
+    sizes = np.array([[len(line.source.words), len(line.target.words)] for line in lines], dtype=float)
+    total = sizes.sum(axis=1)
+    columns += [
+        np.maximum(0, -longer), np.maximum(0, longer), np.log1p(total), 1 / (1 + total),
+        np.log((sizes[:, 1] + 1) / (sizes[:, 0] + 1)),
+    ]  # fmt: skip
+    return np.column_stack(columns)
+
+
+def _of_side(lines, sides, against, words, side: int) -> list[np.ndarray]:
+    raw, there = padded(against)
+    values = np.clip(raw, -_MOST_AGAINST, _MOST_AGAINST)
+    alone, _ = padded(words)
+    marks = padded([one.classes[side] for one in sides])[0] == PUNCTUATION
+    surprisal = np.where(marks, 0.0, padded([one.surprisal[side] for one in sides])[0])
+    weights, all_weight = np.minimum(surprisal, _RAREST), surprisal.sum(axis=1)
+    odds, _ = padded([one.odds[side] for one in sides])
+    best, _ = padded([line.best[side] for line in lines])
+    number = there.sum(axis=1)
+    told = (odds != 0).sum(axis=1)  # names and numbers do not tell the language
+    sums = np.pad(values.cumsum(axis=1), ((0, 0), (1, 0)))
+    windows = []
+    for length in _WINDOWS:
+        inside = np.arange(max(0, sums.shape[1] - length)) <= (number - length)[:, None]
+        found = np.where(inside, sums[:, length:] - sums[:, :-length], -np.inf).max(axis=1, initial=-np.inf)
+        found = np.where(number >= length, found, sums[:, -1])
+        windows.append(np.sign(found) * np.log1p(np.abs(found)))
+    counted = (alone > 0.5) & ~marks
+    rows = counted.cumsum(axis=1)
+    rows = rows - np.maximum.accumulate(np.where((alone > 0.5) & there, 0, rows), axis=1)
+    said = there & ~marks
+    said[~said.any(axis=1)] = there[~said.any(axis=1)]
+    order = -np.sort(np.where(said, -values, np.inf), axis=1)
+    counts, lines_of = said.sum(axis=1), np.arange(len(lines))
+    of_known = [np.zeros(1) if line.known is None else np.clip(line.known[side], -4, 9) for line in lines]
+    heavy = (alone * weights).sum(axis=1)
+    support = np.where(all_weight > 0, (best * surprisal).sum(axis=1) / np.maximum(all_weight, 1e-9), 1.0)
+    return [
+        raw.sum(axis=1) / number, alone.sum(axis=1) / number, support,
+        odds.sum(axis=1) / (told + 1) * (1 if side else -1), np.array([one.mean() for one in of_known]),
+        np.log1p(strongest_runs(values)), np.log1p(alone.sum(axis=1)),
+        np.log1p(strongest_runs(np.where(there, values + _STRICT, 0))),
+        np.log1p(strongest_runs(np.where(there, values - _STRICT, 0))),
+        *windows, np.log1p(rows.max(axis=1)), alone.max(axis=1), order[:, 0],
+        order[lines_of, np.minimum(2, counts - 1)], order[lines_of, np.minimum(counts // 2, counts - 1)],
+        values[:, :3].sum(axis=1), sums[:, -1] - sums[lines_of, np.maximum(0, number - 3)],
+        np.log1p(heavy), heavy / (weights.sum(axis=1) + 1),
+    ]  # fmt: skip
+
+
+def _repeated(line: LinkEvidence, sides: Sides) -> tuple[float, float, float]:
+    again = line.said_again * np.maximum(0, sides.surprisal[1] - _COMMON)
+    inside = _inside(line.target.text)
+    inside = max(0.0, inside - _inside(line.source.text)) if inside else 0.0
+    if not inside and not again.any():
+        return 0.0, 0.0, 0.0
+    total = float(again.sum()) + _INSIDE * inside
+    return total / max(1.0, float(sides.surprisal[1].sum())), math.log1p(total), math.log1p(_near(line, again))
+
+
+def _inside(text: str) -> float:
+    """Count how often the same letters follow each other inside words, beyond twice (`WhiteWhiteWhite`)."""
+    return sum(len(found[0]) / len(found[1]) - 1 for found in _AGAIN_AND_AGAIN.finditer(text.lower()))
+
+
+def _near(evidence: LinkEvidence, again: np.ndarray) -> float:
+    """Return how much of `again` is said within four words of the last time."""
+    if not again.any():
+        return 0.0
+    last: dict[str, int] = {}
+    total = 0.0
+    for place, word in enumerate(map(str.lower, evidence.target.words)):
+        if place - last.get(word, -_NEAR - 1) <= _NEAR:
+            total += again[place]
+        last[word] = place
+    return total
