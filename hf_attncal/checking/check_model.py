@@ -44,6 +44,7 @@ _ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
 _HARDLY = 0.01  # probability
 _FEW, _LEAST_KNOWN = 4, 0.2  # words that tell whether a language is known, and the share of them that must be
 _PRIOR_ODDS = math.log(19)  # of each cause: one line in twenty
+_DIGITS = 6  # of log-odds: sums differ in the last ones by how many lines are looked at together
 _NO_DENIAL = -8.0  # log-odds, where no negation lacks its like
 CLEAN_SHARES = (*(part / 100 for part in range(1, 100)), 0.995, 0.999)
 PARTS = 10  # of the clean text
@@ -195,7 +196,7 @@ class CheckModel:
         found = []
         for side, network in enumerate(self.networks):
             ends = np.cumsum([len(line.best[side]) for line in lines])[:-1]
-            found.append(np.split(network(word_features(lines, sides, longer, side)), ends))
+            found.append(np.split(network(word_features(lines, sides, longer, side)).round(_DIGITS), ends))
         return found
 
     def longer(self, lines: Sequence[LinkEvidence]) -> list[float]:
@@ -310,7 +311,7 @@ class CheckModel:
 
     def scores(self, verdict_features: np.ndarray) -> np.ndarray:
         """Return the log-odds of `wrong`, (lines,), which tell the most suspect lines apart."""
-        return self.verdict(verdict_features)
+        return self.verdict(verdict_features).round(_DIGITS)
 
     @staticmethod
     def wrong_of(scores: np.ndarray) -> np.ndarray:

@@ -144,7 +144,7 @@ class EncoderEye:
         if not all(numbers):
             nothing = tuple(np.zeros(number) for number in numbers)
             again = said_again(sides[1].words, np.zeros((0, numbers[1])))
-            return EncoderEvidence(*sides, nothing, None, again, nothing, nothing, surprisal)
+            return EncoderEvidence(*sides, nothing, None, again, (), nothing, nothing, surprisal)
         together, *features = self.features(sides, read)
         against = tuple(
             np.zeros(number) if self.network is None else self.network(of_side)
@@ -152,7 +152,8 @@ class EncoderEye:
         )
         best = together.max(axis=1), together.max(axis=0)
         language = tuple(self.usual.language(side, one.states) for side, one in zip(sides, read, strict=True))
-        return EncoderEvidence(*sides, best, None, said_again(sides[1].words, together), against, language, surprisal)
+        again = said_again(sides[1].words, together)
+        return EncoderEvidence(*sides, best, None, again, (), against, language, surprisal)
 
     def _meet(self, sides: Sequence[Pair], reads: Sequence[tuple[Read, Read]]) -> None:
         """Learn what is usual from the first pairs of a text, evenly spread over what is read at once."""

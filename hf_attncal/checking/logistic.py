@@ -74,8 +74,7 @@ class Network:
         values = np.clip((features - self.scale[0]) / self.scale[1], -_MOST, _MOST)
         for weights in self.layers[:-1]:
             values = np.tanh(values @ weights[:-1] + weights[-1])
-        # Rounded, as sums differ in the last digits by how many rows there are.
-        return (values @ self.layers[-1][:-1] + self.layers[-1][-1])[:, 0].round(6)
+        return (values @ self.layers[-1][:-1] + self.layers[-1][-1])[:, 0]
 
     def to_dict(self) -> dict:
         """Return plain data, of six digits."""

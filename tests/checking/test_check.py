@@ -305,7 +305,9 @@ def test_one_verdict_decides_everything(checker, learned):
     """What is flagged, and for what; what is kept; which is the worst."""
     pairs = learned[1][:60]
     moved = [(source, pairs[place - 1][1]) for place, (source, _) in enumerate(pairs)]
-    doubled = [(source, target.replace("der ", "Haus Haus ", 1)) for source, target in pairs[:20]]
+    doubled = [
+        (source, f"{target.partition(' ')[0]} Haus Haus {target.partition(' ')[2]}") for source, target in pairs[:20]
+    ]
     verdicts = checker.check(pairs + moved + doubled)
     assert 60 < sum(bool(verdict.flagged) for verdict in verdicts) < 130
     for verdict in verdicts:
