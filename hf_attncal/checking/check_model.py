@@ -44,6 +44,7 @@ _ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
 _HARDLY = 0.01  # probability
 _FEW, _LEAST_KNOWN = 4, 0.2  # words that tell whether a language is known, and the share of them that must be
 _PRIOR_ODDS = math.log(19)  # of each cause: one line in twenty
+_CERTAIN = 2.0  # log-odds by rules
 _DIGITS = 6  # of log-odds: sums differ in the last ones by how many lines are looked at together
 _NO_DENIAL = -8.0  # log-odds, where no negation lacks its like
 CLEAN_SHARES = (*(part / 100 for part in range(1, 100)), 0.995, 0.999)
@@ -310,8 +311,12 @@ class CheckModel:
         return self.wrong_of(self.scores(verdict_features))
 
     def scores(self, verdict_features: np.ndarray) -> np.ndarray:
-        """Return the log-odds of `wrong`, (lines,), which tell the most suspect lines apart."""
-        return self.verdict(verdict_features).round(_DIGITS)
+        """Return the log-odds of `wrong`, (lines,), which tell the most suspect lines apart.
+
+        A line that breaks a rule which clean lines hardly ever break is as wrong as that says, whatever the rest is.
+        """
+        found, by_rules = self.verdict(verdict_features).round(_DIGITS), verdict_features[:, -1]
+        return np.where(by_rules > _CERTAIN, np.maximum(found, by_rules), found)
 
     @staticmethod
     def wrong_of(scores: np.ndarray) -> np.ndarray:
