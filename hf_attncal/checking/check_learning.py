@@ -39,8 +39,8 @@ from .facts import (
     fit_fact_table,
 )
 from .held_out import without
-from .line_features import word_features
-from .logistic import Network, fit_logistic, fit_network, joined, scaled_features
+from .line_features import features_of_words
+from .logistic import Network, fit_logistic, fit_network, mean_network, scaled_features
 from .number_values import Languages
 from .rules import fit_rules
 from .word_classes import Sides, Vocabulary, seen
@@ -319,7 +319,7 @@ def _fit_words(model: CheckModel, examples: Examples, side: int) -> Network:
     lines = [(line, "", ((), ())) for line in examples.good] + planted + examples.changed
     lines = [(line, kind, places[side]) for line, kind, places in lines if places[side] is not None]
     evidence, sides = zip(*(line for line, *_ in lines), strict=True)
-    rows = word_features(evidence, sides, model.longer(evidence), side)
+    rows = features_of_words(evidence, sides, model.longer(evidence), side)
     truths = np.concatenate(
         [np.isin(np.arange(len(one.classes[side])), places) for one, (*_, places) in zip(sides, lines, strict=True)]
     )
@@ -383,7 +383,7 @@ def fit_verdict(
     groups = [(kept.sum(), _ONE_IN), *((len(group), 1 / len(values)) for group in values)]
     weights = np.concatenate([np.full(number, share / number) for number, share in groups])
     how = _HIDDEN_OF_VERDICT, _steps(len(rows)), _DECAY
-    model.verdict = joined([fit_network(rows, truths, weights, *how, seed) for seed in range(_JUDGES)])
+    model.verdict = mean_network([fit_network(rows, truths, weights, *how, seed) for seed in range(_JUDGES)])
     scores = model.scores(clean)
     model.alarm = float(model.wrong_of(np.quantile(scores[kept], 1 - FALSE_ALARMS)))
     model.clean = np.quantile(scores[kept], CLEAN_SHARES)

@@ -34,7 +34,7 @@ from .facts import (
     fact_features,
     find_facts,
 )
-from .line_features import FEATURES, WORD_FEATURES, chains, line_features, word_features
+from .line_features import FEATURES, OF_WORDS, chains, features_of_words, line_features
 from .logistic import Network, log_odds, mean_odds, scaled_features, sigmoid
 from .number_values import LANGUAGES
 from .rules import RULE_NAMES, USUAL, broken_rules, wrong_by_rules
@@ -146,7 +146,7 @@ class CheckModel:
     Args:
         vocabulary: of both sides.
         scripts: of each side, script -> share of its letters.
-        networks: of each side, the evidence against words by `WORD_FEATURES`; None where something else knows it.
+        networks: of each side, the evidence against words by `OF_WORDS`; None where something else knows it.
         lengths: see `fit_lengths`.
         scale: mean and standard deviation of each feature in clean pairs, (2, features).
         heads: name of a cause -> bias and weights of its features, (1 + features of the cause,).
@@ -197,7 +197,7 @@ class CheckModel:
         found = []
         for side, network in enumerate(self.networks):
             ends = np.cumsum([len(line.best[side]) for line in lines])[:-1]
-            found.append(np.split(network(word_features(lines, sides, longer, side)).round(_DIGITS), ends))
+            found.append(np.split(network(features_of_words(lines, sides, longer, side)).round(_DIGITS), ends))
         return found
 
     def longer(self, lines: Sequence[LinkEvidence]) -> list[float]:
@@ -465,7 +465,7 @@ _SCHEMA = {
     "lengths": Each((Numbers(least=-20, most=20), Numbers(least=1e-9, most=1e3), Numbers(least=0, most=1e6))),
     "heads": {name: Numbers((1 + len(cause.features),), -1e4, 1e4) for name, cause in CAUSES.items()},
     "scale": Each((Numbers((len(FEATURES),)), Numbers((len(FEATURES),), least=1e-9))),
-    "networks": Each((_OneNetwork(len(WORD_FEATURES)),) * 2),
+    "networks": Each((_OneNetwork(len(OF_WORDS)),) * 2),
     "scripts": Each((WordNumbers(Numbers(least=0, most=1), 1.001),) * 2),
     "languages": Each((Maybe(OneOf(LANGUAGES)),) * 2),
     "totals": Numbers((2,), least=0, most=1e15, whole=True),

@@ -26,7 +26,7 @@ _LITTLE = 0.01
 # Of a word: its best score, that of each direction alone, and its share of what its partner gives to it and to the
 # next best word of this side; what others claim of its partner; how far its partner is from where the partners of the
 # words beside point to; its score there; and its partner.
-LINKS = ("best", "forward", "backward", "share", "claimed", "jump before", "jump after", "near", "partner")
+OF_LINKS = ("best", "forward", "backward", "share", "claimed", "jump before", "jump after", "near", "partner")
 _UNKNOWN = -10.0  # log-ratio of what is not known at all
 
 
@@ -43,7 +43,7 @@ class LinkEvidence:
         said_again: of each target word (T,), how much of it is repeated beyond what different source words support,
             from 0 to 1: a word that stands n times and has m source words for it is said again n - max(1, m) times,
             which its later places share.
-        links: of each word, `LINKS`, (S, 9) and (T, 9).
+        links: of each word, `OF_LINKS`, (S, 9) and (T, 9).
     """
 
     source: Segments
@@ -89,7 +89,7 @@ def evidence_of_words(
 def _scores(
     aligner, words, batch_size: int, batch_tokens: int
 ) -> Iterator[tuple[int, np.ndarray, tuple | None, tuple]]:
-    """Yield the number, scores (S, T), what counts know and `LINKS` of each pair with words on both sides."""
+    """Yield the number, scores (S, T), what counts know and `OF_LINKS` of each pair with words on both sides."""
     for indices, weights in aligner.source.weights(words, batch_size, batch_tokens):
         forward, backward = weights.forward, weights.backward
         forward, backward = forward.mT, forward.mT if backward is None else backward
@@ -111,7 +111,7 @@ def _scores(
 
 
 def link_features(scores: np.ndarray, forward: np.ndarray, backward: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return `LINKS` of the words of one side of a batch, (B, N, 9); anything at padding.
+    """Return `OF_LINKS` of the words of one side of a batch, (B, N, 9); anything at padding.
 
     Args:
         scores: of the words of this side with those of the other, 0 at padding, (B, N, M).
@@ -176,7 +176,8 @@ def _of_nothing(source: Segments, target: Segments, counts: bool) -> LinkEvidenc
     best = np.zeros(len(source.words)), np.zeros(len(target.words))
     known = tuple(np.full(len(side), _UNKNOWN) for side in best) if counts else None
     again = said_again(target.words, np.zeros((0, len(target.words))))
-    return LinkEvidence(source, target, best, known, again, tuple(np.zeros((len(side), len(LINKS))) for side in best))
+    links = tuple(np.zeros((len(side), len(OF_LINKS))) for side in best)
+    return LinkEvidence(source, target, best, known, again, links)
 
 
 def said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ _CLASSES = np.eye(len(CLASSES))
 _SHIFTS = {"best": (-2, -1, 1, 2), "known": (-1, 1), "share": (-1, 1)}
 _EDGE = {"best": -1.0, "known": 3.0, "share": 0.8}
 
-WORD_FEATURES = (
+OF_WORDS = (
     *("best", "known", "forward", "backward", "share", "claimed", "jump before", "jump after", "near"),
     *(f"{name} {step:+d}" for name, steps in _SHIFTS.items() for step in steps),
     *("surprisal", "surprisal of the partner", "partner is punctuation", "words", "other words", "longer"),
@@ -44,7 +44,7 @@ FEATURES = (
 )  # fmt: skip
 
 
-def word_features(
+def features_of_words(
     lines: Sequence[LinkEvidence], sides: Sequence[Sides], longer: Sequence[float], side: int
 ) -> np.ndarray:
     """Return what is looked at of each word of a side, of all lines one after the other, (N, F).
@@ -108,7 +108,7 @@ def word_features(
     )
 
 
-def padded(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def side_by_side(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return arrays of different lengths as one, (L, W), with 0 behind each, and where they are."""
     lengths = np.array([len(one) for one in values])
     there = np.arange(max(lengths, default=0)) < lengths[:, None]
@@ -128,7 +128,7 @@ def chains(against: Sequence[np.ndarray], entered: float = _ENTERED, left: float
         against: log-ratio of each word, of each line (words,).
         entered: probability that a run of words without a partner begins at a word. left: that it ends before it.
     """
-    values, there = padded(against)
+    values, there = side_by_side(against)
     ratio = np.exp(np.clip(values, -_MOST_AGAINST, _MOST_AGAINST)).T
     forward, bad = np.empty(ratio.shape), np.zeros(ratio.shape[1])
     for place, odds in enumerate(ratio):
@@ -179,14 +179,14 @@ def line_features(
 
 
 def _of_side(lines, sides, against, words, side: int) -> list[np.ndarray]:
-    raw, there = padded(against)
+    raw, there = side_by_side(against)
     values = np.clip(raw, -_MOST_AGAINST, _MOST_AGAINST)
-    alone, _ = padded(words)
-    marks = padded([one.classes[side] for one in sides])[0] == PUNCTUATION
-    surprisal = np.where(marks, 0.0, padded([one.surprisal[side] for one in sides])[0])
+    alone, _ = side_by_side(words)
+    marks = side_by_side([one.classes[side] for one in sides])[0] == PUNCTUATION
+    surprisal = np.where(marks, 0.0, side_by_side([one.surprisal[side] for one in sides])[0])
     weights, all_weight = np.minimum(surprisal, _RAREST), surprisal.sum(axis=1)
-    odds, _ = padded([one.odds[side] for one in sides])
-    best, _ = padded([line.best[side] for line in lines])
+    odds, _ = side_by_side([one.odds[side] for one in sides])
+    best, _ = side_by_side([line.best[side] for line in lines])
     number = there.sum(axis=1)
     told = (odds != 0).sum(axis=1)  # names and numbers do not tell the language
     sums = np.pad(values.cumsum(axis=1), ((0, 0), (1, 0)))

@@ -129,7 +129,7 @@ def fit_network(
     return Network(scale, tuple(layer.detach().double().numpy() for layer in layers))
 
 
-def joined(networks: Sequence[Network]) -> Network:
+def mean_network(networks: Sequence[Network]) -> Network:
     """Return the mean of networks of the same features, each of two layers, as one."""
     inner = np.concatenate([network.layers[0] for network in networks], axis=1)
     outer = np.concatenate([network.layers[1][:-1] for network in networks]) / len(networks)

@@ -19,8 +19,8 @@ from hf_attncal.checking.checked_text import checked_text
 from hf_attncal.checking.checker import NOTES, VERDICTS, Checker, SharedTargets, saved_check
 from hf_attncal.checking.evidence import link_features, read_evidence
 from hf_attncal.checking.held_out import without
-from hf_attncal.checking.line_features import WORD_FEATURES, chains, padded, strongest_runs, word_features
-from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, joined
+from hf_attncal.checking.line_features import OF_WORDS, chains, features_of_words, side_by_side, strongest_runs
+from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, mean_network
 from hf_attncal.checking.word_classes import CLASSES, Vocabulary
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.data.synthetic.translation_errors import plant_errors
@@ -124,9 +124,9 @@ def test_a_window_is_looked_at_as_line_by_line(checker, learned):
         for side in (0, 1):
             assert alone.words[0][side] == pytest.approx(together.words[place][side], abs=1e-9)
             assert alone.against[side][0] == pytest.approx(together.against[side][place], abs=1e-9)
-    moved = word_features(lines, together.sides, [1.0] * len(lines), 1)
-    assert moved.shape[1] == len(WORD_FEATURES)
-    assert not np.allclose(moved, word_features(lines, together.sides, [0.0] * len(lines), 1))
+    moved = features_of_words(lines, together.sides, [1.0] * len(lines), 1)
+    assert moved.shape[1] == len(OF_WORDS)
+    assert not np.allclose(moved, features_of_words(lines, together.sides, [0.0] * len(lines), 1))
 
 
 def test_what_pairs_taught_is_taken_out_and_put_back(checker, learned):
@@ -152,7 +152,7 @@ def test_a_network_learns_and_networks_are_joined():
     networks = [fit_network(values, truths, hidden=(8,), steps=800, seed=seed) for seed in range(2)]
     assert ((networks[0](values) > 0) == truths).mean() > 0.9
     together = (networks[0](values) + networks[1](values)) / 2
-    assert joined(networks)(values) == pytest.approx(together, abs=1e-9)
+    assert mean_network(networks)(values) == pytest.approx(together, abs=1e-9)
     again = Network.from_dict(networks[0].to_dict())
     assert again(values) == pytest.approx(networks[0](values), abs=1e-3)
     assert not np.allclose(networks[0](values), networks[1](values), atol=1e-3)
@@ -296,7 +296,7 @@ def test_one_target_for_many_sources(checker, learned):
 def test_the_strongest_run_against_all_runs():
     rng = np.random.default_rng(4)
     lines = [rng.normal(-0.5, 3, length) for length in (0, 1, 2, 9, 30)]
-    for against, found in zip(lines, strongest_runs(padded(lines)[0]), strict=True):
+    for against, found in zip(lines, strongest_runs(side_by_side(lines)[0]), strict=True):
         runs = [against[i:j].sum() for i in range(len(against)) for j in range(i + 1, len(against) + 1)]
         assert found == pytest.approx(max([0.0, *runs]))
 
