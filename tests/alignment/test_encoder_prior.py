@@ -424,7 +424,7 @@ def test_attention_is_the_other_judge():
     for before, after, cells in zip(plain, aligner.align(text), judge.cells(TEXTS), strict=True):
         attention, both = (dict(zip(one.links, one.scores, strict=True)) for one in (before, after))
         for link, score in both.items():
-            assert score == pytest.approx(0.6 * attention.get(link, 0.0) + 0.4 * float(cells[link]), abs=1e-6)
+            assert score == pytest.approx(0.5 * attention.get(link, 0.0) + 0.5 * float(cells[link]), abs=1e-6)
         assert attention.keys() <= both.keys()
 
 

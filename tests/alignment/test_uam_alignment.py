@@ -147,6 +147,7 @@ def test_settings_are_saved(tmp_path):
     stored = json.loads((tmp_path / "alignment.json").read_text())
     assert stored.pop("seal")["fields"].keys() == stored.keys()
     expected = {"layer": 0, "heads": None, "shift": False, "source_prefix": "", "weights": "uam", "threshold": None}
+    expected |= {"beside": None}
     assert stored == expected
     assert Seq2SeqAttention.load(tmp_path) == UAM
 

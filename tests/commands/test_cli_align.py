@@ -627,7 +627,7 @@ def test_choices_and_numbers_of_a_run_are_refused_at_once(arguments, capsys):
 
 def test_what_can_be_read_are_the_fields_of_the_settings():
     names = {field.name for kind in (Seq2SeqAttention, EncoderStates) for field in fields(kind)}
-    assert names - {"threshold"} == READABLE.keys()
+    assert names - {"threshold", "beside"} == READABLE.keys()
 
 
 def test_choices_are_those_of_the_models():

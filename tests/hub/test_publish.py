@@ -18,7 +18,6 @@ from hub_helpers import FAULTS, KINDS, computed, elsewhere, lost_under, saved
 from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
 from local_hub import Hub
 from transformers import BertConfig, BertModel
-from warm import warm
 
 import hf_attncal
 from hf_attncal import AttnCalMarianMTModel, layouts
@@ -236,7 +235,8 @@ def test_a_killed_upload_is_finished_by_the_next(hub, ready, tmp_path):
         "publish_folder(sys.argv[1], sys.argv[2], token='x', endpoint=sys.argv[3], try_loading=False)"
     )
     environment = os.environ | {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
-    process = subprocess.Popen(warm([sys.executable, "-c", program, str(ready), NAME, hub.url]), env=environment)
+    command = [sys.executable, "-c", program, str(ready), NAME, hub.url]  # huggingface_hub reads those when imported
+    process = subprocess.Popen(command, env=environment)
     while not any("PUT /store" in asked for asked in hub.requests):
         assert process.poll() is None
     process.kill()
