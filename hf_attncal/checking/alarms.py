@@ -16,7 +16,7 @@ FEWEST = 200  # lines that a bulk is told by
 _BULK = (0.1, 0.7)  # shares of the lines, the least suspect first, that are held to be right
 _TAIL, _MOST_FAULTY, _ROUNDS = 0.97, 0.3, 5  # faulty lines are counted where 3 % of the right ones are
 _MOST_STRETCHED, _MOST_OFF = 2.0, 0.35  # standard deviations of clean text, as one of the text's own
-_ALIKE = 0.2  # log-odds that differ by less say as much of a line: where nothing is suspect, all lie at one end
+_FLAT = 0.1  # standard deviation of log-odds of a bulk in which nothing is suspect: all lies at one end
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,13 @@ def _fit(model: CheckModel, scores: np.ndarray) -> tuple[float, float, str]:
     theirs, faulty = np.interp(shares, CLEAN_SHARES, model.clean), 0.0
     for _ in range(_ROUNDS):  # faulty lines push right ones down the order
         ours = np.quantile(scores, shares * (1 - faulty))
+        flat = max(ours.std(), theirs.std()) < _FLAT
         common = float(np.cov(ours, theirs, bias=True)[0, 1])
-        stretched = max(1e-3, (common + _ALIKE**2) / (float(theirs.var()) + _ALIKE**2))
+        stretched = 1.0 if flat else max(1e-3, common / max(float(theirs.var()), 1e-9))
         moved = float(ours.mean() - stretched * theirs.mean())
         beyond = moved + stretched * float(np.interp(_TAIL, CLEAN_SHARES, model.clean))
         faulty = min(_MOST_FAULTY, max(0.0, (float((scores > beyond).mean()) - 1 + _TAIL) / _TAIL))
-    off = float(np.abs(ours - moved - stretched * theirs).max()) / max(float(ours.std()), _ALIKE)
+    off = float(np.abs(ours - moved - stretched * theirs).max()) / max(float(ours.std()), _FLAT if flat else 1e-9)
     if not 1 / _MOST_STRETCHED <= stretched <= _MOST_STRETCHED or off > _MOST_OFF:
         return moved, stretched, "its lines are too unlike the clean text"
     return moved, stretched, ""
