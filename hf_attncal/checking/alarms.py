@@ -75,7 +75,7 @@ def meaning(model: CheckModel, wrong: Sequence[float]) -> TextAlarm:
 def _fit(model: CheckModel, scores: np.ndarray) -> tuple[float, float, str]:
     """Return by how much the bulk of a text is moved and stretched beside clean text, and why that is not to trust."""
     if model.clean is None:
-        return 0.0, 1.0, "its check.json was written before this was learned; let it learn again"
+        return 0.0, 1.0, "an encoder has learned no clean text of yours"
     if len(scores) < FEWEST:
         return 0.0, 1.0, f"fewer than {FEWEST} lines"
     shares = np.array([share for share in CLEAN_SHARES if _BULK[0] <= share <= _BULK[1]])

@@ -37,8 +37,8 @@ from .facts import (
 from .line_features import FEATURES, OF_WORDS, chains, features_of_words, line_features
 from .logistic import Network, log_odds, mean_odds, scaled_features, sigmoid
 from .number_values import LANGUAGES
-from .rules import RULE_NAMES, USUAL, broken_rules, wrong_by_rules
-from .word_classes import Sides, Vocabulary, seen
+from .rules import RULE_NAMES, broken_rules, wrong_by_rules
+from .word_classes import MOST_WORDS, Sides, Vocabulary, seen
 
 _ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
 _HARDLY = 0.01  # probability
@@ -156,7 +156,7 @@ class CheckModel:
         facts: of numbers, negations and names; None while it is learned.
         rules: share of clean pairs that break each rule (`rules.RULE_NAMES`).
         denials: of both sides, what else they deny with.
-        clean: log-odds of `wrong` that so many clean lines do not exceed (`CLEAN_SHARES`); None of an older file.
+        clean: log-odds of `wrong` that so many clean lines do not exceed (`CLEAN_SHARES`); None of an encoder.
         parts: share of the lines of each tenth of the clean text that are flagged, in their order.
     """
 
@@ -332,7 +332,7 @@ class CheckModel:
             and {"field": self.facts.field, "table": self.facts.table.tolist(), "head": self.facts.head.tolist()},
             "rules": self.rules,
             "denials": [{name: sorted(words) for name, words in one._asdict().items()} for one in self.denials],
-            "clean": None if self.clean is None else self.clean.tolist(),
+            "clean": self.clean.tolist(),
             "parts": self.parts,
             "verdict": self.verdict.to_dict(),
             "alarm": self.alarm,
@@ -361,7 +361,10 @@ class CheckModel:
             bins = len(FACT_EDGES[facts["field"]]) + 1
             check_values(facts["table"], Numbers((2, len(FACT_GROUPS), 3, bins), -100, 100), "facts.table")
             for side, (counts, total) in enumerate(zip(values["counts"], values["totals"], strict=True)):
-                check_values(counts, WordNumbers(Numbers(least=1, most=1e15, whole=True), total), f"counts[{side}]")
+                check_values(counts, WordNumbers(Numbers(least=1, most=1e15, whole=True)), f"counts[{side}]")
+                missing = total - sum(counts.values())  # the words that are too rare to be kept
+                if missing < 0 or (missing and len(counts) < MOST_WORDS):
+                    raise ValueError(f"`totals[{side}]` must be the sum of `counts[{side}]`, got {total}.")
             return cls(
                 Vocabulary(tuple(values["counts"]), tuple(values["totals"]), tuple(values["languages"])),
                 tuple(values["scripts"]),
@@ -373,12 +376,10 @@ class CheckModel:
                 float(values["alarm"]),
                 values["learned"],
                 FactModel(np.array(facts["table"], float), np.array(facts["head"], float), facts["field"]),
-                USUAL | values["rules"],
-                tuple(Denials(**{name: frozenset(words) for name, words in one.items()}) for one in values["denials"])
-                if "denials" in values
-                else NO_DENIALS,
-                None if values.get("clean") is None else np.array(values["clean"], dtype=float),
-                values.get("parts", []),
+                values["rules"],
+                tuple(Denials(**{name: frozenset(words) for name, words in one.items()}) for one in values["denials"]),
+                np.array(values["clean"], dtype=float),
+                values["parts"],
             )
 
 
@@ -455,11 +456,10 @@ _SCHEMA = {
         "table": Maybe(None),
         "head": Numbers((1 + 2 * len(FACT_GROUPS),), -1e4, 1e4),
     },
-    "rules": {name: Maybe(Numbers(least=0, most=1), missing=name in USUAL, null=False) for name in RULE_NAMES},
-    # Files that were written before these were learned have none.
-    "denials": Maybe(Each((dict.fromkeys(Denials._fields, ListOfWords()),) * 2), missing=True, null=False),
-    "clean": Maybe(Numbers((len(CLEAN_SHARES),), -1e4, 1e4), missing=True),
-    "parts": Maybe(Numbers((PARTS,), least=0, most=1), missing=True, null=False),
+    "rules": dict.fromkeys(RULE_NAMES, Numbers(least=0, most=1)),
+    "denials": Each((dict.fromkeys(Denials._fields, ListOfWords()),) * 2),
+    "clean": Numbers((len(CLEAN_SHARES),), -1e4, 1e4),
+    "parts": Numbers((PARTS,), least=0, most=1),
     "verdict": _OneNetwork(len(VERDICT_FEATURES)),
     "alarm": Numbers(least=0, most=1),
     "lengths": Each((Numbers(least=-20, most=20), Numbers(least=1e-9, most=1e3), Numbers(least=0, most=1e6))),

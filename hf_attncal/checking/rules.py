@@ -113,7 +113,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
 WRONG_NUMBER, WRONG_NAME = "wrong number", "wrong name"
 NEGATIONS_OF_SIDES = ("negation lost", "negation added")
 RULE_NAMES = (*RULES, WRONG_NUMBER, WRONG_NAME, *NEGATIONS_OF_SIDES)
-# Shares of rules that a file was written before, as clean captions and everyday sentences break them.
+# Shares of rules that the file of the encoder does not have, as clean captions and everyday sentences break them.
 USUAL = {
     "repeated words": 0.002,
     "wrong brackets": 0.002,

@@ -21,6 +21,7 @@ CLASSES = (
     "rare, with its like", "number", "number, with its like", "negation", "punctuation",
 )  # fmt: skip
 _LIKE, _NUMBER, _NUMBER_LIKE, _NEGATION, PUNCTUATION = range(len(BANDS) + 1, len(CLASSES))
+MOST_WORDS = 40_000  # of a side that are kept, the most frequent ones
 _RARE = 1  # the highest band of which the form counts
 _MOST_ODDS = 3.0  # log-odds of a language
 
@@ -44,7 +45,7 @@ class Vocabulary:
         self._known: list[dict[str, tuple[int, float, float]]] = [{}, {}]
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[Sequence[str], Sequence[str]]], most: int = 40_000) -> "Vocabulary":
+    def of(cls, pairs: Iterable[tuple[Sequence[str], Sequence[str]]], most: int = MOST_WORDS) -> "Vocabulary":
         counters: tuple[Counter, Counter] = (Counter(), Counter())
         for pair in pairs:
             for counter, side in zip(counters, pair, strict=True):

@@ -440,7 +440,11 @@ def test_words_that_were_not_translated_are_marked(checker, learned):
 def test_a_damaged_model(checker, tmp_path):
     path = checker.model.save(tmp_path)
     values = json.loads(path.read_text())
-    for damage in ({"heads": {}}, {"networks": [[0.0]]}, {"verdict": {"scale": []}}, {"scale": None}, {"totals": 3}):
+    turned = list(checker.model.vocabulary.totals[::-1])
+    for damage in (
+        {"heads": {}}, {"networks": [[0.0]]}, {"verdict": {"scale": []}}, {"scale": None}, {"totals": 3},
+        {"totals": turned}, {"clean": None}, {"denials": []},
+    ):  # fmt: skip
         path.write_text(json.dumps(values | damage))
         with pytest.raises(ValueError, match="--clean-source"):
             CheckModel.load(path)
