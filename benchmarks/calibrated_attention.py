@@ -2,10 +2,13 @@
 
     python benchmarks/calibrated_attention.py --threads 1
     python benchmarks/calibrated_attention.py --sizes 8,1,16 --batch 2 --layers 1 --new-tokens 4 --repeats 2
+    python benchmarks/calibrated_attention.py --device cuda --bf16 --compile --sizes 32,128,128 32,128,512 32,128,1024
 
 First the attention alone, on random queries, keys and values: the form that models use where no weights are asked for
 (`product`: two products and a softmax; `kernel`: torch's own attention with log f as its mask), and what a calibration
-that is not renormalised would cost by the kernel, with the mass of each row computed besides (`row factor`). Then beam
+that is not renormalised would cost by the kernel, with the mass of each row computed besides (`row factor`). `stock` is
+what the kernel with log f takes beside the same without calibration, and `compiled` the step by step form as
+`torch.compile` fuses it. On a GPU with the peak of the allocator. Then beam
 search of a whole model as it is (`after`) and with cross-attentions that go step by step (`before`), which
 `attn_implementation="eager"` keeps.
 """
@@ -65,10 +68,15 @@ def forms(args: argparse.Namespace, batch: int, target: int, source: int) -> dic
         mass = torch.logsumexp(plain_scores + log_factor, -1, True) - torch.logsumexp(plain_scores, -1, True)
         return by_kernel(log_factor) * mass.exp()
 
+    def uncalibrated() -> Tensor:
+        return nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=real, scale=scaling)
+
     pairs = {"product": (renormalized, product), "kernel": (renormalized, kernel), "row factor": (plain, row_factor)}
+    if args.compile:
+        pairs["compiled"] = renormalized, torch.compile(renormalized)
     for name, (before, after) in pairs.items():
         torch.testing.assert_close(before(), after(), rtol=0, atol=0.1 if args.bf16 else 1e-5, msg=name)
-    return pairs
+    return pairs | {"stock": (uncalibrated, kernel)}
 
 
 def step_by_step(model: PreTrainedModel) -> PreTrainedModel:
@@ -87,11 +95,14 @@ def measure(args: argparse.Namespace, before, after, calls: int = 1) -> dict:
     def repeated(function):
         return lambda: [function() for _ in range(calls)]
 
+    runs = {"before": before, "after": after}
     with torch.inference_mode():
         seconds = common.in_turn(args, repeated(before), repeated(after))
-    old, new = ([s / calls for s in run] for run in seconds)
+        old, new = ([s / calls for s in run] for run in seconds)
+        memory = {f"{name}_peak_bytes": common.peak_allocated(args, run) for name, run in runs.items()}
     ratio = common.spread([o / n for o, n in zip(old, new, strict=True)])
-    return {"before_seconds": common.spread(old), "after_seconds": common.spread(new), "speed_ratio": ratio}
+    measured = {"before_seconds": common.spread(old), "after_seconds": common.spread(new), "speed_ratio": ratio}
+    return measured | {name: size for name, size in memory.items() if size is not None}
 
 
 def row(name: str, measured: dict) -> list[str]:
@@ -103,6 +114,7 @@ def row(name: str, measured: dict) -> list[str]:
 def main() -> None:
     parser = common.parser(__doc__.splitlines()[0], batch=16, length=32, repeats=20, variants=[VARIANT])
     parser.add_argument("--sizes", nargs="+", default=SIZES, help="batch,target,source of the attention alone")
+    parser.add_argument("--compile", action="store_true", help="time what torch.compile makes of it, too")
     parser.add_argument("--beams", type=int, default=4)
     parser.add_argument("--new-tokens", type=int, default=32)
     args = parser.parse_args()

@@ -53,6 +53,7 @@ def parser(
     options.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
     options.add_argument("--batch", type=int, default=batch, help="sentences")
     options.add_argument("--length", type=int, default=length, help="tokens of each sentence, both sides")
+    options.add_argument("--source-length", type=int, help="tokens of a source; without it, --length")
     options.add_argument("--repeats", type=int, default=repeats, help="timed pairs a variant")
     options.add_argument("--warmup", type=int, default=2, help="pairs before those")
     options.add_argument("--bf16", action="store_true", help="bfloat16: autocast in training, weights in generation")
@@ -85,7 +86,7 @@ def sizes(args: argparse.Namespace) -> dict:
         "decoder_attention_heads": args.heads,
         "encoder_ffn_dim": args.ffn,
         "decoder_ffn_dim": args.ffn,
-        "max_position_embeddings": max(256, 2 * args.length),
+        "max_position_embeddings": max(256, 2 * args.length, 2 * (args.source_length or 0)),
         "activation_function": "relu",
         "dropout": 0.1,
         "attention_dropout": 0.0,
@@ -125,15 +126,17 @@ def learn(args: argparse.Namespace, model, inputs: dict[str, torch.Tensor], opti
 def batch(args: argparse.Namespace) -> dict[str, torch.Tensor]:
     """Random sentences without special tokens. One in four is a quarter shorter, so that padding is there."""
     generator = torch.Generator().manual_seed(args.seed)
-    shape = (args.batch, args.length)
-    source = torch.randint(3, args.vocab, shape, generator=generator)
-    labels = torch.randint(3, args.vocab, shape, generator=generator)
-    mask = torch.ones(shape, dtype=torch.long)
-    mask[::4, args.length - args.length // 4 :] = 0
+    sides = []
+    for length in (args.source_length or args.length, args.length):
+        tokens = torch.randint(3, args.vocab, (args.batch, length), generator=generator)
+        mask = torch.ones(args.batch, length, dtype=torch.long)
+        mask[::4, length - length // 4 :] = 0
+        sides.append((tokens, mask))
+    (source, mask), (labels, labelled) = sides
     tensors = {
         "input_ids": source.masked_fill(mask == 0, 1),
         "attention_mask": mask,
-        "labels": labels.masked_fill(mask == 0, -100),
+        "labels": labels.masked_fill(labelled == 0, -100),
     }
     return {name: tensor.to(args.device) for name, tensor in tensors.items()}
 
@@ -175,6 +178,18 @@ def in_turn(
 def spread(values: list[float]) -> dict[str, float]:
     """Median and extremes."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "n": len(values)}
+
+
+def peak_allocated(args: argparse.Namespace, run: Callable[[], object]) -> int | None:
+    """Bytes that the allocator of a GPU has at its peak in a run, beyond those before it; None on a CPU."""
+    if torch.device(args.device).type != "cuda":
+        return None
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
 
 
 def release(args: argparse.Namespace) -> None:

@@ -33,7 +33,8 @@ def training_step(args: argparse.Namespace, model: PreTrainedModel) -> Callable[
     """A function that makes one training step on one fixed batch."""
     inputs = common.batch(args)
     if getattr(model.config, "guided", False):  # each token is linked to the one at its place
-        inputs["links"] = torch.eye(args.length, device=args.device).expand(args.batch, -1, -1)
+        links = torch.eye(args.length, args.source_length or args.length, device=args.device)
+        inputs["links"] = links.expand(args.batch, -1, -1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, betas=(0.9, 0.98))
     labels, smoother = inputs["labels"], None
     if args.label_smoothing > 0:
@@ -67,12 +68,7 @@ def peak_memory(args: argparse.Namespace, variant: str) -> int:
     """Bytes that training `variant` for three steps takes at its peak, measured alone."""
     if torch.device(args.device).type == "cuda":
         common.release(args)
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        step = training_step(args, build(args, variant))
-        for _ in range(3):
-            step()
-        return torch.cuda.max_memory_allocated() - before
+        return common.peak_allocated(args, lambda: three_steps(args, variant))
     # A fresh process, whose allocator returns every freed tensor to the system: the resident set is what is in use.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     command = [sys.executable, __file__, *sys.argv[1:], "--measure-memory-of", variant]
@@ -87,10 +83,15 @@ def resident_growth(args: argparse.Namespace, variant: str) -> int:
     matrix = torch.ones(256, 256, requires_grad=True)
     (matrix @ matrix).sum().backward()  # what the libraries allocate once is not the model's
     before = common.peak_resident()
+    three_steps(args, variant)
+    return common.peak_resident() - before
+
+
+def three_steps(args: argparse.Namespace, variant: str) -> None:
+    """Build a variant, and make the steps whose memory is measured."""
     step = training_step(args, build(args, variant))
     for _ in range(3):
         step()
-    return common.peak_resident() - before
 
 
 def breakdown(args: argparse.Namespace, step: Callable[[], None], steps: int = 3) -> dict[str, dict[str, float]]:

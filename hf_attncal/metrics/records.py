@@ -89,7 +89,7 @@ def command(arguments: list[str] | None = None) -> str:
 
 
 def hardware(device: Any = None) -> dict[str, Any]:
-    """Describe the processor, its threads and its load, and the GPU with its CUDA version.
+    """Describe the processor, its threads and its load, and the GPU with its CUDA version and driver.
 
     `load_average` covers the minute before the call: a benchmark asks before it begins, so its reader sees whether
     the machine was quiet.
@@ -115,6 +115,10 @@ def hardware(device: Any = None) -> dict[str, Any]:
         described["device"] = str(device)
     if torch.cuda.is_available() and (device is None or torch.device(device).type == "cuda"):
         described |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+        with suppress(OSError, subprocess.SubprocessError):
+            asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+            told = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout
+            described["driver"] = told.split("\n")[0]
     return described
 
 
