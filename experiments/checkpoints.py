@@ -20,22 +20,25 @@ with an encoder ("beside"). Seconds are CPU seconds of the training. `FOLDER/PAI
 
 import argparse
 import functools
+import gzip
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from datasets import Dataset
-from firefox_models import FOLDERS, golds
-from peft import get_peft_model
+from firefox_models import FOLDERS, golds, greedy
+from peft import PeftModel, get_peft_model
 from transformers import DataCollatorForSeq2Seq
 
 from hf_attncal.adapters import AttentionCalibrationConfig, set_null_mass
 from hf_attncal.alignment import WordAligner, select_attention
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
+from hf_attncal.alignment.guided_head import nearest_head
 from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.data.collators import LinkCollator
@@ -45,6 +48,7 @@ from hf_attncal.data.pharaoh import parse_hypotheses
 from hf_attncal.files import write_json
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics import records
+from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.means import means
 from hf_attncal.report.attribution import word_scores
 from hf_attncal.report.observations import observe
@@ -53,71 +57,125 @@ ADAPTERS = {
     "none": None,
     "leaky": {"calibration": None, "leaky": True},
     "gated": {"calibration": "gated"},
-    "guided": {"calibration": None, "leaky": True, "layers": [1], "guided": True, "guided_layer": 1, "guided_head": 3}
-    | {"guided_rank": 32, "guided_weight": 1.0},
+    # Which layer and head is found in the text.
+    "guided": {"calibration": None, "leaky": True, "guided": True, "guided_rank": 32, "guided_weight": 1.0},
 }
 TEXT = "xlwa/en-pt/silver-train"
-LONGEST, BATCH, NULL_MASS = 40, 16, 0.02  # tokens of a side, pairs of a step, at first
+SENTENCES, MOST_WORDS = 3000, 25  # of what the model translates; of a side
+LONGEST, NULL_MASS = 60, 0.02  # tokens of a side; at first
+FEW = 128  # pairs that choose a head; a quarter of them sets NULL
 RATES = {"guided": 5e-3}  # of AdamW
 RATE = 1e-3  # of the others
 
 
+def other_english(root: Path, apart: set[str]) -> list[str]:
+    """Return English sentences of other domains: some of the silver text of xlwa's other pairs, and of WMT's mixture.
+
+    Args:
+        root: folder of the corpora. apart: sentences to leave out.
+    """
+    lines = [
+        line
+        for path in sorted(root.glob("xlwa/en-*/silver-train.en"))
+        if path.parent.name != "en-pt"
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    with gzip.open(root / "wmtmix-deen/train.en.gz", "rt", encoding="utf-8") as file:
+        mixture = [line.strip() for line in file if "@-@" not in line]
+    lines += mixture[::4]
+    lines = [line for line in dict.fromkeys(lines) if 4 <= len(line.split()) <= MOST_WORDS and line not in apart]
+    return [lines[n] for n in sorted(np.random.default_rng(1).choice(len(lines), SENTENCES, replace=False))]
+
+
 def make_links(args: argparse.Namespace) -> None:
-    """Write the links of the text, and how right the teacher is on pairs that it has not counted."""
-    files = {f"{TEXT}.{side}": args.data / f"{TEXT}.{side}" for side in ("en", "pt")}
-    pairs = list(zip(*(path.read_text(encoding="utf-8").splitlines() for path in files.values()), strict=True))
-    result, before = records.record({"pairs": len(pairs)}, files), time.process_time()
-    teacher = quick_aligner(pairs, encoder=EncoderPrior.from_pretrained(args.encoder))
+    """Write the text and its links, and how right the teacher is on pairs that it has not counted."""
+    sides = {side: args.data / f"{TEXT}.{side}" for side in ("en", "pt")}
+    real = list(zip(*(path.read_text(encoding="utf-8").splitlines() for path in sides.values()), strict=True))
+    gold = golds(args.data, "enpt")
+    apart = {source for one in gold.values() for source, _ in one.pairs} | {source for source, _ in real}
+    english = other_english(args.data, apart)
+    model, tokenizer = load_seq2seq(str(args.models / "enpt"))
+    tokens, seconds = greedy(model.eval(), tokenizer, english, batch=64)
+    written = zip(english, tokenizer.batch_decode(tokens, skip_special_tokens=True), strict=True)
+    pairs = real + [pair for pair in written if pair[1].strip()]
+    config = {"pairs": len(pairs), "of_these_translated": len(pairs) - len(real)}
+    result = records.record(config, {f"{TEXT}.{side}": path for side, path in sides.items()})
+    before = time.process_time()
+    encoder = EncoderPrior.from_pretrained(args.encoder)
+    teacher = quick_aligner(pairs, encoder=encoder)
     links = [one.pharaoh() for one in teacher.align(pairs)]
-    (args.models / "text.align").write_text("".join(f"{line}\n" for line in links), encoding="utf-8")
-    result["cpu_seconds"] = time.process_time() - before
-    result["aer"] = {
-        split: asdict(score_aligner(teacher, gold, bootstrap=args.bootstrap))
-        for split, gold in golds(args.data, "enpt").items()
-    }
+    for name, lines in zip(("text.en", "text.pt", "text.align"), (*zip(*pairs, strict=True), links), strict=True):
+        (args.models / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    result["cpu_seconds"] = {"translating": seconds, "linking": time.process_time() - before}
+    result["aer"] = {split: asdict(score_aligner(teacher, of, bootstrap=args.bootstrap)) for split, of in gold.items()}
     write_json(result, args.output / "teacher.json")
     print({split: round(100 * score["aer"], 1) for split, score in result["aer"].items()}, flush=True)
 
 
 def read_text(args: argparse.Namespace) -> tuple[list[str], list[str], list[frozenset]]:
     """Return sources, targets and links."""
-    sides = [(args.data / f"{TEXT}.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "pt")]
-    lines = (args.models / "text.align").read_text(encoding="utf-8").splitlines()
+    names = ("text.en", "text.pt", "text.align")
+    *sides, lines = [(args.models / name).read_text(encoding="utf-8").splitlines() for name in names]
     return *sides[:: -1 if args.pair == "pten" else 1], parse_hypotheses(lines, reverse=args.pair == "pten")
 
 
-def train(model, tokenizer, text: tuple, settings: dict, rate: float, steps: int, seed: int):
-    """Return the adapted model, CPU seconds, and the losses of the last steps, by name."""
-    torch.manual_seed(seed)
+def train(model, tokenizer, text: tuple, settings: dict, args: argparse.Namespace, rate: float) -> tuple:
+    """Return the adapted model, and what is told of its training: seconds, losses of the last steps, the head."""
+    torch.manual_seed(args.seed)
     dataset = Dataset.from_dict({"source": text[0], "target": text[1]})
     examples, _ = tokenize_pairs(dataset, tokenizer, LONGEST, links=text[2] if settings.get("guided") else None)
     examples = [{k: v for k, v in one.items() if k in ("input_ids", "labels", "links")} for one in examples]
-    collator = LinkCollator(DataCollatorForSeq2Seq(tokenizer))
+    plain, told = LinkCollator(DataCollatorForSeq2Seq(tokenizer)), {"pairs": len(examples)}
+
+    def collator(rows: Iterable[int]) -> dict[str, torch.Tensor]:
+        return {name: tensor.to(args.device) for name, tensor in plain([dict(examples[n]) for n in rows]).items()}
+
+    model.to(args.device)
+    if settings.get("guided"):
+        nearest, share = nearest_head(model, (plain([dict(one) for one in examples[:FEW]]),))
+        settings = settings | {"layers": [nearest.layer], "guided_layer": nearest.layer}
+        settings |= {"guided_head": nearest.heads[0], "guided_shift": nearest.shift}
+        told |= {"head": nearest.to_dict(), "agreement": share}
     adapted = get_peft_model(model, AttentionCalibrationConfig(**settings)).train()
     if settings.get("leaky"):
-        set_null_mass(adapted, collator([dict(one) for one in examples[:BATCH]]), NULL_MASS)
+        set_null_mass(adapted, collator(range(FEW // 4)), NULL_MASS)
     parameters = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / 20, (steps - n) / steps))
-    chance, before, last = np.random.default_rng(seed), time.process_time(), []
-    for step in range(steps):
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / 20, (args.steps - n) / args.steps))
+    chance, losses = np.random.default_rng(args.seed), []
+    before, began = time.process_time(), time.perf_counter()
+    for step in range(args.steps):
         # Pairs of like length together: a window of the sorted text.
-        few = sorted(chance.choice(len(examples), BATCH * 8, replace=False), key=lambda n: len(examples[n]["labels"]))
-        first = int(chance.integers(8)) * BATCH
-        output = adapted(**collator([dict(examples[int(n)]) for n in few[first : first + BATCH]]))
+        few = chance.choice(len(examples), args.batch * 8, replace=False)
+        few = sorted(map(int, few), key=lambda n: len(examples[n]["labels"]))
+        first = int(chance.integers(8)) * args.batch
+        output = adapted(**collator(few[first : first + args.batch]))
         output.loss.backward()
-        if not step:
-            print(
-                {n: float(v.detach()) for n, v in output.items() if n.endswith("loss") and v is not None}, flush=True
-            )
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if step >= steps - 20:
-            last.append({n: float(v.detach()) for n, v in output.items() if n.endswith("loss") and v is not None})
-    means_of = {name: float(np.mean([one[name] for one in last])) for name in last[0]}
-    return adapted.eval(), time.process_time() - before, means_of
+        losses.append({n: v.detach() for n, v in output.items() if n.endswith("loss") and v is not None})
+        if not step % 100:
+            print(step, {name: round(float(loss), 3) for name, loss in losses[-1].items()}, flush=True)
+    told |= {"cpu_seconds": time.process_time() - before, "seconds": time.perf_counter() - began}
+    for name, few in (("first", losses[:20]), ("losses", losses[-20:])):
+        told[name] = {kind: float(np.mean([float(one[kind]) for one in few])) for kind in few[0]}
+    return adapted.eval().cpu(), told
+
+
+def adapt(args: argparse.Namespace, adapter: str, folder: Path) -> None:
+    """Train an adapter of the model, save it, and beside it how it was trained."""
+    model, tokenizer = load_seq2seq(str(args.models / args.pair))
+    settings, rate = ADAPTERS[adapter], RATES.get(adapter, RATE)
+    config = {"pair": args.pair, "adapter": adapter, "settings": settings, "seed": args.seed, "steps": args.steps}
+    config |= {"batch": args.batch, "rate": rate, "longest": LONGEST, "null_mass": NULL_MASS, "device": args.device}
+    files = {name: args.models / name for name in ("text.en", "text.pt", "text.align")}
+    result = records.record(config, files, args.device)
+    adapted, told = train(model, tokenizer, read_text(args), settings, args, rate)
+    adapted.save_pretrained(folder)
+    write_json(result | {"training": told}, folder / "training.json")
+    print(args.pair, adapter, args.seed, told, flush=True)
 
 
 def agreement(model, tokenizer, pairs, ways: dict[str, Seq2SeqAttention], bootstrap: int) -> dict:
@@ -185,41 +243,48 @@ def measure_links(model, tokenizer, head: Seq2SeqAttention, gold: dict[str, Gold
     }
 
 
+def translated(model, tokenizer, gold: Gold) -> float:
+    """Return BLEU of the pairs, as they stand, of greedy translations."""
+    sources, targets = map(list, zip(*gold.pairs, strict=True))
+    tokens, _ = greedy(model, tokenizer, sources, batch=32)
+    return bleu(tokenizer.batch_decode(tokens, skip_special_tokens=True), targets, "none").score
+
+
 def measure_adapter(args: argparse.Namespace, adapter: str) -> None:
-    """Train an adapter, measure the model with it, and write the result."""
-    settings, gold = ADAPTERS[adapter], golds(args.data, args.pair)
+    """Train an adapter unless it lies there, measure the model with it, and write the result."""
+    gold, folder = golds(args.data, args.pair), args.models / f"{args.pair}_{adapter}_seed{args.seed}"
+    if ADAPTERS[adapter] is not None and not folder.is_dir():
+        adapt(args, adapter, folder)
+    if args.train_only:
+        return
     model, tokenizer = load_seq2seq(str(args.models / args.pair))
-    config = {"pair": args.pair, "adapter": adapter, "settings": settings, "seed": args.seed}
-    config["measured"] = args.measured
-    files, trained = {}, {}
-    if settings is not None:
-        rate = RATES.get(adapter, RATE)
-        config |= {"steps": args.steps, "batch": BATCH, "rate": rate, "longest": LONGEST, "null_mass": NULL_MASS}
-        files = {f"{TEXT}.{side}": args.data / f"{TEXT}.{side}" for side in ("en", "pt")}
-        files["text.align"] = args.models / "text.align"
-    result = records.record(config, files)
-    if settings is not None:
-        text = read_text(args)
-        model, seconds, losses = train(model, tokenizer, text, settings, rate, args.steps, args.seed)
-        trained = {"cpu_seconds": seconds, "losses": losses, "pairs": len(text[0])}
+    config, trained = {"pair": args.pair, "adapter": adapter, "settings": None, "seed": args.seed}, {}
+    if ADAPTERS[adapter] is not None:
+        trained = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+        config, trained = trained.pop("config"), trained
+        model = PeftModel.from_pretrained(model, folder)
+    result = records.record(config | {"measured": args.measured})
     model.eval()
     ways = {f"layer {layer}": Seq2SeqAttention(layer, shift=False) for layer in range(model.config.decoder_layers)}
     ways["guided"] = Seq2SeqAttention(model.config.decoder_layers - 1, (0,), shift=False)
-    result |= {"training": trained} | measure_attention(model, tokenizer, gold["dev"], args.bootstrap)
-    if settings is None or settings.get("guided"):
-        sides = map(list, zip(*gold["dev"].pairs, strict=True))
-        ranked = [one for one, _ in select_attention(model, tokenizer, *sides, gold["dev"].links)]
-        ways["nearest"] = next(one for one in ranked if one.beside is None and len(one.heads or ()) == 1)
+    result |= {"trained": trained, "training": trained.get("training", {})}
+    result |= measure_attention(model, tokenizer, gold["dev"], args.bootstrap)
+    result["bleu"] = {split: translated(model, tokenizer, of) for split, of in gold.items()}
+    sides = map(list, zip(*gold["dev"].pairs, strict=True))
+    ranked = [one for one, _ in select_attention(model, tokenizer, *sides, gold["dev"].links)]
+    ways["nearest"] = next(one for one in ranked if one.beside is None and len(one.heads or ()) == 1)
+    if adapter in ("none", "guided"):
         ways["mean"] = ranked[0]
-        result["links"] = {
-            name: measure_links(model, tokenizer, ways[name], gold, args) for name in ("guided", "nearest", "mean")
-        }
+        if adapter == "guided":
+            ways["learned"] = Seq2SeqAttention(**trained["training"]["head"])
+        read = [name for name in ways if not name.startswith("layer")]
+        result["links"] = {name: measure_links(model, tokenizer, ways[name], gold, args) for name in read}
     few = gold["dev"].pairs[: args.measured]
     result["faithful"] = agreement(model, tokenizer, few, ways, args.bootstrap)
     write_json(result, args.output / args.pair / f"{adapter}_seed{args.seed}.json")
-    print(args.pair, adapter, args.seed, trained, flush=True)
     for measured in ("parked", "reliability", "faithful"):
         print(measured, {n: round(100 * p["value"], 1) for n, p in result[measured].items()})
+    print("BLEU", result["bleu"])
     for name, found in result.get("links", {}).items():
         errors = {s: {n: round(100 * score["aer"], 1) for n, score in of.items()} for s, of in found["aer"].items()}
         print(name, found["head"], errors, flush=True)
@@ -232,7 +297,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="ROOT", help="folder of the corpora")
     parser.add_argument("--models", type=Path, required=True, metavar="RUNS", help="folder of the imported models")
     parser.add_argument("--encoder", metavar="NAME", help="folder or Hub name of the encoder that helps with links")
-    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=16, help="pairs of a step")
+    parser.add_argument("--device", default="cpu", help="of the training")
+    parser.add_argument("--train-only", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--measured", type=int, default=12, help="pairs of faithfulness")
     parser.add_argument("--bootstrap", type=int, default=1000)

@@ -1,7 +1,7 @@
 """Job that trains an adapter on a finished translation model, or what it is compared with: LoRA, all weights."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from hf_attncal.adapters.checkpoints import peft_uses_old_names, save_adapter
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.adapters.export import export_calibrated
 from hf_attncal.adapters.null_mass import set_null_mass
+from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.languages import target_code
 from hf_attncal.families import FAMILIES, backbones, stock_type
 from hf_attncal.hub.cards import write_model_card, write_trained_adapter_card
@@ -27,6 +34,7 @@ from .cards import SENTENCE, about_run, attention, base_name, score_results, spl
 from .defaults import adapter_defaults
 from .folder import fill
 from .job import Job
+from .of_alignment import of_alignment
 from .presets import anneal, sections_of
 from .seq2seq import TRAINING_DEFAULTS, Seq2SeqJob, check_guide, search_as_scored
 from .settings import LINKS_OF_SPLITS, Settings
@@ -42,6 +50,8 @@ _NOT_IN_FILES = {"label_smoothing", "base_model_type", "base_d_model", "task_typ
 # Mean weight of NULL in each head before a leaky adapter of a preset is trained.
 _NULL_MASS = 0.02
 _SEARCHED = ("num_beams", "length_penalty", "max_new_tokens")  # settings of the search that a card states
+# Settings that say which head learns links, and of how many pairs the head is chosen where they do not.
+_PLACE, _READ = {"layers", "guided_layer", "guided_head", "guided_shift"}, 200
 # Of a LoRA beside a calibration: what would change the base model, or be reached by the mask network's loss.
 _ONLY_PLAIN = {"bias", "init_lora_weights", "modules_to_save", "trainable_token_indices", "use_dora"}
 
@@ -159,7 +169,25 @@ class AdapterJob(Seq2SeqJob):
         return tokenizer, model_config(self.checkpoint, revision=revision), None
 
     def new_model(self, config, tokenizer):
-        return build(config, self.checkpoint)
+        return build(config, self.checkpoint, self.nearest if config.guided and not self.run.dry else None)
+
+    def nearest(self, model: PreTrainedModel) -> dict[str, Any]:
+        """Return the place of the head that is nearest to the links of the text, and say it; {} if it is set."""
+        if _PLACE & self.config.adapter.keys():
+            return {}
+        text, collator = self.tokenized["train"], LinkCollator(DataCollatorForSeq2Seq(self.tokenizer))
+        rows = text.select(range(0, len(text), -(-len(text) // _READ))).select_columns(
+            ["input_ids", "labels", "links"]
+        )
+        batches = (collator(list(rows.select(range(n, min(n + 16, len(rows)))))) for n in range(0, len(rows), 16))
+        head, share = of_alignment("nearest_head")(model, batches)
+        if self.run.args.process_index == 0:
+            step = "reads" if head.shift else "predicts"
+            print(
+                f"Layer {head.layer}, head {head.heads[0]} (from 0) learns the links, at the step that {step} a "
+                f"token: it is nearest to them, right for {share:.1%} of the linked tokens."
+            )
+        return {"guided_layer": head.layer, "guided_head": head.heads[0], "guided_shift": head.shift}
 
     def build(self, config, args):
         trainer, text = super().build(config, args), self.tokenized["train"]
@@ -282,8 +310,12 @@ def base_checkpoint(
     return str((output / "base").resolve())
 
 
-def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel:
+def build(
+    config: AdapterConfig, checkpoint: str, nearest: Callable[[PreTrainedModel], dict[str, Any]] | None = None
+) -> PreTrainedModel | PeftModel:
     """Build the model to train: a frozen base with an adapter, or a model of which all is trained.
+
+    `nearest` gives further fields of the adapter's configuration.
 
     A stock model has no label smoothing of its own and ignores how many tokens a step has; so LoRA and full training
     of Marian and BART use our class with every switch off, which is the stock model with both.
@@ -295,6 +327,7 @@ def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel
         common["attn_implementation"] = settings.attn_implementation
     if isinstance(method, AttentionCalibrationConfig):
         model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
+        method = dataclasses.replace(method, **nearest(model)) if nearest else method
         if lora is None:
             with peft_uses_old_names():
                 return get_peft_model(model, method, revision=common["revision"])

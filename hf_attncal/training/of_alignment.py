@@ -5,6 +5,7 @@ from typing import Any
 
 ALIGNMENT_NAMES = {
     "guided_head_on_gold": "hf_attncal.alignment.guided_head:guided_head_on_gold",
+    "nearest_head": "hf_attncal.alignment.guided_head:nearest_head",
     "with_counted_links": "hf_attncal.alignment.counting:with_counted_links",
 }
 

@@ -1,20 +1,23 @@
 """Jobs in which one head learns links: of a file or of counts, in a model or an adapter; and what is refused."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 from datasets import Dataset
 from helpers import assert_layouts_know, assert_results_agree
 from runs import write_corpus
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from hf_attncal import WordAligner
 from hf_attncal.alignment import Seq2SeqAttention, guided_head
 from hf_attncal.alignment.counting import with_counted_links
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
 from hf_attncal.alignment.guided_head import guided_head_on_gold
+from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import parse_alignments
@@ -22,6 +25,8 @@ from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import text_and_word_ids
 from hf_attncal.files import read_lines
 from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.inference.reading import read
+from hf_attncal.models.functional import token_rows
 from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.calibrated import AttnCalTrainer
@@ -140,6 +145,34 @@ def test_an_adapter_learns_the_links_of_a_file(corpus, base, tmp_path):
     assert results["trained_parameters"] == 2 * 4 * (16 + 8)
     assert len(logged(results)) == 2
     check_aligner(tmp_path / "run", corpus, results)
+
+
+def test_an_adapter_without_a_place_takes_the_head_that_is_nearest(corpus, base, tmp_path, capsys):
+    """Links where one head of the base model looks are nearest to that head, at that step."""
+    model, tokenizer = load_seq2seq(base)
+    text = (
+        DataConfig(root=str(corpus), train={"source": "train.en", "target": "train.de"}).load("train").select(range(8))
+    )
+    examples, _ = tokenize_pairs(text, tokenizer, 60, links=[[] for _ in text])
+    batch = LinkCollator(DataCollatorForSeq2Seq(tokenizer))([dict(one) for one in examples])
+    plain = {name: tensor for name, tensor in batch.items() if name != "links"}
+    weights = torch.stack(read(model, plain).attentions)  # (layers, B, heads, T, S)
+    for layer, head, shift in ((1, 0, True), (0, 1, False)):
+        best = token_rows(weights[layer][:, head], shift).argmax(dim=-1)
+        links = torch.nn.functional.one_hot(best, batch["input_ids"].shape[1])
+        assert guided_head.nearest_head(model, [plain | {"links": links}]) == (
+            Seq2SeqAttention(layer, (head,), shift),
+            1,
+        )
+    with pytest.raises(ValueError, match="no token of the text is linked"):
+        guided_head.nearest_head(model, [batch])
+    sections = {"adapter": {"guided": True, "calibration": None}, "model": {"checkpoint": str(base)}}
+    train_adapter(AdapterConfig.make(values(corpus, tmp_path / "run", **sections)))
+    told = re.search(r"Layer (\d), head (\d) .*that (reads|predicts) a token", capsys.readouterr().out)
+    (saved,) = (tmp_path / "run").glob("*/adapter_config.json")
+    kept = json.loads(saved.read_text(encoding="utf-8"))
+    assert [kept["guided_layer"], kept["guided_head"]] == [int(told[1]), int(told[2])]
+    assert kept["guided_shift"] == (told[3] == "reads")
 
 
 def test_beside_a_lora_each_part_and_the_whole_align(corpus, base, tmp_path):
