@@ -3,18 +3,20 @@
     python experiments/checkpoints.py text --data ROOT --models RUNS --encoder NAME
     python experiments/checkpoints.py enpt none leaky --seed 1 --data ROOT --models RUNS --encoder NAME
 
-Adapters learn from the Europarl pairs of xlwa/en-pt/silver-train, of another domain than the annotated pairs of dev
-and test, which are of Wikipedia. `text` links them by counts with an encoder, in RUNS/text.align, and says how right
+The text is of other domains than the annotated pairs of dev and test, which are of Wikipedia: the Europarl pairs of
+xlwa/en-pt/silver-train, and English sentences (the silver text of other pairs, WMT) that enpt has translated itself,
+from which only a guided adapter learns. `text` makes it in RUNS, links it by counts with an encoder, and says how right
 that teacher is on dev and test, whose text it does not count. Of pten the sides change places. A model of RUNS, as
 `attncal import` made it, gets an adapter ("none": it stays as it is; "guided" also has a NULL for words without a
-partner), and is measured on dev (attention) and on dev and test (links). Thresholds of links, and which attention is
-read, are chosen on dev, and nothing on a test.
+partner, and teaches the head that is nearest to the links), which lies in RUNS then, and is measured on dev (attention)
+and on dev and test (links, BLEU). Thresholds of links, and which attention is read, are chosen on dev, and nothing on a
+test.
 
 "parked" is the share of attention on special tokens and punctuation, the mean over heads and steps. "faithful" is the
 share of target words for which the source word with most weight is also the one without which the word is least
 probable (occlusion), of `--measured` pairs. AER is of three readings: the head that Marian trained on links
 ("guided"), the one head and step with the lowest AER ("nearest"), and the mean of several as `attncal align select`
-finds it ("mean"); each of the best source word of each target word, of all above a threshold, and of those of the mean
+finds it ("mean"), and of a guided adapter the head that has learned ("learned"); each of the best source word of each target word, of all above a threshold, and of those of the mean
 with an encoder ("beside"). Seconds are CPU seconds of the training. `FOLDER/PAIR/ADAPTER_seedN.json` is written anew.
 """
 
@@ -60,7 +62,7 @@ ADAPTERS = {
     # Which layer and head is found in the text.
     "guided": {"calibration": None, "leaky": True, "guided": True, "guided_rank": 32, "guided_weight": 1.0},
 }
-TEXT = "xlwa/en-pt/silver-train"
+TEXT, REAL = "xlwa/en-pt/silver-train", 1002  # and its pairs
 SENTENCES, MOST_WORDS = 3000, 25  # of what the model translates; of a side
 LONGEST, NULL_MASS = 60, 0.02  # tokens of a side; at first
 FEW = 128  # pairs that choose a head; a quarter of them sets NULL
@@ -112,10 +114,11 @@ def make_links(args: argparse.Namespace) -> None:
     print({split: round(100 * score["aer"], 1) for split, score in result["aer"].items()}, flush=True)
 
 
-def read_text(args: argparse.Namespace) -> tuple[list[str], list[str], list[frozenset]]:
-    """Return sources, targets and links."""
+def read_text(args: argparse.Namespace, guided: bool) -> tuple[list[str], list[str], list[frozenset]]:
+    """Return sources, targets and links; only a guided adapter reads what the model has written, too."""
     names = ("text.en", "text.pt", "text.align")
-    *sides, lines = [(args.models / name).read_text(encoding="utf-8").splitlines() for name in names]
+    most = None if guided else REAL
+    *sides, lines = [(args.models / name).read_text(encoding="utf-8").splitlines()[:most] for name in names]
     return *sides[:: -1 if args.pair == "pten" else 1], parse_hypotheses(lines, reverse=args.pair == "pten")
 
 
@@ -172,7 +175,7 @@ def adapt(args: argparse.Namespace, adapter: str, folder: Path) -> None:
     config |= {"batch": args.batch, "rate": rate, "longest": LONGEST, "null_mass": NULL_MASS, "device": args.device}
     files = {name: args.models / name for name in ("text.en", "text.pt", "text.align")}
     result = records.record(config, files, args.device)
-    adapted, told = train(model, tokenizer, read_text(args), settings, args, rate)
+    adapted, told = train(model, tokenizer, read_text(args, bool(settings.get("guided"))), settings, args, rate)
     adapted.save_pretrained(folder)
     write_json(result | {"training": told}, folder / "training.json")
     print(args.pair, adapter, args.seed, told, flush=True)
@@ -273,9 +276,10 @@ def measure_adapter(args: argparse.Namespace, adapter: str) -> None:
     sides = map(list, zip(*gold["dev"].pairs, strict=True))
     ranked = [one for one, _ in select_attention(model, tokenizer, *sides, gold["dev"].links)]
     ways["nearest"] = next(one for one in ranked if one.beside is None and len(one.heads or ()) == 1)
-    if adapter in ("none", "guided"):
+    guided = bool((ADAPTERS[adapter] or {}).get("guided"))
+    if ADAPTERS[adapter] is None or guided:
         ways["mean"] = ranked[0]
-        if adapter == "guided":
+        if guided:
             ways["learned"] = Seq2SeqAttention(**trained["training"]["head"])
         read = [name for name in ways if not name.startswith("layer")]
         result["links"] = {name: measure_links(model, tokenizer, ways[name], gold, args) for name in read}

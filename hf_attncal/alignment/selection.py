@@ -15,7 +15,7 @@ from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base
 from hf_attncal.inference.opening import choose_device, load_errors, tell_model
 from hf_attncal.inference.running import Running
-from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
+from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_bootstrap
 
 from .aligner import WordAligner, load_to_align
 from .encoder import STATES, EncoderReader, EncoderStates, batches_of_tokens, changed, intersections
@@ -31,7 +31,7 @@ STATE_THRESHOLDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6
 # By agreement: encoders that have learned nothing, or lines that do not belong together, stay below it.
 _LEAST_AGREEMENT = 0.05
 _SHOWN = 10
-_SAMPLES = 1000  # that tell how sure a choice by agreement is
+_SAMPLES, _SURE = 1000, 0.95  # that tell how sure a choice is; in how many of them what is larger must be better
 _SAMPLE = 500  # pairs, where there is no annotation
 _MOST_BY_CHANCE = 0.5  # above it the denominator of kappa makes much of nothing
 
@@ -160,8 +160,9 @@ def select_attention(
     """Try every layer, both Naive-Att and Shift-Att, and several sets of heads on annotated pairs.
 
     The sets of heads are all, each alone, and a greedy one: the best head, then again and again the head that lowers
-    the error most, until none does. The best of each layer and step are then tried together in the same greedy way,
-    and their mean comes first if it is better. Every target word is linked to the source word with the largest weight.
+    the error most, as long as it does in 95 % of the bootstrap samples of the pairs: a larger set wins by more than
+    noise. The best of each layer and step are then tried together in the same greedy way, and their mean comes first
+    if it wins. Every target word is linked to the source word with the largest weight.
     The attention is computed once and kept between words: 4 bytes x 2 x layers x heads x words x words for each pair.
 
     Args:
@@ -199,12 +200,20 @@ def select_attention(
     if not heads:
         raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
 
-    def score(*places: tuple[int, tuple[int, ...], bool]) -> AlignmentScore:
-        def links(pair: Tensor) -> list[Link]:
+    def links(*places: tuple[int, tuple[int, ...], bool]) -> list[Sequence[Link]]:
+        def of_pair(pair: Tensor) -> list[Link]:
             each = [pair[int(shift), layer, list(chosen)].mean(dim=0) for layer, chosen, shift in places]
             return argmax_links(torch.stack(each).mean(dim=0))
 
-        return alignment_error_rate(gold, [() if pair is None else links(pair) for pair in words])
+        return [() if pair is None else of_pair(pair) for pair in words]
+
+    def score(*places: tuple[int, tuple[int, ...], bool]) -> AlignmentScore:
+        return alignment_error_rate(gold, links(*places))
+
+    def wins(few: list, more: list) -> bool:
+        """Whether the larger of two sets of places has the lower error in nearly all samples of the pairs."""
+        share = paired_bootstrap(gold, links(*few), links(*more), bootstrap=_SAMPLES)
+        return score(*more).aer < score(*few).aer and (share is None or share >= _SURE)
 
     def place(one: Seq2SeqAttention) -> tuple[int, tuple[int, ...], bool]:
         return one.layer, one.heads or everything, one.shift
@@ -222,7 +231,7 @@ def select_attention(
                         found[chosen] = score((layer, chosen, shift))
                 larger = [chosen for chosen in found if len(chosen) == len(best) + 1 and set(best) < set(chosen)]
                 lowest = min(larger, key=lambda chosen, found=found: (found[chosen].aer, chosen))
-                if found[lowest].aer >= found[best].aer:
+                if not wins([(layer, best, shift)], [(layer, lowest, shift)]):
                     break
                 best = lowest
             # What the greedy search tried and left behind is not listed.
@@ -237,7 +246,7 @@ def select_attention(
         while rest := [one for one in best if one not in chosen]:
             tried = [(score(*map(place, (*chosen, one))), one) for one in rest]
             found, added = min(tried, key=lambda entry: entry[0].aer)
-            if found.aer >= lowest.aer:
+            if not wins(*(list(map(place, each)) for each in (chosen, [*chosen, added]))):
                 break
             lowest = found
             chosen.append(added)
