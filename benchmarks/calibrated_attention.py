@@ -6,9 +6,9 @@
 
 First the attention alone, on random queries, keys and values: the form that models use where no weights are asked for
 (`product`: two products and a softmax; `kernel`: torch's own attention with log f as its mask), and what a calibration
-that is not renormalised would cost by the kernel, with the mass of each row computed besides (`row factor`). `stock` is
-what the kernel with log f takes beside the same without calibration, and `compiled` the step by step form as
-`torch.compile` fuses it. On a GPU with the peak of the allocator. Then beam
+that is not renormalised would cost by the kernel, with the mass of each row computed besides (`row factor`). `stock`
+is what the kernel with log f takes beside the same without calibration, and `compiled` the step by step form as
+`torch.compile` fuses it; on a GPU with the peak of its allocator. Then beam
 search of a whole model as it is (`after`) and with cross-attentions that go step by step (`before`), which
 `attn_implementation="eager"` keeps.
 """

@@ -103,13 +103,15 @@ def stock_model(args: argparse.Namespace) -> PreTrainedModel:
     """The stock model, randomly initialised from the seed."""
     stock = backbones()[args.family].stock
     torch.manual_seed(args.seed)
-    return stock.model_class(stock.config_class(**sizes(args))).to(args.device)
+    with torch.device(args.device):
+        return stock.model_class(stock.config_class(**sizes(args))).to(args.device)
 
 
 def our_model(args: argparse.Namespace, variant: str) -> PreTrainedModel:
     """Our model of this variant; the parameters that it shares with the stock model have the stock model's values."""
     family = backbones()[args.family]
-    model = family.model_class(family.config_class(**sizes(args), **VARIANTS[variant])).to(args.device)
+    with torch.device(args.device):
+        model = family.model_class(family.config_class(**sizes(args), **VARIANTS[variant])).to(args.device)
     model.load_state_dict(stock_model(args).state_dict(), strict=False)
     return model
 

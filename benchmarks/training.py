@@ -134,11 +134,15 @@ def measure(args: argparse.Namespace, variant: str, stock_step: Callable[[], Non
     """Time of one variant, against the stock model and by phase and operator."""
     ours_step = training_step(args, build(args, variant))
     stock_seconds, ours_seconds = common.in_turn(args, stock_step, ours_step)
-    stock_profile, ours_profile = breakdown(args, stock_step), breakdown(args, ours_step)
-    return {
+    measured = {
         "stock_seconds": stock_seconds,
         "seconds": ours_seconds,
         "time_ratio": common.spread([o / s for o, s in zip(ours_seconds, stock_seconds, strict=True)]),
+    }
+    if args.no_profile:
+        return measured
+    stock_profile, ours_profile = breakdown(args, stock_step), breakdown(args, ours_step)
+    return measured | {
         "phases_ms": {"stock": stock_profile["phases"], "ours": ours_profile["phases"]},
         "extra_time": extra_time(stock_profile["operators"], ours_profile["operators"]),
     }
@@ -162,18 +166,20 @@ def report(args: argparse.Namespace, variants: dict[str, dict]) -> None:
     title = f"Training step against stock {args.family}, {args.batch} x {args.length} tokens, {args.device}"
     common.show(title, ["variant", "time ratio", "min - max", "limit", "memory ratio", "limit"], rows)
     rows = []
-    for name, result in variants.items():
+    for name, result in variants.items() if not args.no_profile else ():
         phases = result["phases_ms"]
         cost = [f"{phases['stock'][p]:.0f} -> {phases['ours'][p]:.0f}" for p in PHASES]
         most = ", ".join(f"{r['operator']} +{r['extra_ms']:.1f}" for r in result["extra_time"][:3])
         rows.append([name, *cost, most])
-    common.show("Where the time goes (ms, under the profiler)", ["variant", *PHASES, "most extra time"], rows)
+    if rows:
+        common.show("Where the time goes (ms, under the profiler)", ["variant", *PHASES, "most extra time"], rows)
 
 
 def main() -> None:
     parser = common.parser(__doc__.splitlines()[0], batch=16, length=32, repeats=10)
     parser.add_argument("--label-smoothing", type=float, default=0.0, help="of both models")
     parser.add_argument("--no-memory", action="store_true", help="leave the peak memory out")
+    parser.add_argument("--no-profile", action="store_true", help="leave out where the time goes")
     parser.add_argument("--measure-memory-of", choices=["stock", *common.VARIANTS], help=argparse.SUPPRESS)
     args = parser.parse_args()
     common.set_up(args)

@@ -1,4 +1,4 @@
-"""The benchmark of calibrated attention on tiny tensors: each form beside the other, and sources of a length of their own."""
+"""The benchmark of calibrated attention on tiny tensors: its forms, and sources of another length."""
 
 import importlib
 import json
