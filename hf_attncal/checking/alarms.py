@@ -1,7 +1,8 @@
 """Set the alarm of a check on a text without labels, clean or not, and say what an alarm means on a text.
 
-Most lines of a text are right, but not all, so its largest scores tell nothing of right lines. The log-odds of the
-bulk do: they are those of clean text, moved and stretched, and so is the bar that a share of right lines exceeds.
+Most lines of a text are right, but not all, so its largest scores tell nothing of right lines. The bulk does: the odds
+of its lines to lie above a level are those of clean lines times a factor, the same at each level. So the factor that
+the bulk tells says which level a share of the right lines exceeds. Only the order of scores counts, not their scale.
 """
 
 from collections.abc import Sequence
@@ -10,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .check_model import CLEAN_SHARES, CheckModel
-from .logistic import log_odds
+from .logistic import log_odds, sigmoid
 
 FEWEST = 200  # lines that a bulk is told by
-_BULK = (0.1, 0.7)  # shares of the lines, the least suspect first, that are held to be right
-_TAIL, _MOST_FAULTY, _ROUNDS = 0.97, 0.3, 5  # faulty lines are counted where 3 % of the right ones are
-_MOST_STRETCHED, _MOST_OFF = 2.0, 0.35  # standard deviations of clean text, as one of the text's own
-_FLAT = 0.1  # standard deviation of log-odds of a bulk in which nothing is suspect: all lies at one end
+_BULK = (0.3, 0.85)  # shares of clean lines below the levels that are looked at
+_TAIL, _MOST_FAULTY, _ROUNDS = 0.97, 0.3, 5  # faulty lines are counted where 3 % of clean ones are
+_MOST_OFF = 0.8  # log-odds at a level
+_BEYOND = 10.0  # nats
 
 
 @dataclass(frozen=True)
@@ -52,43 +53,54 @@ def alarm_for(model: CheckModel, scores: np.ndarray, false_alarms: float) -> Tex
         scores: log-odds of `wrong` of the lines, (lines,).
         false_alarms: that share, above 0 and below 1.
     """
-    moved, stretched, why = _fit(model, scores)
+    more, why = _shift(model, scores)
     if model.clean is None:
         return TextAlarm(model.alarm, None, 0.0, len(scores), why)
-    bar = moved + stretched * float(np.interp(1 - false_alarms, CLEAN_SHARES, model.clean))
+    levels, below = _levels(model)
+    bar = float(np.interp(float(log_odds(np.array(1 - false_alarms))) + more, below, levels))
     flagged = float((scores > bar).mean()) if len(scores) else 0.0
     return TextAlarm(float(model.wrong_of(bar)), None if why else false_alarms, flagged, len(scores), why)
 
 
 def meaning(model: CheckModel, wrong: Sequence[float]) -> TextAlarm:
     """Return what the alarm of a model means on a text whose lines are `wrong` with these probabilities."""
-    scores = log_odds(np.asarray(wrong, dtype=float))
-    moved, stretched, why = _fit(model, scores)
+    scores, bar = log_odds(np.asarray(wrong, dtype=float)), float(log_odds(np.array(model.alarm)))
+    more, why = _shift(model, scores)
     right = None
     if not why:
-        bar = (float(log_odds(np.array(model.alarm))) - moved) / stretched
-        right = 1 - float(np.interp(bar, model.clean, CLEAN_SHARES))
-    flagged = float((scores > log_odds(np.array(model.alarm))).mean()) if len(scores) else 0.0
+        levels, below = _levels(model)
+        right = float(sigmoid(more - np.interp(bar, levels, below)))
+    flagged = float((scores > bar).mean()) if len(scores) else 0.0
     return TextAlarm(model.alarm, right, flagged, len(scores), why)
 
 
-def _fit(model: CheckModel, scores: np.ndarray) -> tuple[float, float, str]:
-    """Return by how much the bulk of a text is moved and stretched beside clean text, and why that is not to trust."""
+def _levels(model: CheckModel) -> tuple[np.ndarray, np.ndarray]:
+    """Return log-odds of `wrong`, ascending, and the log-odds of a clean line to lie below each.
+
+    Beyond the last of clean text, one nat more is one nat less likely.
+    """
+    levels, last = np.unique(model.clean[::-1], return_index=True)
+    below = log_odds(np.array(CLEAN_SHARES)[::-1][last])
+    return np.append(levels, levels[-1] + _BEYOND), np.append(below, below[-1] + _BEYOND)
+
+
+def _shift(model: CheckModel, scores: np.ndarray) -> tuple[float, str]:
+    """Return by how much a text raises the log-odds of a line to lie above a level, and why that is not to trust."""
     if model.clean is None:
-        return 0.0, 1.0, "an encoder has learned no clean text of yours"
+        return 0.0, "its check.json was written before this was learned; let it learn again"
     if len(scores) < FEWEST:
-        return 0.0, 1.0, f"fewer than {FEWEST} lines"
-    shares = np.array([share for share in CLEAN_SHARES if _BULK[0] <= share <= _BULK[1]])
-    theirs, faulty = np.interp(shares, CLEAN_SHARES, model.clean), 0.0
-    for _ in range(_ROUNDS):  # faulty lines push right ones down the order
-        ours = np.quantile(scores, shares * (1 - faulty))
-        flat = max(ours.std(), theirs.std()) < _FLAT
-        common = float(np.cov(ours, theirs, bias=True)[0, 1])
-        stretched = 1.0 if flat else max(1e-3, common / max(float(theirs.var()), 1e-9))
-        moved = float(ours.mean() - stretched * theirs.mean())
-        beyond = moved + stretched * float(np.interp(_TAIL, CLEAN_SHARES, model.clean))
-        faulty = min(_MOST_FAULTY, max(0.0, (float((scores > beyond).mean()) - 1 + _TAIL) / _TAIL))
-    off = float(np.abs(ours - moved - stretched * theirs).max()) / max(float(ours.std()), _FLAT if flat else 1e-9)
-    if not 1 / _MOST_STRETCHED <= stretched <= _MOST_STRETCHED or off > _MOST_OFF:
-        return moved, stretched, "its lines are too unlike the clean text"
-    return moved, stretched, ""
+        return 0.0, f"fewer than {FEWEST} lines"
+    levels, below = _levels(model)
+    bulk = (below >= log_odds(np.array(_BULK[0]))) & (below <= log_odds(np.array(_BULK[1])))
+    if not bulk.any():
+        return 0.0, "its check learned from lines that all look alike"
+    above = np.array([(scores > level).mean() for level in levels])
+    tail = np.searchsorted(below, log_odds(np.array(_TAIL)))
+    least, faulty = 0.5 / len(scores), 0.0
+    for _ in range(_ROUNDS):
+        right = np.clip((above[bulk] - faulty) / (1 - faulty), least, 1 - least)
+        off = log_odds(right) + below[bulk]
+        more = float(off.mean())
+        expected = float(sigmoid(more - below[tail]))
+        faulty = min(_MOST_FAULTY, max(0.0, (above[tail] - expected) / (1 - expected)))
+    return more, "its lines are too unlike the clean text" if np.abs(off - more).max() > _MOST_OFF else ""

@@ -7,12 +7,19 @@ import pytest
 
 from hf_attncal.checking.alarms import alarm_for, meaning
 from hf_attncal.checking.check_model import CLEAN_SHARES, CheckModel
-from hf_attncal.checking.logistic import log_odds
+from hf_attncal.checking.logistic import log_odds, sigmoid
 
 
 def of_clean(generator, lines):
     """Log-odds with a heavy end, as those of clean text have it."""
     return generator.gamma(2.0, 1.0, lines) - 6
+
+
+def with_odds(generator, lines, more):
+    """Lines whose log-odds to lie above any level are those of clean ones and so much more."""
+    many = np.sort(of_clean(generator, 400_000))
+    above = sigmoid(log_odds(generator.uniform(size=lines)) - more)
+    return many[((1 - above) * len(many)).astype(int)]
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +33,11 @@ def model():
 
 
 @pytest.mark.parametrize("faulty", [0, 0.03, 0.1])
-@pytest.mark.parametrize(("moved", "stretched"), [(0.0, 1.0), (1.5, 1.3), (-1.0, 0.7)])
-def test_right_lines_are_flagged_as_often_as_asked(model, faulty, moved, stretched):
+@pytest.mark.parametrize("more", [0.0, 1.5, -1.0])
+def test_right_lines_are_flagged_as_often_as_asked(model, faulty, more):
     generator = np.random.default_rng(1)
-    right = moved + stretched * of_clean(generator, 4000)
-    wrong = moved + stretched * generator.normal(4, 2, int(4000 * faulty))
+    right = with_odds(generator, 4000, more)
+    wrong = generator.normal(4, 2, int(4000 * faulty))
     alarm = alarm_for(model, np.concatenate([right, wrong]), 0.01)
     bar = float(log_odds(np.array(alarm.alarm)))
     assert 0.005 < (right > bar).mean() < 0.025
@@ -44,7 +51,7 @@ def test_what_the_learned_alarm_means_on_a_text(model):
     generator = np.random.default_rng(2)
     same = meaning(model, CheckModel.wrong_of(of_clean(generator, 4000)))
     assert same.right == pytest.approx(0.01, abs=0.006)
-    other = meaning(model, CheckModel.wrong_of(of_clean(generator, 4000) + 2))
+    other = meaning(model, CheckModel.wrong_of(with_odds(generator, 4000, 2.0)))
     assert other.right > 0.03
     assert other.right == pytest.approx(other.flagged, abs=0.02)
     assert "of right lines" in str(other)
@@ -57,3 +64,12 @@ def test_what_too_little_is_known_of(model):
     two_texts = np.concatenate([of_clean(generator, 500) - 20, of_clean(generator, 500) + 20])
     assert "unlike" in alarm_for(model, two_texts, 0.01).why
     assert "is not known" in str(alarm_for(model, two_texts, 0.01))
+
+
+def test_only_the_order_of_scores_counts(model):
+    generator = np.random.default_rng(4)
+    text, bent = with_odds(generator, 2000, 0.8), SimpleNamespace(**vars(model))
+    bent.clean = np.maximum(model.clean, -5) ** 3  # a floor, where many clean lines lie
+    alarm, other = alarm_for(model, text, 0.01), alarm_for(bent, np.maximum(text, -5) ** 3, 0.01)
+    assert other.why == alarm.why == ""
+    assert other.flagged == pytest.approx(alarm.flagged, abs=0.004)
