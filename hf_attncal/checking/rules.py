@@ -27,7 +27,8 @@ _ADDRESS = re.compile(r"(?:(?:https?|ftp)://|www\.)[!-~]*[\w/#=&-]|[\w.%+-]+@[\w
 _WORDS = re.compile(r"[^\W_]+")
 _AROUND = " \t\u00a0\"'”“’‘»«›‹)]}）」』"
 _QUESTIONS, _ENDS = "?？؟\u037e", ".!:…。！：।॥։"
-_BRACKETS = ("(（", ")）", "[［", "]］")  # braces are of placeholders
+_BRACKETS = (("(（", ")）"), ("[［", "]］"))  # braces are of placeholders
+_NO_BRACKET = re.compile(r"[:;=]-?[()\[\]]+|[([]-?[:;=](?!\w)|(?<![\w(\[])(?:\w|\d\d|[ivx]+)[)\]]")  # :-) a) 12) iv)
 _LONGEST = 12  # words of a repetition
 _DOUBLED = re.compile(r"\b([^\W\d_]{2,})\s+\1\b", re.IGNORECASE)
 # Words that stand twice in good sentences: "that that", "die die", "nous nous", "had had".
@@ -94,7 +95,15 @@ def _end_mark(text: str) -> str:
 
 
 def _brackets(source: str, target: str) -> bool:
-    return any(sum(map(source.count, kind)) != sum(map(target.count, kind)) for kind in _BRACKETS)
+    return _left_open(target) and not _left_open(source)
+
+
+def _left_open(text: str) -> bool:
+    """Return whether brackets do not close what they open; smileys and the marks of an enumeration are none."""
+    if not any(sign in text for kind in _BRACKETS for signs in kind for sign in signs):
+        return False
+    text = _NO_BRACKET.sub("", text)
+    return any(sum(map(text.count, opening)) != sum(map(text.count, closing)) for opening, closing in _BRACKETS)
 
 
 def _counted(pattern: re.Pattern, text: str) -> Counter:

@@ -386,3 +386,6 @@ def test_the_alarm_of_a_document():
     assert document_alarm(wrong, 0.9) == 0.9
     assert document_alarm(wrong[:3], 0.2) == 0.2
     assert document_alarm(np.full(50, 0.9999), 0.2) == 0.97
+    short = np.array([0.01] * 7 + [0.9] * 3)  # with faults in three of ten
+    assert 0.2 < document_alarm(short, 0.2) < 0.9
+    assert document_alarm(np.tile(short, 5), 0.2) == 0.97

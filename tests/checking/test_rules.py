@@ -45,6 +45,10 @@ def line(source, target):
         ("Kommt er?", "He comes.", ("wrong end mark",)),
         ("Er sagte: „Ja.“", 'He said: "Yes!"', ()),
         ("das Haus (alt)", "the house (old", ("wrong brackets",)),
+        ("das Haus [alt]", "the house old]", ("wrong brackets",)),
+        ("das Haus (alt)", "the house , old", ()),  # what a sign may stand for
+        ("das Haus (alt", "the house (old", ()),
+        ("das Haus ist alt", "a) the house is old :-)", ()),
         ("Das darf nicht sein.", "That may be.", ("negation lost",)),
         ("Das ist gut.", "That is not good.", ("negation added",)),
         ("Er kommt ohne sie.", "He does not bring her.", ()),

@@ -27,6 +27,7 @@ FORMS = ("tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS = 4  # of both sides together, without those of both
 _HIGHEST_ALARM = 0.97
+_LONG = 50  # segments of a document that has its own alarm
 _SURE_LANGUAGE = 0.9  # probability from which on a segment that is no copy is in the wrong language
 _COPY = 0.8  # share of words of a copy that stand in the source
 _FEWEST = 6  # segments of documents that can be told not to belong together
@@ -214,7 +215,8 @@ def document_alarm(wrong: Sequence[float], alarm: float) -> float:
 
     An alarm is set on clean text, and 1 in 100 lines is above it. A document of another field lies higher as a whole.
     Most of it is held to be right: above the median, log-odds fall off exponentially, as fast as its ninth decile
-    says, and 1 in 100 right segments is above the alarm. Up to a tenth of it may be wrong.
+    says, and 1 in 100 right segments is above the alarm. Up to a tenth of it may be wrong. The fewer segments, the
+    nearer it stays to the alarm of clean text: a short document tells little of itself, and may be full of faults.
 
     Args:
         wrong: of each segment with a partner. alarm: of the check, below which nothing is flagged.
@@ -222,7 +224,8 @@ def document_alarm(wrong: Sequence[float], alarm: float) -> float:
     if len(wrong) < _FEWEST:
         return alarm
     middle, high = np.quantile(_log_odds(np.array(wrong)), (0.5, 0.9))
-    found = 1 / (1 + np.exp(-(middle + (high - middle) * np.log(50) / np.log(5))))
+    own, clean = middle + (high - middle) * np.log(50) / np.log(5), _log_odds(np.array(alarm))
+    found = 1 / (1 + np.exp(-(clean + min(1.0, len(wrong) / _LONG) * (own - clean))))
     return max(alarm, min(float(found), _HIGHEST_ALARM))
 
 
