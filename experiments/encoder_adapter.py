@@ -27,8 +27,7 @@ from torch.nn import functional as F
 
 from hf_attncal.alignment.encoder_adapter import LEARNED_FILE, halves
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior
-from hf_attncal.alignment.quick import quick_aligner
-from hf_attncal.alignment.subword_pooling import largest_over_words
+from hf_attncal.alignment.quick import link_cells, quick_aligner
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.files import read_lines, sha256, write_json
@@ -72,14 +71,8 @@ def teach(prior: EncoderPrior, pairs: Pairs) -> list[Taught]:
     prior.forget()
     aligner = quick_aligner(pairs, encoder=prior)
     sides = [prior.reader.tokenize([" ".join(pair[side]) for pair in pairs], side) for side in (0, 1)]
-    found = []
-    for indices, weights in aligner.source.weights(pairs, 256, 4096):
-        forward, backward = weights.forward.mT, weights.backward
-        both = 2 * forward * backward / (forward + backward).clamp(min=1e-30)
-        both = largest_over_words(both, weights.source_words, weights.target_words)
-        for index, one, (sources, targets) in zip(indices, both, weights.words, strict=True):
-            links = one[:sources, :targets].numpy()
-            found.append((sides[0][index], sides[1][index], np.where(links > LEAST, links, 0.0)))
+    links = (np.where(cells > LEAST, cells, 0.0) for cells in link_cells(aligner, pairs))
+    found = list(zip(*sides, links, strict=True))
     return [one for one in found if max(len(one[0].ids), len(one[1].ids)) <= MOST_TOKENS]
 
 

@@ -35,6 +35,7 @@ from .symmetrization import SYMMETRIZATIONS
 Sentence = str | Sequence[str]
 # What models of transformers are loaded with, which an aligner that counts has no need of.
 _ENCODER = "hf_attncal.alignment.encoder_prior:EncoderPrior"
+_OWN_COUNTS = "hf_attncal.alignment.quick:hear_own_counts"
 _CONFIG_OF = "hf_attncal.inference.loading:load_config"
 # Pairs of words of a sentence pair, and about how many bytes each takes: two lines of 10,000 letters are fewer.
 MOST_CELLS, _BYTES_OF_CELL = 3 * 10**7, 60
@@ -378,6 +379,8 @@ class WordAligner:
         read = [tuple(tuple(map(solid, side)) for side in pair) for pair in read]
         sides, encoder = self.source.tokens_of(read), self.source.prior
         tokens = [side.ids for side in sides]
+        if encoder is not None:
+            resolve_name(_OWN_COUNTS)(encoder, read)
         witness = None if encoder is None else encoder.witness(read, sides)
         adapted = adapt_counts(self.source.model, tokens[::2], tokens[1::2], weight, passes, least, witness)
         if adapted.weight:

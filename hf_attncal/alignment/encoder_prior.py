@@ -126,6 +126,12 @@ class EncoderPrior:
         self._remembered = dict(zip(pairs, cells, strict=True))
         return cells
 
+    def say(self, pairs: Sequence[Words], cells: Sequence[np.ndarray]) -> None:
+        """Have these in place of e, until others are remembered; what they are worth is to be learned."""
+        strength, self.belief = self.belief.strength, Belief()
+        self.belief.strength = strength
+        self._remembered = dict(zip(pairs, cells, strict=True))
+
     def cells(self, pairs: Sequence[Words]) -> list[np.ndarray]:
         """Return e of each pair, (source words, target words) float16.
 

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Sequence
 from math import isqrt
 from typing import Any
 
+import numpy as np
+
 from hf_attncal.data.folding import NOTHING, fold, solid
 from hf_attncal.data.parting import WORDS, split_words
 from hf_attncal.data.segmentation import segment
 from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, train_bpe_backend
 from hf_attncal.data.words import WordTokenizer
+from hf_attncal.models.functional_mask_align import harmonic_mean
 from hf_attncal.models.hmm_tables import HMMTables
 
 from .aligner import Sentence, WordAligner
@@ -16,6 +19,8 @@ from .count_learner import IDENTICAL, ITERATIONS, CountLearner
 from .merging import WordAlignment
 from .plain_counts import CountFields, PlainTokenizer
 from .similar_words import MOST_PAIRS_READ, begin_with, prior_counts
+from .sources import Words
+from .subword_pooling import largest_over_words
 
 # Tokens of the vocabulary of n pairs, beside their characters: _PIECES * sqrt(n). The less text, the shorter the
 # pieces that it has often enough to count; words that look alike share them.
@@ -99,3 +104,25 @@ def quick_aligner(
     iterations = _HELPED if encoder is not None and encoder.belief.strength else ITERATIONS
     CountLearner(model, tokens[::2], tokens[1::2], witness=witness).run(iterations)
     return WordAligner(model, tokenizer, encoder=encoder)
+
+
+def link_cells(aligner: WordAligner, pairs: Sequence[Words]) -> list[np.ndarray]:
+    """Return how sure each link of words is, the harmonic mean of both directions, (source words, target words)."""
+    found = [np.zeros(tuple(map(len, pair)), np.float32) for pair in pairs]
+    for indices, weights in aligner.source.weights(pairs, 256, 4096):
+        both = harmonic_mean(weights.forward, weights.backward)
+        both = largest_over_words(both, weights.source_words, weights.target_words)
+        for index, cells, (sources, targets) in zip(indices, both, weights.words, strict=True):
+            found[index] = cells[:sources, :targets].numpy()
+    return found
+
+
+def hear_own_counts(encoder: Any, pairs: Sequence[Words]) -> None:
+    """Let an `EncoderPrior` say of a text what it and counts of this text alone agree on: `sqrt(e q)`.
+
+    q are the links of `quick_aligner`. They know the words of the text, which counts of other text may not, and stand
+    in for a part of the encoder: where the text is too small to be counted, e remains.
+    """
+    links = link_cells(quick_aligner(pairs, encoder=encoder), pairs)
+    if encoder.belief.strength:
+        encoder.say(pairs, [np.sqrt(e * q).astype(e.dtype) for e, q in zip(encoder.cells(pairs), links, strict=True)])

@@ -80,6 +80,11 @@ def jump_posterior(
     batch, _, size = weights.shape
     source = source_real.to(weights.dtype)
     weights = weights * source[:, None]
+    if uniform == 1 and attention is None and not (count or jumps.requires_grad):  # each token for itself
+        weights = weights / source.sum(dim=1).clamp(min=1)[:, None, None] * target_real[:, :, None]
+        null = torch.where(target_real, null, 1.0)
+        total = (weights.sum(dim=2) + null).clamp(min=_TINY)
+        return JumpPosterior(weights / total[:, :, None], null / total * target_real, total.log().sum(dim=1))
     attention = source[:, None] if attention is None else source[:, None] * attention
     # From each position, the one before all first, to each; nothing leads to the one before all.
     places = F.pad(_by_distance(jumps.to(weights.dtype), size), (1, 0))

@@ -33,7 +33,7 @@ from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.embedding_rows import EmbeddingRows, rows_in_file
 from hf_attncal.alignment.encoder import EncoderReader, EncoderStates
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_settings
-from hf_attncal.alignment.quick import quick_aligner
+from hf_attncal.alignment.quick import hear_own_counts, link_cells, quick_aligner
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.commands import main
 from hf_attncal.commands.app import call_of
@@ -387,6 +387,23 @@ def test_an_aligner_of_another_text_learns_what_the_encoder_is_worth(corpus):
     aligner.believe(Knowing())
     assert aligner.adapt(corpus, weight=1.0).weight == 1
     assert share_right(aligner, corpus) > 0.8 > share_right(plain, corpus) + 0.2
+
+
+def test_a_text_that_is_adapted_to_is_heard_with_its_own_counts(corpus):
+    pairs = [tuple(tuple(side.split()) for side in pair) for pair in corpus]
+    judge = Knowing(0.6)
+    before = judge.remember(pairs)
+    own = quick_aligner(pairs, encoder=copy.deepcopy(judge))
+    cells = link_cells(own, pairs)
+    assert all(links[place] > 0.4 for links, one in zip(cells, own.align(pairs), strict=True) for place in one.links)
+    hear_own_counts(judge, pairs)
+    for said, e, links in zip(judge.cells(pairs), before, cells, strict=True):
+        assert said == pytest.approx(np.sqrt(e * links), abs=2e-3)
+    assert not judge.belief.learned
+    judge.remember(pairs), judge.say(pairs, before)
+    judge.belief.strength = 0.0
+    hear_own_counts(judge, pairs)
+    assert all(map(np.array_equal, judge.cells(pairs), before))
 
 
 def test_a_long_line_is_read_with_its_own_cells(corpus):

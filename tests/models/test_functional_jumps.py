@@ -68,6 +68,13 @@ class TestAgainstAllAlignments:
         assert bool(found.jumps.any()) == (uniform < 1)
 
 
+def test_tokens_that_are_aligned_each_for_itself_are_as_by_the_passes():
+    found = jump_posterior(**inputs(), target_real=TARGET_REAL, source_real=SOURCE_REAL, uniform=1.0)
+    expected = slow(1.0, **inputs())
+    for name in ("weights", "null", "log_likelihood"):
+        assert_close(getattr(found, name), expected[name], what=name)
+
+
 @pytest.mark.parametrize("attention", [False, True], ids=["plain", "attention"])
 def test_gradcheck(attention):
     given = inputs(attention)
