@@ -31,16 +31,23 @@ def sized(tokenizer, **changes):
     return TINY | tokens | size | {"vocab_size": len(tokenizer)} | changes
 
 
-@functools.cache
 def text_model(family, kind):
     """A random model for `bpe_tokenizer`, in float64 and in training mode, that tests share and do not change."""
+    return _shared_text_model(family, kind).train()  # one that aligned or translated may have been left in eval mode
+
+
+def new_text_model(family, kind):
+    """A `text_model` of one's own."""
     stock_config, stock_model, our_config, our_model = FAMILIES[family]
     torch.manual_seed(3)
     if kind == "stock":
         model = stock_model(stock_config(**sized(bpe_tokenizer())))
     else:
         model = our_model(our_config(**sized(bpe_tokenizer()), calibration="gated", leaky=True))
-    return randomized(model.double()).train()
+    return randomized(model.double())
+
+
+_shared_text_model = functools.cache(new_text_model)
 
 
 def with_masks(model, values: Mapping[int, Mapping[int, float]]):

@@ -12,7 +12,18 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import FAMILIES, assert_close
-from seq2seq_helpers import KINDS, PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, rows_of_pass, sized, text_model
+from seq2seq_helpers import (
+    KINDS,
+    PAIRS,
+    SOURCES,
+    TARGETS,
+    bpe_tokenizer,
+    new_text_model,
+    randomized,
+    rows_of_pass,
+    sized,
+    text_model,
+)
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     PreTrainedTokenizerFast,
@@ -405,7 +416,7 @@ def test_annotations_must_fit():
 @functools.cache
 def generating_model(family, kind):
     """A model with the first weights that end some translations, but not all, before the limit."""
-    model, tokenizer = text_model.__wrapped__(family, kind).eval(), bpe_tokenizer()
+    model, tokenizer = new_text_model(family, kind).eval(), bpe_tokenizer()
     for seed in range(100):
         randomized(model, seed)
         with torch.no_grad():
