@@ -11,12 +11,13 @@ results/check.
 
 - `learn` writes hf_attncal/checking/encoder_check.json. Clean pairs of `TEXTS`, half of them in each direction, get
   errors: those of `translation_errors.KINDS`, and words and short phrases that are replaced or dropped where the
-  states link them surely (`small_errors`). A network learns which words have no partner; causes and the verdict are
-  learned over it as for an aligner (`check_learning.py`). Nothing annotated is used.
+  states link them surely (`small_errors`). A network learns which words have no partner. Causes are learned over it as
+  for an aligner (`check_learning.py`), from words that were judged by a network of the other languages (`FOLDS`). The
+  verdict adds the mean over the words to them. Nothing annotated is used.
 - `halomi`: ROC AUC in each of 18 directions of HalOmi (Dale et al. 2023), dev half, read as one text a direction: by
-  sentence (any hallucination against none, by the mean probability of the target words to have no partner and by the
-  verdict; any omission against none, by that of the source words), and by word. High-resource directions are those
-  between English and Arabic, Chinese, German, Russian and Spanish.
+  sentence (hallucination against none by `hallucinated` and `wrong`, omission by `left_out`, either by `wrong`; each
+  beside the mean probability of the words to have no partner), and by word. High-resource directions are those between
+  English and Arabic, Chinese, German, Russian and Spanish.
 - `hallucinations`: as in check.py, by the encoder alone or with the aligner of FOLDER.
 - `planted`: errors planted into clean pairs of languages that nothing was learned from.
 """
@@ -26,7 +27,7 @@ import dataclasses
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,14 +36,21 @@ import torch
 from check import BOOTSTRAP, COLUMNS, FAULTS
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
-from hf_attncal.checking.check_learning import fit_facts, fit_heads, fit_verdict, look
-from hf_attncal.checking.check_model import PLANTED, fit_lengths
+from hf_attncal.checking.check_learning import FALSE_ALARMS, fit_facts, fit_heads, look
+from hf_attncal.checking.check_model import PLANTED, Looked, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import Checker, SharedTargets
-from hf_attncal.checking.encoder_check import FILE, LEAST_KNOWN, EncoderCheckModel, EncoderJudge, encoder_kind
+from hf_attncal.checking.encoder_check import (
+    ENCODER_VERDICT_FEATURES,
+    FILE,
+    LEAST_KNOWN,
+    EncoderCheckModel,
+    EncoderJudge,
+    encoder_kind,
+)
 from hf_attncal.checking.encoder_evidence import EncoderEvidence, EncoderEye, Pair, both_ways
 from hf_attncal.checking.facts import PLANTED_FACTS
-from hf_attncal.checking.logistic import Network, fit_network, sigmoid
+from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, sigmoid
 from hf_attncal.checking.rules import fit_rules
 from hf_attncal.checking.word_classes import Vocabulary
 from hf_attncal.compressed import open_to_read
@@ -55,6 +63,8 @@ from hf_attncal.metrics import records
 from hf_attncal.metrics.detection import detection
 
 Pairs = list[tuple[str, str]]
+# Of each text and direction, of each side of each line: features of words, and which have no partner (`labels`).
+Words = dict[tuple[str, bool], list[tuple[np.ndarray, np.ndarray]]]
 SEED = 3
 KEPT = 0.4  # share of the planted errors that are learned from
 SMALL = 0.6  # of the pairs, for each kind of small error
@@ -62,6 +72,10 @@ FIRST_KINDS = ("omission", "truncation", "insertion", "replacement", "detached",
 OTHER_KINDS = ("untranslated", "swapped", *PLANTED_FACTS)
 # Small errors, and the kind whose cause learns from them, too.
 LIKE = {"word": "replacement", "drop": "omission"}
+ONE_IN = 20.0  # lines is wrong
+# The verdict: "any" is half of the log-odds of any cause. Features beyond 5 WIDE are cut.
+WIDE = 4.0
+ADDED = {"any": 2 * WIDE, "source mean": WIDE, "target mean": WIDE}
 SURE = 0.5  # e of a link that small errors follow
 # Languages of HalOmi that are well supplied with text.
 HIGH = {"ara", "arb", "deu", "eng", "rus", "spa", "zho"}
@@ -94,6 +108,9 @@ TEXTS = {
     "kftt": _clean("ja-en", "kftt-jaen", "test", 290, 6, "Kyoto Free Translation Task (Neubig), CC BY-SA 3.0"),
     "tanaka": _clean("en-ja", "tanaka-enja", "train", 300, 8, "Tanaka corpus (Tatoeba), CC BY 2.0", ".gz"),
 }
+# Texts of one language, whose words are judged by a network that has read the others while the rest is learned: so
+# words look to the verdict as those of a language that nothing was learned from.
+FOLDS = ({"tatoeba"}, {"ges", "pt"}, {"czenali"}, {"roen", "es"}, {"enfr"}, {"kftt", "tanaka"})
 UNSEEN = {
     name: _clean(f"en-{name}", f"xlwa/en-{name}", "silver-train", 80, 6, "XL-WA, CC BY-NC-SA 4.0")
     for name in ("bg", "hu", "it", "nl", "ru", "sl")
@@ -171,7 +188,7 @@ class Group:
     """A text in one direction: its lines, their states, and what is usual."""
 
     def __init__(self, lines: list[Line], languages: tuple[str, str], encoder: EncoderPrior, common: np.ndarray):
-        self.languages = languages
+        self.name, self.languages = lines[0].group, languages
         self.eye = EncoderEye(encoder, None, common)
         self.lines, self.reads = [], []
         self.add(lines)
@@ -260,16 +277,30 @@ def learn(options: argparse.Namespace) -> None:
         for line, (together, *_) in zip(group.lines, group.features(), strict=True)
         if line.kind == "clean"
     }
-    found = [
-        (values.astype(np.float32), truth)
+    words = {
+        group.name: [
+            (values.astype(np.float32), truth)
+            for line, (_, *sides) in zip(group.lines, group.features(), strict=True)
+            if line.kind not in (*OTHER_KINDS, "repetition")  # what is said again has a partner
+            for values, truth in zip(sides, labels(line, *clean[line.group, line.original]), strict=True)
+        ]
         for group in groups
-        for line, (_, *sides) in zip(group.lines, group.features(), strict=True)
-        if line.kind not in (*OTHER_KINDS, "repetition")  # what is said again has a partner
-        for values, truth in zip(sides, labels(line, *clean[line.group, line.original]), strict=True)
-    ]
+    }
+    for held_out in FOLDS:
+        network = fit_words(words, held_out)
+        for group in groups:
+            if group.name[0] in held_out:
+                group.eye.network = network
+    write_model(encoder, groups[0].eye.common, fit_words(words), fit_model(groups))
+
+
+def fit_words(
+    words: dict[tuple[str, bool], list[tuple[np.ndarray, np.ndarray]]], but: Collection[str] = ()
+) -> Network:
+    """Learn which words have no partner, from all texts but some."""
+    found = [one for (text, _), lines in words.items() if text not in but for one in lines]
     values, truth = map(np.concatenate, zip(*found, strict=True))
-    network = fit_network(values[~np.isnan(truth)], truth[~np.isnan(truth)])
-    write_model(encoder, groups[0].eye.common, network, fit_model(groups, network))
+    return fit_network(values[~np.isnan(truth)], truth[~np.isnan(truth)])
 
 
 def grouped(lines: list[Line], texts: dict[str, CleanText], encoder: EncoderPrior, small: bool = True) -> list[Group]:
@@ -309,12 +340,11 @@ class OfManyTexts(EncoderCheckModel):
         return super().length_deviation(source, target)
 
 
-def fit_model(groups: Sequence[Group], network: Network) -> EncoderCheckModel:
-    """Learn the causes, the facts, the rules and the verdict over what the network says."""
+def fit_model(groups: Sequence[Group]) -> EncoderCheckModel:
+    """Learn the causes, the facts, the rules and the verdict over what the networks of the groups say."""
     spreads, usual_length = [], {}
     found: dict[str, list[tuple[EncoderEvidence, Line]]] = {}
     for group in groups:
-        group.eye.network = network
         clean = [tuple(side.text for side in line.sides) for line in group.lines if line.kind == "clean"]
         spreads += [fit_lengths(clean)[1:]] * len(clean)
         for line, read in zip(group.lines, group.reads, strict=True):
@@ -337,10 +367,34 @@ def fit_model(groups: Sequence[Group], network: Network) -> EncoderCheckModel:
     changed = [
         (one, kind, (line.wrong[0] or (), line.wrong[1])) for kind in PLANTED_FACTS for one, line in found[kind]
     ]
-    model.facts = fit_facts(good, changed, (None, None))
-    bad = {kind: lines for kind, lines in seen.items() if kind != "clean"}
-    fit_verdict(model, seen["clean"], looked["clean"], np.ones(len(good), dtype=bool), bad)
+    model.facts = fit_facts(good, changed, (None, None), model.denials)
+    fit_verdict(model, {kind: [one for one, _ in lines] for kind, lines in seen.items()}, looked)
     return model
+
+
+def fit_verdict(model: EncoderCheckModel, lines: dict[str, list[EncoderEvidence]], looked: dict[str, Looked]) -> None:
+    """Set the verdict: how probable any cause is and the means of both sides, whose log-odds are added.
+
+    A network over all features, as an aligner has one, learns what planted errors look like and ranks what was
+    annotated less well (docs/log.md). Learned are two numbers, that make the sum a probability, and the alarm.
+    """
+    values = [model.judge(lines[kind], looked[kind]).verdict_features for kind in lines]
+    shares = [ONE_IN if kind == "clean" else 1 / (len(lines) - 1) for kind in lines]
+    rows, weights = np.concatenate(values), np.zeros((len(ENCODER_VERDICT_FEATURES) + 1, 1))
+    for name, weight in ADDED.items():
+        weights[ENCODER_VERDICT_FEATURES.index(name)] = weight
+    scale = np.stack([np.zeros(rows.shape[1]), np.full(rows.shape[1], WIDE)])
+    added = Network(scale, (weights,))(rows)[:, None]
+    truths = np.concatenate(
+        [np.full(len(one), float(kind != "clean")) for kind, one in zip(lines, values, strict=True)]
+    )
+    of_rows = np.concatenate([np.full(len(one), share / len(one)) for one, share in zip(values, shares, strict=True)])
+    bias, slope = fit_logistic(added, truths, of_rows)
+    weights *= slope
+    weights[-1] = bias
+    model.verdict = Network(scale, (weights,))
+    of_clean = model.scores(values[list(lines).index("clean")])
+    model.alarm = float(model.wrong_of(np.quantile(of_clean, 1 - FALSE_ALARMS)))
 
 
 def write_model(encoder: EncoderPrior, common: np.ndarray, network: Network, model: EncoderCheckModel) -> None:
@@ -400,26 +454,25 @@ def halomi(options: argparse.Namespace) -> None:
     directions, encoder = {}, EncoderPrior.from_pretrained(options.encoder, adapted=False)
     for direction in dict.fromkeys((row[0], row[1]) for row in rows):
         some = [row for row in rows if (row[0], row[1]) == direction]
-        pairs = [tuple(re.sub("<<<|>>>", "", marked) for marked in row[4:6]) for row in some]
+        pairs = [tuple(map(_plain, row[4:6])) for row in some]
         judge = AskedAllTheSame(encoder)
         verdicts = Checker(None, encoder=judge).check(pairs)
         known = judge.eye.usual.known
         evidence = judge.eye.read([tuple(map(segment, pair)) for pair in pairs])
-        truths = {
-            "sentence_auc": [row[6][0] > "1" for row in some],
-            "sentence_verdict_auc": [row[6][0] > "1" for row in some],
-            "sentence_left_out_auc": [row[7][0] > "1" for row in some],
-            "left_out_auc": [one for row in some for one in marked_words(segment(_plain(row[4])), row[4])],
-            "made_up_auc": [one for row in some for one in marked_words(segment(_plain(row[5])), row[5])],
-        }
+        made_up, left_out = ([row[column][0] > "1" for row in some] for column in (6, 7))
+        any_fault = [any(both) for both in zip(made_up, left_out, strict=True)]
         scores = {
-            "sentence_auc": [unpartnered(one, 1) for one in evidence],
-            "sentence_verdict_auc": [verdict.hallucinated for verdict in verdicts],
-            "sentence_left_out_auc": [unpartnered(one, 0) for one in evidence],
-            "left_out_auc": [one for verdict in verdicts for one in verdict.source_words],
-            "made_up_auc": [one for verdict in verdicts for one in verdict.target_words],
+            "sentence_auc": (made_up, [verdict.hallucinated for verdict in verdicts]),
+            "sentence_wrong_auc": (made_up, [verdict.wrong for verdict in verdicts]),
+            "sentence_words_auc": (made_up, [unpartnered(one, 1) for one in evidence]),
+            "sentence_left_out_auc": (left_out, [verdict.left_out for verdict in verdicts]),
+            "sentence_left_out_words_auc": (left_out, [unpartnered(one, 0) for one in evidence]),
+            "sentence_any_auc": (any_fault, [verdict.wrong for verdict in verdicts]),
+            "sentence_any_words_auc": (any_fault, [unpartnered(one, 0) + unpartnered(one, 1) for one in evidence]),
+            "left_out_auc": (of_words(some, 4), [one for verdict in verdicts for one in verdict.source_words]),
+            "made_up_auc": (of_words(some, 5), [one for verdict in verdicts for one in verdict.target_words]),
         }
-        found = {name: detection(truths[name], scores[name], 0).auc.value for name in truths}
+        found = {name: detection(*both, 0).auc.value for name, both in scores.items()}
         languages = [code[:3] for code in direction]
         directions["-".join(languages)] = {
             "lines": len(some),
@@ -432,11 +485,16 @@ def halomi(options: argparse.Namespace) -> None:
     means = {
         name: {
             of: float(np.mean([one["auc"][of] for one in directions.values() if name == "all" or one["high"]]))
-            for of in truths
+            for of in scores
         }
         for name in ("all", "high")
     }
     save(options, "halomi", {"dev.tsv": path}, {"means": means, "directions": directions})
+
+
+def of_words(rows: Sequence[Sequence[str]], column: int) -> list[bool]:
+    """Return which words of a column are marked."""
+    return [one for row in rows for one in marked_words(segment(_plain(row[column])), row[column])]
 
 
 def unpartnered(evidence: EncoderEvidence, side: int) -> float:

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior
+from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.data.words import is_punctuation
 
@@ -27,6 +27,7 @@ from .evidence import LinkEvidence, said_again, script_shares
 from .logistic import Network
 from .number_values import Languages, language_of
 
+TEMPERATURE = 0.07  # the network has learned with this one, whatever aligners take
 _SAMPLE = 512  # pairs that tell what is usual in a text
 _TOKENS = 4096  # of a batch of texts
 _BORROWED = 10.0  # words that the mean of a language begins with

@@ -13,12 +13,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from hf_attncal import check
-from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior
+from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking import encoder_check
 from hf_attncal.checking.check_model import judged_together
 from hf_attncal.checking.checker import NOT_KNOWN, VERDICTS, Checker
 from hf_attncal.checking.encoder_check import FILE, EncoderJudge, encoder_kind, saved_encoder_check
-from hf_attncal.checking.encoder_evidence import WORD_FEATURES, EncoderEye, Read, usual_of, word_features
+from hf_attncal.checking.encoder_evidence import TEMPERATURE, WORD_FEATURES, EncoderEye, Read, usual_of, word_features
 from hf_attncal.checking.logistic import Network, log_odds, sigmoid
 from hf_attncal.commands import main
 from hf_attncal.data.segmentation import segment
