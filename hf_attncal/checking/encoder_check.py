@@ -30,11 +30,10 @@ FILE = Path(__file__).with_name("encoder_check.json")
 # HalOmi dev and the text that was learned from: Kashmiri, Manipuri and Yoruba have 0.4 to 1.0, Japanese 1.3 to 2.0,
 # and European languages, Chinese and Arabic 1.5 to 2.8.
 LEAST_KNOWN = 1.15
-# Words that any line is thought to have besides its own, and the probability of each to have no partner: else the mean
-# of a line of two words says too much. These, and how much the means say, were chosen on errors planted into languages
+# The mean over the n words of a side says the more, the more there are: its log-odds count `_MOST_OF_MEAN` times
+# `n^2 / (n^2 + _HALF^2)`, with `_BESIDE` usual words beside those of the line. Chosen on errors planted into languages
 # that nothing was learned from, and on annotated German-English lines.
-_BESIDE, _USUALLY = 20.0, 0.02
-_SHARE_OF_MEAN = 0.5
+_MOST_OF_MEAN, _HALF, _BESIDE, _USUALLY = 2.0, 15.0, 20.0, 0.02
 _OF_A_MARK = 0.1  # of a word
 ENCODER_VERDICT_FEATURES = (*VERDICT_FEATURES[:-1], "source mean", "target mean", VERDICT_FEATURES[-1])
 _NUMBER, _PUNCTUATION = CLASSES.index("number"), CLASSES.index("punctuation")
@@ -71,16 +70,18 @@ class EncoderCheckModel(CheckModel):
             for side in (0, 1)
         ]
         for cause, of_side in zip(("left_out", "made_up"), means, strict=True):
-            found.causes[cause] = sigmoid(log_odds(found.causes[cause]) + _SHARE_OF_MEAN * of_side)
+            found.causes[cause] = sigmoid(log_odds(found.causes[cause]) + of_side)
         values = found.verdict_features
         return found._replace(verdict_features=np.column_stack([values[:, :-1], *means, values[:, -1]]))
 
 
 def _mean(against: np.ndarray, classes: np.ndarray) -> float:
-    """Return the log-odds of the words of a side to have no partner in the mean, less those of a usual line."""
+    """Return what the mean probability of words to have no partner adds to log-odds, 0 for a usual line."""
     weights = np.where(classes == _PUNCTUATION, _OF_A_MARK, 1.0)
-    mean = (sigmoid(against) @ weights + _BESIDE * _USUALLY) / (weights.sum() + _BESIDE)
-    return float(log_odds(mean) - log_odds(np.array(_USUALLY)))
+    number = weights.sum()
+    mean = np.array([(sigmoid(against) @ weights + _BESIDE * _USUALLY) / (number + _BESIDE), _USUALLY])
+    more, usual = log_odds(mean)
+    return float(_MOST_OF_MEAN * number**2 / (number**2 + _HALF**2) * (more - usual))
 
 
 def _class_of(word: str) -> int:

@@ -15,13 +15,20 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from hf_attncal import check
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking import encoder_check
-from hf_attncal.checking.check_model import judged_together
+from hf_attncal.checking.check_model import CheckModel, judged_together
 from hf_attncal.checking.checker import NOT_KNOWN, VERDICTS, Checker
-from hf_attncal.checking.encoder_check import FILE, EncoderJudge, encoder_kind, saved_encoder_check
+from hf_attncal.checking.encoder_check import (
+    ENCODER_VERDICT_FEATURES,
+    FILE,
+    EncoderJudge,
+    encoder_kind,
+    saved_encoder_check,
+)
 from hf_attncal.checking.encoder_evidence import TEMPERATURE, WORD_FEATURES, EncoderEye, Read, usual_of, word_features
 from hf_attncal.checking.logistic import Network, log_odds, sigmoid
 from hf_attncal.commands import main
 from hf_attncal.data.segmentation import segment
+from hf_attncal.data.words import is_punctuation
 from hf_attncal.errors import CommandError
 
 SIZE = 16
@@ -198,6 +205,34 @@ def test_an_encoder_alone_judges_a_text(judge, monkeypatch):
         assert bool(verdict.flagged) == (verdict.wrong > saved_encoder_check()[0].alarm)
     assert verdicts[-2].names == ("empty source",)
     assert verdicts[-1].names == ("empty target",)
+
+
+def test_the_mean_over_all_words_is_added_to_the_causes(judge):
+    """A mark weighs a tenth of a word, a line has twenty usual words besides, and a long one says more."""
+    of_text = judge()
+    lines = of_text.eye.read([tuple(map(segment, pair)) for pair in PAIRS])
+    found, before = of_text.model.judge(lines), CheckModel.judge(of_text.model, lines)
+    means = []
+    for line in lines:
+        means.append([])
+        for side, words in enumerate((line.source.words, line.target.words)):
+            weights = [0.1 if is_punctuation(word) else 1.0 for word in words]
+            odds = line.against[side].tolist()
+            total = sum(weight / (1 + math.exp(-value)) for weight, value in zip(weights, odds, strict=True))
+            mean = (total + 20 * 0.02) / (sum(weights) + 20)
+            long = 2 * sum(weights) ** 2 / (sum(weights) ** 2 + 15**2)
+            means[-1].append(long * (math.log(mean / (1 - mean)) - math.log(0.02 / 0.98)))
+    means = np.array(means)
+    assert means.std() > 0.01
+    for side, cause in enumerate(("left_out", "made_up")):
+        more = log_odds(found.causes[cause]) - log_odds(before.causes[cause])
+        np.testing.assert_allclose(more, means[:, side])
+    np.testing.assert_allclose(found.verdict_features[:, -3:-1], means)
+    any_cause = found.verdict_features[:, ENCODER_VERDICT_FEATURES.index("any")]
+    added = 2 * any_cause + means.sum(axis=1)
+    slopes = np.diff(of_text.model.verdict(found.verdict_features)) / np.diff(added)
+    assert slopes.min() > 0
+    np.testing.assert_allclose(slopes, slopes[0], rtol=1e-3)  # numbers of the file have five digits
 
 
 def test_languages_that_are_not_known_get_no_verdict(judge, caplog):
