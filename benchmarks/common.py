@@ -86,7 +86,7 @@ def sizes(args: argparse.Namespace) -> dict:
         "decoder_attention_heads": args.heads,
         "encoder_ffn_dim": args.ffn,
         "decoder_ffn_dim": args.ffn,
-        "max_position_embeddings": max(256, 2 * args.length, 2 * (args.source_length or 0)),
+        "max_position_embeddings": max(256, 2 * args.length, args.source_length or 0),
         "activation_function": "relu",
         "dropout": 0.1,
         "attention_dropout": 0.0,

@@ -78,7 +78,9 @@ def conditions(result: dict) -> str:
     config = result["config"]
     precision = "bf16" if config["bf16"] else "float32"
     length = config["length"] or round(config["mean_length"])  # of real text, their mean
-    return f"{device(result)}, {precision}, {config['batch']} x {length} tokens"
+    source = config.get("source_length") or length
+    sides = f"{length}" if source == length else f"{source} and {length}"
+    return f"{device(result)}, {precision}, {config['batch']} x {sides} tokens"
 
 
 def ratio(value: dict | float | None) -> str:
