@@ -5,19 +5,20 @@
 
 The text is of other domains than the annotated pairs of dev and test, which are of Wikipedia: the Europarl pairs of
 xlwa/en-pt/silver-train, and English sentences (the silver text of other pairs, WMT) that enpt has translated itself,
-from which only a guided adapter learns. `text` makes it in RUNS, links it by counts with an encoder, and says how right
-that teacher is on dev and test, whose text it does not count. Of pten the sides change places. A model of RUNS, as
-`attncal import` made it, gets an adapter ("none": it stays as it is; "guided" also has a NULL for words without a
-partner, and teaches the head that is nearest to the links), which lies in RUNS then, and is measured on dev (attention)
-and on dev and test (links, BLEU). Thresholds of links, and which attention is read, are chosen on dev, and nothing on a
-test.
+from which only a guided adapter learns. `text` makes it in RUNS, links it by counts with an encoder, and says how
+right that teacher is on dev and test, whose text it does not count. Of pten the sides change places. A model of RUNS,
+as `attncal import` made it, gets an adapter ("none": it stays as it is; "guided" also has a NULL for words without a
+partner, and teaches the head that is nearest to the links), which lies in RUNS then, and is measured on dev
+(attention) and on dev and test (links, BLEU). Thresholds of links, and which attention is read, are chosen on dev,
+and nothing on a test.
 
 "parked" is the share of attention on special tokens and punctuation, the mean over heads and steps. "faithful" is the
 share of target words for which the source word with most weight is also the one without which the word is least
 probable (occlusion), of `--measured` pairs. AER is of three readings: the head that Marian trained on links
 ("guided"), the one head and step with the lowest AER ("nearest"), and the mean of several as `attncal align select`
-finds it ("mean"), and of a guided adapter the head that has learned ("learned"); each of the best source word of each target word, of all above a threshold, and of those of the mean
-with an encoder ("beside"). Seconds are CPU seconds of the training. `FOLDER/PAIR/ADAPTER_seedN.json` is written anew.
+finds it ("mean"), and of a guided adapter the head that has learned ("learned"); each of the best source word of each
+target word, of all above a threshold, and of those of the mean with an encoder ("beside"). Seconds are CPU seconds of
+the training. `FOLDER/PAIR/ADAPTER_seedN.json` is written anew.
 """
 
 import argparse
