@@ -16,9 +16,9 @@ and nothing on a test.
 share of target words for which the source word with most weight is also the one without which the word is least
 probable (occlusion), of `--measured` pairs. AER is of three readings: the head that Marian trained on links
 ("guided"), the one head and step with the lowest AER ("nearest"), and the mean of several as `attncal align select`
-finds it ("mean"), and of a guided adapter the head that has learned ("learned"); each of the best source word of each
-target word, of all above a threshold, and of those of the mean with an encoder ("beside"). Seconds are CPU seconds of
-the training. `FOLDER/PAIR/ADAPTER_seedN.json` is written anew.
+finds it ("mean"); of a guided adapter the head that has learned ("learned"), and its mean with Marian's ("both");
+each of the best source word of each target word, of all above a threshold, and of those of the mean with an encoder
+("beside"). Seconds are CPU seconds of the training. `FOLDER/PAIR/ADAPTER_seedN.json` is written anew.
 """
 
 import argparse
@@ -274,14 +274,17 @@ def measure_adapter(args: argparse.Namespace, adapter: str) -> None:
     result |= {"trained": trained, "training": trained.get("training", {})}
     result |= measure_attention(model, tokenizer, gold["dev"], args.bootstrap)
     result["bleu"] = {split: translated(model, tokenizer, of) for split, of in gold.items()}
-    sides = map(list, zip(*gold["dev"].pairs, strict=True))
-    ranked = [one for one, _ in select_attention(model, tokenizer, *sides, gold["dev"].links)]
-    ways["nearest"] = next(one for one in ranked if one.beside is None and len(one.heads or ()) == 1)
     guided = bool((ADAPTERS[adapter] or {}).get("guided"))
-    if ADAPTERS[adapter] is None or guided:
-        ways["mean"] = ranked[0]
-        if guided:
-            ways["learned"] = Seq2SeqAttention(**trained["training"]["head"])
+    if guided:
+        ways["learned"] = Seq2SeqAttention(**trained["training"]["head"])
+        ways["both"] = replace(ways["learned"], beside=ways["guided"])
+    else:
+        sides = map(list, zip(*gold["dev"].pairs, strict=True))
+        ranked = [one for one, _ in select_attention(model, tokenizer, *sides, gold["dev"].links)]
+        ways["nearest"] = next(one for one in ranked if one.beside is None and len(one.heads or ()) == 1)
+        if ADAPTERS[adapter] is None:
+            ways["mean"] = ranked[0]
+    if guided or ADAPTERS[adapter] is None:
         read = [name for name in ways if not name.startswith("layer")]
         result["links"] = {name: measure_links(model, tokenizer, ways[name], gold, args) for name in read}
     few = gold["dev"].pairs[: args.measured]
