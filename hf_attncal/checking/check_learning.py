@@ -45,7 +45,7 @@ from .number_values import Languages
 from .rules import fit_rules
 from .word_classes import Sides, Vocabulary, seen
 
-SAMPLE = 2000  # clean pairs that errors are planted into
+SAMPLE = 6000  # clean pairs that errors are planted into
 _FEWEST = 50
 _LENGTHS = (6, 10, 16, 25, 40)  # source words: as many pairs of each length are drawn, where there are
 FALSE_ALARMS = 0.01  # share of clean lines that are flagged
@@ -56,6 +56,8 @@ _FOLDS = 5  # parts of the sample, each read without what it taught the aligner
 _WITHOUT_PARTNERS = ("omission", "insertion", "replacement", "detached", "word")
 _HIDDEN, _HIDDEN_OF_VERDICT, _JUDGES, _MOST_STEPS, _DECAY = (24,), (12,), 3, 1200, 3e-2
 _ONE_IN = 20.0  # lines is wrong: so it is the clean lines nearest to wrong ones that the verdict learns to tell
+# Planted errors that count more than others, as they take more to find, or less, as hardly any can be found.
+SOUGHT = {"insertion": 3.0, "truncation": 1.5, "negation": 2.0, "word": 0.1}
 _NEVER = 30.0  # log-odds against what was never seen
 _KEPT = 0.35  # share of the planted errors that are learned from
 Line = tuple[LinkEvidence, Sides]
@@ -203,7 +205,7 @@ def fit(model: CheckModel, examples: Examples) -> np.ndarray:
     model.facts = fit_facts(facts, [(line, *error) for (line, _), *error in changed], languages, denials)
     of_kinds = {kind: [line for line, of in zip(bad, kinds, strict=True) if of == kind] for kind in PLANTED}
     of_kinds |= {kind: [line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS}
-    return fit_verdict(model, good, looked, kept, of_kinds)
+    return fit_verdict(model, good, looked, kept, of_kinds, SOUGHT)
 
 
 @dataclass(frozen=True)
@@ -364,23 +366,28 @@ def _trimmed(model: CheckModel, values: np.ndarray) -> np.ndarray:
 
 
 def fit_verdict(
-    model: CheckModel, good: Sequence[Line], looked: Looked, kept: np.ndarray, bad: Mapping[str, Sequence[Line]]
+    model: CheckModel,
+    good: Sequence[Line],
+    looked: Looked,
+    kept: np.ndarray,
+    bad: Mapping[str, Sequence[Line]],
+    sought: Mapping[str, float] | None = None,
 ) -> np.ndarray:
     """Learn the one verdict from clean lines (those `kept`) and all kinds of planted ones, and where its alarm is.
+
+    `sought` says how much a kind counts, if not 1.
 
     Returns:
         which clean lines it flags.
     """
     judged = model.judge([line for line, _ in good], looked)
     clean = judged.verdict_features
-    values = [
-        model.judge([line for line, _ in lines], look(model, lines)).verdict_features
-        for lines in bad.values()
-        if lines
-    ]
+    bad = {kind: lines for kind, lines in bad.items() if lines}
+    values = [model.judge([line for line, _ in lines], look(model, lines)).verdict_features for lines in bad.values()]
+    shares = np.array([(sought or {}).get(kind, 1.0) for kind in bad])
     rows = np.concatenate([clean[kept], *values])
     truths = np.repeat([0.0, 1.0], [kept.sum(), len(rows) - kept.sum()])
-    groups = [(kept.sum(), _ONE_IN), *((len(group), 1 / len(values)) for group in values)]
+    groups = [(kept.sum(), _ONE_IN), *zip(map(len, values), shares / shares.sum(), strict=True)]
     weights = np.concatenate([np.full(number, share / number) for number, share in groups])
     how = _HIDDEN_OF_VERDICT, _steps(len(rows)), _DECAY
     model.verdict = mean_network([fit_network(rows, truths, weights, *how, seed) for seed in range(_JUDGES)])

@@ -11,13 +11,14 @@ from helpers import assert_layouts_know
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
-from hf_attncal.checking.check_learning import learn_check
-from hf_attncal.checking.check_model import CHECK_FILE, CheckModel, fit_lengths
+from hf_attncal.checking.check_learning import SOUGHT, learn_check
+from hf_attncal.checking.check_model import CHECK_FILE, PLANTED, CheckModel, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
 from hf_attncal.checking.checked_text import checked_text
 from hf_attncal.checking.checker import NOTES, VERDICTS, Checker, SharedTargets, saved_check
 from hf_attncal.checking.evidence import link_features, read_evidence
+from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.held_out import without
 from hf_attncal.checking.line_features import OF_WORDS, chains, features_of_words, side_by_side, strongest_runs
 from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, mean_network
@@ -53,6 +54,10 @@ def learned(tmp_path_factory):
 @pytest.fixture(scope="module")
 def checker(learned):
     return Checker.from_pretrained(learned[0], device="cpu")
+
+
+def test_what_is_sought_more_is_planted():
+    assert set(SOUGHT) <= {*PLANTED, *PLANTED_FACTS}
 
 
 # ---- formulas ----
