@@ -368,15 +368,23 @@ def fit_model(groups: Sequence[Group]) -> EncoderCheckModel:
         (one, kind, (line.wrong[0] or (), line.wrong[1])) for kind in PLANTED_FACTS for one, line in found[kind]
     ]
     model.facts = fit_facts(good, changed, (None, None), model.denials)
-    fit_verdict(model, {kind: [one for one, _ in lines] for kind, lines in seen.items()}, looked)
+    texts = [line.group for _, line in found["clean"]]
+    fit_verdict(model, {kind: [one for one, _ in lines] for kind, lines in seen.items()}, looked, texts)
     return model
 
 
-def fit_verdict(model: EncoderCheckModel, lines: dict[str, list[EncoderEvidence]], looked: dict[str, Looked]) -> None:
+def fit_verdict(
+    model: EncoderCheckModel,
+    lines: dict[str, list[EncoderEvidence]],
+    looked: dict[str, Looked],
+    texts: Sequence[tuple[str, bool]],
+) -> None:
     """Set the verdict: how probable any cause is and the means of both sides, whose log-odds are added.
 
     A network over all features, as an aligner has one, learns what planted errors look like and ranks what was
-    annotated less well (docs/log.md). Learned are two numbers, that make the sum a probability, and the alarm.
+    annotated less well (docs/log.md). Learned are two numbers, that make the sum a probability, and the alarm: where
+    one in a hundred clean lines of a text lies, in the median of the `texts`. In all lines together it would be where
+    those of the two texts lie whose translations are freest, and hardly an error of the others is above it.
     """
     values = [model.judge(lines[kind], looked[kind]).verdict_features for kind in lines]
     shares = [ONE_IN if kind == "clean" else 1 / (len(lines) - 1) for kind in lines]
@@ -394,7 +402,8 @@ def fit_verdict(model: EncoderCheckModel, lines: dict[str, list[EncoderEvidence]
     weights[-1] = bias
     model.verdict = Network(scale, (weights,))
     of_clean = model.scores(values[list(lines).index("clean")])
-    model.alarm = float(model.wrong_of(np.quantile(of_clean, 1 - FALSE_ALARMS)))
+    of_texts = [of_clean[[text == one for text in texts]] for one in dict.fromkeys(texts)]
+    model.alarm = float(model.wrong_of(np.median([np.quantile(one, 1 - FALSE_ALARMS) for one in of_texts])))
 
 
 def write_model(encoder: EncoderPrior, common: np.ndarray, network: Network, model: EncoderCheckModel) -> None:
