@@ -87,7 +87,7 @@ def _levels(model: CheckModel) -> tuple[np.ndarray, np.ndarray]:
 def _shift(model: CheckModel, scores: np.ndarray) -> tuple[float, str]:
     """Return by how much a text raises the log-odds of a line to lie above a level, and why that is not to trust."""
     if model.clean is None:
-        return 0.0, "its check.json was written before this was learned; let it learn again"
+        return 0.0, "an encoder has learned no clean text of yours"
     if len(scores) < FEWEST:
         return 0.0, f"fewer than {FEWEST} lines"
     levels, below = _levels(model)

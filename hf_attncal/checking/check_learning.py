@@ -205,7 +205,7 @@ def fit(model: CheckModel, examples: Examples) -> np.ndarray:
     model.facts = fit_facts(facts, [(line, *error) for (line, _), *error in changed], languages, denials)
     of_kinds = {kind: [line for line, of in zip(bad, kinds, strict=True) if of == kind] for kind in PLANTED}
     of_kinds |= {kind: [line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS}
-    return fit_verdict(model, good, looked, kept, of_kinds, SOUGHT)
+    return fit_verdict(model, good, looked, kept, of_kinds)
 
 
 @dataclass(frozen=True)
@@ -366,16 +366,9 @@ def _trimmed(model: CheckModel, values: np.ndarray) -> np.ndarray:
 
 
 def fit_verdict(
-    model: CheckModel,
-    good: Sequence[Line],
-    looked: Looked,
-    kept: np.ndarray,
-    bad: Mapping[str, Sequence[Line]],
-    sought: Mapping[str, float] | None = None,
+    model: CheckModel, good: Sequence[Line], looked: Looked, kept: np.ndarray, bad: Mapping[str, Sequence[Line]]
 ) -> np.ndarray:
     """Learn the one verdict from clean lines (those `kept`) and all kinds of planted ones, and where its alarm is.
-
-    `sought` says how much a kind counts, if not 1.
 
     Returns:
         which clean lines it flags.
@@ -384,7 +377,7 @@ def fit_verdict(
     clean = judged.verdict_features
     bad = {kind: lines for kind, lines in bad.items() if lines}
     values = [model.judge([line for line, _ in lines], look(model, lines)).verdict_features for lines in bad.values()]
-    shares = np.array([(sought or {}).get(kind, 1.0) for kind in bad])
+    shares = np.array([SOUGHT.get(kind, 1.0) for kind in bad])
     rows = np.concatenate([clean[kept], *values])
     truths = np.repeat([0.0, 1.0], [kept.sum(), len(rows) - kept.sum()])
     groups = [(kept.sum(), _ONE_IN), *zip(map(len, values), shares / shares.sum(), strict=True)]

@@ -17,6 +17,7 @@ from hf_attncal.inference.running import Running
 
 from ..checked_text import lines_of_verdicts
 from ..checker import Checker, PairVerdict, SharedTargets
+from ..logistic import log_odds, sigmoid
 from .findings import DocumentFinding, SegmentSide, document_findings, kept, whole_segment
 from .formats import LINES, Format, format_of, noted, read_document
 from .forms import finding_lines, finding_objects, notes_of, sarif
@@ -26,7 +27,7 @@ from .segments import CODE, Document, Segment
 FORMS = ("tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS = 4  # of both sides together, without those of both
-_HIGHEST_ALARM = 0.97
+_HIGHEST_ALARM, _LEAST = 0.97, 1e-6  # probabilities
 _LONG = 50  # segments of a document that has its own alarm
 _SURE_LANGUAGE = 0.9  # probability from which on a segment that is no copy is in the wrong language
 _COPY = 0.8  # share of words of a copy that stand in the source
@@ -223,15 +224,10 @@ def document_alarm(wrong: Sequence[float], alarm: float) -> float:
     """
     if len(wrong) < _FEWEST:
         return alarm
-    middle, high = np.quantile(_log_odds(np.array(wrong)), (0.5, 0.9))
-    own, clean = middle + (high - middle) * np.log(50) / np.log(5), _log_odds(np.array(alarm))
-    found = 1 / (1 + np.exp(-(clean + min(1.0, len(wrong) / _LONG) * (own - clean))))
-    return max(alarm, min(float(found), _HIGHEST_ALARM))
-
-
-def _log_odds(values: np.ndarray) -> np.ndarray:
-    values = values.clip(1e-6, 1 - 1e-6)
-    return np.log(values / (1 - values))
+    middle, high = np.quantile(log_odds(np.clip(wrong, _LEAST, 1 - _LEAST)), (0.5, 0.9))
+    own, clean = middle + (high - middle) * np.log(50) / np.log(5), log_odds(np.array(alarm))
+    found = float(sigmoid(clean + min(1.0, len(wrong) / _LONG) * (own - clean)))
+    return max(alarm, min(found, _HIGHEST_ALARM))
 
 
 def _says_nothing(unit: Unit) -> bool:
