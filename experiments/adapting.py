@@ -2,6 +2,7 @@
 
     python experiments/adapting.py --data ROOT --eflomal PATH --output FOLDER adapted kftt-jaen rwth-deen
     python experiments/adapting.py --data ROOT --eflomal PATH --output FOLDER quick --pairs 200 1000 wpt03-enfr
+    python experiments/adapting.py --data ROOT --eflomal PATH --encoder NAME quick --pairs 100 200 100000 wpt03-enfr
     python experiments/adapting.py --data ROOT --output FOLDER mixed --train-pairs 20000 wpt03-enfr dermit-derm
 
 `adapted`: counts learn from the training text of the pair (`TEXTS`; `--config hmm`, without gold links), and align the
@@ -9,7 +10,10 @@ test as they are ("hmm"), and after they have read its words (`WordAligner.adapt
 training text and the test together, and so does "quick" (`align_quick`); a pair without training text is only aligned
 so, with the text beside it. "identical" is the recall of the diagonal where the source of the test is on both sides.
 
-`quick`: 200, 1,000, ... pairs, of which the first 150 of the test are scored, the rest is training text.
+`quick`: 200, 1,000, ... pairs, of which the first 150 of the test are scored, the rest is training text, evenly
+spread, and other text where that is not enough (`BEYOND`). Fewer than 150 are read in two texts that overlap. With
+`--encoder`, "both" are counts with the encoder: up to `READ` pairs it reads all (`align_quick`), of more the scored
+ones alone, with the counts of all (`align run`). What a system has in the file already stays as it is.
 
 `mixed`: text of the training's domain and text of another (`MIXED`) in one file, and each alone: AER of the annotated
 pairs of both as the aligner is ("before"), after it has read the file with one weight for all of it that follows from
@@ -39,6 +43,8 @@ from peers import MERGES, run_eflomal
 from hf_attncal import WordAligner, align_quick
 from hf_attncal.alignment.adapting import weights_of
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
+from hf_attncal.alignment.encoder_prior import EncoderPrior
+from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.gold import Gold
 from hf_attncal.files import write_json
@@ -47,6 +53,7 @@ from hf_attncal.metrics.aer import alignment_error_rate, paired_interval
 
 Pairs = list[tuple[str, str]]
 SCORED = 150  # pairs of `quick`, and of identical text
+READ = 1000  # most pairs that an encoder reads
 HANSARDS, DERMIT = ("wpt03-enfr/train.100k.{}.gz",), ("dermit-derm/train.{}.gz",)
 # Of each pair: languages, test, training text, text beside the test that has no gold links or another split's.
 TEXTS = {
@@ -67,6 +74,7 @@ TEXTS = {
     for name in ("it", "hu", "nl", "bg", "sl", "ru")
 }
 
+BEYOND = {"rwth-deen": "tatoeba-deen/train.{}.gz"}  # more text of a pair, where `quick` wants it
 # Of an aligner: the annotated text of another domain, its languages, and other text of that domain.
 MIXED = {
     "wpt03-enfr": ("golden-enfr/test", "en", "fr", "multi30k/train.{}.gz"),
@@ -94,11 +102,15 @@ class Text:
         self.train, self.beside = ([], [])
         for pairs, files in ((self.train, train), (self.beside, beside)):
             for file in files:
-                paths = {"source": root / file.format(source), "target": root / file.format(target)}
-                self.files |= {f"{file}_{side}": path for side, path in paths.items()}
-                text = load_parallel({side: str(path) for side, path in paths.items()})
-                pairs += zip(text["source"], text["target"], strict=True)
+                pairs += self.read(root, file, source, target)
         self.train, self.rest = self.train[:train_pairs], self.train[train_pairs:] if train_pairs else []
+
+    def read(self, root: Path, file: str, source: str, target: str) -> Pairs:
+        """Return the pairs of a file of text, which is one of `files` from now on."""
+        paths = {"source": root / file.format(source), "target": root / file.format(target)}
+        self.files |= {f"{file}_{side}": path for side, path in paths.items()}
+        text = load_parallel({side: str(path) for side, path in paths.items()})
+        return list(zip(text["source"], text["target"], strict=True))
 
 
 def cpu(of_children: bool = False) -> float:
@@ -115,21 +127,31 @@ def score(gold: Gold, links: Sequence, merge: str) -> dict:
     return {name: getattr(found, name) for name in ("aer", "interval", "precision", "recall", "signature")}
 
 
-def by_eflomal(command: str, gold: Gold, others: Pairs) -> tuple[dict, list]:
-    """Align the gold pairs and others together with eflomal; return its scores, and the links of its best merge."""
-    words = [tuple(side.lower().split() for side in pair) for pair in [*gold.pairs, *others]]
-    before = cpu(of_children=True)
-    with tempfile.TemporaryDirectory() as folder:
-        run = run_eflomal(command, words, Path(folder))
-        seconds = cpu(of_children=True) - before
-        links = {merge: list(run.links(merge, 0, len(gold.pairs))) for merge in MERGES}
+def by_eflomal(command: str, gold: Gold, others: Pairs, texts: Sequence[slice] = (slice(None),)) -> tuple[dict, list]:
+    """Align gold pairs and others together with eflomal; return its scores, and the links of its best merge.
+
+    `texts` are the gold pairs of each run; a pair of two has the links of the second.
+    """
+    links: dict[str, list] = {merge: [()] * len(gold.pairs) for merge in MERGES}
+    seconds = 0.0
+    for part in texts:
+        own = gold.pairs[part]
+        words = [tuple(side.lower().split() for side in pair) for pair in [*own, *others]]
+        before = cpu(of_children=True)
+        with tempfile.TemporaryDirectory() as folder:
+            run = run_eflomal(command, words, Path(folder))
+            seconds += cpu(of_children=True) - before
+            for merge, found in links.items():
+                found[part] = run.links(merge, 0, len(own))
     scores = {merge: score(gold, found, merge) for merge, found in links.items()}
     best = min(scores, key=lambda merge: scores[merge]["aer"])
     return scores[best] | {"merge": best, "cpu_seconds": seconds}, links[best]
 
 
-def ours(gold: Gold, links: list, seconds: float, theirs: list) -> dict:
-    """Return the scores of links of ours, and their distance from eflomal's."""
+def ours(gold: Gold, links: list, seconds: float, theirs: list | None) -> dict:
+    """Return the scores of links of ours, and their distance from eflomal's where these are known."""
+    if theirs is None:
+        return score(gold, links, "harmonic") | {"cpu_seconds": seconds}
     difference = paired_interval(gold.links, theirs, links)
     scored, other = (alignment_error_rate(gold.links, found, check_indices=False).aer for found in (links, theirs))
     against = {"difference": scored - other, "interval": difference}
@@ -219,17 +241,43 @@ def measure_mixed(args: argparse.Namespace, name: str) -> dict:
     return {"systems": found, "files": text.files | files, "train_pairs": len(text.train)}
 
 
-def measure_quick(args: argparse.Namespace, name: str, size: int) -> dict:
-    """Return the systems that align `size` pairs."""
+def measure_quick(args: argparse.Namespace, name: str, size: int, kept: dict[str, dict]) -> tuple[dict, dict, int]:
+    """Return the systems that align `size` pairs, or all that there are, with those of `kept`; files; the size."""
     text = Text(args.data, name)
     gold = Gold(text.gold.pairs[:SCORED], text.gold.links[:SCORED])
-    others, wanted = text.train or text.beside, size - len(gold.pairs)
+    others, wanted, scored = text.train or text.beside, max(0, size - len(gold.pairs)), len(gold.pairs)
+    if wanted > len(others) and name in BEYOND:
+        others = others + text.read(args.data, BEYOND[name], *TEXTS[name][:2])
+    wanted = min(wanted, len(others))
     others = [others[n * len(others) // wanted] for n in range(wanted)]
-    peer, theirs = by_eflomal(args.eflomal, gold, others)
-    before = cpu()
-    found = align_quick([*gold.pairs, *others])[: len(gold.pairs)]
-    mine = ours(gold, [one.links for one in found], cpu() - before, theirs)
-    return {"systems": {"eflomal": peer, "quick": mine}, "files": text.files}
+    texts = [slice(None)] if size >= scored else [slice(size), slice(scored - size, None)]
+    size = min(size, scored + wanted)
+    systems, theirs = dict(kept.get(str(size), {})), None
+    if "eflomal" not in systems:
+        systems["eflomal"], theirs = by_eflomal(args.eflomal, gold, others, texts)
+    links: dict[str, list] = {system: [()] * scored for system in ("quick", "both")}
+    seconds, encoder = dict.fromkeys(links, 0.0), None
+    if args.encoder:
+        encoder = EncoderPrior.from_pretrained(args.encoder)
+    for part in texts:
+        before = cpu()
+        aligner = quick_aligner([*gold.pairs[part], *others])
+        links["quick"][part] = [one.links for one in aligner.align(gold.pairs[part])]
+        seconds["quick"] += cpu() - before
+        if encoder is None:
+            continue
+        encoder.forget()
+        if size <= READ:
+            before = cpu()
+            aligner = quick_aligner([*gold.pairs[part], *others], encoder=encoder)
+        else:
+            aligner.believe(encoder)
+        links["both"][part] = [one.links for one in aligner.align(gold.pairs[part])]
+        seconds["both"] += cpu() - before
+    for system in ("quick", "both") if encoder is not None else ("quick",):
+        if system not in systems:
+            systems[system] = ours(gold, links[system], seconds[system], theirs)
+    return systems, text.files, size
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -238,6 +286,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("names", nargs="+", choices=TEXTS, metavar="PAIR", help=f"of {', '.join(TEXTS)}")
     parser.add_argument("--data", type=Path, required=True, metavar="ROOT", help="folder of the corpora")
     parser.add_argument("--eflomal", default="eflomal-align", metavar="PATH", help="command of eflomal")
+    parser.add_argument("--encoder", metavar="NAME", help="of quick: folder or Hub name of an encoder beside counts")
     parser.add_argument("--pairs", type=int, nargs="+", default=[200, 1000, 5000, 20000], help="sizes of quick")
     parser.add_argument("--train-pairs", type=int, help="first pairs of the training text; without it, all")
     parser.add_argument("--aligners", type=Path, metavar="FOLDER", help="where those of mixed are kept, by pair")
@@ -255,10 +304,11 @@ def main(arguments: list[str] | None = None) -> None:
             continue
         sizes = json.loads(path.read_text())["sizes"] if path.exists() else {}
         for size in args.pairs:
-            found = measure_quick(args, name, size)
-            sizes[str(size)] = found["systems"]
-            write_json(records.record({"pair": name, "scored": SCORED}, found["files"]) | {"sizes": sizes}, path)
-            show(f"{name}, {size} pairs", found["systems"])
+            systems, files, size = measure_quick(args, name, size, sizes)
+            sizes[str(size)] = systems
+            sizes = dict(sorted(sizes.items(), key=lambda entry: int(entry[0])))
+            write_json(records.record({"pair": name, "scored": SCORED}, files) | {"sizes": sizes}, path)
+            show(f"{name}, {size} pairs", systems)
 
 
 def show(title: str, systems: dict) -> None:

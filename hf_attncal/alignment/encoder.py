@@ -55,6 +55,7 @@ class EncoderStates(ReadingSettings):
             M2M100, "eng_Latn" of NLLB, "en_XX" of mBART).
         source_prefix, target_prefix: what the model wants in front of every text of a side (">>deu<<").
         weights: `"states"`.
+        encoder: folder or Hub name of the encoder, where the settings lie in a folder without one; None beside it.
 
     Raises:
         ValueError: a value of the wrong kind, or out of range.
@@ -67,6 +68,7 @@ class EncoderStates(ReadingSettings):
     source_prefix: str = ""
     target_prefix: str = ""
     weights: str = STATES
+    encoder: str | None = None
 
     readable: ClassVar[tuple[str, ...]] = (STATES,)
     what: ClassVar[str] = "the states of an encoder"
@@ -74,6 +76,8 @@ class EncoderStates(ReadingSettings):
     def __post_init__(self):
         if self.weights != STATES:
             raise ValueError(f"`weights` must be {STATES!r} to read an encoder, got {self.weights!r}.")
+        if self.encoder is not None and not isinstance(self.encoder, str):
+            raise ValueError(f"`encoder` must be a folder or a name on the Hub, got {self.encoder!r}.")
         if not is_index(self.layer):
             raise ValueError(f"`layer` must be a whole number, got {self.layer!r}.")
         check_threshold(self.threshold)
@@ -83,6 +87,10 @@ class EncoderStates(ReadingSettings):
                 raise ValueError(f"`{side}_prefix` must be text, got {prefix!r}.")
             if language is not None and not isinstance(language, str):
                 raise ValueError(f"`{side}_language` must be the code of a language or None, got {language!r}.")
+
+    def to_dict(self) -> dict:
+        """Return plain data, for JSON; without `encoder` where there is none."""
+        return {name: value for name, value in super().to_dict().items() if name != "encoder" or value is not None}
 
     @classmethod
     def default_of(cls, model) -> "EncoderStates":

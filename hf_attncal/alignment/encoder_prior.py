@@ -13,6 +13,7 @@ The states are those of Jalili Sabet et al. 2020 (SimAlign) and Dou and Neubig 2
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModel
 
+from hf_attncal.data.languages import both_codes, codes_of, speak
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import bf16_is_fast, load_whole
@@ -33,12 +35,13 @@ from .belief import Belief, Witness
 from .embedding_rows import rows_in_file
 from .encoder import EncoderReader, EncoderStates
 from .encoder_adapter import adapt_encoder
+from .opening import chosen_encoder
 from .sources import Words, saved_settings
 
 TEMPERATURE = 0.07
 _HEIGHT = 0.6  # of an encoder's layers that are run: the 7th of 12 is better than the 8th on every dev set
 # Pairs that tell the means of the languages and whether the encoder knows them, and that are read at once.
-_SAMPLE = 512
+SAMPLE = 512
 _TOKENS = 2048  # of a batch of sentences
 # Share of the words, beyond chance, whose partner is recognised, from which on the encoder is believed at all, wholly.
 _UNKNOWN, _KNOWN = 0.02, 0.1
@@ -60,6 +63,7 @@ class EncoderPrior:
 
     Attributes:
         known: of each side, the share of the words whose partner is recognised beyond chance; None before any text.
+        met: what `known` is made of (`recognised`), of the pairs that told it; None before any text.
         adapted: whether its weights are those that have learned from links.
 
     Raises:
@@ -70,7 +74,7 @@ class EncoderPrior:
     """
 
     def __init__(self, model, tokenizer, settings: EncoderStates | None = None, dtype: torch.dtype | None = None):
-        settings = settings or default_settings(model)
+        self.settings = settings = settings or default_settings(model)
         self.reader = EncoderReader(model.eval(), tokenizer, settings)
         if dtype is None and model.device.type == "cpu" and bf16_is_fast():
             dtype = torch.bfloat16
@@ -82,6 +86,7 @@ class EncoderPrior:
     def forget(self) -> None:
         """Be as one that has read no text yet."""
         self.known: tuple[float, float] | None = None
+        self.met: np.ndarray | None = None
         self.belief = Belief()
         self._means: list[Tensor] = []
         self._remembered: dict[Words, np.ndarray] = {}
@@ -96,26 +101,32 @@ class EncoderPrior:
         trust_remote_code: bool = False,
         revision: str | None = None,
         adapted: bool = True,
+        languages: str | Sequence[str] | None = None,
     ) -> "EncoderPrior":
         """Load an encoder from a folder or the Hub; other arguments are those of `WordAligner.from_pretrained`.
 
         Args:
             adapted: change the weights of the default encoder as it has learned from links (`encoder_adapter.py`).
+            languages: those of the text, where the tokenizer has codes of languages; else it needs none.
 
         Raises:
             OSError, ValueError: there is none, or see the class.
         """
-        if name == DEFAULT_ENCODER[0] and revision is None and not Path(name).is_dir():
+        model_name = chosen_encoder(name)
+        if model_name == DEFAULT_ENCODER[0] and revision is None and not Path(model_name).is_dir():
             revision = DEFAULT_ENCODER[1]
         options = {"trust_remote_code": trust_remote_code, "revision": revision}
-        model, tokenizer = load_whole(AutoModel, name, finite=False, **options)
+        model, tokenizer = load_whole(AutoModel, model_name, finite=False, **options)
         settings = saved_settings(name, revision)
         settings = settings if isinstance(settings, EncoderStates) else default_settings(model)
+        if languages is not None and codes_of(tokenizer):
+            speak(None, tokenizer, languages)
+            settings = replace(settings, **both_codes(tokenizer))
         changed = adapted and adapt_encoder(model.base_model, settings.layer)
         made = cls(model.to(device), tokenizer, settings, dtype)
         made.adapted = changed
         words = made.reader.encoder.get_input_embeddings()
-        rows = rows_in_file(file_beside(name, WEIGHTS, revision), words, made.dtype)
+        rows = rows_in_file(file_beside(model_name, WEIGHTS, revision), words, made.dtype)
         if rows is not None:
             made.reader.encoder.set_input_embeddings(rows)
         return made
@@ -144,8 +155,8 @@ class EncoderPrior:
         if new and not self._means:
             read = self._meet([pairs[n] for n in new], new)
         new = [n for n in new if n not in read]
-        for start in range(0, len(new), _SAMPLE):
-            some = new[start : start + _SAMPLE]
+        for start in range(0, len(new), SAMPLE):
+            some = new[start : start + SAMPLE]
             states = [self._states([pairs[n][side] for n in some], side) for side in (0, 1)]
             for n, *pair in zip(some, *states, strict=True):
                 read[n] = _harmonic(*self._centred(pair))
@@ -156,7 +167,7 @@ class EncoderPrior:
 
     def _meet(self, pairs: Sequence[Words], numbers: Sequence[int]) -> dict[int, np.ndarray]:
         """Learn the means from some pairs, evenly spread, and whether words are recognised; return their e."""
-        chosen = range(0, len(pairs), -(-len(pairs) // _SAMPLE))
+        chosen = range(0, len(pairs), -(-len(pairs) // SAMPLE))
         states = [self._states([pairs[n][side] for n in chosen], side) for side in (0, 1)]
         for side in states:
             total = sum(of_text.sum(dim=0, dtype=torch.float32) for of_text in side)
@@ -167,11 +178,12 @@ class EncoderPrior:
         order = sorted(range(len(pairs)), key=lambda n: (len(pairs[n][0]), len(pairs[n][1])))
         others = [_harmonic(*self._centred((pairs[n][0], pairs[other][1]))) for n, other in pairwise(order)]
         if others:
-            best = [
-                [np.concatenate([cells.max(axis) for cells in some]).mean(dtype=np.float64) for some in (own, others)]
-                for axis in (1, 0)
-            ]
-            self.known = tuple(float((share - chance) / (1 - chance)) for share, chance in best)
+            self.met = np.zeros((2, 2, 2, len(order)))
+            for kind, some in enumerate(([own[n] for n in order], others)):
+                for n, cells in enumerate(some):
+                    self.met[0, kind, :, n] = [cells.max(axis).sum(dtype=np.float64) for axis in (1, 0)]
+                    self.met[1, kind, :, n] = cells.shape
+            self.known = tuple(map(float, recognised(self.met.sum(axis=-1))))
             beyond = (min(self.known) - _UNKNOWN) / (_KNOWN - _UNKNOWN)
             self.belief.strength = min(1.0, max(0.0, beyond))
             LOG.info("%s", self.told())
@@ -227,6 +239,17 @@ class EncoderPrior:
         if not all(bool(states.isfinite().all()) for states in found.values()):
             raise ValueError("The states of the encoder are not finite: its checkpoint is damaged.")
         return [found[text] if found[text].shape[1] == size else torch.zeros(len(text), size) for text in texts]
+
+
+def recognised(met: np.ndarray) -> np.ndarray:
+    """Return the share of the words whose partner is recognised beyond chance (Cohen's kappa), (2 sides, ...).
+
+    Args:
+        met: the largest e of each word, added up, and the number of words, of pairs and of sentences that are no
+            translations of each other, (2, 2, 2 sides, ...).
+    """
+    share, chance = met[0] / np.maximum(met[1], 1)
+    return (share - chance) / np.maximum(1 - chance, 1e-9)
 
 
 def default_settings(model) -> EncoderStates:

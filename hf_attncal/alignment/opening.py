@@ -1,6 +1,7 @@
 """From the name of a checkpoint to a `WordAligner`, and what is said where that fails."""
 
 import os
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
@@ -9,7 +10,8 @@ from hf_attncal.errors import CommandError
 from hf_attncal.inference.names import check_name
 from hf_attncal.inference.opening import choose_device, fetched, load_errors, tell_model
 from hf_attncal.inference.running import Running
-from hf_attncal.layouts import CONFIG, DEFAULT_ENCODER
+from hf_attncal.inference.seals import sealed
+from hf_attncal.layouts import CONFIG, DEFAULT_ENCODER, SETTINGS_FILE
 
 # The aligner of any model, and one that counts, which starts without transformers.
 _ALIGNER = "hf_attncal.alignment.aligner:WordAligner"
@@ -55,9 +57,22 @@ def check_encoder(encoder: Any) -> None:
     """Raise CommandError for the name of an encoder by which there is nothing, before anything is loaded."""
     if isinstance(encoder, str | os.PathLike):
         try:
-            check_name(os.fspath(encoder))
-        except OSError as error:
+            check_name(chosen_encoder(os.fspath(encoder)))
+        except (OSError, ValueError) as error:
             raise CommandError(str(error)) from error
+
+
+def chosen_encoder(name: str | Path) -> str | Path:
+    """Return the encoder that the settings in a folder without a model name (`attncal align select`), or the name.
+
+    Raises:
+        ValueError: the settings cannot be read.
+    """
+    path = Path(name) / SETTINGS_FILE
+    if not path.is_file() or (path.parent / CONFIG).exists():
+        return name
+    with sealed(path) as values:
+        return values.get("encoder") or name
 
 
 def name_of_encoder(encoder: Any) -> str:
@@ -82,7 +97,7 @@ def open_encoder(encoder: Any, running: Running, adapted: bool = True) -> Any:
     if encoder is None or not isinstance(encoder, str | os.PathLike | bool):
         return encoder
     name = name_of_encoder(encoder)
-    with load_errors(name):
+    with load_errors(os.fspath(chosen_encoder(name))):
         return resolve_name(_ENCODER).from_pretrained(
             name, device=choose_device(running), trust_remote_code=running.trust_remote_code, adapted=adapted
         )
