@@ -5,7 +5,7 @@
 The encoders are one and what makes it worse: its states in other layers, noise added to its weights (so many times
 the standard deviation of each matrix), no weights of its own ("random"), and what it has learned from links
 ("learned"). Each reads the annotated dev pairs alone, without their links. "agreement" is what `align select` goes by,
-"aer" that of `align quick --encoder` on these pairs, "encoder_aer" that of the encoder's links alone (e above `ABOVE`).
+"aer" that of `align quick --encoder` on these pairs, "encoder_aer" that of its links alone (e above `ABOVE`).
 
 `choices` are all pairs of them: where `align select` is sure, in at least 95 % of the samples, and where it is not,
 how many there are, in how many the one with more agreement has the lower AER, and how much the AER of the taken one is
