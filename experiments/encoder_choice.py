@@ -23,7 +23,7 @@ from encoder_prior import links_above
 from transformers import AutoModel
 
 from hf_attncal.alignment.encoder import EncoderStates
-from hf_attncal.alignment.encoder_choice import compared
+from hf_attncal.alignment.encoder_choice import ranked_encoders
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.data.gold import Gold
@@ -71,7 +71,7 @@ def choices(met: dict, rows: dict[str, dict]) -> dict[str, dict]:
     """Return how the choice between every two encoders went, by whether `align select` was sure."""
     found = {way: {"pairs": 0, "right": 0, "most_lost": 0.0} for way in ("sure", "unsure")}
     for names in combinations(met, 2):
-        ranked = compared(names, [EncoderStates(CHOSEN)] * 2, [met[name] for name in names])
+        ranked = ranked_encoders(names, [EncoderStates(CHOSEN)] * 2, [met[name] for name in names])
         row = found["sure" if ranked.sure >= SURE else "unsure"]
         lost = rows[ranked[0].name]["aer"] - rows[ranked[1].name]["aer"]
         row["pairs"] += 1
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             met[name][kind] = encoder.met
             print(name, kind, rows[name][kind], flush=True)
     for name, of_set in met.items():
-        ranked = compared(list(of_set), [EncoderStates(CHOSEN)] * len(of_set), list(of_set.values()))
+        ranked = ranked_encoders(list(of_set), [EncoderStates(CHOSEN)] * len(of_set), list(of_set.values()))
         for one in ranked:
             rows[name][one.name] |= {"agreement": one.agreement, "interval": one.interval}
         lowest = min(row["aer"] for row in rows[name].values())

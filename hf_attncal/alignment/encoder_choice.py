@@ -16,7 +16,7 @@ from hf_attncal.inference.opening import choose_device, load_errors
 from hf_attncal.inference.running import Running
 
 from .encoder import EncoderStates
-from .encoder_prior import SAMPLE, EncoderPrior, recognised
+from .encoder_prior import PAIRS_MET, EncoderPrior, recognised
 from .sources import Words
 
 _SAMPLES, _SEED = 1000, 0
@@ -86,9 +86,9 @@ def compare_encoders(
     pairs = [pair for pair in pairs if all(pair)]
     if len(pairs) < 2:
         raise ValueError(f"`sources` and `targets` must have two pairs with words, got {len(pairs)}.")
-    pairs = pairs[:: -(-len(pairs) // SAMPLE)]
+    pairs = pairs[:: -(-len(pairs) // PAIRS_MET)]
     settings, met = zip(*(_meeting(name, pairs, running) for name in names), strict=True)
-    found = compared(names, settings, met)
+    found = ranked_encoders(names, settings, met)
     if found[0].agreement < _LEAST:
         warnings.warn(
             "none of these encoders knows both languages, or the lines do not belong together: `attncal align quick` "
@@ -98,7 +98,9 @@ def compare_encoders(
     return found
 
 
-def compared(names: Sequence[str], settings: Sequence[EncoderStates], met: Sequence[np.ndarray]) -> ComparedEncoders:
+def ranked_encoders(
+    names: Sequence[str], settings: Sequence[EncoderStates], met: Sequence[np.ndarray]
+) -> ComparedEncoders:
     """Rank encoders that have met the same pairs: their names, how they were read, and `EncoderPrior.met` of each."""
     pairs = met[0].shape[-1]
     # Pairs are drawn with those that they were mixed with, which are their neighbours.

@@ -41,7 +41,7 @@ from .sources import Words, saved_settings
 TEMPERATURE = 0.07
 _HEIGHT = 0.6  # of an encoder's layers that are run: the 7th of 12 is better than the 8th on every dev set
 # Pairs that tell the means of the languages and whether the encoder knows them, and that are read at once.
-SAMPLE = 512
+PAIRS_MET = 512
 _TOKENS = 2048  # of a batch of sentences
 # Share of the words, beyond chance, whose partner is recognised, from which on the encoder is believed at all, wholly.
 _UNKNOWN, _KNOWN = 0.02, 0.1
@@ -155,8 +155,8 @@ class EncoderPrior:
         if new and not self._means:
             read = self._meet([pairs[n] for n in new], new)
         new = [n for n in new if n not in read]
-        for start in range(0, len(new), SAMPLE):
-            some = new[start : start + SAMPLE]
+        for start in range(0, len(new), PAIRS_MET):
+            some = new[start : start + PAIRS_MET]
             states = [self._states([pairs[n][side] for n in some], side) for side in (0, 1)]
             for n, *pair in zip(some, *states, strict=True):
                 read[n] = _harmonic(*self._centred(pair))
@@ -167,7 +167,7 @@ class EncoderPrior:
 
     def _meet(self, pairs: Sequence[Words], numbers: Sequence[int]) -> dict[int, np.ndarray]:
         """Learn the means from some pairs, evenly spread, and whether words are recognised; return their e."""
-        chosen = range(0, len(pairs), -(-len(pairs) // SAMPLE))
+        chosen = range(0, len(pairs), -(-len(pairs) // PAIRS_MET))
         states = [self._states([pairs[n][side] for n in chosen], side) for side in (0, 1)]
         for side in states:
             total = sum(of_text.sum(dim=0, dtype=torch.float32) for of_text in side)
