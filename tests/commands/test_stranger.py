@@ -41,6 +41,7 @@ GIVEN = {
     "analyze": "model --source text --target other --gold links --tags text --probe-text text other --probe new "
     "--report figures new.html",
     "align select": "model --source text --target text --gold links --output folder",
+    "align select --source": "model empty --source text --target text --output folder",
     "align calibrate": "model --source text --target text --gold links --output folder",
     "align project": "--source text --target other --tags text --links links --output new",
     "align project --links": "--source text --target other --spans text --links model --output new",
