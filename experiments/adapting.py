@@ -13,7 +13,9 @@ so, with the text beside it. "identical" is the recall of the diagonal where the
 `quick`: 200, 1,000, ... pairs, of which the first 150 of the test are scored, the rest is training text, evenly
 spread, and other text where that is not enough (`BEYOND`). Fewer than 150 are read in two texts that overlap. With
 `--encoder`, "both" are counts with the encoder: up to `READ` pairs it reads all (`align_quick`), of more the scored
-ones alone, with the counts of all (`align run`). What a system has in the file already stays as it is.
+ones alone, with the counts of all (`align run`). What a system has in the file already stays as it is. With
+`--aligner FOLDER`, the counts are those of an aligner that has learned so many pairs before (`align train --config
+hmm`), "counts" alone and "both" with the encoder.
 
 `mixed`: text of the training's domain and text of another (`MIXED`) in one file, and each alone: AER of the annotated
 pairs of both as the aligner is ("before"), after it has read the file with one weight for all of it that follows from
@@ -48,6 +50,7 @@ from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.gold import Gold
 from hf_attncal.files import write_json
+from hf_attncal.layouts import RESULTS
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate, paired_interval
 
@@ -280,6 +283,21 @@ def measure_quick(args: argparse.Namespace, name: str, size: int, kept: dict[str
     return systems, text.files, size
 
 
+def measure_learned(args: argparse.Namespace, name: str) -> tuple[dict, dict]:
+    """Return an aligner that has learned other text, alone and with the encoder, and the files."""
+    text = Text(args.data, name)
+    gold = Gold(text.gold.pairs[:SCORED], text.gold.links[:SCORED])
+    aligner, systems = WordAligner.from_pretrained(args.aligner, device="cpu"), {}
+    learned = json.loads((args.aligner / RESULTS).read_text())
+    learned = {key: learned[key] for key in ("command", "commit", "data_sha256", "sentence_pairs")}
+    for system in ("counts", "both"):
+        aligner.believe(EncoderPrior.from_pretrained(args.encoder) if system == "both" else None)
+        before = cpu()
+        links = [one.links for one in aligner.align(gold.pairs)]
+        systems[system] = ours(gold, links, cpu() - before, None) | {"learned": learned}
+    return systems, text.files
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("adapted", "quick", "mixed"))
@@ -287,6 +305,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="ROOT", help="folder of the corpora")
     parser.add_argument("--eflomal", default="eflomal-align", metavar="PATH", help="command of eflomal")
     parser.add_argument("--encoder", metavar="NAME", help="of quick: folder or Hub name of an encoder beside counts")
+    parser.add_argument("--aligner", type=Path, metavar="FOLDER", help="of quick: what has learned so many pairs")
     parser.add_argument("--pairs", type=int, nargs="+", default=[200, 1000, 5000, 20000], help="sizes of quick")
     parser.add_argument("--train-pairs", type=int, help="first pairs of the training text; without it, all")
     parser.add_argument("--aligners", type=Path, metavar="FOLDER", help="where those of mixed are kept, by pair")
@@ -304,7 +323,11 @@ def main(arguments: list[str] | None = None) -> None:
             continue
         sizes = json.loads(path.read_text())["sizes"] if path.exists() else {}
         for size in args.pairs:
-            systems, files, size = measure_quick(args, name, size, sizes)
+            if args.aligner is not None:
+                systems, files = measure_learned(args, name)
+                systems = sizes.get(str(size), {}) | systems
+            else:
+                systems, files, size = measure_quick(args, name, size, sizes)
             sizes[str(size)] = systems
             sizes = dict(sorted(sizes.items(), key=lambda entry: int(entry[0])))
             write_json(records.record({"pair": name, "scored": SCORED}, files) | {"sizes": sizes}, path)

@@ -6,7 +6,8 @@ r of `belief.py` is counted for each band of frequency (1, 2 to 3, 4 to 9, 10 an
 drawn to that of all words by so many links (`Way.links`) and unlinked cells (thirty times as many): by the rarer word
 of a cell ("rarer"), or for the words of each side, of which the geometric mean counts ("sides"). "and share" has the
 weight of the encoder in the mean of both judges by the same table, too. All are `align quick --encoder` on the dev
-pairs and other text; of more than `READ` other pairs the encoder reads the dev pairs alone (`align run --encoder`).
+pairs and other text. Of more than `READ` other pairs the encoder reads the dev pairs alone (`align run --encoder`),
+and `--aligner` may have learned the others before (`align train --config hmm`).
 """
 
 import argparse
@@ -20,6 +21,7 @@ import torch
 from adapting import Pairs
 from torch import Tensor
 
+from hf_attncal import WordAligner
 from hf_attncal.alignment import mask_align
 from hf_attncal.alignment.belief import MOST, Belief, joined
 from hf_attncal.alignment.encoder_prior import EncoderPrior
@@ -154,13 +156,15 @@ def judged(source, found: Sequence[Tensor], cells: Sequence[Tensor]) -> tuple[Te
     return tuple((1 - w) * one + w * other for w, one, other in zip(weights, found, others, strict=True))
 
 
-def measure(encoder: BandedPrior, gold: Gold, others: Pairs) -> dict[str, dict]:
+def measure(encoder: BandedPrior, gold: Gold, others: Pairs, learned: Path | None) -> dict[str, dict]:
     """Return AER of every way to believe, and how far it is from that of one table, by name."""
     encoder.forget()
     pairs = [*gold.pairs, *others]
     for side, of_side in enumerate(encoder.read):
         of_side.update(fold(word) for pair in pairs for word in pair[side].split())
-    counts = quick_aligner(pairs) if len(others) > READ else None
+    counts = None
+    if len(others) > READ:
+        counts = quick_aligner(pairs) if learned is None else WordAligner.from_pretrained(learned, device="cpu")
     systems, first, strength = {}, None, None
     for name, way in WAYS.items():
         encoder.belief = BandedBelief(way)
@@ -187,6 +191,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="+", choices=SETS, metavar="SET", help=f"of {', '.join(SETS)}")
     parser.add_argument("--data", type=Path, required=True, metavar="ROOT", help="folder of the corpora")
     parser.add_argument("--encoder", default=DEFAULT_ENCODER[0], metavar="NAME", help="folder or Hub name")
+    parser.add_argument(
+        "--aligner", type=Path, metavar="FOLDER", help="that has learned the other pairs of a large set"
+    )
     parser.add_argument("--output", type=Path, default=Path("results/belief_by_frequency"), metavar="FOLDER")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -201,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text = load_parallel({side: str(path) for side, path in paths.items()})
         others = list(zip(text["source"][:size], text["target"][:size], strict=True))
         print(name, len(others), flush=True)
-        systems = measure(encoder, Gold.read(*files.values()), others)
+        systems = measure(encoder, Gold.read(*files.values()), others, args.aligner)
         config = {"experiment": "belief_by_frequency", "set": name, "others": len(others), "encoder_sha256": told}
         write_json(records.record(config, files | paths) | {"systems": systems}, args.output / f"{name}.json")
 

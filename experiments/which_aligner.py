@@ -31,6 +31,7 @@ LINES = {
     "quick": ("counts", "#2166ac", "-", "o"),
     "both": ("counts with an encoder", "#e08214", "-", "D"),
 }
+OTHERWISE = {"quick": "counts"}  # where counts were learned before
 TICKS = {100: "100", 1000: "1,000", 10_000: "10,000", 100_000: "100,000"}
 
 
@@ -44,7 +45,8 @@ def draw(sizes: dict[str, dict[str, dict]]) -> Figure:
     panels = figure.subplots(-(-len(sizes) // 2), 2, squeeze=False).flatten()
     for axes, (pair, of_pair) in zip(panels, sizes.items(), strict=False):
         for system, (name, colour, line, marker) in LINES.items():
-            points = [(int(size), 100 * row[system]["aer"]) for size, row in of_pair.items() if system in row]
+            found = {int(size): row.get(system) or row.get(OTHERWISE.get(system)) for size, row in of_pair.items()}
+            points = [(size, 100 * row["aer"]) for size, row in found.items() if row is not None]
             places, rates = zip(*sorted(points), strict=True) if points else ((), ())
             axes.plot(places, rates, line, color=colour, marker=marker, markersize=5, label=name)
         axes.set_title(PANELS[pair], fontsize=12)
