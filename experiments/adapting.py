@@ -35,6 +35,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from copy import copy, deepcopy
+from functools import cache
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
@@ -244,6 +245,12 @@ def measure_mixed(args: argparse.Namespace, name: str) -> dict:
     return {"systems": found, "files": text.files | files, "train_pairs": len(text.train)}
 
 
+@cache
+def loaded(name: str) -> EncoderPrior:
+    """Return an encoder, which is loaded once."""
+    return EncoderPrior.from_pretrained(name)
+
+
 def measure_quick(args: argparse.Namespace, name: str, size: int, kept: dict[str, dict]) -> tuple[dict, dict, int]:
     """Return the systems that align `size` pairs, or all that there are, with those of `kept`; files; the size."""
     text = Text(args.data, name)
@@ -261,7 +268,7 @@ def measure_quick(args: argparse.Namespace, name: str, size: int, kept: dict[str
     links: dict[str, list] = {system: [()] * scored for system in ("quick", "both")}
     seconds, encoder = dict.fromkeys(links, 0.0), None
     if args.encoder:
-        encoder = EncoderPrior.from_pretrained(args.encoder)
+        encoder = loaded(args.encoder)
     for part in texts:
         before = cpu()
         aligner = quick_aligner([*gold.pairs[part], *others])
@@ -287,11 +294,12 @@ def measure_learned(args: argparse.Namespace, name: str) -> tuple[dict, dict]:
     """Return an aligner that has learned other text, alone and with the encoder, and the files."""
     text = Text(args.data, name)
     gold = Gold(text.gold.pairs[:SCORED], text.gold.links[:SCORED])
-    aligner, systems = WordAligner.from_pretrained(args.aligner, device="cpu"), {}
+    aligner, encoder, systems = WordAligner.from_pretrained(args.aligner, device="cpu"), loaded(args.encoder), {}
+    encoder.forget()
     learned = json.loads((args.aligner / RESULTS).read_text())
     learned = {key: learned[key] for key in ("command", "commit", "data_sha256", "sentence_pairs")}
     for system in ("counts", "both"):
-        aligner.believe(EncoderPrior.from_pretrained(args.encoder) if system == "both" else None)
+        aligner.believe(encoder if system == "both" else None)
         before = cpu()
         links = [one.links for one in aligner.align(gold.pairs)]
         systems[system] = ours(gold, links, cpu() - before, None) | {"learned": learned}
