@@ -16,6 +16,7 @@ PERCENTILES = (0.025, 0.975)  # between them lies the 95 % interval
 # in one case of sixteen, and the median lies outside of the range of five values as often. Both are more than 5 %.
 FEWEST_SENTENCES = 6
 _MOST_KEPT = 2**20  # numbers of resamples, 8 MB
+_version = lru_cache(version)  # which reads files
 
 
 def ratio(sums: np.ndarray) -> np.ndarray:
@@ -54,7 +55,7 @@ class Metric:
         for field, value in fields.items():
             if not value or "|" in value or not value.isprintable():
                 raise ValueError(f"`{field}` of the signature must be one line of text without `|`, got {value!r}.")
-        stated = fields | {"version": version("hf_attncal")}
+        stated = fields | {"version": _version("hf_attncal")}
         return "|".join([self.name, *(f"{field}:{value}" for field, value in stated.items())])
 
     def interval(self, counts: np.ndarray, bootstrap: int, seed: int) -> tuple[float, float] | None:
@@ -171,9 +172,9 @@ class Metric:
 
         A sentence that is drawn n times counts n times, so the sums are products of how often with `counts`.
         """
-        few = bootstrap * len(counts) <= _MOST_KEPT
-        drawn = _kept(len(counts), bootstrap, seed) if few else _how_often(len(counts), bootstrap, seed)
-        return self.score(np.stack([times @ counts for times in drawn]))
+        if bootstrap * len(counts) <= _MOST_KEPT:
+            return self.score(_kept(len(counts), bootstrap, seed) @ counts)
+        return self.score(np.stack([times @ counts for times in _how_often(len(counts), bootstrap, seed)]))
 
 
 def _how_often(sentences: int, bootstrap: int, seed: int) -> Iterator[np.ndarray]:
@@ -184,6 +185,6 @@ def _how_often(sentences: int, bootstrap: int, seed: int) -> Iterator[np.ndarray
 
 
 @lru_cache(maxsize=2)
-def _kept(sentences: int, bootstrap: int, seed: int) -> list[np.ndarray]:
-    """Keep the draws of `_how_often`, for many scores of the same sentences one after the other."""
-    return list(_how_often(sentences, bootstrap, seed))
+def _kept(sentences: int, bootstrap: int, seed: int) -> np.ndarray:
+    """Keep the draws of `_how_often`, (bootstrap, sentences), for many scores of the same sentences."""
+    return np.stack(list(_how_often(sentences, bootstrap, seed)))

@@ -22,11 +22,12 @@ from hf_attncal.files import sha256
 _ROOT = Path(__file__).resolve().parents[2]
 _CALLED: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
 PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
+_version = cache(version)  # which reads files
 
 
 def software() -> dict[str, str]:
     """Return the versions of Python and of the packages that a result can depend on."""
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
 
 
 @cache
