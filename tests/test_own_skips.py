@@ -1,9 +1,12 @@
-"""In continuous integration nothing of ours is skipped unseen."""
+"""In continuous integration nothing of ours is skipped unseen, and no usual test costs too much."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import dearest
+from warm import warm
 
 TESTS = """
 import pytest
@@ -23,7 +26,7 @@ def test_expected():
 def test_a_skip_is_a_failure_where_ci_is_set(tmp_path):
     (tmp_path / "test_one.py").write_text(TESTS)
     (tmp_path / "test_two.py").write_text("import pytest\npytest.importorskip('no_such_package')\n")
-    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-rA", str(tmp_path)]
+    command = warm([sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-rA", tmp_path])
     folder = str(Path(__file__).parent)
     environment = {**os.environ, "CI": "true", "PYTHONPATH": os.pathsep.join([folder, *sys.path])}
     arguments = [*command, "--continue-on-collection-errors"]
@@ -32,3 +35,12 @@ def test_a_skip_is_a_failure_where_ci_is_set(tmp_path):
     for count in ("1 skipped", "1 xfailed", "1 failed", "1 error"):
         assert count in last, done.stdout + done.stderr
     assert done.stdout.count("may not be skipped where `CI` is set") >= 2
+
+
+def test_a_usual_test_may_not_cost_more_than_its_share(monkeypatch):
+    monkeypatch.setattr(dearest, "ENOUGH", 50)
+    seconds = {"dear": 4.0, "two": 2.9, **{f"test {number}": 2.0 for number in range(48)}}
+    assert dearest.too_dear(seconds, "not slow") == ["dear"]
+    assert dearest.too_dear(seconds, "") == []
+    del seconds["test 0"]
+    assert dearest.too_dear(seconds, "not slow") == []

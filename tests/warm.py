@@ -228,7 +228,7 @@ def execute(arguments: list[str]) -> None:
     if first == "-I":
         return execute_here(rest)
     path = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    sys.path[:0] = [place for place in path if place not in sys.path]
+    sys.path[:] = [*path, *(place for place in sys.path if place not in path)]
     execute_here(arguments)
 
 
