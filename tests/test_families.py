@@ -160,9 +160,9 @@ def test_a_family_of_another_package_is_its_model_files_and_a_row(toy, tmp_path)
     with pytest.raises(CommandError, match="`toy` for a toy, which takes none"):
         hf_attncal.train(source=files[0], target=files[1], output=tmp_path / "o", model=f"{toy.name}+leaky")
 
-    done = run_with_toy("-m", "hf_attncal", "translate", str(folder), "--input", str(files[0]))
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, len(SENTENCES)), done.stderr
     lines = (
+        "from hf_attncal.commands import main",
+        f"assert main(['translate', {str(folder)!r}, '--input', {str(files[0])!r}]) == 0",
         "import sys, transformers",
         "from hf_attncal.report.attribution.methods import METHODS, attribute, works_on",
         f"model = transformers.MarianMTModel.from_pretrained({str(folder)!r})",
@@ -173,7 +173,7 @@ def test_a_family_of_another_package_is_its_model_files_and_a_row(toy, tmp_path)
         "assert 'ends' in works_on(model) and list(METHODS)[-1] == 'ends'",
     )
     done = run_with_toy("-c", "\n".join(lines))
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, len(SENTENCES)), done.stderr
 
 
 def run_with_toy(*arguments: str) -> subprocess.CompletedProcess:
@@ -232,9 +232,10 @@ CHECK = (
 @pytest.mark.parametrize(
     "first",
     [
-        "import transformers, hf_attncal",
+        pytest.param("import transformers, hf_attncal", marks=pytest.mark.slow),
         "import hf_attncal.models.losses",
-        "import hf_attncal.adapters.layers",  # imports peft, and that transformers
+        # It imports peft, and that transformers.
+        pytest.param("import hf_attncal.adapters.layers", marks=pytest.mark.slow),
     ],
 )
 def test_the_auto_classes_know_our_models_whatever_is_imported_first(first):
@@ -242,7 +243,9 @@ def test_the_auto_classes_know_our_models_whatever_is_imported_first(first):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("file", ["configuration_hmm_align", "modeling_hmm_align"])
+@pytest.mark.parametrize(
+    "file", [pytest.param("configuration_hmm_align", marks=pytest.mark.slow), "modeling_hmm_align"]
+)
 def test_a_file_of_models_that_is_imported_first_is_executed_once(file):
     done = run(
         f"import hf_attncal.models.{file} as first, inspect",

@@ -16,6 +16,7 @@ from adapter_helpers import (
     adapter_parameters,
     load_base,
     logits,
+    read_base,
     save_base,
     scatter_adapter,
 )
@@ -92,7 +93,7 @@ def test_without_renormalization_a_fresh_adapter_is_not_the_base_model(bases, ba
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_a_fresh_leaky_adapter_puts_almost_nothing_on_null(bases, backbone, batch):
-    base = load_base(bases[backbone])
+    base = read_base(bases[backbone])
     expected = logits(base, batch)
     model = get_peft_model(base, AttentionCalibrationConfig(calibration=None, leaky=True)).eval()
     with torch.no_grad():

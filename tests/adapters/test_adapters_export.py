@@ -23,6 +23,7 @@ def bases(tmp_path_factory) -> dict:
     return {backbone: save_base(root, backbone) for backbone in (*EXPORTED, "mbart")}
 
 
+@pytest.mark.half("backbone", "settings")
 @pytest.mark.parametrize("backbone", EXPORTED)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_the_full_model_computes_the_same(bases, backbone, settings, batch):

@@ -38,6 +38,7 @@ def bases(tmp_path_factory) -> dict:
     return {backbone: save_base(root, backbone) for backbone in BACKBONES}
 
 
+@pytest.mark.half("kernel", "backbone")
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_a_fresh_adapter_is_the_base_model(bases, backbone, kernel):
@@ -69,6 +70,7 @@ def test_a_fresh_adapter_is_the_base_model(bases, backbone, kernel):
     assert torch.equal(*tokens)
 
 
+@pytest.mark.half("settings", "backbone")
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("backbone", ["marian", "bart"])
 def test_losses_and_gradients_are_those_of_the_full_model(bases, backbone, settings):

@@ -23,6 +23,16 @@ def attncal(monkeypatch, capfdbinary):
     return run
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_sample():
+    """Let a check learn from errors in 400 pairs at most, in place of 6,000."""
+    from hf_attncal.checking.check_learning import learn_check
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learn_check, "__defaults__", (400, *learn_check.__defaults__[1:]))
+        yield
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     """A folder with an aligner that counts and its text, and text that it has not seen."""

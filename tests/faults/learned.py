@@ -80,6 +80,15 @@ def ways(value: Any, rng: random.Random, way: Way = ()) -> Iterator[Way]:
             yield from ways(value[place], rng, (*way, place))
 
 
+def changes(value: Any, place: str | int, damage: Any) -> bool:
+    """Whether a damage can be done to a value in its place, and changes it."""
+    if damage in (CUT, TURNED):
+        return (value[:-1] if damage is CUT else value[::-1]) != value
+    if damage in (MISSING, RENAMED, TWICE):
+        return not isinstance(place, int)
+    return type(value) is not type(damage) or value != damage
+
+
 def damaged(content: Any, way: Way, damage: Any) -> str | None:
     """The text of the file with one damage; None where it cannot be done, or changes nothing."""
     content = json.loads(json.dumps(content))
@@ -88,13 +97,10 @@ def damaged(content: Any, way: Way, damage: Any) -> str | None:
     for name in outer:
         inner = inner[name]
     value = inner[last]
-    if damage in (MISSING, RENAMED, TWICE) and isinstance(last, int):
+    if not changes(value, last, damage):
         return None
     if damage in (CUT, TURNED):
-        changed = value[:-1] if damage is CUT else value[::-1]
-        if changed == value:
-            return None
-        inner[last] = changed
+        inner[last] = value[:-1] if damage is CUT else value[::-1]
     elif damage is MISSING:
         del inner[last]
     elif damage is RENAMED:
@@ -104,8 +110,6 @@ def damaged(content: Any, way: Way, damage: Any) -> str | None:
         written = json.dumps(content)
         key = f"{json.dumps(last)}: "
         return written.replace(f"{key}{json.dumps(marked)}", f"{key}0, {key}{json.dumps(value)}")
-    elif type(value) is type(damage) and value == damage:
-        return None
     else:
         inner[last] = damage
     return json.dumps(content)
@@ -115,8 +119,9 @@ def _values(aligner: Aligner, case: Path, seed: int) -> Iterator[tuple[str, Call
     for path in sorted(aligner.folder.glob("*.json")):
         content, rng = json.loads(path.read_text(encoding="utf-8")), random.Random(f"{seed} {path.name}")
         for sealed in (True, False):
-            if not sealed and not content.pop("seal", None):
+            if not sealed and not content.get("seal"):
                 continue
+            content = content if sealed else {name: value for name, value in content.items() if name != "seal"}
             for way in ways(content, rng):
                 value = content
                 for name in way:
@@ -133,22 +138,22 @@ def _values(aligner: Aligner, case: Path, seed: int) -> Iterator[tuple[str, Call
                         and damage in (MISSING, RENAMED)
                     ):
                         continue  # then it is the default, and earlier versions of transformers leave defaults out
-                    text = damaged(content, way, damage)
-                    if text is not None:
+                    if changes(value, way[-1], damage):
                         shown = SHOWN.get(damage) if damage.__hash__ else None
                         what = f"{path.name}: {'.'.join(map(str, way))[:60]} {shown or json.dumps(damage)[:20]}"
                         kind = VALUES if sealed else EARLIER
-                        yield kind, what, lambda path=path, way=way, text=text: _judge(aligner, case, path, way, text)
+                        given = content, way, damage  # made only if it is tried
+                        yield kind, what, lambda path=path, given=given: _judge(aligner, case, path, given)
 
 
 # Of files of earlier versions: fields that may be null.
 NULLABLE = ("settings", "unknown", "score", "heads", "threshold", "source_language", "target_language", "languages")
 
 
-def _judge(aligner: Aligner, case: Path, path: Path, way: Way, text: str) -> tuple[Result, str]:
+def _judge(aligner: Aligner, case: Path, path: Path, given: tuple[Any, Way, Any]) -> tuple[Result, str]:
     _copy(aligner.folder, case)
-    (case / path.name).write_text(text, encoding="utf-8")
-    fields = [re.escape(str(name)) for name in way if isinstance(name, str)]
+    (case / path.name).write_text(damaged(*given), encoding="utf-8")
+    fields = [re.escape(name) for name in given[1] if isinstance(name, str)]
     field = f"({'|'.join(fields)})"
     name = re.escape(path.name)
     told = f"{field}|{name}" if path.name in OF_MODEL else f"(?=.*{name})(?=.*{field})"

@@ -96,7 +96,7 @@ def test_a_model_that_is_not_ours_is_refused(tmp_path, config):
         inspect_folder(tmp_path)
 
 
-def test_the_folder_translates_where_the_package_cannot_be_imported(folder):
+def test_the_folder_translates_where_the_package_cannot_be_imported(folder, quick_fresh_process):
     sentences = ["the old house", "a house"]
     alone = translate_in_fresh_process(folder, sentences, num_beams=2, max_new_tokens=5)
     tokenizer = train_bpe_tokenizer(["the old house is a house"] * 3, vocab_size=40)

@@ -215,19 +215,6 @@ for name in names:
 """
 
 
-def test_models_and_aligners_need_no_extra(bare, saved, tmp_path):
-    """Commands, and all that the package exports besides training, where no package of an extra is installed."""
-    (tmp_path / "links").write_text("0-0 1-1\n")
-    (tmp_path / "text").write_text("the house\n")
-    names = [name for name in hf_attncal.__all__ if "Train" not in name and name != "AnnealingCallback"]
-    done = bare(USE.replace("{packages}", str(PACKAGES)), tmp_path, saved, *names)
-    assert (done.returncode, done.stderr) == (0, "")
-    absent, _translation, translated, _links, aligned, *_table, selected = done.stdout.splitlines()
-    assert (absent, translated, aligned, selected) == ("[]", "0", "0", "0")
-    assert "AER" in done.stdout
-    assert (tmp_path / "alignment.json").is_file()
-
-
 MISS = """
 import sys
 from hf_attncal.commands import main
@@ -244,20 +231,42 @@ for module in sys.argv[2:]:
     try: exec(module)
     except ModuleNotFoundError as error: print(error, file=sys.stderr)
 """
+ASKED = {
+    "from hf_attncal import AttnCalTrainer": ("accelerate", "train"),
+    "import hf_attncal.training.settings": ("accelerate", "train"),
+    "import hf_attncal.data.corpora": ("accelerate", "train"),
+    "import hf_attncal.adapters": ("peft", "adapters"),
+    "import hf_attncal.drawing.plots": ("matplotlib", "plot"),
+    "import hf_attncal.metrics.rouge": ("rouge-score", "rouge"),
+}
 
 
-def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
-    (tmp_path / "text").write_text("a\n")
-    (tmp_path / "adapter").mkdir()
-    (tmp_path / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    asked = {
-        "from hf_attncal import AttnCalTrainer": ("accelerate", "train"),
-        "import hf_attncal.training.settings": ("accelerate", "train"),
-        "import hf_attncal.data.corpora": ("accelerate", "train"),
-        "import hf_attncal.adapters": ("peft", "adapters"),
-        "import hf_attncal.drawing.plots": ("matplotlib", "plot"),
-        "import hf_attncal.metrics.rouge": ("rouge-score", "rouge"),
-    }
+@pytest.fixture(scope="module")
+def without_extras(bare, saved, tmp_path_factory) -> tuple[Path, list[str], list[str]]:
+    """A folder, and what a process printed and what its errors were in `USE` and, behind dashes, in `MISS`."""
+    folder = tmp_path_factory.mktemp("without")
+    (folder / "links").write_text("0-0 1-1\n")
+    (folder / "text").write_text("the house\n")
+    (folder / "adapter").mkdir()
+    (folder / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    names = [name for name in hf_attncal.__all__ if "Train" not in name and name != "AnnealingCallback"]
+    between = f"for stream in sys.stdout, sys.stderr: print('----', file=stream)\nsys.argv[2:] = {list(ASKED)!r}\n"
+    done = bare(f"{USE.replace('{packages}', str(PACKAGES))}\n{between}{MISS}", folder, saved, *names)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout.split("----\n"), done.stderr.split("----\n")
+
+
+def test_models_and_aligners_need_no_extra(without_extras):
+    """Commands, and all that the package exports besides training, where no package of an extra is installed."""
+    folder, (out, _), (err, _) = without_extras
+    assert err == ""
+    absent, _translation, translated, _links, aligned, *_table, selected = out.splitlines()
+    assert (absent, translated, aligned, selected) == ("[]", "0", "0", "0")
+    assert "AER" in out
+    assert (folder / "alignment.json").is_file()
+
+
+def test_what_needs_an_extra_says_in_one_line_which(without_extras):
     told = [
         f"this needs {package}, which is not installed: pip install '.[{extra}]' in a clone of hf_attncal, or with "
         "its wheel in place of the dot"
@@ -266,17 +275,17 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
             ("accelerate", "train"),  # asked before anything is shown
             ("accelerate", "train"),
             ("peft", "adapters"),
-            *asked.values(),
+            *ASKED.values(),
         )
     ]
-    done = bare(MISS, tmp_path, *asked)
-    assert (done.returncode, done.stdout) == (0, "1\n" * 4)
+    folder, (_, out), (_, err) = without_extras
+    assert out == "1\n" * 4
     beginnings = (
-        ["attncal: error: "] * 3 + [f"attncal: error: {tmp_path}/adapter cannot be loaded: "] + [""] * len(asked)
+        ["attncal: error: "] * 3 + [f"attncal: error: {folder}/adapter cannot be loaded: "] + [""] * len(ASKED)
     )
-    ends = ["."] * 3 + [""] * (1 + len(asked))
-    assert done.stderr.splitlines() == [f"{a}{b}{c}" for a, b, c in zip(beginnings, told, ends, strict=True)]
-    assert not (tmp_path / "new").exists()
+    ends = ["."] * 3 + [""] * (1 + len(ASKED))
+    assert err.splitlines() == [f"{a}{b}{c}" for a, b, c in zip(beginnings, told, ends, strict=True)]
+    assert not (folder / "new").exists()
 
 
 def test_with_the_extras_nothing_is_said():

@@ -65,23 +65,27 @@ def test_the_heat_map_is_of_the_pair_that_calibration_changes_most_among_those_t
         assert drawn == f"{chosen} .  |  {chosen.upper()} ."
 
 
-def test_the_whole_demo(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("twice", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_whole_demo(tmp_path, monkeypatch, capsys, twice):
     monkeypatch.setattr(demo, "PAIRS", {"train": 60, "valid": 12, "test": 12})
     settings = demo.DEMO_SETTINGS.replace("tokens_per_batch: 1024", "tokens_per_batch: 300")
     settings = settings.replace("vocab_size: 800", "vocab_size: 300").replace(
         "max_new_tokens: 48", "max_new_tokens: 6"
     )
     monkeypatch.setattr(demo, "DEMO_SETTINGS", settings)
-    whole = demo.run_demo
-    results = hf_attncal.demo(output=tmp_path, steps=3)
-    capsys.readouterr()
-    monkeypatch.setattr(demo, "run_demo", lambda output, steps: whole(output, steps=3))
+    whole, returned = demo.run_demo, []
+    if twice:
+        returned.append(hf_attncal.demo(output=tmp_path, steps=3))
+        capsys.readouterr()
+    monkeypatch.setattr(
+        demo, "run_demo", lambda output, steps: returned.append(whole(output, steps=3)) or returned[-1]
+    )
     assert main(["demo", "--output", str(tmp_path), "--seed", "1"]) == 0  # over what the first one left
     out, err = capsys.readouterr()
     assert "--seed is left out: the demo is made with the seed 1." in err
     assert f" seconds. All of it is in {tmp_path}/.\n" in out
     assert out.endswith(f"attncal show {tmp_path}/model\n")
-    told = json.loads((tmp_path / "results.json").read_text())
+    results, told = returned[0], json.loads((tmp_path / "results.json").read_text())
     assert {name: told[name] for name in ("bleu", "alignment")} == {
         name: results[name] for name in ("bleu", "alignment")
     }

@@ -29,15 +29,19 @@ SIZES = {
 }
 
 
-@pytest.fixture
-def corpus(tmp_path) -> Path:
+def write_texts(folder: Path) -> Path:
     """Three splits of word-by-word translations."""
-    folder = tmp_path / "data"
     folder.mkdir()
     for name, sentences in (("train", SENTENCES * 3), ("dev", SENTENCES[:6]), ("test", SENTENCES[4:9])):
         (folder / f"{name}.en").write_text("\n".join(sentences) + "\n", encoding="utf-8")
         (folder / f"{name}.de").write_text("\n".join(map(german, sentences)) + "\n", encoding="utf-8")
     return folder
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    """A folder with these texts."""
+    return write_texts(tmp_path / "data")
 
 
 @pytest.fixture
@@ -63,21 +67,33 @@ def base(corpus, tmp_path) -> Path:
     return tmp_path / "base"
 
 
+def arguments_of(corpus: Path, folder: Path) -> list[str]:
+    """Of a run of four steps in folder/run, with a checkpoint at each."""
+    return ["--config", str(translation_settings(folder)), "--data", str(corpus), *QUICK]
+
+
 @pytest.fixture
 def arguments(corpus, tmp_path) -> list[str]:
-    """Of a run of four steps in tmp_path/run, with a checkpoint at each."""
-    return ["--config", str(translation_settings(tmp_path)), "--data", str(corpus), *QUICK]
+    return arguments_of(corpus, tmp_path)
 
 
-@pytest.fixture
-def stopped(arguments, tmp_path) -> list[str]:
-    """The arguments of a run that was killed after its second checkpoint, with half of a third."""
-    script.main([*arguments, "training.save_total_limit=9"])
-    run = tmp_path / "run"
+@pytest.fixture(scope="session")
+def stopped_run(tmp_path_factory) -> Path:
+    """The folder of a run that was killed after its second checkpoint, with half of a third."""
+    folder = tmp_path_factory.mktemp("stopped")
+    script.main([*arguments_of(write_texts(folder / "data"), folder), "training.save_total_limit=9"])
+    run = folder / "run"
     for name in ("model.safetensors", "results.json"):
         (run / name).unlink()
     for step in (3, 4):
         shutil.rmtree(run / f"checkpoint-{step}")
     (run / "unfinished" / "checkpoint-3").mkdir(parents=True)
     (run / "unfinished" / "checkpoint-3" / "model.safetensors").write_bytes(b"half")
+    return run
+
+
+@pytest.fixture
+def stopped(arguments, stopped_run, tmp_path) -> list[str]:
+    """The arguments of a run that was killed after its second checkpoint, with half of a third."""
+    shutil.copytree(stopped_run, tmp_path / "run")
     return arguments

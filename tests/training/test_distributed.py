@@ -54,6 +54,8 @@ SCENARIOS = {
         "learning_rate": 0.01,
     },
 }
+# Those of the usual run: batches by tokens, each kind of model, each further loss.
+USUAL = ("discrete", "gated, leaky, tokens", "recurrent, uam", "copying", "guided, leaky")
 LOGGED = (
     "loss",
     "nmt_loss",
@@ -97,10 +99,10 @@ def train(folder: Path, accumulation: int, switches: dict, resume: str | None = 
 
 
 def worker(folder: Path) -> None:
-    """One of two processes: every scenario, then a run that stops in its second epoch and goes on."""
+    """One of two processes: the scenarios asked for, then a run that stops in its second epoch and goes on."""
     gc.freeze()  # every Trainer has the garbage collector look through all that is there
-    for name, scenario in SCENARIOS.items():
-        trainer = train(folder / name, 2, **scenario)
+    for name in json.loads((folder / "names.json").read_text(encoding="utf-8")):
+        trainer = train(folder / name, 2, **SCENARIOS[name])
         if trainer.is_world_process_zero():
             log = {key: logged(trainer, key) for key in LOGGED}
             torch.save({"weights": weights(trainer.model), "log": log}, folder / f"{name}.pt")
@@ -120,13 +122,21 @@ def worker(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_processes(tmp_path_factory) -> Path:
-    """The folder that a run of `worker` in two processes filled."""
+def two_processes(request, tmp_path_factory) -> Path:
+    """The folder that a run of `worker` in two processes filled, with the scenarios of the tests that were chosen."""
     folder = tmp_path_factory.mktemp("two")
+    chosen = [
+        item.callspec.params
+        for item in request.session.items
+        if item.path == Path(__file__) and hasattr(item, "callspec")
+    ]
+    (folder / "names.json").write_text(json.dumps([params["name"] for params in chosen]), encoding="utf-8")
     return run_in_two_processes(__file__, folder)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in SCENARIOS]
+)
 def test_two_processes_equal_one(name, two_processes, tmp_path):
     """Batches of 2 sentences: 2 processes x 2 steps of accumulation = 1 process x 4; weights and log."""
     both = torch.load(two_processes / f"{name}.pt")
