@@ -111,6 +111,7 @@ def test_readme_is_short_and_names_the_wheel_of_this_version():
     assert f"hf_attncal-{hf_attncal.__version__}-py3-none-any.whl" in text
 
 
+@pytest.mark.slow
 def test_models(work_through):
     names = work_through(ROOT / "docs" / "models.md", "quick", "translations.jsonl", "links.txt")
     assert names["trainer"].state.global_step > 0
@@ -128,6 +129,7 @@ def test_adapters(work_through):
     assert isinstance(names["full"], AttnCalMarianMTModel)
 
 
+@pytest.mark.slow
 def test_alignment(work_through, laid_out, capsys):
     shutil.copytree(laid_out / desk.BASE, "model")  # what `attncal train` leaves
     work_through(
@@ -163,6 +165,7 @@ def test_summarization(work_through):
     assert names["score"].intervals["rouge1"][0] < names["score"].rouge1
 
 
+@pytest.mark.slow
 def test_analysis(work_through, laid_out):
     shutil.copytree(laid_out / desk.BASE, "model")  # what `attncal train` leaves
     names = work_through(ROOT / "docs" / "analysis.md", "report.html", "figures/report.json")

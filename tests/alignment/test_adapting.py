@@ -89,7 +89,7 @@ def slowly_adapted(model, text, weights, passes):
     return slow
 
 
-@pytest.mark.parametrize("weight", [0.3, 1.0, None])
+@pytest.mark.parametrize("weight", [*(pytest.param(weight, marks=pytest.mark.slow) for weight in (0.3, 1.0)), None])
 def test_adapting_equals_the_loops(weight):
     """Shares are kept in half precision, so 2^-11 of each may be lost."""
     model = learned()

@@ -80,6 +80,7 @@ def states_by_hand(model, text, layer):
     return found.hidden_states[layer][0, :-1], words
 
 
+@pytest.mark.third("kind", "layer")
 @pytest.mark.parametrize("kind", ENCODERS)
 @pytest.mark.parametrize("layer", [0, 1, -1])
 def test_links_and_scores_are_those_of_the_loops(kind, layer):

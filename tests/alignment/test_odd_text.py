@@ -67,7 +67,15 @@ def test_a_line_of_1500_words_with_the_same_text_on_both_sides(windowed, transla
     assert len({(n, n) for n in range(1500)} & set(found.links)) >= 0.95 * 1500
 
 
-@pytest.mark.parametrize("left_out", [range(0), range(20, 32), range(150, 200)], ids=["all", "middle", "end"])
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        pytest.param(range(0), marks=pytest.mark.slow),
+        range(20, 32),
+        pytest.param(range(150, 200), marks=pytest.mark.slow),
+    ],
+    ids=["all", "middle", "end"],
+)
 def test_a_line_of_1500_words_is_aligned_like_its_sentences(windowed, translated, left_out):
     """Also if a side lacks sentences, so that partners are far off the diagonal."""
     pairs = [(source, [] if n in left_out else target) for n, (source, target) in enumerate(translated[:200])]

@@ -48,6 +48,7 @@ def rows(model) -> dict[int, torch.Tensor]:
     return found
 
 
+@pytest.mark.half("model")
 def test_attention_of_a_padded_batch_is_that_of_every_step_on_its_own(model):
     tokenizer = bpe_tokenizer()
     assert decoder_size(model.config) == (1, 1)
@@ -111,6 +112,7 @@ def test_the_search_tries_both_steps_of_the_one_attention(model):
     }
 
 
+@pytest.mark.half("model", "search")
 @pytest.mark.parametrize("search", [{"num_beams": 1}, {"num_beams": 3, "num_return_sequences": 2}], ids=str)
 def test_generated_text_is_aligned_by_the_attention_that_it_was_written_with(model, search):
     tokenizer = bpe_tokenizer()

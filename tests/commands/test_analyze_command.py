@@ -90,6 +90,7 @@ def test_summary_page_and_files(attncal, gated, files):
     assert set(record["data_sha256"]) == {"source", "target", "gold", "tags"}
 
 
+@pytest.mark.slow
 def test_a_report_of_python_is_that_of_the_command(attncal, gated, files):
     """Pairs in memory and a model by its name: the same files, but for how they were made."""
     status, out, err = attncal(
@@ -200,8 +201,11 @@ def test_what_is_wrong_is_told_before_a_probe_is_trained(attncal, stock, files, 
     assert problem in err
 
 
-def test_a_stock_model_without_a_probe(attncal, stock, files):
-    arguments = [*text(files, "source", "target"), "--probe", "none", "--device", "cpu"]
+@pytest.mark.parametrize(
+    "methods", [["--methods", "attention", "random"], pytest.param([], marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_a_stock_model_without_a_probe(attncal, stock, files, methods):
+    arguments = [*text(files, "source", "target"), "--probe", "none", "--device", "cpu", *methods]
     status, out, _ = attncal("analyze", stock, *arguments)
     assert status == 0
     assert "The attention of a head has an entropy of" in " ".join(out.split())

@@ -386,6 +386,7 @@ def test_what_cannot_be_scored_does_not_wait_for_models(tmp_path, content):
     assert HEAVY & modules == set()
 
 
+@pytest.mark.slow
 def test_the_check_of_imports_sees_what_a_command_imports(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     assert {"torch", "transformers"} <= imported_by("translate", str(tmp_path))[1]

@@ -385,6 +385,7 @@ def test_a_line_too_long_for_an_encoder_decoder_is_named_and_nothing_before_it_i
     assert out == "0-0\n" * 20
 
 
+@pytest.mark.half("word", "files")
 @pytest.mark.parametrize("word", [b"a" * 10_000_000, b"a " * 200_000], ids=["a word", "words"])
 @pytest.mark.parametrize("files", ["joined", "parallel", "compressed"])
 def test_a_line_without_end_is_named_in_bounded_memory_and_nothing_before_it_is_lost(
@@ -407,11 +408,19 @@ def test_a_line_without_end_is_named_in_bounded_memory_and_nothing_before_it_is_
     assert peak < 5_000_000
 
 
-def test_the_limit_of_a_line_is_in_bytes_and_can_be_raised(run, checkpoint, tmp_path):
+@pytest.mark.slow
+def test_a_line_of_as_many_bytes_as_the_limit_is_aligned(run, checkpoint):
     fits, over = "a ||| " + "e" * 9994, "a ||| " + "é" * 4998
     assert run(checkpoint.folder, text=fits + "\r\n")[0] == 0
     assert "line 2 of the input has more than 10000 bytes" in run(checkpoint.folder, text=f"{fits}\n{over}\n")[2]
     assert run(checkpoint.folder, "--longest-line", "10002", text=over)[0] == 0
+
+
+def test_the_limit_of_a_line_is_in_bytes_and_can_be_set(run, checkpoint, tmp_path):
+    fits, over = "a ||| " + "e" * 94, "a ||| " + "é" * 4998
+    assert "line 2 of the input has more than 10000 bytes" in run(checkpoint.folder, text=f"{fits}\n{over}\n")[2]
+    assert run(checkpoint.folder, "--longest-line", "100", text=fits + "\r\n")[0] == 0
+    assert run(checkpoint.folder, "--longest-line", "99", text=fits + "\r\n")[0] == 1
     source, target = write(tmp_path / "s", ["a", "a b"]), write(tmp_path / "t", ["ein", "ein b"])
     status, out, err = run(checkpoint.folder, "--longest-line", "3", "--source", source, "--target", target)
     assert (status, out.count("\n")) == (1, 1)

@@ -174,6 +174,7 @@ def test_the_calibration_of_an_adapter_is_what_is_asked_for(given, calibration, 
     assert AdapterConfig.make(Asked.values(*asked[0])).method_config().calibration == calibration
 
 
+@pytest.mark.half("command", "links_from")
 @pytest.mark.parametrize("links_from", ["counts", "file"])
 @pytest.mark.parametrize("command", ["train", "adapt"])
 def test_a_guided_head_gives_the_links_of_translations(command, links_from, base, text, tmp_path, capsys):

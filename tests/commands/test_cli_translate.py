@@ -190,7 +190,7 @@ def aligned(attncal, translator, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("by", ["model", "aligner"])
+@pytest.mark.parametrize("by", ["model", pytest.param("aligner", marks=pytest.mark.slow)])
 def test_links_are_those_of_align_run(attncal, translator, word_aligner, chosen_attention, aligned, tmp_path, by):
     model, options = (translator.folder, ()) if by == "model" else (word_aligner, ("--aligner", word_aligner))
     links = tmp_path / "links"

@@ -86,6 +86,7 @@ def joined(folder: Path, pattern: str) -> bytes:
 # ---- what makes a whole ----
 
 
+@pytest.mark.half("suffix", "end")
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("end", ["\n", ""])
 def test_parts_in_any_order_are_what_one_run_writes(run, tmp_path, suffix, end):

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from helpers import write_linked_pairs
 
 from hf_attncal.data.synthetic.english_german import generate_pairs
@@ -13,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TINY = ["d_model=8", "encoder_layers=1", "decoder_layers=1", "attention_heads=1", "ffn_dim=8"]
 
 
+@pytest.mark.slow
 def test_a_row_of_the_ablation(tmp_path, monkeypatch):
     pairs = generate_pairs(60, seed=5)
     write_linked_pairs(tmp_path, ("source", "target"), train=pairs, dev=pairs[:8], test=pairs[8:16])

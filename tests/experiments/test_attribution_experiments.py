@@ -40,6 +40,7 @@ def run(script, monkeypatch, arguments: list) -> None:
     script.main()
 
 
+@pytest.mark.slow
 def test_error_rates_of_all_methods_are_written(experiment, desk, tmp_path, monkeypatch):
     script = experiment("attribution_gold")
     seen = []
@@ -78,6 +79,7 @@ def test_text_is_in_the_case_that_the_model_was_trained_on(experiment, desk):
     assert [of.in_its_case(["Das Haus"]) for of in frozen] == [["das haus"], ["Das Haus"]]
 
 
+@pytest.mark.slow
 def test_faithfulness_of_references_and_outputs_is_written(experiment, desk, tmp_path, monkeypatch):
     script = experiment("faithfulness")
     files = (("test_2016_flickr.en", "test_2016_flickr.de"), "train.en")

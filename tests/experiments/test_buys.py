@@ -84,6 +84,7 @@ def desk(tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_what_is_written(buys, desk, monkeypatch, capsys):
     monkeypatch.setattr(buys, "RESULTS", desk)
     files = {name: tuple(side.removesuffix(".gz") for side in sides) for name, sides in buys.FILES.items()}

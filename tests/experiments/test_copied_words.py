@@ -69,6 +69,7 @@ def test_shared_words_count_as_often_as_they_stand(copied):
     assert copied._shared(["a", "a", "b", "c"], ["a", "b", "b"]) == 2
 
 
+@pytest.mark.slow
 def test_another_head_copies_for_a_while(copied, copier):
     model, _ = copier
     before = model.config.copy_layer, model.config.copy_head
@@ -78,6 +79,7 @@ def test_another_head_copies_for_a_while(copied, copier):
     assert (model.config.copy_layer, model.config.copy_head) == before
 
 
+@pytest.mark.slow
 def test_the_command(copied, copier, tmp_path, monkeypatch):
     model, tokenizer = copier
     for seed in (1, 2):

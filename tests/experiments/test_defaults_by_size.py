@@ -42,6 +42,7 @@ def run(harness, place: Path, *options) -> dict:
     return json.loads(json.dumps(result))
 
 
+@pytest.mark.slow
 def test_a_translation_model_has_the_defaults_of_its_pairs_and_is_scored_on_dev_and_test(
     harness, place, tmp_path, monkeypatch
 ):

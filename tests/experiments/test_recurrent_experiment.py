@@ -140,6 +140,7 @@ def test_groups_of_lengths(recurrent):
     )
 
 
+@pytest.mark.slow
 def test_error_rates_of_attention_by_choices_of_dev(recurrent, monkeypatch, desk, tmp_path):
     run(recurrent, monkeypatch, desk, tmp_path, "aer", "luong_global", "baseline")
     for name in ("luong_global", "baseline"):

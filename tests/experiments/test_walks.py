@@ -1,5 +1,6 @@
 """The count of the functions that a run enters: on a walk whose stops are known, and on that of a training."""
 
+import pytest
 import walks
 
 from hf_attncal import files
@@ -36,6 +37,7 @@ def test_a_walk_ends_where_it_is_told_to(tmp_path):
     assert [stop.function for stop in stops] == ["read_parallel", "read_pairs", "is_file"]
 
 
+@pytest.mark.slow
 def test_the_walk_of_a_training(tmp_path):
     stops = walks.walk_training(tmp_path)
     assert stops[0] == ("training/train.py", "main")

@@ -5,6 +5,7 @@ from costs import LINES, SIZES, run
 from outcomes import bad, table
 
 
+@pytest.mark.slow
 def test_costs_are_known_before_a_start(tmp_path):
     outcomes = run(tmp_path, full=False, seed=1)
     assert not bad(outcomes), bad(outcomes)

@@ -6,6 +6,7 @@ from learned import MISSING, TURNED, TWICE, Aligner, damaged, run, ways
 from outcomes import bad
 
 
+@pytest.mark.slow
 def test_some_damaged_files(tmp_path):
     outcomes = run(tmp_path, full=False)
     assert len(outcomes) > 30

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from fuzz import Answer
 from outcomes import bad, table
 from texts import EMPTY, ENCODINGS, NOTHING, PARTED, _same, lexicon_of, run
@@ -9,6 +10,7 @@ from texts import EMPTY, ENCODINGS, NOTHING, PARTED, _same, lexicon_of, run
 from hf_attncal.command_table import ALIASES, COMMANDS
 
 
+@pytest.mark.slow
 def test_texts(tmp_path):
     outcomes = run(tmp_path, full=False)
     assert not bad(outcomes), bad(outcomes)

@@ -76,6 +76,7 @@ def batches_of(size: int) -> list[dict]:
 # ---- values ----
 
 
+@pytest.mark.half("family", "model")
 def test_attention_of_a_padded_batch_is_that_of_every_step_on_its_own(model):
     tokenizer = bpe_tokenizer()
     found = pairs_of(model, batch_size=3)

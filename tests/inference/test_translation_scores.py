@@ -53,6 +53,7 @@ def beam_score(model, line: str, ids: list[int], **options) -> float:
     return output.sequences_scores.item()
 
 
+@pytest.mark.half("family", "kind", "beams", "penalty")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (3, 1.0), (3, 1.5), (2, -0.5)])
 def test_scores_are_those_of_the_model_token_by_token(family, kind, beams, penalty):
@@ -78,6 +79,7 @@ def test_scores_are_those_of_the_model_token_by_token(family, kind, beams, penal
             assert result.score == pytest.approx(beam_score(model, line, ids, **options), rel=1e-6)
 
 
+@pytest.mark.half("family")
 def test_scores_change_no_translation(family):
     model = ending_model(family, "stock")
     for beams in (1, 3):

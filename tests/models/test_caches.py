@@ -86,7 +86,7 @@ padded_or_not = pytest.mark.parametrize("padded", [False, True], ids=["unpadded"
 @padded_or_not
 @every_kernel
 @every_cache
-@pytest.mark.half("switches", "kind", "kernel", "padded")
+@pytest.mark.third("switches", "kind", "kernel", "padded")
 @pytest.mark.parametrize("switches", CALIBRATED)
 def test_calibrated(family, switches, kind, kernel, padded):
     model = tiny_model(family, attn_implementation=kernel, **CALIBRATED[switches])
@@ -96,7 +96,7 @@ def test_calibrated(family, switches, kind, kernel, padded):
 @padded_or_not
 @every_kernel
 @every_cache
-@pytest.mark.half("switches", "kind", "kernel", "padded")
+@pytest.mark.third("switches", "kind", "kernel", "padded")
 @pytest.mark.parametrize("switches", DISCRETE)
 @pytest.mark.parametrize(("model_kind", "streams"), KINDS)
 def test_discrete(model_kind, streams, switches, kind, kernel, padded):
@@ -128,7 +128,7 @@ def bases(tmp_path_factory):
 @padded_or_not
 @every_kernel
 @every_cache
-@pytest.mark.half("backbone", "kind", "kernel", "padded")
+@pytest.mark.third("backbone", "kind", "kernel", "padded")
 @pytest.mark.parametrize("settings", [{"calibration": "gated"}, {"calibration": None, "leaky": True}], ids=str)
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_adapted(bases, backbone, settings, kind, kernel, padded):

@@ -115,6 +115,7 @@ def slow_loss(model, batch, pairs, perturb: bool = False) -> torch.Tensor:
 # ---- the mixture and its losses ----
 
 
+@pytest.mark.half("family", "switches", "left")
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("switches", CALIBRATIONS.values(), ids=CALIBRATIONS)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
@@ -149,6 +150,7 @@ def test_probabilities_loss_and_gradients(family: str, switches: dict, left: boo
     assert found["copying.gate.weight"].abs().max() > 1e-3
 
 
+@pytest.mark.half("family", "switches")
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 @pytest.mark.parametrize("switches", [s for s in CALIBRATIONS.values() if "calibration" in s], ids=str)
 def test_the_two_objectives_stay_exact(family: str, switches: dict):
@@ -385,6 +387,7 @@ def copying_model(family: str, **switches) -> torch.nn.Module:
     return model
 
 
+@pytest.mark.half("family", "switches", "left")
 @pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}, {"output_gate": True}], ids=str)
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("family", FAMILY_NAMES)
@@ -551,6 +554,7 @@ def test_where_there_are_no_tables(other: str, monkeypatch):
     assert not steps
 
 
+@pytest.mark.half("family")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_graph(family: str):
     """Nothing in a pass asks for the value of a tensor."""

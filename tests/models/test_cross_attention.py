@@ -23,6 +23,7 @@ def forward(model, batch, **options):
         return model(**batch, output_attentions=True, output_attention_details=True, **options)
 
 
+@pytest.mark.half("family", "switches")
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 def test_inference_equals_the_slow_model(family, batch, switches):
     """Logits and every tensor from the inside, in evaluation mode, eager and sdpa."""
@@ -52,6 +53,7 @@ def test_inference_equals_the_slow_model(family, batch, switches):
         assert_close(without_weights, logits, what=f"logits by the kernel, {implementation}")
 
 
+@pytest.mark.half("family", "kernel", "switches")
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("switches", [{}, *SWITCHES.values()], ids=["off", *SWITCHES])
 def test_a_source_of_padding_alone_has_no_weights(family, batch, switches, kernel):
@@ -191,6 +193,7 @@ def test_every_kind_of_mask(batch, switches):
             assert (attend(real) - attend(None)).abs().max() > 1e-4
 
 
+@pytest.mark.half("family", "switches")
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 def test_kernels_agree_in_training(family, batch, switches):
     """eager and sdpa: loss and gradients. Leaky attention alone runs through the kernel, NULL as a source token."""

@@ -158,6 +158,7 @@ def assert_fields_are(found: torch.Tensor, expected: list, tolerance: float = 1e
         assert_close(row[: wanted.shape[0], : wanted.shape[1]].to(wanted.dtype), wanted, tolerance, "fields")
 
 
+@pytest.mark.third("size", "settings", "training")
 @pytest.mark.parametrize(("size", "settings", "training"), half_of(KINDS, SETTINGS, {"eval": False, "train": True}))
 def test_the_whole_model_is_the_loops(size, settings, training):
     """Logits, losses, fields and every gradient, of two sentences in a padded batch, with the same noise."""

@@ -91,6 +91,7 @@ def generate(model: PreTrainedModel, batch: dict | None = None, **options):
     return [[t for t in row if t != PAD] for row in sequences[:, given:].tolist()]
 
 
+@pytest.mark.half("model", "options")
 @pytest.mark.parametrize("options", [{}, {"use_cache": False}, {"cache_implementation": "static"}], ids=str)
 def test_greedy_of_a_padded_batch_is_that_of_each_sentence(model, options):
     expected = [greedy(model, row) for row in rows_for(model)]
@@ -98,6 +99,7 @@ def test_greedy_of_a_padded_batch_is_that_of_each_sentence(model, options):
     assert generate(model, batch_of(model, extra=3), **options) == expected
 
 
+@pytest.mark.half("model", "mode")
 @pytest.mark.parametrize("mode", ["beam", "sampling", "beam sampling"])
 def test_search_with_a_cache_is_search_without(model, mode):
     options = {"num_beams": 1 if mode == "sampling" else 3, "do_sample": mode != "beam"}

@@ -137,6 +137,7 @@ MISSING = [
 ]
 
 
+@pytest.mark.half("family", "name")
 @pytest.mark.parametrize("name", MISSING)
 def test_a_missing_weight_is_refused(family, name, tmp_path):
     model_class = FAMILIES[family][3]

@@ -47,6 +47,7 @@ def slow(uniform: float, weights, null, jumps, attention=None) -> dict[str, torc
 @pytest.mark.parametrize("uniform", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("attention", [False, True], ids=["plain", "attention"])
 class TestAgainstAllAlignments:
+    @pytest.mark.half("uniform", "attention", "output")
     @pytest.mark.parametrize("output", ["weights", "null", "log_likelihood"])
     def test_values_and_gradients(self, uniform, attention, output):
         def fast(**given):
@@ -162,7 +163,11 @@ def test_padding_does_not_matter():
         assert not found.null[b, t:].any()
 
 
-@pytest.mark.parametrize(("attention", "uniform"), [(False, 1e-4), (True, 0.1)], ids=["plain", "attention"])
+@pytest.mark.parametrize(
+    ("attention", "uniform"),
+    [pytest.param(False, 1e-4, marks=pytest.mark.slow), (True, 0.1)],
+    ids=["plain", "attention"],
+)
 def test_long_lines_neither_underflow_nor_overflow(attention, uniform):
     """600 x 600 in float32, most weights tiny, some rows that nothing explains but NULL: rows sum to 1."""
     size = 600

@@ -164,6 +164,7 @@ def assert_same(actual: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(actual, expected.to(actual.dtype), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.half("model", "use_cache")
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_greedy(model: PreTrainedModel, use_cache: bool):
     tokens, logits = greedy_reference(model, BATCH)
@@ -173,6 +174,7 @@ def test_greedy(model: PreTrainedModel, use_cache: bool):
     assert_same(torch.stack(output.logits, dim=1)[real], logits[real])
 
 
+@pytest.mark.half("model", "mode")
 @pytest.mark.parametrize("mode", ["beam", "beam sampling", "sampling"])
 def test_search_with_cache_is_search_without(model: PreTrainedModel, mode: str):
     options = {"num_beams": 1 if mode == "sampling" else 3, "do_sample": mode != "beam"}
@@ -210,6 +212,7 @@ def test_beam_scores_are_those_of_the_sequences(model: PreTrainedModel):
         assert row[row != PAD].tolist() == first[first != PAD].tolist()
 
 
+@pytest.mark.half("model", "num_beams")
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_static_cache(model: PreTrainedModel, num_beams: int):
     expected = generate(model, num_beams=num_beams)
@@ -218,6 +221,7 @@ def test_static_cache(model: PreTrainedModel, num_beams: int):
     assert output.sequences.tolist() == expected.sequences.tolist()
 
 
+@pytest.mark.half("model", "assistant")
 @pytest.mark.usefixtures("quiet_assistant")
 @pytest.mark.parametrize("assistant", ["another model", "the model itself"])
 def test_assisted_generation(model: PreTrainedModel, family: str, assistant: str):

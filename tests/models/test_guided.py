@@ -71,6 +71,7 @@ def slow_guided_loss(model, batch) -> torch.Tensor:
     return mean * taken.sum() / real.sum()
 
 
+@pytest.mark.half("switches", "shift", "left")
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("shift", [True, False], ids=["reads", "predicts"])
 @pytest.mark.parametrize("switches", CALIBRATIONS.values(), ids=CALIBRATIONS)

@@ -77,6 +77,7 @@ def slow_gradients(slow: SlowLuong, loss: torch.Tensor) -> dict[str, torch.Tenso
     return {name: g for name, g in zip(slow.parameters, found, strict=True) if g is not None}
 
 
+@pytest.mark.half("left", "setting")
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_outputs_of_a_padded_batch_are_those_of_single_sentences(setting: str, left: bool):
@@ -237,6 +238,7 @@ def test_a_source_of_padding_alone_is_nowhere_undefined():
     assert (outputs.cross_attentions[0][1] == 0).all()
 
 
+@pytest.mark.half("dtype", "setting")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_half_precision_is_finite_with_padding_and_empty_sources(setting: str, dtype: torch.dtype):

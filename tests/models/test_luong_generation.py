@@ -101,6 +101,7 @@ def test_step_by_step_is_the_whole_target_at_once(model):
         assert_close(torch.cat(weights, dim=2), whole.cross_attentions[0], 1e-10)
 
 
+@pytest.mark.half("model", "options")
 @pytest.mark.parametrize(
     "options", [{}, {"num_beams": 20}, {"num_beams": 3, "do_sample": True}, {"do_sample": True}], ids=str
 )

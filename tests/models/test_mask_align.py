@@ -242,6 +242,7 @@ def predictions(model: MaskAlignModel, source: list[int], target: list[int]) -> 
     return found
 
 
+@pytest.mark.half("attn_implementation", "prediction", "dtype", "direction", "length")
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("prediction", ["attention", "mixture"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -116,6 +116,7 @@ class TestNeutral:
                 layer.encoder_attn.null.key.zero_()[:, 0] = -1e9
         assert_close(logits(ours), logits(stock))
 
+    @pytest.mark.half("family", "calibration", "leaky")
     @pytest.mark.parametrize("calibration", CALIBRATIONS)
     @pytest.mark.parametrize("leaky", [False, True])
     def test_renormalized_with_zero_query_projection(self, family, implementation, calibration, leaky):
@@ -155,6 +156,7 @@ class TestStockCheckpoints:
         model, info = FAMILIES[family][3].from_pretrained(folder, output_loading_info=True, **options)
         return model, info
 
+    @pytest.mark.half("family", "switches")
     @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
     def test_stock_weights_bit_for_bit_and_only_the_new_ones_initialised(self, family, stock, folder, switches):
         model, info = self.load(family, folder, **switches)

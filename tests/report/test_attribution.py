@@ -167,6 +167,7 @@ def test_the_parts_add_up_behind_an_output_gate():
             assert_close(parts, block.output, 1e-10)
 
 
+@pytest.mark.half("model", "layer")
 @pytest.mark.parametrize("layer", [0, 1, None])
 def test_norms_are_those_of_the_loops(model, reading, layer):
     def expected(of_layer) -> torch.Tensor:
@@ -394,7 +395,7 @@ def test_integrated_gradients_are_slopes_along_a_line(model):
     assert_close(found_by(model, "integrated_gradients", steps=3)[0].scores, expected, 1e-5)
 
 
-@pytest.mark.half("name", "prefix")
+@pytest.mark.third("name", "prefix")
 @pytest.mark.parametrize("name", [*NAMES, "marian gated"])
 @pytest.mark.parametrize(("prefix", "baseline"), [(False, None), (True, 5)])
 def test_integrated_gradients_add_up_to_the_difference(name, prefix, baseline):
@@ -504,7 +505,7 @@ def test_the_diagonal_is_where_it_should_be():
 # ---- whatever the method ----
 
 
-@pytest.mark.half("model", "method")
+@pytest.mark.third("model", "method")
 @pytest.mark.parametrize("method", METHODS)
 def test_batches_order_and_padding_change_nothing(model, method):
     if method not in works_on(model):

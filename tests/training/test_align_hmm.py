@@ -334,6 +334,7 @@ def test_links_that_are_given_come_before_the_counts(corpus, tmp_path):
     assert not (tmp_path / "hmm").exists()
 
 
+@pytest.mark.slow
 def test_resumed_training_is_guided_by_the_same_links(corpus, tmp_path):
     whole, part = tmp_path / "whole", tmp_path / "part"
     expected = AlignerJob.train(guided(corpus, whole))
@@ -350,7 +351,10 @@ def test_resumed_training_is_guided_by_the_same_links(corpus, tmp_path):
 
 @pytest.mark.parametrize(
     ("training", "steps"),
-    [({"least_steps": 30, "num_train_epochs": 1}, 30), ({"least_steps": 1, "num_train_epochs": 1}, None)],
+    [
+        ({"least_steps": 30, "num_train_epochs": 1}, 30),
+        pytest.param({"least_steps": 1, "num_train_epochs": 1}, None, marks=pytest.mark.slow),
+    ],
 )
 def test_a_short_text_is_read_until_there_are_so_many_steps(corpus, tmp_path, training, steps):
     plain = values(corpus, tmp_path, counts={"guide": False})

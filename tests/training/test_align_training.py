@@ -258,6 +258,7 @@ def test_symmetrization_and_threshold_are_the_best_of_those_tried(learnable, tmp
     assert len(set(scores.values())) > 1
 
 
+@pytest.mark.slow
 def test_going_on_from_an_aligner_keeps_its_fields_but_those_given(corpus, tmp_path):
     quiet = {"max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
     AlignerJob.train(settings(corpus, tmp_path / "first", **quiet))
@@ -272,12 +273,14 @@ def test_going_on_from_an_aligner_keeps_its_fields_but_those_given(corpus, tmp_p
     assert (second.d_model, second.prediction) == (first.d_model, first.prediction) == (64, "mixture")
 
 
+@pytest.mark.slow
 def test_a_symmetrization_that_was_asked_for_is_kept(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
     config.model["symmetrization"] = "union"
     assert AlignerJob.train(config)["dev"]["symmetrization"] == "union"
 
 
+@pytest.mark.slow
 def test_dev_text_without_gold_is_what_predictions_are_measured_on(corpus, tmp_path):
     """Then no pair of train is held out, no AER is measured and nothing is chosen."""
     config = settings(corpus, tmp_path / "run", max_steps=4, eval_strategy="steps")
@@ -291,6 +294,7 @@ def test_dev_text_without_gold_is_what_predictions_are_measured_on(corpus, tmp_p
     assert not any("eval_aer" in entry for entry in evaluations)
 
 
+@pytest.mark.slow
 def test_tokens_per_step_and_the_mean_of_checkpoints(corpus, tmp_path):
     """Two micro-batches a step, and the saved model is the mean of the last two checkpoints."""
     config = settings(corpus, tmp_path / "run", tokens_per_step=600, max_steps=4, save_steps=2)
@@ -328,6 +332,7 @@ def test_jumps_are_learned_in_the_end(corpus, tmp_path):
     assert torch.equal(saved.state_dict()["source_frequency"], part.state_dict()["source_frequency"])
 
 
+@pytest.mark.slow
 def test_without_pairs_for_jumps_they_stay_as_they_were(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
     config.jump_pairs = 0
@@ -363,11 +368,12 @@ def test_learned_jumps_are_those_of_the_text(tokenizer):
 
 @pytest.mark.parametrize("guide", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_it_learns_to_align(learnable, tmp_path, guide):
-    schedule = {"max_steps": 300, "learning_rate": 6e-3, "warmup_steps": 30, "agreement_warmup_steps": 200}
+    schedule = {"max_steps": 120, "learning_rate": 6e-3, "warmup_steps": 30, "agreement_warmup_steps": 80}
     config = settings(learnable, tmp_path / "run", guide, eval_strategy="no", save_strategy="no", **schedule)
     assert AlignerJob.train(config)["test"]["aer"] < 0.2
 
 
+@pytest.mark.slow
 def test_a_model_that_aligns_nothing_is_named(learnable, tmp_path):
     schedule = {"max_steps": 60, "learning_rate": 6e-3, "agreement_warmup_steps": 0}
     config = settings(learnable, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule)

@@ -175,6 +175,7 @@ def test_an_adapter_without_a_place_takes_the_head_that_is_nearest(corpus, base,
     assert kept["guided_shift"] == (told[3] == "reads")
 
 
+@pytest.mark.slow
 def test_beside_a_lora_each_part_and_the_whole_align(corpus, base, tmp_path):
     lora = {"r": 2, "target_modules": ["v_proj"]}
     adapter = {"calibration": "gated", "guided": True, "guided_rank": 4, "lora": lora} | HEAD
@@ -251,6 +252,7 @@ def test_counted_links_step_over_special_tokens(tmp_path):
         assert row == [place for n in range(len(line)) for place in (n + 1, n + 1)]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed(corpus, tmp_path, base):
     """It counts anew and learns what it would have learned."""
     whole = train_translation(settings(corpus, tmp_path / "whole", guide=False, training={"save_steps": 2}))

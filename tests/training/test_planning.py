@@ -262,7 +262,11 @@ def interrupted_at(step: int, config) -> str:
 
 @pytest.mark.parametrize(
     "more",
-    [[], ["training.eval_strategy=steps", "training.eval_steps=3"], ["training.save_strategy=epoch"]],
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        ["training.eval_strategy=steps", "training.eval_steps=3"],
+        pytest.param(["training.save_strategy=epoch"], marks=pytest.mark.slow),
+    ],
     ids=["between checkpoints", "before an evaluation", "at the end of an epoch"],
 )
 @pytest.mark.parametrize("average", [pytest.param(1, marks=pytest.mark.slow), 2])

@@ -122,6 +122,7 @@ def test_text_to_scored_model(backbone, switches, corpus, tmp_path, capsys):
     assert ("`uam`: `True`" in card.text) == ("Kiyono et al." in card.text) == ("uam" in switches)
 
 
+@pytest.mark.slow
 def test_it_learns(corpus, tmp_path):
     """Which words a headline takes from its text."""
     overrides = ("training.max_steps=200", "training.eval_strategy=no", "model.dropout=0.0", "training.bf16=false")
@@ -149,7 +150,12 @@ def test_a_summary_that_is_too_long_is_left_out_and_its_source_not_counted(corpu
 
 
 @pytest.mark.parametrize(
-    ("backbone", "switches"), [("marian", {"calibration": "gated"}), ("bart", {}), ("luong", {"uam": True})]
+    ("backbone", "switches"),
+    [
+        ("marian", {"calibration": "gated"}),
+        pytest.param("bart", {}, marks=pytest.mark.slow),
+        pytest.param("luong", {"uam": True}, marks=pytest.mark.slow),
+    ],
 )
 def test_words_without_an_embedding_are_copied(backbone, switches, corpus, tmp_path):
     """From text to a model that writes words that it has no number for; trained on one batch, so that it is exact."""

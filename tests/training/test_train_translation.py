@@ -34,9 +34,9 @@ import train as script  # noqa: E402
 @pytest.mark.parametrize(
     "model",
     [
-        {"calibration": "annealed"},
+        pytest.param({"calibration": "annealed"}, marks=pytest.mark.slow),
         {"calibration": "gated", "uam": True},
-        {"backbone": "luong", "calibration": "annealed"},
+        pytest.param({"backbone": "luong", "calibration": "annealed"}, marks=pytest.mark.slow),
         {"guided": True},
     ],
     ids=["marian", "uam", "luong", "guided"],
@@ -75,9 +75,9 @@ def test_without_a_length_of_its_own_all_positions_may_be_written(beams, corpus,
 @pytest.mark.parametrize(
     "model",
     [
-        {"calibration": "annealed"},
+        pytest.param({"calibration": "annealed"}, marks=pytest.mark.slow),
         {"backbone": "bart", "leaky": True},
-        {"calibration": "gated", "uam": True},
+        pytest.param({"calibration": "gated", "uam": True}, marks=pytest.mark.slow),
         {"backbone": "luong", "calibration": "annealed"},
     ],
     ids=["marian", "bart", "uam", "luong"],
@@ -402,6 +402,11 @@ def test_an_error_of_a_script_is_one_line_and_a_traceback_only_where_it_is_asked
         assert "`nothing`" in error
         assert ("Traceback" in error) == bool(debug)
         assert debug or re.fullmatch(r"train\.py: error: .*\n", error)
-    if name == "translation":  # nor does an import say anything
-        done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.slow
+def test_nor_does_an_import_of_a_script_say_anything(tmp_path):
+    (tmp_path / "config.yaml").write_text("job: translation\nnothing: 1\n")
+    command = [str(ROOT / "training" / "train.py"), "--config", str(tmp_path / "config.yaml")]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)

@@ -45,6 +45,7 @@ class StopAfter(TrainerCallback):
 # ---- the batch, cut in different ways ----
 
 
+@pytest.mark.half("family", "switches")
 @pytest.mark.parametrize("family", ["marian", pytest.param("bart", marks=pytest.mark.slow), "luong"])
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 def test_accumulation_equals_one_batch(family, switches, tmp_path):
@@ -295,7 +296,11 @@ def test_annealing_step_counts_optimiser_steps(family, tmp_path):
 @pytest.mark.parametrize("family", ["marian", pytest.param("luong", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "batches",
-    [{"tokens_per_batch": 24}, {"per_device_train_batch_size": 3}, {"tokens_per_batch": 24, **ADAGRAD}],
+    [
+        {"tokens_per_batch": 24},
+        pytest.param({"per_device_train_batch_size": 3}, marks=pytest.mark.slow),
+        pytest.param({"tokens_per_batch": 24, **ADAGRAD}, marks=pytest.mark.slow),
+    ],
     ids=["tokens", "sentences", "adagrad"],
 )
 def test_resume_equals_uninterrupted(family, batches, tmp_path):
@@ -315,6 +320,7 @@ def test_resume_equals_uninterrupted(family, batches, tmp_path):
     assert len(state["log_history"]) == stop
 
 
+@pytest.mark.slow
 def test_what_is_told_at_the_end_is_of_the_whole_run(tmp_path):
     """After two resumes, between logs, and one with nothing left to train; a checkpoint of before that was told."""
     options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 9, "logging_steps": 4}

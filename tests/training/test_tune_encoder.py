@@ -82,7 +82,7 @@ def test_the_disagreement_and_its_gradients_are_those_of_the_loops():
     assert float(consistency(certain, certain, real[0], real[0])) == 0
 
 
-@pytest.mark.parametrize("links", ["given", "self"])
+@pytest.mark.parametrize("links", [pytest.param("given", marks=pytest.mark.slow), "self"])
 def test_the_loss_of_a_batch_and_all_gradients_are_those_of_the_loops(links, tmp_path):
     """Two pairs of different lengths: what is padding has no part in it."""
     tokenizer = bpe_tokenizer()
@@ -198,6 +198,7 @@ class Stopping(TrainerCallback):
         raise Stop
 
 
+@pytest.mark.slow
 def test_a_run_that_is_gone_on_with_ends_with_the_same_weights(corpus, tmp_path):
     own = {"links": "self"}
     whole = EncoderJob.train(made(corpus, tmp_path / "whole", tuning=own))
@@ -210,6 +211,7 @@ def test_a_run_that_is_gone_on_with_ends_with_the_same_weights(corpus, tmp_path)
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_without_gold_it_is_chosen_by_agreement_and_links_may_be_its_own_or_given(corpus, tmp_path):
     config = made(corpus, tmp_path / "self", dev=False, tuning={"links": "self", "consistency": 1.0})
     results = EncoderJob.train(config)
@@ -224,6 +226,7 @@ def test_without_gold_it_is_chosen_by_agreement_and_links_may_be_its_own_or_give
     assert guided["data_sha256"].keys() >= {"train.align"}
 
 
+@pytest.mark.slow
 def test_lower_casing_is_of_annotated_text_too(corpus, tmp_path):
     titles = shutil.copytree(corpus, tmp_path / "titles")
     for split in ("train", "dev", "test"):
