@@ -101,10 +101,10 @@ class AttentionCalibrationConfig(PeftConfig):
                 f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "
                 "`guided=True`, `output_gate=True`, or several."
             )
-        if self.guided_rank is not None and (not _is_integer(self.guided_rank) or self.guided_rank < 1):
-            raise ValueError(f"`guided_rank` must be `None` or an integer >= 1, got {self.guided_rank!r}.")
-        if self.mask_rank is not None and (not _is_integer(self.mask_rank) or self.mask_rank < 1):
-            raise ValueError(f"`mask_rank` must be `None` or an integer >= 1, got {self.mask_rank!r}.")
+        for name in ("guided_rank", "mask_rank"):
+            rank = getattr(self, name)
+            if rank is not None and (not _is_integer(rank) or rank < 1):
+                raise ValueError(f"`{name}` must be `None` or an integer >= 1, got {rank!r}.")
         if self.mask_rank is not None and self.mask_projection != "model":
             raise ValueError(
                 f'`mask_rank` applies to `mask_projection="model"` only, got {self.mask_projection!r}: the matrices '

@@ -13,11 +13,6 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from hf_attncal.models.calibration import (
-    HeadGate,
-    MaskNetwork,
-    NullToken,
-    OutputGate,
-    StepCount,
     init_part,
     learned_parts,
     set_steps,
@@ -67,6 +62,10 @@ class HeadChange(nn.Module):
 
 def _of_attention(name: str) -> property:
     return property(lambda layer: getattr(layer.get_base_layer(), name), doc=f"`{name}` of the attention.")
+
+
+def _of_adapter(name: str) -> property:
+    return property(lambda layer: getattr(layer, PREFIX + name)[layer.active_name], doc=f"`{name}` of the one in use.")
 
 
 class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
@@ -183,25 +182,8 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     def switches(self) -> AttentionCalibrationConfig | None:
         return self.settings.get(self.active_name)
 
-    @property
-    def mask_network(self) -> MaskNetwork:
-        return self.attncal_mask_network[self.active_name]
-
-    @property
-    def gate(self) -> HeadGate:
-        return self.attncal_gate[self.active_name]
-
-    @property
-    def output_gate(self) -> OutputGate:
-        return self.attncal_output_gate[self.active_name]
-
-    @property
-    def null(self) -> NullToken:
-        return self.attncal_null[self.active_name]
-
-    @property
-    def annealing(self) -> StepCount:
-        return self.attncal_annealing[self.active_name]
+    mask_network, gate, output_gate = _of_adapter("mask_network"), _of_adapter("gate"), _of_adapter("output_gate")
+    null, annealing = _of_adapter("null"), _of_adapter("annealing")
 
     # ---- annealing ----
 

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from hf_attncal.models.calibration import trains_mask
 from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
-from hf_attncal.models.objective import check_links, check_training, named_losses
+from hf_attncal.models.objective import check_links, check_training, named_losses, refuse_reentrant
 from hf_attncal.models.outputs import AttnCalSeq2SeqLMOutput
 
 from .configuration import AttentionCalibrationConfig
@@ -131,20 +131,9 @@ def _check_training(
 ) -> None:
     """Refuse what would silently train something else."""
     check_training(model, settings, labels, links)
-    if settings.calibration is None and not settings.guided:
-        return
     layer = decoder_of(model).layers[0]
-    function = getattr(layer, "_gradient_checkpointing_func", None)
-    if getattr(layer, "gradient_checkpointing", False) and getattr(function, "keywords", {}).get(
-        "use_reentrant", True
-    ):
-        switch, lost = "guided=True", "attention that learns links"
-        if settings.calibration is not None:
-            switch, lost = f"calibration={settings.calibration!r}", "mask network"
-        raise ValueError(
-            f"`use_reentrant` must be False to train an adapter with `{switch}`, got True: reentrant checkpointing "
-            f"loses gradients of the {lost}."
-        )
+    if getattr(layer, "gradient_checkpointing", False):
+        refuse_reentrant(settings, getattr(layer, "_gradient_checkpointing_func", None), "an adapter")
 
 
 def _argument_names(module: nn.Module) -> list[str]:

@@ -22,7 +22,7 @@ from transformers.models.bart.configuration_bart import BartConfig
 from transformers.models.marian.configuration_marian import MarianConfig
 
 from .configuration_stock import FromStockMixin
-from .limits import check_labels, check_names, check_sizes
+from .limits import check_labels, check_names, check_numbers, check_sizes
 
 CALIBRATIONS = ("fixed", "annealed", "gated")
 MASK_PROJECTIONS = ("model", "head")
@@ -62,14 +62,7 @@ def check_settings(settings, optional: Collection[str] = ("mask_cost", "null_key
         raise ValueError(f"`calibration` must be `None` or one of {CALIBRATIONS}, got {settings.calibration!r}.")
     if settings.mask_projection not in MASK_PROJECTIONS:
         raise ValueError(f"`mask_projection` must be one of {MASK_PROJECTIONS}, got {settings.mask_projection!r}.")
-    for name, (rule, keeps) in _RULES.items():
-        value = getattr(settings, name, None)
-        if value is None and (name in optional or not hasattr(settings, name)):
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"`{name}` must be a number, got {value!r}.")
-        if not keeps(value):
-            raise ValueError(f"`{name}` must be {'`None` or ' if name in optional else ''}{rule}, got {value}.")
+    check_numbers(settings, _RULES, optional)
 
 
 def guided_place(settings, layers: int, heads: int) -> tuple[int, int]:

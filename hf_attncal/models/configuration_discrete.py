@@ -19,7 +19,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.models.marian.configuration_marian import MarianConfig
 
 from .configuration_stock import FromStockMixin
-from .limits import check_labels, check_names, check_sizes
+from .limits import check_labels, check_names, check_numbers, check_sizes
 
 # The numbers among the settings: the rule in words, and whether a value keeps it. A score over a temperature below
 # 1e-6, or under noise that is not finite, would overflow.
@@ -114,10 +114,7 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
         check_sizes(self)
         if isinstance(self.streams, bool) or self.streams not in (1, 2):
             raise ValueError(f"`streams` must be 1 or 2, got {self.streams!r}.")
-        for name, (rule, keeps) in _RULES.items():
-            value = getattr(self, name)
-            if value is not None and not keeps(value):
-                raise ValueError(f"`{name}` must be {rule}, got {value}.")
+        check_numbers(self, _RULES, ("gumbel_final_temperature", "null_key_std", "null_bias"))
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 10**9:

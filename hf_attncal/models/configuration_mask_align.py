@@ -18,10 +18,19 @@ import math
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from .limits import SYMMETRIZATIONS, check_labels, check_names, check_sizes
+from .limits import SYMMETRIZATIONS, check_labels, check_names, check_numbers, check_sizes
 
 PREDICTIONS = ("attention", "mixture")
 EMISSIONS = ("states", "embeddings")
+_MAYBE_NONE = ("null_key_std", "init_std", "diagonal_bias")
+_NOT_NEGATIVE = ("agreement_weight", "entropy_weight", "entropy_smoothing", "guide_weight", "normalizer_penalty")
+# The numbers among the settings: the rule in words, and whether a value keeps it.
+_RULES = {
+    **dict.fromkeys((*_NOT_NEGATIVE, *_MAYBE_NONE), (">= 0 and finite", lambda value: 0 <= value < math.inf)),
+    **dict.fromkeys(("dropout", "label_smoothing"), ("in [0, 1)", lambda value: 0 <= value < 1)),
+    "uniform_jump": ("in (0, 1]", lambda value: 0 < value <= 1),
+    "alignment_threshold": ("in [0, 1]", lambda value: 0 <= value <= 1),
+}
 
 
 # trf-ignore: TRF023 (`d_model` and `ffn_dim` are the names in Marian and BART)
@@ -137,18 +146,4 @@ class MaskAlignConfig(PreTrainedConfig):
             raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {self.symmetrization!r}.")
         if self.max_jump is not None and self.prediction != "mixture":
             raise ValueError(f"`max_jump` needs `prediction` 'mixture', got {self.prediction!r}: set it to `None`.")
-        if not 0 < self.uniform_jump <= 1:
-            raise ValueError(f"`uniform_jump` must be in (0, 1], got {self.uniform_jump}.")
-        weights = "agreement_weight", "entropy_weight", "entropy_smoothing", "guide_weight", "normalizer_penalty"
-        for name in weights:
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` must be >= 0 and finite, got {getattr(self, name)}.")
-        for name in ("dropout", "label_smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be in [0, 1), got {getattr(self, name)}.")
-        if not 0 <= self.alignment_threshold <= 1:
-            raise ValueError(f"`alignment_threshold` must be in [0, 1], got {self.alignment_threshold}.")
-        for name in ("null_key_std", "init_std", "diagonal_bias"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise ValueError(f"`{name}` must be `None` or >= 0 and finite, got {value}.")
+        check_numbers(self, _RULES, optional=_MAYBE_NONE)

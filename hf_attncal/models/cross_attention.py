@@ -424,8 +424,22 @@ def _at_least_float32(tensor: Tensor) -> torch.dtype:
 class DecoderLayerMixin:
     """Runs a decoder layer with detached parameters in the second pass; goes before the stock layer in the bases.
 
-    It is here, inside the layer, so that gradient checkpointing's recomputation runs under the same mode.
+    It is here, inside the layer, so that gradient checkpointing's recomputation runs under the same mode. A class of
+    ours names its cross-attention; an adapter changes the class of a layer that has one.
     """
+
+    _cross_attention_class: type[nn.Module]
+
+    def __init__(self, config, layer_idx: int | None = None):
+        super().__init__(config, layer_idx)
+        self.encoder_attn = self._cross_attention_class(
+            config.d_model,
+            config.decoder_attention_heads,
+            dropout=config.attention_dropout,
+            is_decoder=True,
+            config=config,
+            layer_idx=layer_idx,
+        )
 
     def forward(self, *args, attention_context: AttentionContext | None = None, **kwargs) -> Tensor:
         """As the stock decoder layer."""

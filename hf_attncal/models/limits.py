@@ -13,7 +13,7 @@
 # limitations under the License.
 """Refuse bad configurations and batches: sizes that exhaust the memory, no tokens, misspelt names."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 
 # Names of sizes, ours and those of stock models: layers, the width between them and within them.
@@ -111,6 +111,38 @@ def least_parameters(sizes: Mapping[str, int]) -> int:
     )
 
 
+def check_numbers(
+    settings, rules: Mapping[str, tuple[str, Callable[[float], bool]]], optional: Collection[str] = ()
+) -> None:
+    """Check the numbers among settings.
+
+    Args:
+        settings: has them as attributes; what it does not have is not checked.
+        rules: for each the rule in words, and whether a value keeps it.
+        optional: those that may be None.
+
+    Raises:
+        ValueError: one is no number, or does not keep its rule.
+    """
+    for name, (rule, keeps) in rules.items():
+        value = getattr(settings, name, None)
+        if value is None and (name in optional or not hasattr(settings, name)):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"`{name}` must be a number, got {value!r}.")
+        if not keeps(value):
+            raise ValueError(f"`{name}` must be {'`None` or ' if name in optional else ''}{rule}, got {value}.")
+
+
+_COUNTING = {
+    "uniform_jump": ("in [0, 1]", lambda value: 0 <= value <= 1),
+    "alignment_threshold": ("in [0, 1]", lambda value: 0 <= value <= 1),
+    "null_probability": ("in (0, 1)", lambda value: 0 < value < 1),
+    "lexical_prior": ("> 0 and below 1e6", lambda value: 0 < value < 1e6),
+    "identical_prior": (">= 0 and below 1e6", lambda value: 0 <= value < 1e6),
+}
+
+
 def check_counting(config) -> None:
     """Check the fields of an aligner that counts, by the names that `HMMAlignConfig` has for them.
 
@@ -118,15 +150,7 @@ def check_counting(config) -> None:
         ValueError: one is out of its range; the message names the field, the rule and the value.
     """
     check_sizes(config)
-    for name in ("uniform_jump", "alignment_threshold"):
-        if not 0 <= getattr(config, name) <= 1:
-            raise ValueError(f"`{name}` must be in [0, 1], got {getattr(config, name)}.")
-    if not 0 < config.null_probability < 1:
-        raise ValueError(f"`null_probability` must be in (0, 1), got {config.null_probability}.")
-    if not 0 < config.lexical_prior < 1e6:
-        raise ValueError(f"`lexical_prior` must be > 0 and below 1e6, got {config.lexical_prior}.")
-    if not 0 <= config.identical_prior < 1e6:
-        raise ValueError(f"`identical_prior` must be >= 0 and below 1e6, got {config.identical_prior}.")
+    check_numbers(config, _COUNTING)
     if config.symmetrization not in SYMMETRIZATIONS:
         raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {config.symmetrization!r}.")
 

@@ -31,7 +31,7 @@ from .copying import CopyMechanism, CopySource, copied_ids, known_ids
 from .cross_attention import EARLIER_NAMES, AttentionContext
 from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
-from .objective import check_links, check_training, named_losses
+from .objective import check_links, check_training, named_losses, refuse_reentrant
 from .outputs import AttnCalSeq2SeqLMOutput, AttnCalSeq2SeqModelOutput
 from .uam import NullSuppression, UnsupervisedAlignmentModule, source_loss, source_token_probabilities
 
@@ -58,22 +58,10 @@ class AttnCalPreTrainedMixin(CountedStepsMixin, WholeCheckpointMixin):
         """Where every way of switching checkpointing on ends; refuses the reentrant kind on a calibrated model.
 
         Raises:
-            ValueError: reentrant checkpointing on a model that is calibrated, copies or is guided. Its first pass
-                through a layer builds no graph, so what the layer reports (the mask penalty, the attention that is
-                copied by or learns links) would have no gradient, silently.
+            ValueError: see `refuse_reentrant`.
         """
-        function = kwargs.get("gradient_checkpointing_func")  # a partial of torch's, whose own default is reentrant
-        reentrant = enable and getattr(function, "keywords", {}).get("use_reentrant", True)
-        if reentrant and (self.config.calibration is not None or self.config.copy or self.config.guided):
-            switch, lost = "guided=True", "attention that learns links"
-            if self.config.copy:
-                switch, lost = "copy=True", "attention that is copied by"
-            if self.config.calibration is not None:
-                switch, lost = f"calibration={self.config.calibration!r}", "mask network"
-            raise ValueError(
-                f"`use_reentrant` must be False to train a model with `{switch}`, got True: reentrant checkpointing "
-                f'loses gradients of the {lost}. Pass `gradient_checkpointing_kwargs={{"use_reentrant": False}}`.'
-            )
+        if enable:
+            refuse_reentrant(self.config, kwargs.get("gradient_checkpointing_func"), "a model")
         super()._set_gradient_checkpointing(enable=enable, **kwargs)
 
 
@@ -302,20 +290,12 @@ class AttnCalSeq2SeqLMMixin:
                 self, logits, labels, num_items_in_batch, self.config, context, decoder_inputs, uam_loss, copied, links
             )
 
+        shared = {name: outputs[name] for name in outputs if name in AttnCalSeq2SeqLMOutput.__dataclass_fields__}
         return AttnCalSeq2SeqLMOutput(
             **losses,
             **aligned,
+            **shared,
             logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-            uncalibrated_cross_attentions=outputs.uncalibrated_cross_attentions,
-            calibration_masks=outputs.calibration_masks,
-            null_attentions=outputs.null_attentions,
             copy_probabilities=copy_probabilities if output_copy_probabilities else None,
         )
 

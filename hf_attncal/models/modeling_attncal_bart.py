@@ -38,16 +38,7 @@ class AttnCalBartCrossAttention(CrossAttentionMixin, hf.BartAttention):
 class AttnCalBartDecoderLayer(DecoderLayerMixin, hf.BartDecoderLayer):
     """`BartDecoderLayer` with our cross-attention."""
 
-    def __init__(self, config: AttnCalBartConfig, layer_idx: int | None = None):
-        super().__init__(config, layer_idx)
-        self.encoder_attn = AttnCalBartCrossAttention(
-            config.d_model,
-            config.decoder_attention_heads,
-            dropout=config.attention_dropout,
-            is_decoder=True,
-            config=config,
-            layer_idx=layer_idx,
-        )
+    _cross_attention_class = AttnCalBartCrossAttention
 
 
 class AttnCalBartPreTrainedModel(AttnCalPreTrainedMixin, hf.BartPreTrainedModel):

@@ -38,16 +38,7 @@ class AttnCalMarianCrossAttention(CrossAttentionMixin, hf.MarianAttention):
 class AttnCalMarianDecoderLayer(DecoderLayerMixin, hf.MarianDecoderLayer):
     """`MarianDecoderLayer` with our cross-attention."""
 
-    def __init__(self, config: AttnCalMarianConfig, layer_idx: int | None = None):
-        super().__init__(config, layer_idx)
-        self.encoder_attn = AttnCalMarianCrossAttention(
-            config.d_model,
-            config.decoder_attention_heads,
-            dropout=config.attention_dropout,
-            is_decoder=True,
-            config=config,
-            layer_idx=layer_idx,
-        )
+    _cross_attention_class = AttnCalMarianCrossAttention
 
 
 class AttnCalMarianPreTrainedModel(AttnCalPreTrainedMixin, hf.MarianPreTrainedModel):

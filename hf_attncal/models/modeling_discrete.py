@@ -314,20 +314,8 @@ class DiscreteTransformerForConditionalGeneration(
         losses = {}
         if labels is not None:
             losses = self._losses("nmt_loss", logits, labels, num_items_in_batch, self.model.schedule, *fields)
-        return DiscreteSeq2SeqLMOutput(
-            **losses,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-            encoder_syntactic_last_hidden_state=outputs.encoder_syntactic_last_hidden_state,
-            target_receptive_fields=fields[0],
-            source_receptive_fields=fields[1],
-        )
+        shared = {name: outputs[name] for name in outputs if name != "last_hidden_state"}
+        return DiscreteSeq2SeqLMOutput(**losses, **shared, logits=logits)
 
 
 class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, GenerationMixin):

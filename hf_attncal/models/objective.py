@@ -52,6 +52,33 @@ def check_links(settings, links: Tensor | None, labels: Tensor | None, source_le
         )
 
 
+def refuse_reentrant(settings, function, what: str) -> None:
+    """Refuse reentrant checkpointing of a model, or an adapter, that is calibrated, copies or is guided.
+
+    Its first pass through a layer builds no graph, so what the layer reports (the mask penalty, the attention that is
+    copied by or learns links) would have no gradient, silently.
+
+    Args:
+        settings: as for `named_losses`.
+        function: what checkpoints: a partial of torch's function, whose own default is reentrant.
+        what: what is trained, in words.
+
+    Raises:
+        ValueError: it is reentrant.
+    """
+    lost = {
+        f"calibration={settings.calibration!r}": settings.calibration is not None and "mask network",
+        "copy=True": getattr(settings, "copy", False) is True and "attention that is copied by",
+        "guided=True": settings.guided and "attention that learns links",
+    }
+    switch = next((switch for switch in lost if lost[switch]), None)
+    if switch is not None and getattr(function, "keywords", {}).get("use_reentrant", True):
+        raise ValueError(
+            f"`use_reentrant` must be False to train {what} with `{switch}`, got True: reentrant checkpointing loses "
+            f'gradients of the {lost[switch]}. Pass `gradient_checkpointing_kwargs={{"use_reentrant": False}}`.'
+        )
+
+
 def check_training(
     model: nn.Module, settings, labels: Tensor | None, links: Tensor | None = None, *, own_loss: bool = False
 ) -> None:
