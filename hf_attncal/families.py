@@ -88,8 +88,8 @@ class Family(NamedTuple):
     modules: tuple[str, str]
     config: str
     model: str
-    auto: str
     card: Card
+    auto: str = "AutoModelForSeq2SeqLM"
     bare: str | None = None
     stock: Stock | None = None
     causal: str | None = None
@@ -164,7 +164,6 @@ _OWN = {
             config="AttnCalMarianConfig",
             bare="AttnCalMarianModel",
             model="AttnCalMarianMTModel",
-            auto="AutoModelForSeq2SeqLM",
             card=_CALIBRATED,
             stock=Stock("MarianConfig", "MarianMTModel"),
             default_of=("translation",),
@@ -176,7 +175,6 @@ _OWN = {
             config="AttnCalBartConfig",
             bare="AttnCalBartModel",
             model="AttnCalBartForConditionalGeneration",
-            auto="AutoModelForSeq2SeqLM",
             card=_CALIBRATED,
             stock=Stock("BartConfig", "BartForConditionalGeneration"),
             decoder_start="eos",
@@ -188,7 +186,6 @@ _OWN = {
             config="DiscreteTransformerConfig",
             bare="DiscreteTransformerModel",
             model="DiscreteTransformerForConditionalGeneration",
-            auto="AutoModelForSeq2SeqLM",
             card=Card("discrete_translation", _DISCRETE, "discrete-transformer", "translation"),
             causal="DiscreteTransformerForCausalLM",
             causal_card=Card("language", _DISCRETE, "discrete-transformer", "text-generation"),
@@ -229,7 +226,6 @@ _OWN = {
             config="LuongConfig",
             bare="LuongModel",
             model="LuongForConditionalGeneration",
-            auto="AutoModelForSeq2SeqLM",
             card=Card("recurrent", _RECURRENT, "luong-attention", "translation"),
             default_of=("summarization",),
             presets=("small",),
@@ -244,7 +240,6 @@ _OWN = {
             config="SSRUConfig",
             bare="SSRUModel",
             model="SSRUForConditionalGeneration",
-            auto="AutoModelForSeq2SeqLM",
             card=_CALIBRATED,
         ),
     )

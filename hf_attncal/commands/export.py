@@ -36,10 +36,9 @@ def export(
     Raises:
         CommandError: the folder holds no model, or one that has no graph.
     """
-    from hf_attncal.inference.opening import load_errors
+    from hf_attncal.inference.opening import check_loadable
 
-    with load_errors(str(folder)):  # what is wrong with a name is told before anything heavy is imported
-        pass
+    check_loadable(folder)
     from hf_attncal.hub import ExportError, export_graph, export_translator
 
     write = export_translator if format.startswith("ctranslate2") else export_graph

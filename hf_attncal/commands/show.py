@@ -1,7 +1,7 @@
 """`attncal show`: a page on this machine, to type sentences and see what a model makes of them."""
 
 from hf_attncal.errors import at_least
-from hf_attncal.inference.opening import fetched, load_errors
+from hf_attncal.inference.opening import check_loadable, fetched
 from hf_attncal.inference.running import Running
 
 from .kinds import Model
@@ -37,10 +37,7 @@ def show(
     at_least("--beams", beams, 1)
     at_least("--port", port, 0, 65535)
     model = fetched(model, running)
-    for name in (model, aligner):  # what is wrong with a name is told before a model is loaded
-        if name is not None:
-            with load_errors(str(name)):
-                pass
+    check_loadable(model, aligner)
     from hf_attncal.report.live import open_live_model
     from hf_attncal.report.live_server import LiveServer
 

@@ -1,6 +1,5 @@
 """`attncal translate`: one line out for each line in, with scores, links and verdicts where they are asked for."""
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -98,12 +97,9 @@ def translate(
 
     settings = generation_settings(generation)
     check_text(source, {"--output": output, "--alignments": links})
-    from hf_attncal.inference.opening import fetched, load_errors, load_model
+    from hf_attncal.inference.opening import check_loadable, fetched, load_model
 
-    for other in (aligner, check):  # what is wrong with a name is told before a model is loaded
-        if isinstance(other, str | os.PathLike):
-            with load_errors(str(other)):
-                pass
+    check_loadable(aligner, check)
     name = fetched(model, running)
     loaded = load_model(name, running, beams)
     name = None if loaded is model else getattr(loaded[0], "of_model", name)  # beside which its links are chosen

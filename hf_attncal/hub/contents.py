@@ -16,6 +16,7 @@ import tokenize
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 from xml.parsers import expat
@@ -342,7 +343,7 @@ _PIECES: dict[str, dict[int, str]] = {
 }
 
 
-def _messages(content: Content, schema: dict[str, dict[int, str]]) -> Iterator[Text]:
+def _messages(content: Content, kind: Kind, schema: dict[str, dict[int, str]]) -> Iterator[Text]:
     """Texts of a protocol buffer, with the name of the message that holds each."""
     waiting: list[tuple[str, str, memoryview]] = [("", "model", memoryview(_mapped(content)))]
     while waiting:
@@ -361,14 +362,6 @@ def _messages(content: Content, schema: dict[str, dict[int, str]]) -> Iterator[T
                 if number == _NAME.get(message):
                     named = f"the {message} {text[:60]!r}"
                 yield Text(named or f"the {message}", text, cast(Kind, holds))
-
-
-def _onnx(content: Content, kind: Kind) -> Iterator[Text]:
-    yield from _messages(content, _ONNX)
-
-
-def _sentencepiece(content: Content, kind: Kind) -> Iterator[Text]:
-    yield from _messages(content, _PIECES)
 
 
 def _openvino(content: Content, kind: Kind) -> Iterator[Text]:
@@ -402,12 +395,12 @@ READERS: tuple[tuple[str, Callable[[Content, Kind], Iterator[Text]]], ...] = (
     ("*.py", _python),
     ("*.htm*", _page),
     ("*.safetensors", _safetensors),
-    ("*.onnx", _onnx),
+    ("*.onnx", partial(_messages, schema=_ONNX)),
     ("*.onnx.data", _raw),
     ("openvino_model.bin", _raw),
     ("*.xml", _openvino),
-    ("*.spm", _sentencepiece),
-    ("sentencepiece*.model", _sentencepiece),
+    ("*.spm", partial(_messages, schema=_PIECES)),
+    ("sentencepiece*.model", partial(_messages, schema=_PIECES)),
     ("*.png", _png),
     ("*.txt", _lines),
     ("*.jinja", _lines),

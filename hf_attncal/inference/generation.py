@@ -17,6 +17,8 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import encode_sources, special_target_id, target_text, token_names
 
 from .copies import Copy, copy_shares, words_of_sources, words_of_text
+from .modes import evaluating
+from .reading import position_limit
 
 # Fields that a generation config must not set without sampling.
 _OF_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
@@ -206,10 +208,7 @@ def generate_lines(
     several = search.num_return_sequences
     generated = [Generated("")] * (len(lines) * several)
     numbers = list(sources)
-    training = model.training
-    bar = tqdm(total=len(sources), desc=progress, unit="sent", disable=progress is None)
-    try:
-        model.eval()
+    with evaluating(model), tqdm(total=len(sources), desc=progress, unit="sent", disable=progress is None) as bar:
         lengths = [len(source.ids) for source in sources.values()]
         for chosen in batches_by_length(lengths, batch_size, max_tokens):
             batch = [numbers[i] for i in chosen]
@@ -241,9 +240,6 @@ def generate_lines(
                     text_words = words_of_text(tokenizer, row.ids, sources[n].words, vocab_size, generated[place].text)
                     generated[place] = replace(generated[place], copies=row.copies(words, text_words))
             bar.update(len(chosen))
-    finally:
-        bar.close()
-        model.train(training)
     return generated
 
 
@@ -271,11 +267,6 @@ def _unknown_tokens(tokenizer, output: Tensor) -> list[int]:
     if unknown is None or unknown in others:
         return [0] * len(output)
     return (output[:, 1:] == unknown).sum(dim=1).tolist()
-
-
-def position_limit(model, tokenizer) -> int:
-    """Return the most tokens in a sequence: the model's number of positions, or the tokenizer's `model_max_length`."""
-    return int(getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length)
 
 
 def source_limit(model, tokenizer) -> int:

@@ -98,6 +98,18 @@ def load_errors(name: str) -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
+def check_loadable(*names: object) -> None:
+    """Say what is wrong with the names of models, before anything heavy is imported; what is no name is passed over.
+
+    Raises:
+        CommandError: nothing can be loaded from one of them.
+    """
+    for name in names:
+        if isinstance(name, str | os.PathLike):
+            with load_errors(os.fspath(name)):
+                pass
+
+
 def tell_model(name: str, model) -> None:
     """Log the loaded model, shown with -v."""
     tensors = model.state_dict().values()  # an aligner that counts has no parameters

@@ -22,6 +22,7 @@ from hf_attncal.families import stock_type
 from hf_attncal.metrics.reliability import contributions
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
 
+from .modes import evaluating
 from .repeated import shared_among_places
 
 _KERNEL_LOGGER = logging.getLogger("transformers.integrations.sdpa_attention")
@@ -304,22 +305,21 @@ def has_uam(config: PretrainedConfig) -> bool:
 @contextmanager
 def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator[None]:
     """Put a model into evaluation mode, with a kernel that forms weights of attention, and put both back."""
-    training, kernel = model.training, model.config._attn_implementation
+    kernel = model.config._attn_implementation
     # Ours form those of the cross-attention under every kernel. The rest needs eager attention: sdpa returns nothing.
     ours = stock_type(model.config.model_type) != model.config.model_type
     switch = kernel != "eager" and (self_attentions or (attentions and not ours))
-    model.eval()
-    if switch:
-        model.set_attn_implementation("eager")
     level = _KERNEL_LOGGER.level
-    _KERNEL_LOGGER.setLevel(logging.ERROR)  # it warns that it returns no weights, but what is read it does return
-    try:
-        yield
-    finally:
-        _KERNEL_LOGGER.setLevel(level)
+    with evaluating(model):
         if switch:
-            model.set_attn_implementation(kernel)
-        model.train(training)
+            model.set_attn_implementation("eager")
+        _KERNEL_LOGGER.setLevel(logging.ERROR)  # it warns that it returns no weights, but what is read it does return
+        try:
+            yield
+        finally:
+            _KERNEL_LOGGER.setLevel(level)
+            if switch:
+                model.set_attn_implementation(kernel)
 
 
 def _extended(tokens: WordTokens, ids: list[int]) -> WordTokens:
@@ -328,9 +328,14 @@ def _extended(tokens: WordTokens, ids: list[int]) -> WordTokens:
     return WordTokens(*np.concatenate([[tokens.ids, tokens.word_ids], added], axis=1), tokens.words)
 
 
+def position_limit(model, tokenizer) -> int:
+    """Return the most tokens in a sequence: the model's number of positions, or the tokenizer's `model_max_length`."""
+    return int(getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length)
+
+
 def check_lengths(model, tokenizer, pairs: Iterable[TokenPair]) -> None:
     """Raise PairTooLongError for a pair with more tokens than the model has positions."""
-    limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    limit = position_limit(model, tokenizer)
     for pair in pairs:
         for side in ("source", "target"):
             length = len(getattr(pair, side).ids)

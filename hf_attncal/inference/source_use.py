@@ -17,7 +17,7 @@ from hf_attncal.metrics.step_measures import layer_rows
 from hf_attncal.metrics.trust import SourceUse
 from hf_attncal.models.losses import IGNORE_INDEX
 
-from .reading import TokenPair, padded_batch, read, readable, teacher_forced, token_pairs
+from .reading import TokenPair, padded_batch, position_limit, read, readable, teacher_forced, token_pairs
 
 MOST_READ = 60  # pairs
 _MOST_TAKEN = 16  # source tokens of a pair that are taken away, one at a time
@@ -52,7 +52,7 @@ def source_use(
         ValueError: the model has no cross-attention to read, or see `token_pairs`.
     """
     texts = [pair for pair in zip(sources, targets, strict=True) if all(side.strip() for side in pair)][:MOST_READ]
-    limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    limit = position_limit(model, tokenizer)
     pairs, tokens = [], 0
     for pair in token_pairs(model, tokenizer, [source for source, _ in texts], [target for _, target in texts]):
         cut = TokenPair(len(pairs), _cut(pair.source, limit), _cut(pair.target, limit))

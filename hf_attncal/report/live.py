@@ -114,8 +114,6 @@ class LiveModel:
         Raises:
             ValueError: too many lines, a line that is longer than the model can read, or see `attribute`.
         """
-        if len(lines) > MOST_LINES:
-            raise ValueError(f"`lines` must be at most {MOST_LINES}, got {len(lines)}.")
         pairs = self._pairs(lines)
         sides = [list(side) for side in zip(*pairs, strict=True)] or [[], []]
         seen = pair_views(self.model, self.tokenizer, *sides, {name: {} for name in methods})
@@ -191,14 +189,14 @@ class LiveModel:
         Raises:
             ValueError: too many lines.
         """
-        if len(lines) > MOST_LINES:
-            raise ValueError(f"`lines` must be at most {MOST_LINES}, got {len(lines)}.")
         if len(lines) < FEWEST_SENTENCES:
             return verdict_of(None)
         return verdict_of(source_use(self.model, self.tokenizer, *zip(*self._pairs(lines), strict=True)))
 
     def _pairs(self, lines: Sequence[str]) -> list[tuple[str, str]]:
         """Return source and target of each line; the model writes the targets that are not given."""
+        if len(lines) > MOST_LINES:
+            raise ValueError(f"`lines` must be at most {MOST_LINES}, got {len(lines)}.")
         pairs = [given_target(line) for line in lines]
         written = iter(self.translations([source for source, target in pairs if target is None]))
         return [(source, next(written) if target is None else target) for source, target in pairs]

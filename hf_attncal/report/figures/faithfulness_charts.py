@@ -11,16 +11,16 @@ from .templates import listed
 _TARGETS = {"reference": "the reference translations", "output": "the model's own translations"}
 
 
-def faithfulness_charts(judged: JudgedFaithfulness, method: str | None = None) -> list[Chart]:
+def faithfulness_charts(judged: JudgedFaithfulness) -> list[Chart]:
     """Return all charts of faithfulness that was judged.
+
+    Verdicts are on `contribution`, else on `attention`, else on the best method.
 
     Args:
         judged: faithfulness of the methods. There are verdicts only if it has intervals.
-        method: method to compare with the others. None: `contribution`, else `attention`, else the best method.
     """
     ranking = judged.ranking()
-    if method is None:
-        method = next((name for name in ("contribution", "attention") if name in ranking), ranking[0])
+    method = next((name for name in ("contribution", "attention") if name in ranking), ranking[0])
     measures = [measure for measure in AREAS if measure in judged.found.measures]
     charts = []
     if judged.found.bootstrap and len(ranking) > 1:  # verdicts stand before the numbers that they are drawn from
