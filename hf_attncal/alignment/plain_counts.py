@@ -5,9 +5,9 @@ one to `WordAligner.from_pretrained`, which knows what is wrong with it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import fields as fields_of
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -17,7 +17,7 @@ from hf_attncal.data.tokenizer import UNK
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.files import check_model_files, read_object
 from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, SETTINGS_FILE, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
-from hf_attncal.models.hmm_tables import HMMTables
+from hf_attncal.models.hmm_tables import CountFields, HMMTables
 from hf_attncal.models.limits import check_counting, check_token_ids
 from hf_attncal.models.loading import check_finite
 
@@ -25,31 +25,10 @@ from .aligner import WordAligner
 from .probabilities import saved_probabilities
 
 # What `HMMAlignModel.save_pretrained` writes beside the fields that say how to align.
-_BESIDE = {"architectures", "auto_map", "bos_token_id", "dtype", "eos_token_id", "transformers_version"}
+_BESIDE = {"architectures", "auto_map", "bos_token_id", "dtype", "eos_token_id", "model_type", "transformers_version"}
 _TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 # What would change how the model or the tokenizer is loaded.
 _OTHERS = (SETTINGS_FILE, ADAPTER_CONFIG, "added_tokens.json", "special_tokens_map.json")
-
-
-@dataclass
-class CountFields:
-    """The fields of `HMMAlignConfig` with their defaults."""
-
-    vocab_size: int = 16000
-    entries: int = 0
-    max_jump: int = 40
-    uniform_jump: float | int = 0.1
-    null_probability: float | int = 0.1
-    lexical_prior: float | int = 0.001
-    identical_prior: float | int = 0.0
-    max_position_embeddings: int = 1024
-    alignment_threshold: float | int = 0.5
-    symmetrization: str = "harmonic"
-    lowercase: bool = False
-    tokenize: bool = False
-    fold_words: bool = False
-    pad_token_id: int = 0
-    model_type: str = next(family.model_type for family in FAMILIES.values() if family.counted)
 
 
 class PlainTokenizer:
@@ -126,8 +105,8 @@ def _fields(values: dict[str, Any]) -> CountFields | None:
     family = FAMILIES.get(str(values.get("model_type")))
     if family is None or not family.counted or values.get("dtype") != "float32":
         return None
-    types = get_type_hints(CountFields)
-    if not types.keys() <= values.keys() <= types.keys() | _BESIDE:
+    types = {field.name: field.type for field in fields_of(CountFields)}
+    if values.get("pad_token_id") is None or not types.keys() <= values.keys() <= types.keys() | _BESIDE:
         return None
     fields = CountFields(**{name: values[name] for name in types})
     if any(isinstance(getattr(fields, name), bool) != (kind is bool) for name, kind in types.items()):

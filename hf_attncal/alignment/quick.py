@@ -12,12 +12,12 @@ from hf_attncal.data.segmentation import segment
 from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, train_bpe_backend
 from hf_attncal.data.words import WordTokenizer
 from hf_attncal.models.functional_mask_align import harmonic_mean
-from hf_attncal.models.hmm_tables import HMMTables
+from hf_attncal.models.hmm_tables import CountFields, HMMTables
 
 from .aligner import Sentence, WordAligner
 from .count_learner import IDENTICAL, ITERATIONS, CountLearner
 from .merging import WordAlignment
-from .plain_counts import CountFields, PlainTokenizer
+from .plain_counts import PlainTokenizer
 from .similar_words import MOST_PAIRS_READ, begin_with, prior_counts
 from .sources import Words
 from .subword_pooling import largest_over_words

@@ -16,11 +16,12 @@
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
+from .hmm_tables import CountFields
 from .limits import check_counting
 
 
 @strict
-class HMMAlignConfig(PreTrainedConfig):
+class HMMAlignConfig(CountFields, PreTrainedConfig):
     """Configuration of `HMMAlignModel`: hidden Markov models of both directions that agree (Liang et al. 2006).
 
     Args:
@@ -43,23 +44,7 @@ class HMMAlignConfig(PreTrainedConfig):
             another type; the message names the field, the rule and the value.
     """
 
-    model_type = "hmm_align"
     _auto_class = "AutoConfig"
-
-    vocab_size: int = 16000
-    entries: int = 0
-    max_jump: int = 40
-    uniform_jump: float | int = 0.1
-    null_probability: float | int = 0.1
-    lexical_prior: float | int = 0.001
-    identical_prior: float | int = 0.0
-    max_position_embeddings: int = 1024
-    alignment_threshold: float | int = 0.5
-    symmetrization: str = "harmonic"
-    lowercase: bool = False
-    tokenize: bool = False
-    fold_words: bool = False
-    pad_token_id: int | None = 0
 
     def validate_hmm_align(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""

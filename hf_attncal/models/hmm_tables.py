@@ -18,7 +18,8 @@ nothing here needs it: `HMMTables` aligns alone.
 Shapes use B = batch, S = source tokens, T = target tokens, V = vocabulary, N = pairs of tokens with a count.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,28 @@ from .limits import check_ids
 # or a new name. Without this a frequent Japanese word on both sides goes to NULL, as it does in translations. Chosen
 # on dev, where 0.1 is level for translations.
 COPIED = 0.5
+
+
+@dataclass(kw_only=True)
+class CountFields:
+    """The fields of `HMMAlignConfig`, which says what they mean."""
+
+    model_type: ClassVar[str] = "hmm_align"
+
+    vocab_size: int = 16000
+    entries: int = 0
+    max_jump: int = 40
+    uniform_jump: float | int = 0.1
+    null_probability: float | int = 0.1
+    lexical_prior: float | int = 0.001
+    identical_prior: float | int = 0.0
+    max_position_embeddings: int = 1024
+    alignment_threshold: float | int = 0.5
+    symmetrization: str = "harmonic"
+    lowercase: bool = False
+    tokenize: bool = False
+    fold_words: bool = False
+    pad_token_id: int | None = 0
 
 
 class HMMAlignments(NamedTuple):
@@ -58,7 +81,7 @@ def unaligned_shares(shares: Tensor, real: Tensor, dim: int) -> Tensor:
 
 
 class HMMTablesMixin:
-    """Tables and equations of a module with the attribute `config`, whose fields are those of `HMMAlignConfig`."""
+    """Tables and equations of a module with the attribute `config`, whose fields are `CountFields`."""
 
     def _make_tables(self) -> None:
         config = self.config

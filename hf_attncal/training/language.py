@@ -159,9 +159,6 @@ class LanguageJob(Job):
         write_model_card(folder, **about, summary=summary, results=scores, example=BEGINNING)
 
 
-train_language = LanguageJob.train
-
-
 def build_language_tokenizer(
     config: LanguageConfig, run: Run, text: Dataset, whole: float = 1.0
 ) -> PreTrainedTokenizerBase:

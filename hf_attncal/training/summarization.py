@@ -50,6 +50,3 @@ class SummarizationJob(Seq2SeqJob):
     """Train a model that summarises and score it by ROUGE."""
 
     settings = SummarizationConfig
-
-
-train_summarization = SummarizationJob.train

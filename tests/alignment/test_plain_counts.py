@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,11 @@ from safetensors.torch import load_file, save_file
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.count_learner import CountLearner
-from hf_attncal.alignment.plain_counts import CountFields, plain_aligner
+from hf_attncal.alignment.plain_counts import plain_aligner
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
-from hf_attncal.models.hmm_tables import HMMTables
+from hf_attncal.models.hmm_tables import CountFields, HMMTables
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 
 ENGLISH = ["the old house", "a house", "the old", "an old house is a house", "old, old house", "don't </s> 1,000"] * 4
@@ -64,14 +65,12 @@ def test_it_aligns_as_the_ordinary_aligner_does(folder, calibrated):
 
 
 def test_the_fields_are_those_of_the_configuration(saved):
-    own = HMMAlignConfig.__annotations__
-    types = {name: kind for name, kind in CountFields.__annotations__.items() if name != "model_type"}
-    assert types == own | {"pad_token_id": int}
+    types = {field.name for field in fields(CountFields)}
     defaults = HMMAlignConfig()
-    assert vars(CountFields()) == {name: getattr(defaults, name) for name in (*types, "model_type")}
+    assert vars(CountFields()) == {name: getattr(defaults, name) for name in types}
+    assert CountFields.model_type == HMMAlignConfig.model_type
     assert plain_aligner(saved).model.config == CountFields(
-        **{name: value for name, value in json.loads((saved / "config.json").read_text()).items() if name in types},
-        model_type="hmm_align",
+        **{name: value for name, value in json.loads((saved / "config.json").read_text()).items() if name in types}
     )
 
 
