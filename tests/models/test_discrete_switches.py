@@ -132,7 +132,7 @@ def test_noise_and_share_follow_the_steps():
         ({"gumbel_noise_steps": -2}, "`gumbel_noise_steps` must be >= 0"),
         ({"gumbel_straight_through_steps": 5}, "`gumbel_straight_through_steps` needs `gumbel_straight_through=True`"),
         ({"leaky": 1}, "leaky"),
-        ({"null_bias": 1e5}, "`null_bias` must be from -1e4 to 1e4, got 100000.0"),
+        ({"null_bias": 1e5}, "`null_bias` must be `None` or from -1e4 to 1e4, got 100000.0"),
     ],
     ids=str,
 )
