@@ -92,48 +92,50 @@ def jump_posterior(
     reached = torch.matmul(attention, places.T).clamp(min=_TINY)  # (B, T, 1 + S), or (B, 1, 1 + S)
     even = uniform / attention.sum(dim=2, keepdim=True).clamp(min=_TINY)
     largest = torch.maximum(weights.detach().amax(dim=2), null.detach()).clamp(min=_TINY)
-    # A padded token is certainly NULL, which changes nothing.
-    weights = F.pad(torch.where(target_real[:, :, None], weights / largest[:, :, None], 0.0), (1, 0))
-    null = torch.where(target_real, null / largest, 1.0)[:, :, None]
-    normalizer, even = (t.expand(-1, weights.shape[1], -1) for t in ((1 - uniform) / reached, even))
+    # A token after the other, so that a step reads memory in a row. A padded one is certainly NULL: nothing changes.
+    weights = torch.where(target_real[:, :, None], weights / largest[:, :, None], 0.0)
+    weights, null = F.pad(weights.transpose(0, 1), (1, 0)), torch.where(target_real, null / largest, 1.0).T[..., None]
+    reached = reached.transpose(0, 1)
+    normalizer = ((1 - uniform) / reached).expand(len(weights), -1, -1)
+    even = even.transpose(0, 1).expand(len(weights), -1, -1)
+    steps = list(zip(*(t.unbind() for t in (weights, null, normalizer, even)), strict=True))
 
     # `last[p]` is the chance that the last real position so far is p, `move[s]` that a jump leads to s.
     last = F.pad(source.new_ones(batch, 1), (0, size))
-    lasts, moves, scales = [], [], []
-    for joint, stay, norm, share in zip(*(t.unbind(1) for t in (weights, null, normalizer, even)), strict=True):
-        move = torch.addmm(share, last * norm, places)
-        lasts.append(last)
-        moves.append(move)
+    passed = []
+    for joint, stay, norm, share in steps:
+        start, move = last, torch.addmm(share, last * norm, places)
         last = torch.addcmul(last * stay, move, joint)
-        scales.append(last.sum(dim=1, keepdim=True).clamp(min=_TINY))
-        last = last / scales[-1]
+        scale = last.sum(dim=1, keepdim=True).clamp(min=_TINY)
+        last = last / scale
+        passed.append((start, move, scale))
 
-    scale = torch.stack(scales, dim=1)
-    weights, null = weights / scale, null / scale
     after = torch.ones_like(last)  # how well the rest is explained after each last position
-    afters = []
-    backwards = (t.unbind(1)[::-1] for t in (weights, null, normalizer, even))
-    for joint, stay, norm, share in zip(*backwards, strict=True):
-        afters.append(after)
-        explained = joint * after
-        jumped = torch.addcmul(after * stay, torch.matmul(explained, places.T), norm)
-        after = torch.addcmul(jumped, explained.sum(dim=1, keepdim=True), share)
+    found, found_null, counts, jumped = [], [], torch.zeros_like(places), []
+    for (joint, stay, norm, share), (start, move, scale) in zip(steps[::-1], passed[::-1], strict=True):
+        after = after / scale
+        explained, after = joint * after, after * stay
+        found.append(move * explained)
+        found_null.append((start * after).sum(dim=1))
+        led = torch.matmul(explained, places.T)
+        if count:
+            start = start * norm
+            counts = torch.addmm(counts, start.T, explained)
+            jumped.append(start * led)
+        after = torch.addcmul(torch.addcmul(after, led, norm), explained.sum(dim=1, keepdim=True), share)
 
-    starts, after = torch.stack(lasts, dim=1), torch.stack(afters[::-1], dim=1)
-    explained = weights * after
-    found = (torch.stack(moves, dim=1) * explained)[..., 1:]
-    found_null = torch.where(target_real, (starts * after).sum(dim=2) * null[:, :, 0], 0.0)
-    likelihood = scale.log().sum(dim=1)[:, 0] + torch.where(target_real, largest.log(), 0.0).sum(dim=1)
+    found = torch.stack(found[::-1], dim=1)[..., 1:]
+    found_null = torch.where(target_real, torch.stack(found_null[::-1], dim=1), 0.0)
+    scale = torch.cat([scale for *_, scale in passed], dim=1)
+    likelihood = scale.log().sum(dim=1) + torch.where(target_real, largest.log(), 0.0).sum(dim=1)
     if not count:
         return JumpPosterior(found, found_null, likelihood)
-    starts = starts * normalizer
-    counts = torch.matmul(starts.flatten(0, 1).T, explained.flatten(0, 1)) * places
-    jumped = starts * torch.matmul(explained, places.T) / reached
-    chances = torch.matmul(jumped.flatten(0, 1).T, attention.expand_as(explained).flatten(0, 1))
+    jumped = (torch.stack(jumped[::-1]) / reached).sum_to_size(reached.shape)
+    chances = torch.matmul(jumped.flatten(0, 1).T, attention.transpose(0, 1).flatten(0, 1))
     index = _distances(size, len(jumps) // 2, jumps.device).flatten()
     tables = (
         weights.new_zeros(len(jumps)).index_add_(0, index, table[:, 1:].flatten()).detach()
-        for table in (counts, chances)
+        for table in (counts * places, chances)
     )
     return JumpPosterior(found, found_null, likelihood, *tables)
 

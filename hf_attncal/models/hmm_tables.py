@@ -151,7 +151,20 @@ class HMMTablesMixin:
 
     def counts_of(self, source: Tensor, target: Tensor) -> Tensor:
         """Return how often each source token (B, S) was counted with each target token (B, T): (B, T, S)."""
-        return self.counts_of_pairs(source.unsqueeze(1) * self.config.vocab_size + target.unsqueeze(2))
+        (sources, source), (targets, target) = (ids.unique(return_inverse=True) for ids in (source, target))
+        size = self.config.vocab_size
+        # All that was counted with these source tokens, and of it what these targets have.
+        first, stop = torch.searchsorted(self.pairs, torch.stack([sources, sources + 1]) * size)
+        if (stop - first).sum() > 4 * source.shape[1] * target.numel():  # of few pairs, one after the other
+            return self.counts_of_pairs(sources[source].unsqueeze(1) * size + targets[target].unsqueeze(2))
+        row = torch.repeat_interleave(stop - first)
+        entry = torch.arange(len(row), device=row.device) - ((stop - first).cumsum(0) - stop)[row]
+        column = torch.full((size,), len(targets), device=row.device)
+        column[targets] = torch.arange(len(targets), device=row.device)
+        table = self.counts.new_zeros(len(sources), len(targets) + 1)
+        table[row, column[self.pairs[entry] - (sources * size)[row]]] = self.counts[entry]
+        table[:, -1] = 0
+        return table.flatten()[source.unsqueeze(1) * (len(targets) + 1) + target.unsqueeze(2)]
 
     def counts_of_pairs(self, keys: Tensor) -> Tensor:
         """Return how often pairs of tokens, source * V + target, were counted, in the shape of `keys`."""
