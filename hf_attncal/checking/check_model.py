@@ -226,7 +226,7 @@ class CheckModel:
     def wrong_words(
         self,
         evidence: LinkEvidence,
-        sides: Sides,
+        foreign: np.ndarray | None,
         words: tuple[np.ndarray, np.ndarray],
         facts: Sequence[Sequence[tuple[int, int, float]]],
         untranslated: float,
@@ -235,8 +235,8 @@ class CheckModel:
         """Return the probability of each word of both sides to be left out, or made up, and the reason of each.
 
         It has no partner (`words`), is a changed fact (`facts`), is said again in a line that `repeats` itself, or
-        stands in the language of the source: of a line that is `untranslated` with this probability, a chain over the
-        language of the target's words tells which.
+        stands in the language of the source: of a line that is `untranslated` with this probability, `foreign` tells
+        which, a chain over the language of the target's words.
 
         Returns:
             probabilities, and places in `REASONS`, each of the source and of the target.
@@ -246,12 +246,13 @@ class CheckModel:
         of_reasons = [np.zeros((len(REASONS), len(side))) for side in words]
         for side, found in enumerate(facts):
             of_reasons[side][0] = words[side]
-            for place, group, against in found:
-                of_reasons[side][1 + group, place] = sigmoid(_ONE_FACT + against)
+            if found:
+                places, groups, odds = map(np.array, zip(*found, strict=True))
+                of_reasons[side][1 + groups, places] = sigmoid(_ONE_FACT + odds)
         if repeats > _HARDLY:
             of_reasons[1][_SAID_AGAIN] = repeats * evidence.said_again
         if untranslated > _HARDLY:
-            foreign = untranslated * chains([sides.odds[1]])[0]
+            foreign = untranslated * foreign
             of_reasons[1][_NOT_TRANSLATED] = foreign
             copied: dict[str, float] = {}
             for word, value in zip(evidence.target.words, foreign.tolist(), strict=True):
@@ -282,13 +283,11 @@ class CheckModel:
         ]
         by_rules = np.array([wrong_by_rules(names, self.rules) for names in broken])
         causes["changed"] = 1 - (1 - self.changed(facts)) * (1 - by_rules)
-        marked = [
-            self.wrong_words(*line)
-            for line in zip(
-                lines, looked.sides, looked.words, facts, causes["untranslated"].tolist(), causes["repeats"].tolist(),
-                strict=True,
-            )
-        ]  # fmt: skip
+        untranslated, repeats = causes["untranslated"].tolist(), causes["repeats"].tolist()
+        some = [n for n, probability in enumerate(untranslated) if probability > _HARDLY]
+        foreign = dict(zip(some, chains([looked.sides[n].odds[1] for n in some]), strict=True))
+        foreign = map(foreign.get, range(len(lines)))
+        marked = list(map(self.wrong_words, lines, foreign, looked.words, facts, untranslated, repeats))
         odds = [log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]
         odds.append(np.max(odds, axis=0))
         odds.append(log_odds(1 - np.prod([1 - causes[name] for name in _ODDS], axis=0)) + _PRIOR_ODDS)

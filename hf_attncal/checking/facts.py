@@ -287,6 +287,18 @@ def alike(first: str, second: str) -> bool:
     return 2 * len(a & b) > 0.55 * (len(a) + len(b))
 
 
+def alike_among(first: Iterable[str], second: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Return which words of both have one that is `alike` in the other; no word begins with a digit."""
+    found, others = (set(), set()), [(other, _letter_pairs(other)) for other in second]
+    for word in first:
+        letters = _letter_pairs(word)
+        for other, more in others:
+            if word == other or 2 * len(letters & more) > 0.55 * (len(letters) + len(more)):
+                found[0].add(word)
+                found[1].add(other)
+    return found
+
+
 @dataclass(frozen=True)
 class FactModel:
     """What facts with and without a counterpart say, as `check_learning.fit_facts` learns it.

@@ -79,15 +79,14 @@ def features_of_words(
         return np.where(inside, np.roll(values[name], -step), _EDGE[name])
 
     supports = []
-    for one in (side, 1 - side):
-        weights = [
-            np.where(each.classes[one] == PUNCTUATION, 0, np.minimum(each.surprisal[one], _RAREST)) for each in sides
-        ]
+    for one, kinds, rare, sizes in (
+        (side, classes, surprisal, lengths),
+        (1 - side, other_classes, other_surprisal, others),
+    ):
+        weight, first = np.where(kinds == PUNCTUATION, 0, rare) + 1e-3, sizes.cumsum() - sizes
         supports.append(
-            [
-                float(line.best[one] @ (weight + 1e-3) / (weight + 1e-3).sum())
-                for line, weight in zip(lines, weights, strict=True)
-            ]
+            np.add.reduceat(np.concatenate([line.best[one] for line in lines]) * weight, first)
+            / np.add.reduceat(weight, first)
         )
     of_line = np.stack(
         [np.log(lengths), np.log((others + 1) / (lengths + 1)), np.array(longer) * (1 if side else -1), *supports],
@@ -203,12 +202,15 @@ def _of_side(lines, sides, against, words, side: int) -> list[np.ndarray]:
     said[~said.any(axis=1)] = there[~said.any(axis=1)]
     order = -np.sort(np.where(said, -values, np.inf), axis=1)
     counts, lines_of = said.sum(axis=1), np.arange(len(lines))
-    of_known = [np.zeros(1) if line.known is None else np.clip(line.known[side], -4, 9) for line in lines]
+    if lines[0].known is None:
+        of_known = np.zeros(len(lines))
+    else:
+        of_known = np.clip(side_by_side([line.known[side] for line in lines])[0], -4, 9).sum(axis=1) / number
     heavy = (alone * weights).sum(axis=1)
     support = np.where(all_weight > 0, (best * surprisal).sum(axis=1) / np.maximum(all_weight, 1e-9), 1.0)
     return [
         raw.sum(axis=1) / number, alone.sum(axis=1) / number, support,
-        odds.sum(axis=1) / (told + 1) * (1 if side else -1), np.array([one.mean() for one in of_known]),
+        odds.sum(axis=1) / (told + 1) * (1 if side else -1), of_known,
         np.log1p(strongest_runs(values)), np.log1p(alone.sum(axis=1)),
         np.log1p(strongest_runs(np.where(there, values + _STRICT, 0))),
         np.log1p(strongest_runs(np.where(there, values - _STRICT, 0))),

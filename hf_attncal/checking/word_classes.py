@@ -11,7 +11,7 @@ from hf_attncal.data.synthetic.translation_errors import NEGATIONS
 from hf_attncal.data.words import is_punctuation
 
 from .evidence import LinkEvidence
-from .facts import HAS, alike, words_with_numbers
+from .facts import HAS, alike_among, words_with_numbers
 from .number_values import Languages, language_of
 
 # A word is more frequent than this: one in so many words of its side.
@@ -118,13 +118,15 @@ def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
         list(zip(*(vocabulary.look_up(word, side) for word in words), strict=True)) or [(), (), ()]
         for side, words in enumerate(pair)
     ]
-    classes = [np.array(column[0], dtype=np.int64) for column in columns]
-    forms = [_forms(words, found) for words, found in zip(pair, classes, strict=True)]
+    classes = [list(column[0]) for column in columns]
+    forms = [
+        {place: words[place].lower() for place, band in enumerate(found) if band <= _RARE}
+        for words, found in zip(pair, classes, strict=True)
+    ]
     numbers = words_with_numbers(evidence.source, evidence.target, vocabulary.languages)
-    for side in (0, 1):
-        others = set(forms[1 - side].values())
+    for side, like in enumerate(alike_among(*(set(found.values()) for found in forms))):
         for place, form in forms[side].items():
-            if form in others or any(alike(form, other) for other in others):
+            if form in like:
                 classes[side][place] = _LIKE
         for place, (_, how) in numbers[side].items():
             if how == HAS and classes[side][place] == _NUMBER:
@@ -134,8 +136,4 @@ def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
         for place, word in enumerate(words):
             if word[0].isupper() and word in pair[1 - side]:
                 odds[side][place] = 0.0
-    return Sides(tuple(classes), surprisal, odds)
-
-
-def _forms(words: Sequence[str], classes: np.ndarray) -> dict[int, str]:
-    return {place: word.lower() for place, word in enumerate(words) if classes[place] <= _RARE}
+    return Sides(tuple(np.array(found, dtype=np.int64) for found in classes), surprisal, odds)
