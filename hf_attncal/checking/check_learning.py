@@ -55,9 +55,9 @@ _DIRTY, _CLEAN_ENOUGH = 0.5, 0.7
 _FOLDS = 5  # parts of the sample, each read without what it taught the aligner
 _WITHOUT_PARTNERS = ("omission", "insertion", "replacement", "detached", "word")
 _HIDDEN, _HIDDEN_OF_VERDICT, _JUDGES, _MOST_STEPS, _DECAY = (24,), (12,), 3, 1200, 3e-2
-_ONE_IN = 20.0  # lines is wrong: so it is the clean lines nearest to wrong ones that the verdict learns to tell
+_ONE_IN = 60.0  # lines is wrong: so it is the clean lines nearest to wrong ones that the verdict learns to tell
 # Planted errors that count more than others, as they take more to find, or less, as hardly any can be found.
-SOUGHT = {"insertion": 3.0, "truncation": 1.5, "negation": 2.0, "word": 0.1}
+SOUGHT = {"insertion": 5.0, "truncation": 1.5, "negation": 2.0, "word": 0.1}
 _NEVER = 30.0  # log-odds against what was never seen
 _KEPT = 0.35  # share of the planted errors that are learned from
 Line = tuple[LinkEvidence, Sides]

@@ -34,7 +34,7 @@ from .facts import (
     fact_features,
     find_facts,
 )
-from .line_features import FEATURES, OF_WORDS, chains, features_of_words, line_features
+from .line_features import FEATURES, LEARNED_BEFORE, OF_WORDS, chains, features_of_words, line_features
 from .logistic import Network, log_odds, mean_odds, scaled_features, sigmoid
 from .number_values import LANGUAGES
 from .rules import RULE_NAMES, broken_rules, wrong_by_rules
@@ -197,7 +197,8 @@ class CheckModel:
         found = []
         for side, network in enumerate(self.networks):
             ends = np.cumsum([len(line.best[side]) for line in lines])[:-1]
-            found.append(np.split(network(features_of_words(lines, sides, longer, side)).round(_DIGITS), ends))
+            values = features_of_words(lines, sides, longer, side)[:, : network.scale.shape[1]]
+            found.append(np.split(network(values).round(_DIGITS), ends))
         return found
 
     def longer(self, lines: Sequence[LinkEvidence]) -> list[float]:
@@ -425,18 +426,20 @@ def _moved(probability: np.ndarray, alarm: float, other: float) -> np.ndarray:
 
 
 class _OneNetwork(NamedTuple):
-    """A network of so many features."""
+    """A network of so many features, or of as many as there were `before`."""
 
     features: int
+    before: int = 0
 
     def check(self, value: object, name: str) -> None:
         """As `schema.Numbers.check`."""
+        scale = value.get("scale") if isinstance(value, dict) else None
+        means = scale[0] if isinstance(scale, list) and scale else None
+        inputs = self.before if isinstance(means, list) and len(means) == self.before else self.features
         check_values(
-            value,
-            {"scale": Each((Numbers((self.features,)), Numbers((self.features,), least=1e-9))), "layers": Maybe(None)},
-            name,
+            value, {"scale": Each((Numbers((inputs,)), Numbers((inputs,), least=1e-9))), "layers": Maybe(None)}, name
         )
-        layers, inputs = value["layers"], self.features
+        layers = value["layers"]
         if not isinstance(layers, list) or not layers:
             raise ValueError(f"`{name}.layers` must be a list of layers.")
         for number, layer in enumerate(layers):
@@ -464,7 +467,7 @@ _SCHEMA = {
     "lengths": Each((Numbers(least=-20, most=20), Numbers(least=1e-9, most=1e3), Numbers(least=0, most=1e6))),
     "heads": {name: Numbers((1 + len(cause.features),), -1e4, 1e4) for name, cause in CAUSES.items()},
     "scale": Each((Numbers((len(FEATURES),)), Numbers((len(FEATURES),), least=1e-9))),
-    "networks": Each((_OneNetwork(len(OF_WORDS)),) * 2),
+    "networks": Each((_OneNetwork(len(OF_WORDS), LEARNED_BEFORE),) * 2),
     "scripts": Each((WordNumbers(Numbers(least=0, most=1), 1.001),) * 2),
     "languages": Each((Maybe(OneOf(LANGUAGES)),) * 2),
     "totals": Numbers((2,), least=0, most=1e15, whole=True),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ _LITTLE = 0.01
 # words beside point to; its score there; and its partner.
 OF_LINKS = ("best", "forward", "backward", "share", "claimed", "jump before", "jump after", "near", "partner")
 _UNKNOWN = -10.0  # log-ratio of what is not known at all
+_TABLES: WeakKeyDictionary = WeakKeyDictionary()  # model -> sum of its counts, and `usual_of_tokens`
+_HARDLY_SEEN = 5.0  # counts of a token that tell half of what is usual for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class LinkEvidence:
             from 0 to 1: a word that stands n times and has m source words for it is said again n - max(1, m) times,
             which its later places share.
         links: of each word, `OF_LINKS`, (S, 9) and (T, 9).
+        usual: of each word, how `known` its partners are in the counted text, and how often it has none, (S, 2) and
+            (T, 2); None of an aligner that has no counts.
     """
 
     source: Segments
@@ -52,6 +57,7 @@ class LinkEvidence:
     known: tuple[np.ndarray, np.ndarray] | None
     said_again: np.ndarray
     links: tuple[np.ndarray, np.ndarray] = ()
+    usual: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def read_evidence(
@@ -77,10 +83,10 @@ def evidence_of_words(
     """Read the evidence of pairs that `cut_for` has cut; else as `read_evidence`."""
     found: list[LinkEvidence | None] = [None] * len(sides)
     words = [(source.words, target.words) for source, target in sides]
-    for index, scores, known, links in _scores(aligner, words, batch_size, batch_tokens):
+    for index, scores, known, links, usual in _scores(aligner, words, batch_size, batch_tokens):
         source, target = sides[index]
         best = tuple(side[:, 0] for side in links)
-        found[index] = LinkEvidence(source, target, best, known, said_again(target.words, scores), links)
+        found[index] = LinkEvidence(source, target, best, known, said_again(target.words, scores), links, usual)
     counts = hasattr(aligner.model, "counts_of")
     return [evidence or _of_nothing(*side, counts) for evidence, side in zip(found, sides, strict=True)]
 
@@ -88,8 +94,10 @@ def evidence_of_words(
 @torch.no_grad()
 def _scores(
     aligner, words, batch_size: int, batch_tokens: int
-) -> Iterator[tuple[int, np.ndarray, tuple | None, tuple]]:
-    """Yield the number, scores (S, T), what counts know and `OF_LINKS` of each pair with words on both sides."""
+) -> Iterator[tuple[int, np.ndarray, tuple | None, tuple, tuple | None]]:
+    """Yield the number, scores (S, T), `known`, `links` and `usual` of each pair with words on both sides."""
+    counts = hasattr(aligner.model, "counts_of")
+    tables = usual_of_tokens(aligner.model) if counts else ()
     for indices, weights in aligner.source.weights(words, batch_size, batch_tokens):
         forward, backward = weights.forward, weights.backward
         forward, backward = forward.mT, forward.mT if backward is None else backward
@@ -103,11 +111,15 @@ def _scores(
             link_features(*(one if side == 0 else one.swapaxes(1, 2) for one in (scores, *directions)), sizes[:, side])
             for side in (0, 1)
         ]
-        known = _known(aligner.model, weights) if hasattr(aligner.model, "counts_of") else None
-        for row, (index, (source, target)) in enumerate(zip(indices, weights.words, strict=True)):
-            if source and target:
-                sides = None if known is None else (known[0][row, :source], known[1][row, :target])
-                yield index, scores[row, :source, :target], sides, (links[0][row, :source], links[1][row, :target])
+        known = _known(aligner.model, weights) if counts else None
+        usual = _usual(tables, weights) if counts else None
+        for row, (index, lengths) in enumerate(zip(indices, weights.words, strict=True)):
+            if all(lengths):
+                of_row = [
+                    None if sides is None else tuple(side[row, :end] for side, end in zip(sides, lengths, strict=True))
+                    for sides in (known, links, usual)
+                ]
+                yield index, scores[row, : lengths[0], : lengths[1]], *of_row
 
 
 def link_features(scores: np.ndarray, forward: np.ndarray, backward: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -171,13 +183,51 @@ def _known(model, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
     return tuple(values.cpu().numpy() for values in means)
 
 
+def usual_of_tokens(model) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what is usual for the tokens of each side, (V, 2), by the counts of an aligner.
+
+    The mean over their partners of the pointwise mutual information of `_known`, less for those that were hardly seen,
+    and the share that has no partner. A word whose partners are usually known and that has none here is suspect.
+    """
+    total = float(model.counts.sum())
+    before, tables = _TABLES.get(model, (None, ()))
+    if before == total:  # the counts are what they were
+        return tables
+    size, counts = model.config.vocab_size, model.counts.float()
+    tokens = model.pairs // size, model.pairs % size
+    nulls = [getattr(model, f"{side}_null_counts").float() for side in ("source", "target")]
+    alone = [model.source_counts + nulls[0], model.target_counts + nulls[1]]
+    found = (counts + 0.02).log() + math.log(total + 1)
+    for ids, one in zip(tokens, alone, strict=True):
+        found -= (one + 1).log()[ids]
+    tables = []
+    for ids, null, one in zip(tokens, nulls, alone, strict=True):
+        sums, linked = (counts.new_zeros(size).index_add_(0, ids, values) for values in (counts * found, counts))
+        tables.append(torch.stack([sums / (linked + _HARDLY_SEEN), (null + 0.5) / (one + 2)], dim=1))
+    _TABLES[model] = total, tuple(tables)
+    return tuple(tables)
+
+
+def _usual(tables: Sequence[torch.Tensor], weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means over the tokens of each word of `usual_of_tokens`, (batch, words, 2) of both sides."""
+    return tuple(
+        np.stack([mean_over_words(values, *side, empty=0).cpu().numpy() for values in table[ids].unbind(2)], axis=2)
+        for table, ids, side in zip(
+            tables,
+            (weights.source_tokens, weights.target_tokens),
+            (weights.source_words, weights.target_words),
+            strict=True,
+        )
+    )
+
+
 def _of_nothing(source: Segments, target: Segments, counts: bool) -> LinkEvidence:
     """Return the evidence of a pair with a side that has no words."""
     best = np.zeros(len(source.words)), np.zeros(len(target.words))
     known = tuple(np.full(len(side), _UNKNOWN) for side in best) if counts else None
     again = said_again(target.words, np.zeros((0, len(target.words))))
-    links = tuple(np.zeros((len(side), len(OF_LINKS))) for side in best)
-    return LinkEvidence(source, target, best, known, again, links)
+    links, usual = (tuple(np.zeros((len(side), columns)) for side in best) for columns in (len(OF_LINKS), 2))
+    return LinkEvidence(source, target, best, known, again, links, usual if counts else None)
 
 
 def said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:

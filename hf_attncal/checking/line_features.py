@@ -24,14 +24,21 @@ _NEAR = 4  # words
 _AGAIN_AND_AGAIN = regex.compile(r"(\p{L}{2,}?)\1{2,}")
 _CLASSES = np.eye(len(CLASSES))
 _SHIFTS = {"best": (-2, -1, 1, 2), "known": (-1, 1), "share": (-1, 1)}
-_EDGE = {"best": -1.0, "known": 3.0, "share": 0.8}
+_SHIFTS_OF_LESS = (-2, -1, 1, 2)
+_EDGE = {"best": -1.0, "known": 3.0, "share": 0.8, "less than usual": 0.0}
 
-OF_WORDS = (
+_BEFORE_USUAL = (
     *("best", "known", "forward", "backward", "share", "claimed", "jump before", "jump after", "near"),
     *(f"{name} {step:+d}" for name, steps in _SHIFTS.items() for step in steps),
     *("surprisal", "surprisal of the partner", "partner is punctuation", "words", "other words", "longer"),
     *("support", "support of the other side", "place", "first or last", *CLASSES),
 )  # fmt: skip
+LEARNED_BEFORE = len(_BEFORE_USUAL)  # features of a check that was learned before the others were known
+OF_WORDS = (
+    *_BEFORE_USUAL,
+    *(f"{name}{of}" for of in ("", " of the partner") for name in ("usual", "without a partner", "less than usual")),
+    *(f"less than usual {step:+d}" for step in _SHIFTS_OF_LESS),
+)
 _OF_SIDE = (
     *("evidence", "unpartnered", "support", "language", "known", "run", "mass"),
     *("mild run", "strict run", "in 2 words", "in 4 words", "in 6 words", "in a row", "likeliest", "highest", "third"),
@@ -73,6 +80,13 @@ def features_of_words(
     best = np.log(links[:, 0] + 0.005)
     known = np.zeros(len(best)) if lines[0].known is None else np.concatenate([line.known[side] for line in lines])
     values = {"best": best, "known": np.clip(known, -4, 9), "share": links[:, 3]}
+    usual, of_partners = (
+        np.zeros((sum(sizes), 2)) if lines[0].usual is None else np.concatenate([line.usual[one] for line in lines])
+        for one, sizes in ((side, lengths), (1 - side, others))
+    )
+    of_partners = of_partners[of_partner]
+    less = [one[:, 0] - values["known"] for one in (usual, of_partners)]
+    values["less than usual"] = np.minimum(*less)
 
     def around(name: str, step: int) -> np.ndarray:
         inside = place >= -step if step < 0 else left >= step
@@ -102,6 +116,8 @@ def features_of_words(
             np.repeat(of_line, lengths, axis=0),
             np.stack([place / np.repeat(lengths, lengths), (place < 2) * 1.0 - (left < 2)], axis=1),
             _CLASSES[classes],
+            np.column_stack([usual, less[0], of_partners, less[1]]),
+            np.stack([around("less than usual", step) for step in _SHIFTS_OF_LESS], axis=1),
         ],
         axis=1,
     )

@@ -17,7 +17,7 @@ from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
 from hf_attncal.checking.checked_text import checked_text
 from hf_attncal.checking.checker import NOTES, VERDICTS, Checker, SharedTargets, saved_check
-from hf_attncal.checking.evidence import link_features, read_evidence
+from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_tokens
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.held_out import without
 from hf_attncal.checking.line_features import OF_WORDS, chains, features_of_words, side_by_side, strongest_runs
@@ -148,6 +148,39 @@ def test_what_pairs_taught_is_taken_out_and_put_back(checker, learned):
     with without(checker.aligner, [*new, *([(pairs[0][0].split(), pairs[1][1].split())] * 3)]):
         assert all((table == before[name]).all() for name, table in model.named_buffers())
     assert all((table == before[name]).all() for name, table in model.named_buffers())
+
+
+def test_what_is_usual_for_a_token_against_loops(checker, learned):
+    """How known its partners are, and how often it has none; a word of two tokens has their mean."""
+    model = checker.aligner.model
+    tables, size = usual_of_tokens(model), model.config.vocab_size
+    cells = dict(zip(model.pairs.tolist(), model.counts.double().tolist(), strict=True))
+    total = sum(cells.values()) + 1
+    alone, null = [], []
+    for side in ("source", "target"):
+        null.append(getattr(model, f"{side}_null_counts").double().tolist())
+        linked = getattr(model, f"{side}_counts").double().tolist()
+        alone.append([one + other for one, other in zip(linked, null[-1], strict=True)])
+    for side in (0, 1):
+        for token in {(key // size, key % size)[side] for key in list(cells)[::40]}:
+            shared, information = 0.0, 0.0
+            for key, count in cells.items():
+                if (key // size, key % size)[side] == token:
+                    chance = (alone[0][key // size] + 1) * (alone[1][key % size] + 1)
+                    shared, information = (
+                        shared + count,
+                        information + count * math.log((count + 0.02) * total / chance),
+                    )
+            expected = information / (shared + 5), (null[side][token] + 0.5) / (alone[side][token] + 2)
+            assert tables[side][token].tolist() == pytest.approx(expected, abs=2e-3)
+    assert usual_of_tokens(model)[0] is tables[0]
+    files = [(learned[0].parent / f"train.{side}").read_text().splitlines()[:200] for side in ("en", "de")]
+    words = [(checker.cut(source).words, checker.cut(target).words) for source, target in zip(*files, strict=True)]
+    with without(checker.aligner, words):
+        assert not np.allclose(usual_of_tokens(model)[0], tables[0], atol=1e-3)
+    (line,) = read_evidence(checker.aligner, learned[1][:1])
+    source = checker.aligner.source.tokenizer(line.source.words[0].lower(), add_special_tokens=False)["input_ids"]
+    assert line.usual[0][0] == pytest.approx(tables[0][source].mean(axis=0).numpy(), abs=1e-5)
 
 
 def test_a_network_learns_and_networks_are_joined():
