@@ -9,7 +9,7 @@ from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
 from hf_attncal.drawing.table import text_table
 from hf_attncal.metrics.detection import Detection, detection
 
-from .checker import MARKED_ABOVE, Checker
+from .checker import MARKED_ABOVE, NOT_KNOWN, Checker
 from .facts import PLANTED_FACTS
 
 # The probability that an error of a kind should raise.
@@ -112,11 +112,15 @@ def plant_and_check(
         bootstrap: resamples for intervals.
 
     Raises:
-        ValueError: fewer than two pairs have words on both sides, or see `plant_errors`.
+        ValueError: fewer than two pairs have words on both sides, or none gets a verdict, or see `plant_errors`.
     """
     words = [(checker.cut(source).words, checker.cut(target).words) for source, target in pairs]
     words = [pair for pair in words if all(pair)]
     clean = checker.check(_texts(words))
+    if all(NOT_KNOWN in verdict.names for verdict in clean):
+        raise ValueError("There is nothing to test: none of the lines gets a verdict, as their language is not known.")
+    if checker.encoder is not None:  # what is planted is not usual
+        checker.encoder.eye.learns = False
     errors = plant_errors(words, kinds, seed)
     verdicts = checker.check(_texts((error.source, error.target) for error in errors))
     found = []

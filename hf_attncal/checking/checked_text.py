@@ -26,7 +26,7 @@ from hf_attncal.inference.running import Running
 from hf_attncal.messages import LOG
 
 from .alarms import FEWEST, meaning
-from .checker import VERDICTS, Checker, PairVerdict, SharedTargets
+from .checker import NOT_KNOWN, VERDICTS, Checker, PairVerdict, SharedTargets
 
 if TYPE_CHECKING:
     from .check_self_test import SelfTest
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _SAMPLE = 2000  # pairs that an alarm is set on
 _USUAL = 0.004, 0.025  # share of right lines that an alarm of 1 in 100 may flag unsaid
 _SEED = 1  # of the errors that a self-test plants
+_NAMING = "tsv", "json"  # forms that say of a line that its language is not known
 
 
 def read_pairs_to_check(source: Text, target: Text, running: Running) -> Iterator[tuple[str, str]]:
@@ -95,7 +96,8 @@ def checked_text(
         false_alarms: share of right lines that the alarm may flag, which is set on the text; None: as it was learned.
 
     Raises:
-        CommandError: see `check_texts`, `summarize_verdicts`, `compare_verdicts` and `plant_and_check`.
+        CommandError: see `check_texts`, `summarize_verdicts`, `compare_verdicts` and `plant_and_check`; or an encoder
+            alone does not know the languages, and the form would not say so.
     """
     with user_errors():
         if false_alarms is not None:
@@ -104,11 +106,11 @@ def checked_text(
             from .check_self_test import plant_and_check
 
             return plant_and_check(checker, list(read_pairs_to_check(source, target, running)), seed=_SEED)
-        verdicts = check_texts(checker, source, target, running)
+        verdicts = _of_known(checker, check_texts(checker, source, target, running), form)
         if compare_with is not None:
             from .check_summary import compare_verdicts
 
-            others = check_texts(checker, source, compare_with, running)
+            others = _of_known(checker, check_texts(checker, source, compare_with, running), "summary")
             names = text_name(target, "target"), text_name(compare_with, "compare_with")
             return compare_verdicts(checker, verdicts, others, bootstrap, names)
         if form == "summary":
@@ -122,6 +124,16 @@ def checked_text(
     if worst is not None:
         return iter(heapq.nlargest(worst, verdicts, key=lambda verdict: (verdict.wrong, -verdict.line)))
     return (verdict for verdict in verdicts if form != "kept" or not verdict.flagged)
+
+
+def _of_known(checker: Checker, verdicts: Iterator[PairVerdict], form: str) -> Iterator[PairVerdict]:
+    """Yield verdicts; refuse lines that an encoder alone does not know where they would pass for clean ones."""
+    for verdict in verdicts:
+        if checker.aligner is None and NOT_KNOWN in verdict.names and form not in _NAMING:
+            raise CommandError(
+                f"No line gets a verdict: {checker.encoder.told()}. Give MODEL, an aligner of these languages."
+            )
+        yield verdict
 
 
 def _with_alarm(checker: Checker, source: Text, target: Text, running: Running, share: float) -> Checker:

@@ -114,11 +114,13 @@ class EncoderEye:
 
     Attributes:
         usual: see `Usual`; None before any text.
+        learns: whether it goes on learning what is usual from what it reads.
     """
 
     def __init__(self, encoder: EncoderPrior, network: Network | None, common: np.ndarray):
         self.encoder, self.network, self.common = encoder, network, common
         self.usual: Usual | None = None
+        self.learns = True
         self._met: list[tuple[Pair, tuple[Read, Read]]] = []
         self._counted = 0  # of these, when it was last learned what is usual
 
@@ -160,7 +162,7 @@ class EncoderEye:
         """Learn what is usual from the first pairs of a text, evenly spread over what is read at once."""
         left = _SAMPLE - len(self._met)
         full = [pair for pair in zip(sides, reads, strict=True) if pair[0][0].words and pair[0][1].words]
-        if left > 0 and full:
+        if left > 0 and full and self.learns:
             self._met += full[:: -(-len(full) // left)]
             if len(self._met) >= _MORE * self._counted:
                 self._counted = len(self._met)

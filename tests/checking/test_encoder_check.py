@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -257,11 +258,14 @@ def test_a_text_with_every_line_twice_is_as_well_known():
     assert twice == pytest.approx(once, rel=0.1)
 
 
-def test_too_few_lines_tell_nothing_of_the_languages(judge):
+def test_too_few_lines_tell_nothing_of_the_languages(judge, caplog):
     checker = Checker(None, encoder=judge())
     checker.check(PAIRS[:1])
     assert checker.encoder.knows
-    assert "too little" in checker.encoder.told()
+    assert "too few lines to tell" in checker.encoder.told()
+    assert caplog.text.count("too few lines to tell") == 1
+    checker.check(PAIRS * 3)
+    assert caplog.text.count("does not know one of the languages") == 1
 
 
 def test_judges_are_joined_by_the_means_of_their_log_odds():
@@ -302,6 +306,15 @@ def test_the_command_takes_an_encoder_alone(encoder, judge, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 * len(SOURCES) + 1
     assert lines[1].endswith(f"\t-\t{NOT_KNOWN}")
+    for form in ("kept", "summary", "marked", "html"):  # where such lines would pass for clean ones
+        assert main(["check", "--encoder", str(tmp_path / "encoder"), *files, "--format", form]) == 1
+        told = capsys.readouterr()
+        assert not told.out
+        assert "does not know one of the languages" in told.err
+        assert "Give MODEL" in told.err
+    for asked in (["--self-test"], ["--compare-with", files[3]]):
+        assert main(["check", "--encoder", str(tmp_path / "encoder"), *files, *asked]) == 1
+        assert re.search("language is not known|does not know one of the languages", capsys.readouterr().err)
     found = check(source=SOURCES, target=TARGETS, encoder=EncoderPrior(*encoder), format="summary")
     assert "encoder" in found.signature
     assert "aligner" not in found.signature
