@@ -147,7 +147,9 @@ class EncoderEye:
         if not all(numbers):
             nothing = tuple(np.zeros(number) for number in numbers)
             again = said_again(sides[1].words, np.zeros((0, numbers[1])))
-            return EncoderEvidence(*sides, nothing, None, again, (), nothing, nothing, surprisal)
+            return EncoderEvidence(
+                *sides, nothing, None, again, (), against=nothing, language=nothing, surprisal=surprisal
+            )
         together, *features = self.features(sides, read)
         against = tuple(
             np.zeros(number) if self.network is None else self.network(of_side)
@@ -156,7 +158,9 @@ class EncoderEye:
         best = together.max(axis=1), together.max(axis=0)
         language = tuple(self.usual.language(side, one.states) for side, one in zip(sides, read, strict=True))
         again = said_again(sides[1].words, together)
-        return EncoderEvidence(*sides, best, None, again, (), against, language, surprisal)
+        return EncoderEvidence(
+            *sides, best, None, again, (), against=against, language=language, surprisal=surprisal
+        )
 
     def _meet(self, sides: Sequence[Pair], reads: Sequence[tuple[Read, Read]]) -> None:
         """Learn what is usual from the first pairs of a text, evenly spread over what is read at once."""
