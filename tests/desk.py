@@ -16,12 +16,15 @@ BASE = "Helsinki-NLP/opus-mt-en-de"
 DATASET = "bentrevett/multi30k"
 # What makes a command of the documents one of seconds; untrained models write until they may not.
 _NETWORK = ["training.bf16=false", "training.tokens_per_batch=2048", "training.disable_tqdm=true"]
+_TRANSLATOR = [*_NETWORK, "training.max_steps=2", "evaluation.max_new_tokens=5"]
+_SIZES = ["tokenizer.vocab_size=150", "model.d_model=16"]
 SMALL = {
-    "train": [*_NETWORK, "tokenizer.vocab_size=150", "model.d_model=16", "training.max_steps=2"],
+    "train --source source.txt --output language": [*_NETWORK, *_SIZES, "training.max_steps=2"],
+    "train": [*_TRANSLATOR, *_SIZES],
     "analyze": ["--probe=none", "--methods=attention"],
     "translate": ["max_new_tokens=5"],
     "summarize": ["max_new_tokens=5"],
-    "adapt": [*_NETWORK, "training.max_steps=2"],
+    "adapt": _TRANSLATOR,
     "align tune": [*_NETWORK, "training.max_steps=2"],
     "align train --config hmm": ["tokenizer.vocab_size=150"],
     "align train": [

@@ -24,11 +24,12 @@ def attncal(monkeypatch, capfdbinary):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_sample():
-    """Let a check learn from errors in 400 pairs at most, in place of 6,000."""
+def small_and_silent():
+    """Let a check learn from errors in 400 pairs, in place of 6,000, and no job tell how long it takes."""
     from hf_attncal.checking.check_learning import learn_check
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hf_attncal.messages.SILENCE", 3600)
         patch.setattr(learn_check, "__defaults__", (400, *learn_check.__defaults__[1:]))
         yield
 

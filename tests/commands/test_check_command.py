@@ -26,8 +26,7 @@ def test_what_must_be_learned_first(attncal, here):
     assert (status, out) == (1, "")
     assert "--clean-source" in err
     status, out, err = attncal("check", "aligner", "--clean-source", "train.en", "--clean-target", "train.de")
-    assert (status, out) == (0, "wrote aligner/check.json, learned from 800 pairs\n")
-    assert all("learning what good pairs look like" in line for line in err.splitlines())  # of a slow machine
+    assert (status, out, err) == (0, "wrote aligner/check.json, learned from 800 pairs\n", "")
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def links(tmp_path):
     [
         (">&-", "standard output is closed"),
         pytest.param(">/dev/full", "standard output cannot be written: No space left on device", marks=linux),
-        ("1</dev/null", "standard output cannot be written: Bad file descriptor"),
+        pytest.param("1</dev/null", "standard output cannot be written: Bad file descriptor", marks=pytest.mark.slow),
     ],
 )
 def test_output_that_cannot_be_written_is_an_error(links, shell, told):
@@ -167,7 +167,7 @@ def test_pipes_in_place_of_files(links):
 
 
 @linux
-@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+@pytest.mark.parametrize("encoding", [pytest.param("utf-8:strict", marks=pytest.mark.slow), "ascii:strict"])
 def test_a_name_that_standard_output_cannot_hold_is_written_with_escapes(links, encoding):
     """As a terminal in UTF-8 has it, or one of another encoding; on Linux the name of a file is any bytes."""
     name = os.fsencode(links[0]) + b"\xff\xc3\xa9"

@@ -160,6 +160,7 @@ def test_the_baseline_is_the_most_frequent_tag_of_a_part_of_speech(experiments):
 # ---- the scripts ----
 
 
+@pytest.mark.slow
 def test_a_results_file_for_every_model(experiments, folders, tmp_path, monkeypatch):
     models = ["--model", f"soft={folders / 'soft'}", "--model", f"two={folders / 'two'}"]
     for output in ("first", "again"):

@@ -57,6 +57,7 @@ def place(experiment, tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_way_of_every_checkpoint(experiment, place):
     output = place / "encoder_states" / "a-b.json"
     output.parent.mkdir()

@@ -156,6 +156,7 @@ def test_error_rates_of_attention_by_choices_of_dev(recurrent, monkeypatch, desk
     assert result["config"]["model"]["model_type"] == "marian"
 
 
+@pytest.mark.slow
 def test_error_rates_of_the_alignment_module(recurrent, monkeypatch, desk, tmp_path):
     run(recurrent, monkeypatch, desk, tmp_path, "aer", "seass_uam")
     result = json.loads((tmp_path / "aer" / "wpt03-enfr_seass_uam_seed1.json").read_text())

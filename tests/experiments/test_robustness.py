@@ -248,6 +248,7 @@ def test_eflomal_is_merged_as_dev_chose_and_scored_on_its_own_lines(peer, robust
     assert low <= joined["1"]["aer"] <= high
 
 
+@pytest.mark.slow
 def test_a_checkpoint_beside_eflomal(peer, robustness, place, tmp_path):
     options = ("--model", f"tiny={place / 'checkpoint'}", "--against", place / "peer.json")
     result, calls = run(robustness, place, tmp_path / "out.json", *options)

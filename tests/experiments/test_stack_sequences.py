@@ -243,6 +243,7 @@ def test_a_batch_has_one_length():
         true_dependencies([])
 
 
+@pytest.mark.slow
 def test_the_script_writes_the_three_files_and_overwrites_none(tmp_path, capsys):
     main(["--output", str(tmp_path / "data")])
     sizes = {"train": 50_000, "dev": 5_000, "test": 5_000}

@@ -53,7 +53,7 @@ def beam_score(model, line: str, ids: list[int], **options) -> float:
     return output.sequences_scores.item()
 
 
-@pytest.mark.half("family", "kind", "beams", "penalty")
+@pytest.mark.third("family", "kind", "beams", "penalty")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (3, 1.0), (3, 1.5), (2, -0.5)])
 def test_scores_are_those_of_the_model_token_by_token(family, kind, beams, penalty):

@@ -47,7 +47,7 @@ def slow(uniform: float, weights, null, jumps, attention=None) -> dict[str, torc
 @pytest.mark.parametrize("uniform", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("attention", [False, True], ids=["plain", "attention"])
 class TestAgainstAllAlignments:
-    @pytest.mark.half("uniform", "attention", "output")
+    @pytest.mark.third("uniform", "attention", "output")
     @pytest.mark.parametrize("output", ["weights", "null", "log_likelihood"])
     def test_values_and_gradients(self, uniform, attention, output):
         def fast(**given):

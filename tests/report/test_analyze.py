@@ -26,7 +26,7 @@ def expected():
     return rows_of(CORPUS)
 
 
-@pytest.mark.parametrize("changed", ["batches", "order", "pairs without words"])
+@pytest.mark.parametrize("changed", ["batches", pytest.param("order", marks=pytest.mark.slow), "pairs without words"])
 def test_charts_depend_on_the_pairs_alone(expected, changed):
     found = {
         "batches": lambda: rows_of(CORPUS, batch_size=5),

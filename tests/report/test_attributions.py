@@ -96,6 +96,7 @@ def test_choices_are_all_layers_heads_and_signs(model):
     assert METHODS["alti"].choices(model) == [{}]
 
 
+@pytest.mark.half("model")
 def test_every_choice_scores_every_token(model, few_points):
     """A pair is read: what `attribute` returns computes nothing before."""
     taken = 0

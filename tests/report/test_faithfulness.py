@@ -122,7 +122,7 @@ def slow_best(row: list[float], cut: float) -> set[int]:
 # ---- values ----
 
 
-@pytest.mark.half("family", "model", "operator")
+@pytest.mark.third("family", "model", "operator")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_hard_falls_are_those_of_every_source_written_and_read_alone(model, operator):
     index, names = 1, measures(CUTS, soft=False)

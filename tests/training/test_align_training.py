@@ -163,7 +163,7 @@ def test_the_size_follows_the_text_unless_a_network_is_asked_for(tmp_path, monke
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """A folder with a synthetic language: text, gold links, and links of the training text."""
-    return write_corpus(tmp_path_factory.mktemp("corpus"), 400, 10, 20)
+    return write_corpus(tmp_path_factory.mktemp("corpus"), 200, 10, 20)
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def test_everything_is_logged_and_saved(corpus, tmp_path):
     assert len(evaluations) == 2
     assert all(0 <= entry["eval_prediction_accuracy"] <= 1 for entry in evaluations)
     assert results["sentence_pairs"]["held_out"]["kept"] == 40
-    assert results["sentence_pairs"]["train"]["kept"] == 360
+    assert results["sentence_pairs"]["train"]["kept"] == 160
     assert set(results["data_sha256"]) == {
         f"{name}.{suffix}" for name in ("train", "dev", "test") for suffix in ("en", "de", "align")
     }

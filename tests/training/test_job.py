@@ -51,7 +51,7 @@ def test_every_job_has_the_name_of_its_settings():
         assert job.settings.job == name
 
 
-@pytest.mark.parametrize("minutes", [None, 5.0], ids=["steps", "budget"])
+@pytest.mark.parametrize("minutes", [pytest.param(None, marks=pytest.mark.slow), 5.0], ids=["steps", "budget"])
 def test_a_training_text_is_read_once(text, minutes, monkeypatch):
     """It is counted for the preset, hashed for the run and its results, and trained on."""
     monkeypatch.setattr("hf_attncal.training.planning._SECONDS", 0.0)

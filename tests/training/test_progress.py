@@ -189,7 +189,7 @@ class Reporter(TrainerCallback):
         self.told.append(dict(logs))
 
 
-@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("terminal", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_report_to_gets_every_number_the_dev_score_too(config, monkeypatch, capfd, terminal):
     monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "tensorboard", Reporter)
     monkeypatch.setattr(integration_utils, "is_tensorboard_available", lambda: True)

@@ -94,7 +94,7 @@ def test_a_base_that_asks_for_a_kernel_of_the_hub_is_refused(method, base):
             read()
 
 
-@pytest.mark.parametrize("method", ["lora", "full"])
+@pytest.mark.parametrize("method", ["lora", pytest.param("full", marks=pytest.mark.slow)])
 def test_what_it_is_compared_with(base, method):
     adapter = {"method": method} | ({"r": 2, "target_modules": ["q_proj"]} if method == "lora" else {})
     results = script.main([*settings(base, **adapter), "data.test=null"])

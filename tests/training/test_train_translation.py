@@ -63,7 +63,7 @@ def test_plain_generation_is_what_was_scored(model, corpus, tmp_path, quick_fres
     assert last.to_diff_dict() == saved.generation_config.to_diff_dict()
 
 
-@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("beams", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_without_a_length_of_its_own_all_positions_may_be_written(beams, corpus, tmp_path):
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "data.test=null"]
     script.main([*arguments, f"evaluation.num_beams={beams}", "evaluation.length_penalty=0.5"])

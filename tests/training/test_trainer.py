@@ -268,6 +268,7 @@ def test_the_two_objectives_are_clipped_apart(tmp_path):
 # ---- annealing and resume ----
 
 
+@pytest.mark.half("family")
 def test_annealing_step_counts_optimiser_steps(family, tmp_path):
     """From 0, in every checkpoint, through a resume; a trained model that starts a new run goes on counting."""
     model = tiny_model(family, calibration="annealed")

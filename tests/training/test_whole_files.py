@@ -64,7 +64,7 @@ def test_half_a_tokenizer_has_no_name(arguments, tmp_path, monkeypatch):
         ("lost", "it lacks weights of the model, which would be random: {name}. "),
         ("half", "Error while deserializing header"),
         (float("nan"), "`{name}` has values that are not finite"),
-        (float("-inf"), "`{name}` has values that are not finite"),
+        pytest.param(float("-inf"), "`{name}` has values that are not finite", marks=pytest.mark.slow),
     ],
 )
 def test_a_resume_refuses_weights_that_are_missing_or_no_numbers(stopped, tmp_path, what, message):
@@ -77,6 +77,7 @@ def test_a_resume_refuses_weights_that_are_missing_or_no_numbers(stopped, tmp_pa
     assert train.main([*stopped, "--resume"])["steps"] == 4
 
 
+@pytest.mark.half("what", "beside")
 @pytest.mark.parametrize("what", ["lost", float("nan")])
 @pytest.mark.parametrize("beside", [False, True], ids=["PEFT", "transformers"])
 def test_so_does_that_of_an_adapter(base, beside, what, tmp_path):
