@@ -131,7 +131,7 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
     monkeypatch.setattr(Probe.__init__, "__defaults__", (None, None, 2))  # steps
     monkeypatch.setattr("hf_attncal.report.probe._LOOKED_AT", 4)
     probe = files / "probe"
-    arguments = ["--probe", str(probe), *QUICK]
+    arguments = ["--probe", str(probe), "--device", "cpu", "--methods", "attention", "--batch-size", "3"]
     many = ["--source", str(files / "many.source"), "--target", str(files / "many.target")]
     status, out, err = attncal("analyze", stock, *arguments, *many, "-q")
     assert status == 0, err

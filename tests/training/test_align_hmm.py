@@ -43,7 +43,7 @@ ENDS = ("en", "de", "align")
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"), 300)
+    return write_corpus(tmp_path_factory.mktemp("corpus"), 400)
 
 
 def values(corpus, output, guide=False, **sections) -> dict:
@@ -85,7 +85,7 @@ def test_results_hold_settings_text_scores_and_every_iteration(finished, corpus)
     assert saved == json.loads(json.dumps(results))
     assert saved["config"]["model"] == {"size": "hmm"}
     assert saved["config"]["counts"]["without_jumps"] == 3
-    assert (saved["sentence_pairs"]["train"]["kept"], saved["sentence_pairs"]["held_out"]["kept"]) == (260, 40)
+    assert (saved["sentence_pairs"]["train"]["kept"], saved["sentence_pairs"]["held_out"]["kept"]) == (360, 40)
     assert set(saved["data_sha256"]) == {
         f"{name}.{suffix}" for name in ("train", "dev", "test") for suffix in ("en", "de", "align")
     } - {"train.align"}
@@ -224,7 +224,7 @@ def test_without_gold_there_is_no_score(corpus, tmp_path):
     config.data.dev = config.data.test = None
     results = AlignerJob.train(config)
     assert not {"dev", "test"} & results.keys()
-    assert results["sentence_pairs"]["train"]["kept"] == 260
+    assert results["sentence_pairs"]["train"]["kept"] == 360
     assert WordAligner.from_pretrained(tmp_path / "run", device="cpu").align([("the man", "der mann")])
 
 
@@ -299,10 +299,10 @@ def test_links_are_where_both_directions_agree(corpus, tmp_path, monkeypatch):
         links_given_to_the_network(guided(corpus, tmp_path / str(tau), counts={"link_above": tau}), monkeypatch)
         for tau in (0.9, 0.1)
     )
-    assert len(few) == len(many) == 260
+    assert len(few) == len(many) == 360
     pairs = [[set(zip(row[::2], row[1::2], strict=True)) for row in rows] for rows in (few, many)]
     assert all(fewer <= more for fewer, more in zip(*pairs, strict=True))
-    assert 260 < sum(map(len, pairs[0])) < sum(map(len, pairs[1]))
+    assert 360 < sum(map(len, pairs[0])) < sum(map(len, pairs[1]))
 
 
 def test_links_are_those_of_the_learner(corpus, tmp_path, monkeypatch):
@@ -406,7 +406,7 @@ def test_given_links_stay_with_their_pairs_when_some_are_held_out(corpus, tmp_pa
     lines = (corpus / "train.align").read_text().splitlines()
     rows = held_out_rows(numbered(len(lines)), 40)
     left = [line for row, line in enumerate(lines) if row not in rows]
-    assert len(given) == len(left) == 260
+    assert len(given) == len(left) == 360
     # A word has one token or more, so there are at least as many links of tokens as of words.
     assert all(len(row) // 2 >= len(line.split()) for row, line in zip(given, left, strict=True))
     assert any(len(row) // 2 != len(given[0]) // 2 for row in given)

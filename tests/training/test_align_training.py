@@ -163,13 +163,13 @@ def test_the_size_follows_the_text_unless_a_network_is_asked_for(tmp_path, monke
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """A folder with a synthetic language: text, gold links, and links of the training text."""
-    return write_corpus(tmp_path_factory.mktemp("corpus"), 200, 10, 20)
+    return write_corpus(tmp_path_factory.mktemp("corpus"), 400, 10, 20)
 
 
 @pytest.fixture(scope="module")
 def learnable(tmp_path_factory):
     """The same language, with enough text to learn it from."""
-    return write_corpus(tmp_path_factory.mktemp("learnable"), 1200)
+    return write_corpus(tmp_path_factory.mktemp("learnable"))
 
 
 def settings(corpus, output, guide=False, **training):
@@ -207,7 +207,7 @@ def test_everything_is_logged_and_saved(corpus, tmp_path):
     assert len(evaluations) == 2
     assert all(0 <= entry["eval_prediction_accuracy"] <= 1 for entry in evaluations)
     assert results["sentence_pairs"]["held_out"]["kept"] == 40
-    assert results["sentence_pairs"]["train"]["kept"] == 160
+    assert results["sentence_pairs"]["train"]["kept"] == 360
     assert set(results["data_sha256"]) == {
         f"{name}.{suffix}" for name in ("train", "dev", "test") for suffix in ("en", "de", "align")
     }
@@ -368,7 +368,7 @@ def test_learned_jumps_are_those_of_the_text(tokenizer):
 
 @pytest.mark.parametrize("guide", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_it_learns_to_align(learnable, tmp_path, guide):
-    schedule = {"max_steps": 120, "learning_rate": 6e-3, "warmup_steps": 30, "agreement_warmup_steps": 80}
+    schedule = {"max_steps": 150, "learning_rate": 6e-3, "warmup_steps": 30, "agreement_warmup_steps": 100}
     config = settings(learnable, tmp_path / "run", guide, eval_strategy="no", save_strategy="no", **schedule)
     assert AlignerJob.train(config)["test"]["aer"] < 0.2
 
