@@ -21,7 +21,6 @@ PANELS = {
     "wpt03-enfr": "English-French",
     "rwth-deen": "German-English",
     "czenali-encs": "English-Czech",
-    "xlwa-enhu": "English-Hungarian",
     "kftt-jaen": "Japanese-English",
     "dermit-derm": "German-Romansh\n(unknown to the encoder)",
 }
@@ -36,13 +35,16 @@ TICKS = {100: "100", 1000: "1,000", 10_000: "10,000", 100_000: "100,000"}
 
 
 def draw(sizes: dict[str, dict[str, dict]]) -> Figure:
-    """Return a figure with a panel for each pair of languages, two in a row.
+    """Return a figure with a panel for each pair of languages, two in a row, and one for the legend.
 
     Args:
         sizes: by pair and number of pairs, the systems with their `aer`.
     """
-    figure = Figure(figsize=(7.2, 2.9 * -(-len(sizes) // 2)), layout="constrained")
-    panels = figure.subplots(-(-len(sizes) // 2), 2, squeeze=False).flatten()
+    rows = len(sizes) // 2 + 1
+    figure = Figure(figsize=(7.2, 2.7 * rows), layout="constrained")
+    panels = figure.subplots(rows, 2, squeeze=False).flatten()
+    for axes in panels[len(sizes) :]:
+        axes.set_axis_off()
     for axes, (pair, of_pair) in zip(panels, sizes.items(), strict=False):
         for system, (name, colour, line, marker) in LINES.items():
             found = {int(size): row.get(system) or row.get(OTHERWISE.get(system)) for size, row in of_pair.items()}
@@ -57,11 +59,9 @@ def draw(sizes: dict[str, dict[str, dict]]) -> Figure:
         axes.tick_params(axis="y", labelsize=10)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in panels[len(sizes) :]:
-        axes.set_axis_off()
     figure.supxlabel("pairs of text", fontsize=11)
     figure.supylabel("AER, lower is better", fontsize=11)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(LINES), fontsize=11)
+    panels[-1].legend(*panels[0].get_legend_handles_labels(), loc="center", fontsize=12)
     return figure
 
 
