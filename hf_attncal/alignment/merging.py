@@ -84,9 +84,7 @@ class WordAlignment:
             raise ValueError("there are no spans: align with `spans=True`.")
         sides = [[f"{start}:{end}" for start, end in spans] for spans in (self.source_spans, self.target_spans)]
         pairs = [f"{sides[0][i]}-{sides[1][j]}" for i, j in self.links]
-        if scores:
-            pairs = [f"{pair}:{score:.4f}" for pair, score in zip(pairs, self.scores, strict=True)]
-        return " ".join(pairs)
+        return self._joined(pairs, scores)
 
     def words(self, scores: bool = False) -> str:
         r"""Return the words of each link as `house=maison`, or `house=maison:0.9312` with the score last.
@@ -94,9 +92,12 @@ class WordAlignment:
         In words `=` is written `\=`, and `\` is `\\`.
         """
         pairs = [f"{_escaped(self.source[i])}={_escaped(self.target[j])}" for i, j in self.links]
+        return self._joined(pairs, scores)
+
+    def _joined(self, links: list[str], scores: bool) -> str:
         if scores:
-            pairs = [f"{pair}:{score:.4f}" for pair, score in zip(pairs, self.scores, strict=True)]
-        return " ".join(pairs)
+            links = [f"{link}:{score:.4f}" for link, score in zip(links, self.scores, strict=True)]
+        return " ".join(links)
 
     def to_dict(self) -> dict:
         """Return the fields by name, ready for JSON; spans where there are some, the shift if calibrated."""

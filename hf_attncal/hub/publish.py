@@ -436,8 +436,7 @@ def one_message(repository: str) -> Iterator[None]:
         raise PublishError(
             f"{repository} was not found, or your token may not write there. Log in with `hf auth login`."
         ) from error
-    except HTTPError as error:
-        status = getattr(getattr(error, "response", None), "status_code", None)
+    except (HTTPError, RuntimeError, OSError) as error:  # or an upload that broke, a file that cannot be read
         remedies = {
             401: "Log in with `hf auth login`.",
             403: "Your token may not write there: take one with the right to write.",
@@ -446,17 +445,13 @@ def one_message(repository: str) -> Iterator[None]:
             413: "A file is too large for the Hub.",
             507: "The disk of the Hub is full: try again later.",
         }
+        status = getattr(getattr(error, "response", None), "status_code", None)
         remedy = remedies.get(status, "Run the same command again: it goes on with what is missing.")
-        said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        cause = error if isinstance(error, HTTPError) else error.__cause__ or error
+        said = (str(cause).strip() or type(cause).__name__).splitlines()[0].rstrip(".")
         raise PublishError(f"{repository} is not published: {said}. {remedy}") from error
     except ValueError as error:  # a card or an object that the Hub refuses
         raise PublishError(f"{repository} is not published: {' '.join(str(error).split())}") from error
-    except (RuntimeError, OSError) as error:  # an upload that broke, a file that cannot be read
-        cause = error.__cause__ or error
-        said = (str(cause).strip() or type(cause).__name__).splitlines()[0].rstrip(".")
-        raise PublishError(
-            f"{repository} is not published: {said}. Run the same command again: it goes on with what is missing."
-        ) from error
     finally:
         session.timeout = waits
 

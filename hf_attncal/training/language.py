@@ -1,11 +1,14 @@
 """Job that trains a Discrete Transformer language model from text, a sequence a line."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
+from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -15,7 +18,6 @@ from hf_attncal.data.tokenizer import EOS, LANGUAGE_TOKENS
 from hf_attncal.families import default_of
 from hf_attncal.hub.cards import Result, write_model_card
 from hf_attncal.inference.modes import evaluating
-from hf_attncal.inference.sequence_sums import sequence_sums
 from hf_attncal.metrics.base import Metric
 from hf_attncal.metrics.perplexity import PERPLEXITY, perplexity
 
@@ -59,6 +61,34 @@ class LanguageConfig(Settings):
     def __post_init__(self):
         super().__post_init__()
         self.check_model(FAMILY.config_class)
+
+
+@torch.no_grad()
+def sequence_sums(model, batches: Iterable[Mapping[str, Tensor]]) -> np.ndarray:
+    """Return sums over the predictions of each sequence; the model's mode is left as it is.
+
+    Args:
+        model: a `DiscreteTransformerForCausalLM`.
+        batches: of `input_ids`, `attention_mask` and `labels`, (batch, length), right-padded.
+
+    Returns:
+        (sequences, 3), float64: negative log-probabilities in nats (without label smoothing), number of predictions,
+        and number of tokens in their receptive fields: exact where attention has chosen (a hard model in evaluation
+        mode), else expected.
+    """
+    rows = [np.zeros((0, 3))]
+    for batch in batches:
+        given = {name: tensor.to(model.device) for name, tensor in batch.items()}
+        targets = given.pop("labels")[:, 1:]
+        outputs = model(**given, output_receptive_fields=True)
+        predicted = targets != -100
+        losses = torch.nn.functional.cross_entropy(
+            outputs.logits[:, :-1].float().transpose(1, 2), targets, ignore_index=-100, reduction="none"
+        )
+        sizes = outputs.target_receptive_fields[:, :-1].sum(dim=-1) * predicted
+        sums = [part.double().sum(dim=1) for part in (losses, predicted, sizes)]
+        rows.append(torch.stack(sums, dim=1).cpu().numpy())
+    return np.concatenate(rows)
 
 
 class LanguageTrainer(AttnCalTrainer):
