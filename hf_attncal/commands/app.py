@@ -31,7 +31,7 @@ _DASH = "\0"  # which no token of a command line holds
 _RUNNING = Group("Running", sort_key=90)
 _COMMON = """For every command:
   -h, --help     show this help
-  -v, --verbose  also say what is being done: files, models, seconds, memory; -vv: also messages of libraries
+  -v, --verbose  also say what is done, in which time and memory; -vv: libraries
   -q, --quiet    print results and errors alone: no progress, no warnings
   --debug        show the traceback of an error"""
 
@@ -195,7 +195,7 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
 
         app.help_print(rest, console=Console(stderr=True))
         prefix = " ".join(["attncal", *rest])
-        raise UsageError(f"\n{prefix}: error: no {'ACTION' if rest else 'COMMAND'} given: name one of them.")
+        raise UsageError(f"\n{prefix}: error: no COMMAND given: name one of them.")
     try:
         # To cyclopts a - alone is an option.
         dashed = [_DASH if token == STANDARD else token for token in rest]

@@ -124,10 +124,7 @@ class WordTokenizer:
         bounds = np.concatenate([[0], np.cumsum(of_words)])[before].tolist()
         ids = _flat(pieces, bounds[-1])
         word_ids = np.repeat(np.arange(len(pieces)) - np.repeat(before[:-1], words), of_words)
-        return [
-            WordTokens(ids[begin:stop], word_ids[begin:stop], number)
-            for begin, stop, number in zip(bounds[:-1], bounds[1:], words.tolist(), strict=True)
-        ]
+        return _of_texts(ids, word_ids, words, bounds)
 
 
 def is_punctuation(word: str) -> bool:
@@ -268,11 +265,13 @@ def _by_offsets(tokenizer, texts: Sequence[str], prefix: str, target: bool, spec
     if special_tokens:
         nowhere |= _flat(encoded["special_tokens_mask"], count).astype(bool)
     word_ids[nowhere] = NO_WORD
-    bounds = [0, *accumulate(lengths)]
-    return [
-        WordTokens(ids[begin:stop], word_ids[begin:stop], number)
-        for begin, stop, number in zip(bounds[:-1], bounds[1:], words.tolist(), strict=True)
-    ]
+    return _of_texts(ids, word_ids, words, [0, *accumulate(lengths)])
+
+
+def _of_texts(ids: np.ndarray, word_ids: np.ndarray, words: np.ndarray, bounds: Sequence[int]) -> list[WordTokens]:
+    """Part the tokens of all texts; `bounds` are the first of each text, and the number of all."""
+    parts = zip(bounds[:-1], bounds[1:], words.tolist(), strict=True)
+    return [WordTokens(ids[begin:stop], word_ids[begin:stop], number) for begin, stop, number in parts]
 
 
 def _flat(rows, count: int) -> np.ndarray:

@@ -115,15 +115,11 @@ def _job(wanted: str | None, asked: Asked) -> str:
 
 def _check_language(model: str | None, settings: dict[str, Any]) -> None:
     own = default_of(_LANGUAGE)
-    for name in model.split("+") if model else ():
-        if name in VARIANTS or name == "none":
-            raise CommandError(
-                f"`{name}` of --model is for the cross-attention, which a language model does not have. Leave it out."
-            )
-    if settings.get("backbone", own.name) != own.name:
+    crossing = next((name for name in model.split("+") if name in {*VARIANTS, "none"}), None) if model else None
+    if crossing is not None or settings.get("backbone", own.name) != own.name:
         raise CommandError(
-            f"`{model}` of --model is for pairs of --source and --target; of --source alone {own.label} is trained. "
-            "Leave it out, or give --target."
+            f"`{crossing or model}` of --model is for pairs of --source and --target; of --source alone {own.label} "
+            "is trained, a language model. Give --target, or leave the name out."
         )
 
 
