@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from hf_attncal.data.streams import check_text
-from hf_attncal.errors import at_least
+from hf_attncal.errors import CommandError, at_least
 from hf_attncal.inference.running import Running
 
 from .kinds import Input, Loaded, Output, Values
@@ -80,12 +80,18 @@ def summarize(
     from hf_attncal.inference.answers import answer_text, try_answers
     from hf_attncal.inference.summarization import summarizing
 
-    copied = format in ("marked", "copied") or (format == "json" and bool(getattr(loaded[0].config, "copy", False)))
+    called, copies = "the model" if loaded is model else name, bool(getattr(loaded[0].config, "copy", False))
+    if format in ("marked", "copied") and not copies:
+        raise CommandError(
+            f"--format {format} says what is copied, and {called} copies nothing. Give --format text or json, or "
+            "a model that was trained with --model summarizer+copy."
+        )
+    copied = copies and format != "text"
     reading = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
     work = summarizing(
         *loaded, num_beams=beams, scores=scores or format == "json", copied=copied, **reading, **settings
     )
-    try_answers(work, "the model" if loaded is model else name, [sample(loaded[1]) for _ in texts_to_try(settings)])
+    try_answers(work, called, [sample(loaded[1]) for _ in texts_to_try(settings)])
     reading |= {"longest_line": running.longest_line or _LONGEST, "progress": running.progress}
     form = {"form": format, "scores": scores, "copied": copied, "output": output}
     return answer_text(loaded, source, work, "summary", **form, **reading)

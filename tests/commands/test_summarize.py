@@ -227,8 +227,8 @@ def test_what_was_cut_before_an_error_is_told(attncal, summarizer):
 def test_what_a_model_did_not_copy_cannot_be_told(attncal, summarizer, options):
     status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", *options.split(), text="das\n")
     assert (status, out) == (1, "")
-    assert f"{summarizer.folder} cannot be used with these options: `copied=True` needs a model that copies" in err
-    assert "`model.copy=true`" in err
+    assert f"{summarizer.folder} copies nothing. Give --format text or json" in err
+    assert "--model summarizer+copy" in err
     assert err.count("\n") == 1 + ("--copied" in options)
 
 

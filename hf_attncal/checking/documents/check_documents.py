@@ -24,7 +24,6 @@ from .forms import finding_lines, finding_objects, notes_of, sarif
 from .pairing import have_same_times, look_alike, pair_by_keys, pair_by_time, pair_segments
 from .segments import CODE, Document, Segment
 
-FORMS = ("tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS = 4  # of both sides together, without those of both
 _HIGHEST_ALARM, _LEAST = 0.97, 1e-6  # probabilities
@@ -114,7 +113,7 @@ class DocumentCheck:
         return found
 
     def form(self, name: str) -> bytes:
-        """Return the findings in one of `FORMS`.
+        """Return the findings in a form, as `--format` of the command names it.
 
         Raises:
             CommandError: the format of the document takes no notes.
