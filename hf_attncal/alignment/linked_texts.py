@@ -1,7 +1,6 @@
 """Sentence pairs with their links: read from files, given as lists, or made by an aligner on the way."""
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,11 +23,11 @@ from hf_attncal.data.streams import (
     text_name,
 )
 from hf_attncal.errors import CommandError
+from hf_attncal.inference.names import is_hub_name
 from hf_attncal.inference.running import Running
 
 # By name: whoever reads links from files need not know of models.
 _OPEN_ALIGNER = "hf_attncal.alignment.opening:open_to_link"
-_HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 _END = object()
 Texts = Iterable[tuple[str, str]]
 
@@ -146,7 +145,7 @@ def _linked_pairs(rows: Iterable[tuple], plain: Callable[[str], str], labelled: 
 
 def _opened(name: str, running: Running) -> Linker:
     """Open an aligner that is named in the place of a file of links."""
-    if not os.path.exists(name) and not _HUB_NAME.fullmatch(name):
+    if not os.path.exists(name) and not ("/" in name and is_hub_name(name)):
         raise CommandError(
             f"--links {name} is neither a file of links nor an aligner (a folder, or OWNER/NAME on the Hub)."
         )

@@ -32,6 +32,7 @@ from jinja2 import TemplateError
 from hf_attncal.data.protobuf import without_names_of_text
 from hf_attncal.errors import UnreadableError
 from hf_attncal.families import FAMILIES
+from hf_attncal.inference.names import is_hub_name
 from hf_attncal.inference.seals import sealed
 from hf_attncal.layouts import (
     ADAPTER_CONFIG,
@@ -246,7 +247,7 @@ def _check_adapter(folder: Path, content: Mapping[str, Content]) -> None:
     """Refuse an adapter whose base model is not on the Hub."""
     problems = _inspected(folder).problems
     base = json.loads(bytes_of(content[ADAPTER_CONFIG])).get("base_model_name_or_path")
-    if isinstance(content[ADAPTER_CONFIG], bytes) and re.fullmatch(r"[\w.-]+/[\w.-]+", str(base)):
+    if isinstance(content[ADAPTER_CONFIG], bytes) and "/" in str(base) and is_hub_name(base):
         problems = tuple(problem for problem in problems if "base_model_name_or_path" not in problem)
     if problems:
         raise PublishError(

@@ -1,7 +1,6 @@
 """From the name of a checkpoint to a model, and what is said where that fails."""
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import DEBUG
@@ -11,6 +10,7 @@ from pkgutil import resolve_name
 from hf_attncal.errors import CommandError, one_line, user_errors
 from hf_attncal.messages import LOG
 
+from .names import check_name, is_hub_name
 from .running import Running
 
 # What loads an encoder-decoder, and what tries it out: imported once the name of the model is known to be good.
@@ -30,7 +30,7 @@ def fetched(name: str | os.PathLike[str], running: Running) -> str:
     revision = running.revision
     if revision is None:
         return name
-    if Path(name).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+    if Path(name).exists() or "/" not in name or not is_hub_name(name):
         raise CommandError(f"--revision {revision} is that of a MODEL on the Hub (OWNER/NAME), got {name}.")
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars
@@ -52,8 +52,6 @@ def load_errors(name: str) -> Iterator[None]:
         CommandError: in place of whatever the libraries raise on a file that they did not expect.
     """
     import warnings
-
-    from hf_attncal.inference.names import check_name
 
     try:
         check_name(name)  # before torch and transformers are imported
