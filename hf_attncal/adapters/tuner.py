@@ -102,16 +102,12 @@ class AttentionCalibrationModel(BaseTuner):
         model_type = model.config.model_type if hasattr(model, "config") else type(model).__name__
         model_type = stock_type(model_type)
         d_model = next(attention.embed_dim for _, attention in attentions.values())
-        if peft_config.base_model_type not in (None, model_type):
-            raise ValueError(
-                f"this adapter was trained on a model of `model_type` '{peft_config.base_model_type}', got "
-                f"'{model_type}'. Load it on {peft_config.base_model_name_or_path or 'its own base model'}."
-            )
-        if peft_config.base_d_model not in (None, d_model):
-            raise ValueError(
-                f"this adapter was trained on a model with `d_model` {peft_config.base_d_model}, got {d_model}. Load "
-                f"it on {peft_config.base_model_name_or_path or 'its own base model'}."
-            )
+        for name, of_model in {"model_type": model_type, "d_model": d_model}.items():
+            if getattr(peft_config, f"base_{name}") not in (None, of_model):
+                raise ValueError(
+                    f"this adapter was trained on a model with `{name}` {getattr(peft_config, f'base_{name}')!r}, got "
+                    f"{of_model!r}. Load it on {peft_config.base_model_name_or_path or 'its own base model'}."
+                )
         beyond = [layer for layer in peft_config.layers or [] if layer not in attentions]
         if beyond:
             raise ValueError(

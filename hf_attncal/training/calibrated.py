@@ -25,7 +25,6 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from hf_attncal.adapters.checkpoints import check_adapter_name, restore_adapter, save_adapter
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.families import IGNORE_NUM_ITEMS
-from hf_attncal.models.calibration import calibration_of
 
 from .arguments import AttnCalTrainingArguments
 from .checkpoints import WholeCheckpointsMixin, whole_weights
@@ -98,7 +97,6 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
 
     Raises:
         TypeError: `args` is not an `AttnCalTrainingArguments`.
-        ValueError: reentrant gradient checkpointing with a calibrated model (its gradients would be wrong).
     """
 
     def __init__(self, model=None, args: AttnCalTrainingArguments | None = None, **kwargs):
@@ -110,14 +108,6 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         super().__init__(model=model, args=args, **kwargs)
         for name in injected_adapters(self.model):
             check_adapter_name(name)
-        # `activation_checkpointing_kwargs`, its newer name, is mirrored in this one.
-        reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
-        calibration = calibration_of(self.model)
-        if reentrant and calibration is not None:
-            raise ValueError(
-                f"`use_reentrant` must be False to train a model with `calibration={calibration!r}`, got {reentrant}: "
-                "reentrant checkpointing loses gradients of the mask network. Leave it out of the kwargs."
-            )
         if self.model.config.model_type in IGNORE_NUM_ITEMS and active_settings(self.model) is None:
             self.model_accepts_loss_kwargs = False
         self.add_callback(AnnealingCallback())

@@ -384,7 +384,7 @@ def test_arguments_that_contradict(arguments, message, tmp_path):
 def test_reentrant_checkpointing_is_refused(tmp_path):
     options = {CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"use_reentrant": True}}
     with pytest.raises(ValueError, match=r"`use_reentrant`.*False.*`calibration='gated'`"):
-        make_trainer(tmp_path, tiny_model("marian", calibration="gated"), **options)
+        make_trainer(tmp_path, tiny_model("marian", calibration="gated"), **options).train()
     make_trainer(tmp_path, tiny_model("marian"), **options)
 
 
