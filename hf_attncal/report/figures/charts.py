@@ -82,7 +82,7 @@ def about_controls(methods: Iterable[str]) -> str:
 
 
 def drawn(kind: str, *args, **options) -> Callable[[], "Figure"]:
-    """Return a function that draws a figure with the function `kind` of `analysis.plots`."""
+    """Return a function that draws a figure with the function `kind` of `hf_attncal.drawing.plots`."""
 
     def draw() -> "Figure":
         from hf_attncal.drawing import plots
@@ -95,7 +95,7 @@ def drawn(kind: str, *args, **options) -> Callable[[], "Figure"]:
 def draw_bars(
     panels: Mapping[str, Mapping[str, Sequence[HasInterval]]], labels: Iterable[str | int]
 ) -> Callable[[], "Figure"]:
-    """Return a function that draws bars with `analysis.plots.bars`; a label that is a number is that of a layer."""
+    """Return a function that draws bars with `hf_attncal.drawing.plots.bars`; a label that is a number is that of a layer."""
     bars = {
         panel: {name: [(one.value, one.interval) for one in values] for name, values in series.items()}
         for panel, series in panels.items()
