@@ -198,7 +198,7 @@ def generate_lines(
         raise ValueError(f"`too_long` must be 'error' or 'truncate', got {too_long!r}.")
     if copied and not getattr(model.config, "copy", False):
         raise ValueError(
-            f"`copied=True` needs a model that copies, got a {type(model).__name__} without `copy`. Leave it out, or "
+            f"`copied=True` needs a model that copies, got {type(model).__name__} without `copy`. Leave it out, or "
             "train a model with `model.copy=true`."
         )
     limit = position_limit(model, tokenizer)

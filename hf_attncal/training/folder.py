@@ -118,8 +118,7 @@ def _claim(
             key, was, new = different[0]
             raise ValueError(
                 f"`{key}` is {_shown(new)}, but the run in {folder} began with {_shown(was)}. Go on with what it "
-                "began with, say `resume=changed` (to training/train.py --allow-changes), or name another "
-                "`training.output_dir`."
+                "began with, say `resume=changed` (to training/train.py --allow-changes), or name another folder."
             )
         if finished and not different:
             results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
@@ -128,12 +127,12 @@ def _claim(
         if checkpoint is None:
             raise ValueError(
                 f"`{different[0][0]}` is other than it was, and the finished run in {folder} has no checkpoint to go "
-                "on from. Name another `training.output_dir`."
+                "on from. Name another folder."
             )
         if args.save_only_model:
             raise ValueError(
                 f"`training.save_only_model` must be false to go on from {checkpoint}, got true: the state of the "
-                "optimiser is not saved. Name another `training.output_dir`."
+                "optimiser is not saved. Name another folder."
             )
         changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
         # Another length was asked for: it is measured anew.
@@ -168,8 +167,7 @@ def run_in(folder: Path, resume: bool) -> str:
         left = []
     if left and not resume:
         raise ValueError(
-            f"{folder} holds another run ({left[0]}). Pass --resume to go on with it, or name another "
-            "`training.output_dir`."
+            f"{folder} holds another run ({left[0]}). Pass --resume to go on with it, or name another folder."
         )
     return next(iter(left), "")
 
@@ -193,7 +191,7 @@ def _read(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ValueError(
             f"{folder} holds {run_in(folder, resume=True)} but no {RUN}, so what it was trained with is not known. "
-            "Name another `training.output_dir`."
+            "Name another folder."
         ) from None
     except ValueError as error:
         raise ValueError(f"{folder / RUN} must be JSON as it was written: {error}. Put it back.") from error

@@ -95,7 +95,7 @@ def drawn(kind: str, *args, **options) -> Callable[[], "Figure"]:
 def draw_bars(
     panels: Mapping[str, Mapping[str, Sequence[HasInterval]]], labels: Iterable[str | int]
 ) -> Callable[[], "Figure"]:
-    """Return a function that draws bars with `hf_attncal.drawing.plots.bars`; a label that is a number is that of a layer."""
+    """Return a function that draws bars; a label that is a number is that of a layer."""
     bars = {
         panel: {name: [(one.value, one.interval) for one in values] for name, values in series.items()}
         for panel, series in panels.items()
