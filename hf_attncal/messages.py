@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 
 LOG = logging.getLogger("hf_attncal")
 SILENCE = 30.0  # seconds after which a long job says how far it is
@@ -45,7 +46,7 @@ def loudness(verbose: int, quiet: bool) -> Iterator[None]:
     start = time.monotonic()
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = _show_each_once()
             if quiet:
                 warnings.simplefilter("ignore")
             yield
@@ -150,6 +151,14 @@ def without_chatter() -> Iterator[None]:
             os.close(copy)
 
 
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    """Print a warning on one line, as errors are, without its place in the code."""
-    print(f"attncal: warning: {' '.join(str(message).split())}", file=sys.stderr)
+def _show_each_once() -> Callable[..., None]:
+    """Return what prints a warning on one line, as errors are, without its place in the code, and a text only once.
+
+    Python's own memory of what was printed is lost when any library changes the filters, as at each evaluation.
+    """
+
+    @cache
+    def show(text: str) -> None:
+        print(f"attncal: warning: {text}", file=sys.stderr)
+
+    return lambda message, *_, **__: show(" ".join(str(message).split()))

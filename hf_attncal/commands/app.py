@@ -202,7 +202,9 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
         function, bound, _ = app.parse_args(dashed, exit_on_error=False, print_error=False)
     except (CycloptsError, CommandError) as error:  # the second of numbers in `Running`
         prefix = f"attncal {name}" if name else "attncal"
-        raise UsageError(f"{prefix}: error: {' '.join(str(error).split()).replace(_DASH, STANDARD)}") from error
+        said = " ".join(str(error).split()).replace(_DASH, STANDARD)
+        said = re.sub(r'Command ".*?" parameter (\S+) requires an argument', r"\1 must be given", said)
+        raise UsageError(f"{prefix}: error: {said}") from error
     bound.apply_defaults()  # standard input and output are those of the command line
     bound.arguments = {name: _undashed(value) for name, value in bound.arguments.items()}
 

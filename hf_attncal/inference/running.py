@@ -23,7 +23,6 @@ class Running(Spoken):
     """How a job runs that loads a model.
 
     Args:
-        languages: as of `Spoken`
         device: such as cpu or cuda:0; without it, a GPU if there is one
         dtype: precision of the weights; without it, as they are saved
         threads: threads of PyTorch on the CPU; without it, as PyTorch chooses
