@@ -487,10 +487,10 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
     [
         ([], "--source must be given, or `data.train` in the file of --config."),
         (["--target={text}/train.de", "--output=o"], "--source and --target belong together: give all or none."),
-        (["--source={text}/train.en", "--model=leaky"], "`leaky` of --model is for the cross-attention"),
-        (["--source={text}/train.en", "--model=gated"], "`gated` of --model is for the cross-attention"),
-        (["--source={text}/train.en", "--model=guided"], "`guided` of --model is for the cross-attention"),
-        (["--source={text}/train.en", "--model=copy"], "`copy` of --model is for the cross-attention"),
+        (["--source={text}/train.en", "--model=leaky"], "`leaky` of --model is for pairs of --source and --target"),
+        (["--source={text}/train.en", "--model=gated"], "`gated` of --model is for pairs of --source and --target"),
+        (["--source={text}/train.en", "--model=guided"], "`guided` of --model is for pairs of --source and --target"),
+        (["--source={text}/train.en", "--model=copy"], "`copy` of --model is for pairs of --source and --target"),
         (
             ["--source={text}/train.en", "--output=o", "--config=base"],
             "`preset` must be one of ('small',), got 'base'",

@@ -165,7 +165,7 @@ def test_what_is_wrong_names_file_and_line(changed, arguments, told, done, attnc
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["lexicon", *TEXT[:4]], "align lexicon: error: .*--links requires"),
+        (["lexicon", *TEXT[:4]], "align lexicon: error: .*--links must be given"),
         (["lexicon", *TEXT, "--aligner", "source"], "align lexicon: error: .*--links specified multiple times"),
     ],
 )
