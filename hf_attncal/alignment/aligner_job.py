@@ -76,6 +76,8 @@ _ADVICE = (
 # "hmm", "small" and "base": what each is made for stands in its file.
 SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in names_of("aligner")}
 _NETWORK, _COUNTS = "small", "hmm"
+# The weight of links that an encoder helped to find: neither 1 nor 16 comes as near to them.
+_TAUGHT = 4.0
 # With fewer pairs, the network gains little over counts alone and takes hours (docs/experiments/defaults.md).
 _LEAST_PAIRS = 50_000
 # What is asked of a run, and not of counts.
@@ -160,6 +162,8 @@ class AlignerConfig(Settings):
         chosen["model"] = {"size": size} | ({} if model.get("init_from") else chosen["model"])
         if model.get("prediction", "mixture") != "mixture":
             chosen["model"].pop("max_jump", None)
+        if (values.get("counts") or {}).get("encoder") and size != _COUNTS:
+            chosen["model"]["guide_weight"] = _TAUGHT
         chosen["training"] |= ALIGNER_DEFAULTS
         if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
             for name in ("max_steps", "num_train_epochs", "least_steps"):

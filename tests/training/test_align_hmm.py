@@ -441,3 +441,12 @@ def test_two_processes_have_the_same_links(tmp_path):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     record(Path(sys.argv[1]))
+
+
+def test_links_that_an_encoder_helped_to_find_weigh_more_unless_told():
+    assert "guide_weight" not in AlignerConfig.make({"model": {"size": "small"}}).model
+    taught = {"model": {"size": "small"}, "counts": {"encoder": "e5"}}
+    assert AlignerConfig.make(taught).model["guide_weight"] == 4.0
+    taught["model"]["guide_weight"] = 2.0
+    assert AlignerConfig.make(taught).model["guide_weight"] == 2.0
+    assert "guide_weight" not in AlignerConfig.make({"model": {"size": "hmm"}, "counts": {"encoder": "e5"}}).model
