@@ -77,11 +77,12 @@ def save_base(folder: Path, backbone: str, dtype: torch.dtype = torch.float64, *
 
 def load_base(folder: Path) -> PreTrainedModel:
     """The base model of that folder, in evaluation mode; its files are read once."""
-    return copy.deepcopy(_base_of(folder, (folder / "model.safetensors").stat().st_mtime_ns))
+    stats = ((file.name, file.stat()) for file in sorted(folder.iterdir()))
+    return copy.deepcopy(_base_of(folder, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)))
 
 
 @functools.lru_cache(maxsize=16)
-def _base_of(folder: Path, written: int) -> PreTrainedModel:
+def _base_of(folder: Path, files: tuple) -> PreTrainedModel:
     return read_base(folder)
 
 
