@@ -243,6 +243,7 @@ def test_the_auto_classes_know_our_models_whatever_is_imported_first(first):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "file", [pytest.param("configuration_hmm_align", marks=pytest.mark.slow), "modeling_hmm_align"]
 )

@@ -494,6 +494,7 @@ def test_a_damaged_model(checker, tmp_path):
         saved_check(tmp_path / "empty")
 
 
+@pytest.mark.slow
 def test_learning_is_repeated_and_needs_text(checker, learned):
     pairs = learned[1]
     first, second = (learn_check(checker.aligner, pairs, sample=100, seed=4) for _ in range(2))

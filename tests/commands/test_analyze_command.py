@@ -289,6 +289,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing(attncal, gated, files):
     assert "report.html" in err or "source" in err
 
 
+@pytest.mark.slow
 def test_options_of_an_earlier_version_are_understood(attncal, gated, files):
     page, folder = files / "report.html", files / "figures"
     old = ["--no-probe", "--measured", "0", "--pairs", "3", "--browse", "2", "--seed", "2", "--figures", str(folder)]

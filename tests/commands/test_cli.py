@@ -368,6 +368,7 @@ def test_aligning_by_counts_does_not_wait_for_transformers(tmp_path):
         assert slow & modules == set()
 
 
+@pytest.mark.slow
 def test_rouge_of_files_does_not_wait_for_models(tmp_path):
     (tmp_path / "summaries").write_text("gold falls\n")
     status, modules = imported_by("rouge", *[str(tmp_path / "summaries")] * 2)

@@ -59,13 +59,13 @@ def train(corpus, output, *arguments):
 
 def test_train_then_run_then_score(corpus, tmp_path, capsys):
     dev = ["--dev", *(str(corpus / f"dev.{suffix}") for suffix in ("en", "de", "align"))]
-    settings = ["training.max_steps=30", "data.lowercase=true", *SMALL]
+    settings = ["training.max_steps=10", "data.lowercase=true", *SMALL]
     assert train(corpus, tmp_path / "aligner", f"--links={corpus / 'train.align'}", *dev, *settings) == 0
     assert "dev: AER" in capsys.readouterr().out
     config = json.loads((tmp_path / "aligner" / "config.json").read_text(encoding="utf-8"))
     assert (config["lowercase"], config["d_model"]) == (True, 16)
     results = json.loads((tmp_path / "aligner" / "results.json").read_text(encoding="utf-8"))
-    assert results["steps"] == 30
+    assert results["steps"] == 10
 
     links = str(tmp_path / "links")
     text = [f"--source={corpus / 'dev.en'}", f"--target={corpus / 'dev.de'}"]

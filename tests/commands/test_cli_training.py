@@ -197,7 +197,7 @@ def test_a_guided_head_gives_the_links_of_translations(command, links_from, base
     assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
 
 
-@pytest.mark.parametrize("command", ["train", "adapt"])
+@pytest.mark.parametrize("command", ["train", pytest.param("adapt", marks=pytest.mark.slow)])
 def test_the_control_of_calibration(command, base, text, tmp_path):
     """An output gate alone: it learns, its card says so, and it translates."""
     output, adapts = tmp_path / "model", command == "adapt"
@@ -270,6 +270,7 @@ def test_train_makes_a_language_model_of_one_text(text, tmp_path, capsys):
     assert capsys.readouterr().out.endswith(f"\nUse it: the Python example in '{output}'/README.md\n")
 
 
+@pytest.mark.slow
 def test_a_discrete_transformer_translates(text, tmp_path):
     output = tmp_path / "model"
     assert (
@@ -287,6 +288,7 @@ def test_a_discrete_transformer_translates(text, tmp_path):
     assert (tmp_path / "out").read_text().count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_recurrent_model_translates(text, tmp_path):
     output = tmp_path / "model"
     given = ["--model=luong+gated", "training.max_steps=2", "tokenizer.vocab_size=150", "model.d_model=16"]
@@ -299,6 +301,7 @@ def test_a_recurrent_model_translates(text, tmp_path):
     assert "Lu et al." not in card.text
 
 
+@pytest.mark.slow
 def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     """Whose long sources are refused, or truncated as they were in training."""
     output = tmp_path / "my model"
@@ -321,6 +324,7 @@ def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     assert capsys.readouterr().out.count("\n") == 12
 
 
+@pytest.mark.slow
 def test_train_makes_a_model_that_copies(text, base, tmp_path):
     """Whole words and slots for others; of a vocabulary that is there, its tokens."""
     given = ["--model=summarizer+copy+marian", "training.max_steps=2", "data.max_source_length=60"]

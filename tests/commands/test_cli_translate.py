@@ -72,7 +72,10 @@ def text_of(lines) -> str:
 # ---- files ----
 
 
-@pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [("", bytes), (".gz", gzip.compress), pytest.param(".xz", lzma.compress, marks=pytest.mark.slow)],
+)
 def test_from_a_file_to_a_file(attncal, translator, tmp_path, suffix, compress):
     source, output = tmp_path / f"source{suffix}", tmp_path / "translations"
     source.write_bytes(compress(TEXT.encode()))
@@ -240,6 +243,7 @@ def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, ali
         path.unlink()
 
 
+@pytest.mark.slow
 def test_what_align_select_chose_is_read(attncal, translator, chosen_attention, tmp_path):
     links = tmp_path / "links"
     command = ("translate", translator.folder, *SEARCH, "--alignments", str(links))

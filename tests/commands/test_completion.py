@@ -24,6 +24,7 @@ def test_each_shell_gets_commands_options_and_values(shell, capsys):
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.half("typed")
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
     ("typed", "offered"),

@@ -215,6 +215,7 @@ def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, tra
     assert list(count_links(pairs, [one.links for one in alignments])) == list(count_links(pairs, aligner))
 
 
+@pytest.mark.slow
 def test_calibrate_from_python_writes_what_the_command_writes(attncal, trained, here):
     names = [str(trained / name) for name in ("dev.en", "dev.de", "dev.links")]
     aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")

@@ -139,6 +139,7 @@ def test_spans_have_to_be_asked_for(aligner):
         found.offsets()
 
 
+@pytest.mark.slow
 def test_gold_links_of_raw_text_are_of_white_space_words(folder, tmp_path):
     """Dev pairs are aligned as text is: between words that white space parts."""
     gold = write(tmp_path / "gold", ["0-0 3-0", "0-0 1-0", "3-0", ""] * 30)

@@ -41,6 +41,7 @@ class OffMarianTest(MarianMixin, unittest.TestCase):
 
 class OffBartTest(BartMixin, unittest.TestCase):
     switches = {}
+    repeats = True
 
 
 class GatedLeakyMarianTest(MarianMixin, unittest.TestCase):

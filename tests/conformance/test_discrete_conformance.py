@@ -121,6 +121,7 @@ class StockCausalTest(CausalMixin, unittest.TestCase):
 
 class CausalOneStreamTest(NewModelMixin, CausalMixin, unittest.TestCase):
     __test__ = True
+    repeats = True
     stock_test_case = StockCausalTest
     config_class = DiscreteTransformerConfig
     all_model_classes = (DiscreteTransformerForCausalLM,)

@@ -38,6 +38,7 @@ class SSRUMixin(OursMixin):
 
 class OffSSRUTest(SSRUMixin, unittest.TestCase):
     switches = {}
+    repeats = True  # its attention is Marian's
 
 
 @pytest.mark.slow

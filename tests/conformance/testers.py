@@ -184,7 +184,10 @@ EVERY_TWO = (
 
 
 def is_repetition(test_case: type | None, name: str) -> bool:
-    """Whether a dear test repeats with switches what the class without switches shows; each of these loads models."""
+    """Whether a dear test repeats what a class without switches shows; each of these loads models.
+
+    It does so with switches, and in a class that `repeats` another: BART's code is Marian's.
+    """
     setting = re.fullmatch(r"test_eager_matches_sdpa_inference_\d+_(.*)", name)
     dear = name == "test_bc_torch_dtype" or (setting is not None and setting[1] not in EVERY_TWO)
-    return dear and bool(getattr(test_case, "switches", None))
+    return dear and bool(getattr(test_case, "switches", None) or getattr(test_case, "repeats", False))

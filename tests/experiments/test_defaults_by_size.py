@@ -79,6 +79,7 @@ def test_a_translation_model_has_the_defaults_of_its_pairs_and_is_scored_on_dev_
     assert json.loads((tmp_path / "defaults" / "translation_a-b_50.json").read_text(encoding="utf-8")) == result
 
 
+@pytest.mark.slow
 def test_what_is_chosen_on_dev_sees_no_test_text(harness, place, tmp_path):
     for file in place.iterdir():
         if not file.name.startswith("test."):

@@ -93,6 +93,7 @@ def run(recurrent, monkeypatch, desk, output: Path, *arguments: str) -> None:
     recurrent.main()
 
 
+@pytest.mark.slow
 def test_by_length_and_while_they_learn(recurrent, monkeypatch, desk, tmp_path):
     run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "luong_global", "luong_global2", "luong_none", "baseline")
     result = json.loads((tmp_path / "multi30k.json").read_text())

@@ -37,6 +37,7 @@ def test_what_no_reader_can_know_has_other_answers():
     assert judged(damage, Run(0, "0-0 1-0\n", ""), RIGHT)[0] == "wrong"
 
 
+@pytest.mark.slow
 def test_some_damaged_models(tmp_path):
     outcomes = run(tmp_path, full=False)
     assert len(outcomes) > 20

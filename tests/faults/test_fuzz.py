@@ -185,6 +185,7 @@ def test_wrong_columns_and_fields_are_seen():
         assert problem_of_translation(["json"], "a", line, line)
 
 
+@pytest.mark.slow
 def test_a_command_that_drops_blank_lines_is_seen(models, folder, monkeypatch):
     write = answers.write_lines
     monkeypatch.setattr(answers, "write_lines", lambda target, lines: write(target, filter(None, lines)))

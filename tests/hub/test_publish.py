@@ -193,6 +193,7 @@ def test_what_is_gone_here_is_gone_there_and_the_rest_stays(hub, ready):
     assert repository.files("main")["picture.png"] == b"made by hand"
 
 
+@pytest.mark.half("fault")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_gives_one_message_and_publishes_nothing(hub, ready, fault):
     assert lost_under(hub, ready, fault) is None

@@ -166,6 +166,7 @@ def own_search(family):
     return model
 
 
+@pytest.mark.half("changed")
 @pytest.mark.parametrize("changed", [(), *((name,) for name in CALLER), tuple(CALLER)])
 def test_the_search_is_the_model_s_own_but_for_what_is_given(own_search, changed, recwarn):
     options = {name: CALLER[name] for name in changed}

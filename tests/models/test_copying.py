@@ -115,7 +115,7 @@ def slow_loss(model, batch, pairs, perturb: bool = False) -> torch.Tensor:
 # ---- the mixture and its losses ----
 
 
-@pytest.mark.half("family", "switches", "left")
+@pytest.mark.third("family", "switches", "left")
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("switches", CALIBRATIONS.values(), ids=CALIBRATIONS)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
@@ -387,7 +387,7 @@ def copying_model(family: str, **switches) -> torch.nn.Module:
     return model
 
 
-@pytest.mark.half("family", "switches", "left")
+@pytest.mark.third("family", "switches", "left")
 @pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}, {"output_gate": True}], ids=str)
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("family", FAMILY_NAMES)

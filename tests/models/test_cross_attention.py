@@ -121,6 +121,7 @@ def test_asking_for_attentions_changes_no_other_kernel(family, batch):
     assert_identical(asked.logits, plain.logits.detach())
 
 
+@pytest.mark.half("family", "switches")
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 def test_padding_has_no_influence(family, batch, switches):
     """Other tokens under the padding change no real output; and cutting the padding off changes only rounding."""

@@ -91,7 +91,7 @@ def generate(model: PreTrainedModel, batch: dict | None = None, **options):
     return [[t for t in row if t != PAD] for row in sequences[:, given:].tolist()]
 
 
-@pytest.mark.half("model", "options")
+@pytest.mark.third("model", "options")
 @pytest.mark.parametrize("options", [{}, {"use_cache": False}, {"cache_implementation": "static"}], ids=str)
 def test_greedy_of_a_padded_batch_is_that_of_each_sentence(model, options):
     expected = [greedy(model, row) for row in rows_for(model)]

@@ -283,6 +283,7 @@ class TestLowPrecision:
             assert torch.isfinite(low).all()
             assert torch.nn.functional.cosine_similarity(low, exact, dim=0) > 0.98
 
+    @pytest.mark.half("family", "switches")
     @pytest.mark.parametrize("switches", CALIBRATED.values(), ids=CALIBRATED)
     def test_a_bfloat16_model_runs(self, family, batch, switches):
         model = tiny_model(family, torch.bfloat16, **switches)

@@ -141,6 +141,7 @@ def test_losses_weights_and_gradients_equal_reference(name):
     assert_gradients_close(fast, slow, 1e-9)
 
 
+@pytest.mark.half("name")
 @pytest.mark.parametrize("name", SWITCHES)
 def test_validation_equals_reference(name):
     """Evaluation mode: no smoothing, the whole vocabulary, and the accuracy, of the mixture too."""
@@ -154,6 +155,7 @@ def test_validation_equals_reference(name):
     assert outputs.guided_loss is None
 
 
+@pytest.mark.half("name")
 @pytest.mark.parametrize("name", SWITCHES)
 def test_inference_equals_reference(name):
     model = tiny_model(**SWITCHES[name])
@@ -706,6 +708,7 @@ def test_resizing_the_vocabulary_is_refused():
 # ---- the habits of transformers ----
 
 
+@pytest.mark.half("name")
 @pytest.mark.parametrize("name", SWITCHES)
 def test_a_saved_model_is_the_same_model(name, tmp_path):
     model = tiny_model(torch.float32, **SWITCHES[name], symmetrization="union", lowercase=True)
@@ -745,6 +748,7 @@ def earlier_names(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return renamed
 
 
+@pytest.mark.half("name")
 @pytest.mark.parametrize("name", SWITCHES)
 def test_weights_under_earlier_names_are_loaded_and_saved_under_todays(name, tmp_path):
     model = tiny_model(torch.float32, **SWITCHES[name])

@@ -43,6 +43,7 @@ def logits(model, seed: int = 4):
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 class TestAllOff:
+    @pytest.mark.half("family", "implementation", "training", "dtype")
     def test_logits_to_the_bit(self, family, implementation, training, dtype):
         """In training with dropout: the same random numbers, drawn at the same places."""
         stock, ours = twins(family, implementation, dtype, **DROPOUT)
@@ -52,6 +53,7 @@ class TestAllOff:
         if training:
             assert (logits(ours, seed=1) - logits(ours, seed=2)).abs().max() > 0, "no dropout"
 
+    @pytest.mark.half("family", "implementation", "training", "dtype")
     def test_a_fresh_output_gate_to_the_bit(self, family, implementation, training, dtype):
         """Its factor is exactly 1 at first; and it has gradients."""
         stock, ours = twins(family, implementation, dtype, output_gate=True, **DROPOUT)

@@ -68,6 +68,7 @@ def test_a_stock_model_is_told_first_what_its_attention_is_parked_on():
     assert ours.summary[0] == str(ours.verdict)
 
 
+@pytest.mark.slow
 def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
     idle = with_masks(text_model("marian", "ours"), {layer: {0: 1, 1: 1} for layer in range(3)})
     report = analyze_corpus(idle, CORPUS, bpe_tokenizer(), **OPTIONS | {"browsed": 2, "bootstrap": 20})

@@ -196,6 +196,7 @@ def test_a_run_that_was_killed_starts_anew(finished, corpus, tmp_path):
     assert (folder / "model.safetensors").read_bytes() == (finished[0] / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_gives_its_folder_back(corpus, tmp_path, monkeypatch):
     def fail(*arguments, **options):
         raise OSError("no more")
@@ -322,6 +323,7 @@ def test_links_are_those_of_the_learner(corpus, tmp_path, monkeypatch):
         assert set(zip(found[index][::2], found[index][1::2], strict=True)) == expected
 
 
+@pytest.mark.slow
 def test_without_a_guide_there_is_none(corpus, tmp_path):
     results = AlignerJob.train(guided(corpus, tmp_path, counts={"guide": False}))
     assert guided_losses(results) == []
@@ -349,6 +351,7 @@ def test_resumed_training_is_guided_by_the_same_links(corpus, tmp_path):
 # ---- least_steps ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("training", "steps"),
     [

@@ -222,6 +222,7 @@ def test_everything_is_logged_and_saved(corpus, tmp_path):
     assert score_aligner(aligner, gold).aer == pytest.approx(results["test"]["aer"])
 
 
+@pytest.mark.slow
 def test_resumed_training_gives_the_same_model(corpus, tmp_path):
     results = AlignerJob.train(settings(corpus, tmp_path / "whole", save_steps=4, save_total_limit=3))
     part = settings(corpus, tmp_path / "part", save_steps=4, save_total_limit=3)
@@ -382,6 +383,7 @@ def test_a_model_that_aligns_nothing_is_named(learnable, tmp_path):
         AlignerJob.train(config)
 
 
+@pytest.mark.slow
 def test_without_null_nothing_goes_to_it(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", max_steps=2)
     config.model["leaky"] = False

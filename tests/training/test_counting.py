@@ -114,6 +114,7 @@ def test_every_iteration_equals_the_loops():
         before = model.forward_jumps.clone()
 
 
+@pytest.mark.slow
 def test_the_pair_that_is_aligned_is_not_among_what_it_is_aligned_by(monkeypatch):
     """The loops can tell: without `own` the second iteration is another one."""
     without_exclusion(monkeypatch)

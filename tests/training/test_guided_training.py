@@ -112,6 +112,7 @@ def test_a_model_learns_the_links_of_a_file(corpus, tmp_path):
     assert "a head that learned word links" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_annotated_links_of_dev_choose_a_threshold(corpus, tmp_path):
     """With which the model is saved, and its error on test told."""
     plain = values(corpus, tmp_path / "run", model=SIZES | {"guided": True} | HEAD, tokenizer={"vocab_size": 300})
@@ -230,6 +231,7 @@ def test_without_a_file_the_counts_guide(corpus, tmp_path, given):
     assert all(max(row["links"][1::2]) < len(row["labels"]) - 1 for row in text if row["links"])
 
 
+@pytest.mark.slow
 def test_a_dry_run_counts_nothing(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_attncal.alignment.counting.counted_links", lambda *_, **__: pytest.fail("counted"))
     found = train_translation(settings(corpus, tmp_path / "run", guide=False), dry_run=True)

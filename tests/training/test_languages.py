@@ -173,6 +173,7 @@ def test_cell_attention_aligns_words_and_no_code(kind, downloaded):
         assert all(i < len(source.split()) and j < len(target.split()) for i, j in alignment.links)
 
 
+@pytest.mark.half("method", "kind")
 @trainings
 def test_cell_dev_is_translated_into_the_target(method, kind, trained):
     """While it trains, all weights or an adapter, and at the end."""

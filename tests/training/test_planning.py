@@ -122,6 +122,7 @@ def test_a_budget_never_makes_a_run_longer_and_says_what_it_chose(config, capsys
     assert re.search(r"^100 minutes: 4 steps of \S+ seconds, all that fit this text$", capsys.readouterr().out, re.M)
 
 
+@pytest.mark.slow
 def test_a_faster_machine_trains_more_steps_than_were_planned(config, planned, capsys):
     """Up to those that fit the text, over further epochs, and the learning rate ends where they end."""
     planned(2, wanted=9)
@@ -132,6 +133,7 @@ def test_a_faster_machine_trains_more_steps_than_were_planned(config, planned, c
     assert rates[-1] < rates[0] / 3
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_not_measured_again(config, tmp_path, monkeypatch, planned):
     planned(3, wanted=3)
     whole = train_translation(config("minutes=1", f"training.output_dir={tmp_path / 'whole'}"))
@@ -285,6 +287,7 @@ def test_what_was_interrupted_ends_as_if_it_had_not_been(config, average, more, 
     assert left[0] == left[1]
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_a_checkpoint_of_its_own_makes_no_other(config, tmp_path):
     more = ["average_last=2", "training.max_steps=5", "training.save_steps=2"]
     train_translation(config(*more, f"training.output_dir={tmp_path / 'whole'}"))

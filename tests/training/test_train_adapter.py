@@ -67,6 +67,7 @@ def test_text_to_scored_adapter(base, corpus, tmp_path):
     assert AutoPeftModelForSeq2SeqLM.from_pretrained(run).annealing_step == 6
 
 
+@pytest.mark.slow
 def test_a_model_of_ours_without_switches_is_a_base(base):
     """Its stock copy is what the adapter names; one with a switch is refused."""
     ours = base.parent / "ours"

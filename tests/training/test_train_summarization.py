@@ -80,6 +80,7 @@ def arguments(corpus: Path, tmp_path: Path, backbone: str = "luong", *overrides:
     return ["--config", str(file), "--data", str(corpus), *overrides]
 
 
+@pytest.mark.half("backbone", "switches")
 @pytest.mark.parametrize(
     ("backbone", "switches"),
     [*((backbone, {}) for backbone in SIZES), ("luong", {"selective_gate": True, "uam": True})],

@@ -35,7 +35,7 @@ import train as script  # noqa: E402
     "model",
     [
         pytest.param({"calibration": "annealed"}, marks=pytest.mark.slow),
-        {"calibration": "gated", "uam": True},
+        pytest.param({"calibration": "gated", "uam": True}, marks=pytest.mark.slow),
         pytest.param({"backbone": "luong", "calibration": "annealed"}, marks=pytest.mark.slow),
         {"guided": True},
     ],
@@ -76,7 +76,7 @@ def test_without_a_length_of_its_own_all_positions_may_be_written(beams, corpus,
     "model",
     [
         pytest.param({"calibration": "annealed"}, marks=pytest.mark.slow),
-        {"backbone": "bart", "leaky": True},
+        pytest.param({"backbone": "bart", "leaky": True}, marks=pytest.mark.slow),
         pytest.param({"calibration": "gated", "uam": True}, marks=pytest.mark.slow),
         {"backbone": "luong", "calibration": "annealed"},
     ],
@@ -184,6 +184,7 @@ def test_results_name_no_place_of_this_machine(corpus, tmp_path):
         script.main(["--config", str(path), *again, *NO_SCORES, "--resume", f"data.train.target={corpus / 'dev.de'}"])
 
 
+@pytest.mark.slow
 def test_a_finished_model_gets_the_token_that_extends_targets(corpus, tmp_path):
     """Its embeddings, output layer and tokenizer are a token larger then; the next run finds it."""
     script.main(["--config", str(settings(tmp_path)), "--data", str(corpus)])

@@ -277,6 +277,7 @@ def test_what_cannot_be_tuned_is_refused(corpus, tmp_path):
 # ---- the commands ----
 
 
+@pytest.mark.slow
 def test_the_commands_select_tune_and_run(corpus, tmp_path, capsys):
     encoder, tuned = str(corpus / "encoder"), tmp_path / "tuned"
     text = [f"--source={corpus / 'train.en'}", f"--target={corpus / 'train.de'}"]

@@ -132,6 +132,7 @@ def test_everything_is_on_the_disk_before_it_gets_its_name(arguments, tmp_path, 
 # ---- two runs ----
 
 
+@pytest.mark.slow
 def test_of_runs_that_start_at_once_in_one_folder_one_gets_it(tmp_path):
     config = TranslationConfig.make({"training": {"output_dir": str(tmp_path / "run"), "bf16": False}})
     args = config.arguments()
