@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,14 @@ from hf_attncal.checking.checker import NOTES, VERDICTS, Checker, SharedTargets,
 from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_tokens
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.held_out import without
-from hf_attncal.checking.line_features import OF_WORDS, chains, features_of_words, side_by_side, strongest_runs
+from hf_attncal.checking.line_features import (
+    LEARNED_BEFORE,
+    OF_WORDS,
+    chains,
+    features_of_words,
+    side_by_side,
+    strongest_runs,
+)
 from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, mean_network
 from hf_attncal.checking.word_classes import CLASSES, Vocabulary
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
@@ -492,6 +500,27 @@ def test_a_damaged_model(checker, tmp_path):
         CheckModel.load(path)
     with pytest.raises(ValueError, match="--clean-source FILE"):
         saved_check(tmp_path / "empty")
+
+
+def test_a_check_that_was_learned_before_what_is_usual_was_known(checker, learned, tmp_path):
+    """Its networks look at the first features alone; one of any other size is refused."""
+    lines, model = read_evidence(checker.aligner, learned[1][:5]), checker.model
+    sides = [model.seen(line) for line in lines]
+    for size in (LEARNED_BEFORE, LEARNED_BEFORE - 1):
+        fewer = tuple(
+            Network(scale[:, :size], (first[[*range(size), -1]], *rest))
+            for scale, (first, *rest) in ((one.scale, one.layers) for one in model.networks)
+        )
+        path = replace(model, networks=fewer).save(tmp_path)
+        if size != LEARNED_BEFORE:
+            with pytest.raises(ValueError, match="networks"):
+                CheckModel.load(path)
+            continue
+        found = CheckModel.load(path).against(lines, sides)
+        for side in (0, 1):
+            values = features_of_words(lines, sides, model.longer(lines), side)[:, :size]
+            assert np.concatenate(found[side]) == pytest.approx(fewer[side](values), abs=1e-3)
+            assert not np.allclose(np.concatenate(found[side]), np.concatenate(model.against(lines, sides)[side]))
 
 
 @pytest.mark.slow
