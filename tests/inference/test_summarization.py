@@ -116,7 +116,7 @@ def test_of_a_text_that_is_cut_the_words_are_the_first():
 
 
 def test_a_model_that_does_not_copy_is_refused():
-    with pytest.raises(ValueError, match=r"`copied=True`.*got a BartForC.*`model.copy=true`"):
+    with pytest.raises(ValueError, match=r"`copied=True`.*got BartForC.*`model.copy=true`"):
         summarize_lines(text_model("bart", "stock"), bpe_tokenizer(), [], copied=True)
 
 
