@@ -57,13 +57,11 @@ class GatedLeakyBartTest(BartMixin, unittest.TestCase):
 # these switches on one backbone: the mechanism is written once for both.
 
 
-@pytest.mark.slow
 class AlignedMarianTest(MarianMixin, unittest.TestCase):
     switches = {"uam": True, "null_token_id": 5}
     all_model_classes = (AttnCalMarianMTModel,)
 
 
-@pytest.mark.slow
 class AnnealedHeadMarianTest(MarianMixin, unittest.TestCase):
     switches = {"calibration": "annealed", "mask_projection": "head"}
     all_model_classes = (AttnCalMarianMTModel,)
@@ -81,13 +79,11 @@ class GumbelMarianTest(MarianMixin, unittest.TestCase):
     all_model_classes = (AttnCalMarianMTModel,)
 
 
-@pytest.mark.slow
 class OutputGateMarianTest(MarianMixin, unittest.TestCase):
     switches = {"output_gate": True}
     all_model_classes = (AttnCalMarianMTModel,)
 
 
-@pytest.mark.slow
 class GumbelBartTest(BartMixin, unittest.TestCase):
     switches = {"gumbel": True}
     all_model_classes = (AttnCalBartForConditionalGeneration,)

@@ -7,7 +7,6 @@ import functools
 import unittest
 import unittest.mock
 
-import pytest
 import stock_cases  # the module and not its classes, which would be collected here once more
 from testers import TINY, CommonMixin, ConformanceMixin, NewModelMixin, Seq2SeqModelTester
 from transformers import MarianConfig, MarianForCausalLM
@@ -76,7 +75,6 @@ class TwoStreamsMixin:
             super().test_inputs_embeds_matches_input_ids()
 
 
-@pytest.mark.slow
 class TwoStreamsTest(TwoStreamsMixin, OneStreamTest):
     takes_embeddings = DiscreteTransformerModel
 

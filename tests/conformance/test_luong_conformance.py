@@ -6,7 +6,6 @@ further skip into a failure.
 
 import unittest
 
-import pytest
 import stock_cases  # the module and not its classes, which would be collected here once more
 from testers import ConformanceMixin, NewModelMixin, Seq2SeqModelTester, outlived_reasons
 from upstream import ConfigTester, announce
@@ -66,7 +65,6 @@ class FedLuongTest(LuongMixin, unittest.TestCase):
     switches = {"bidirectional": True, "selective_gate": True}
 
 
-@pytest.mark.slow
 class UnfedLuongTest(LuongMixin, unittest.TestCase):
     switches = {"input_feeding": False, "attention_window": "local-p", "cell": "gru"}
 
