@@ -6,12 +6,14 @@ import importlib.metadata
 import logging
 import os
 import signal
+import sys
 from types import SimpleNamespace
 
 # Read when transformers and the hub's client are first imported, so before any test module is.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # weights of some kilobytes take longer in threads than without
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""  # what one process compiles, the others find, and so does the next run
 
 import pytest
 import torch
@@ -35,6 +37,7 @@ MAY_BE_SKIPPED = (
 # The marks that leave one of so many combinations of parameters to the usual run.
 SHARES = {"half": 2, "third": 3}
 
+sys.dont_write_bytecode = False
 torch.set_num_threads(1)
 # It reads a file each time, and transformers asks for every adapter.
 importlib.metadata.version = functools.cache(importlib.metadata.version)
