@@ -105,6 +105,7 @@ def test_a_fresh_leaky_adapter_puts_almost_nothing_on_null(bases, backbone, batc
     assert 0 < largest_difference(outputs.logits, expected) < 0.3
 
 
+@pytest.mark.half("settings", "mass")
 @pytest.mark.parametrize("settings", ["leaky", "gated, leaky", "annealed, leaky, layer 0"])
 @pytest.mark.parametrize("mass", [0.02, 0.5])
 def test_the_mass_of_null_can_be_set(bases, batch, settings, mass):
@@ -125,6 +126,7 @@ def test_the_mass_of_null_can_be_set(bases, batch, settings, mass):
         assert (means / mass - 1).abs().max() < 0.05
 
 
+@pytest.mark.half("dtype", "shift")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shift", [-25.0, 15.0])
 def test_the_mass_of_null_is_found_from_afar(tmp_path, batch, dtype, shift):

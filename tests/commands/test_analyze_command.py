@@ -120,6 +120,7 @@ def test_a_report_of_python_is_that_of_the_command(attncal, gated, files):
     assert SOURCES[0] in page
 
 
+@pytest.mark.slow
 def test_without_targets_the_model_writes_them(attncal, gated, files):
     status, out, _ = attncal("analyze", gated, *QUICK, *text(files, "source"))
     assert status == 0

@@ -62,6 +62,7 @@ def test_a_thousand_hostile_lines_of_each_command(tmp_path):
         assert min(rows[kind]["survived"], rows[kind]["refused"]) > 50
 
 
+@pytest.mark.slow
 def test_the_tiny_models_have_something_to_say(models, folder):
     """Else a line would not be missed where another stands in its place."""
     sides = [map(" ".join, product(words, repeat=3)) for words in (WORDS[:4], WORDS[5:9])]

@@ -321,6 +321,7 @@ def damaged(folder, to, file: str, name: str, value: float | None):
     return name
 
 
+@pytest.mark.half("value", "kind")
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
 @pytest.mark.parametrize(
     ("kind", "name"),

@@ -205,6 +205,7 @@ def test_a_missing_weight_of_the_aligner_is_refused(aligner):
 # ---- weights that are no numbers ----
 
 
+@pytest.mark.half("family", "value", "dtype")
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_weights_that_are_not_finite_are_refused(family, tmp_path, value, dtype):

@@ -163,6 +163,7 @@ def test_padding_does_not_matter():
         assert not found.null[b, t:].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attention", "uniform"),
     [pytest.param(False, 1e-4, marks=pytest.mark.slow), (True, 0.1)],

@@ -249,6 +249,7 @@ def test_batch_is_its_sentences(model: PreTrainedModel):
             assert_same(unread.logits[step][i], batched.logits[step][i])
 
 
+@pytest.mark.half("model", "num_beams")
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_attentions_of_generate(model: PreTrainedModel, num_beams: int):
     """Steps of layers of (batch, heads, 1, source): the weights that a pass over the whole target returns."""
@@ -397,6 +398,7 @@ CACHE_OPERATIONS = {
 }
 
 
+@pytest.mark.half("model", "operation")
 @pytest.mark.parametrize("operation", list(CACHE_OPERATIONS))
 def test_cache_operations(model: PreTrainedModel, key_projections: Counter, operation: str):
     operate, rows, length = CACHE_OPERATIONS[operation]
@@ -430,6 +432,7 @@ def test_copied_cache_is_independent(model: PreTrainedModel):
     assert_continues(model, cache, states, [0, 1, 2])
 
 
+@pytest.mark.half("model", "kind")
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 def test_reset_cache_serves_other_sentences(model: PreTrainedModel, kind: str):
     """The next sentences must not be read with the mask keys of the last ones."""

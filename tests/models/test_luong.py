@@ -149,6 +149,7 @@ def test_padding_changes_no_state_and_no_gradient(dtype: torch.dtype, cell: str,
     assert_gradients_close(gradients_of(both), gradients_of(*alone), tolerance)
 
 
+@pytest.mark.half("setting")
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_gradients(setting: str):
     """Of both objectives, where there are two, each for its own parameters; and the values of losses and penalty."""

@@ -46,6 +46,7 @@ def no_other_path(monkeypatch):
     return lambda: monkeypatch.setattr(CrossAttentionMixin, "_attend", refused)
 
 
+@pytest.mark.half("family", "steps", "mask", "switches")
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("mask", ["none", "boolean", "additive"])
 @pytest.mark.parametrize("switches", RENORMALIZED.values(), ids=RENORMALIZED)

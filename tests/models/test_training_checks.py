@@ -133,6 +133,7 @@ def test_a_frozen_mask_network_costs_no_second_pass(family, batch):
 # ---- small temperatures and large weights in low precision ----
 
 
+@pytest.mark.half("family", "dtype", "switches")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(
     "switches",

@@ -327,6 +327,7 @@ def test_an_adapter_has_contributions_where_it_has_masks():
 # ---- gradients ----
 
 
+@pytest.mark.half("model")
 def test_gradients_are_slopes(model):
     """Embedding times gradient of a token: how the log-probabilities change with its length."""
     arguments = arguments_of(model, 1)
@@ -548,6 +549,7 @@ def test_what_has_not_been_read_yet_changes_nothing(model, method):
         assert found.prefix.tril().abs().sum() > 0
 
 
+@pytest.mark.half("model")
 def test_float32_is_close(model):
     narrow = copy.deepcopy(model).float()
     for method in ("alti", "value_zeroing", "input_x_gradient", "occlusion"):

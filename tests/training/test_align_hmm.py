@@ -306,6 +306,7 @@ def test_links_are_where_both_directions_agree(corpus, tmp_path, monkeypatch):
     assert 360 < sum(map(len, pairs[0])) < sum(map(len, pairs[1]))
 
 
+@pytest.mark.slow
 def test_links_are_those_of_the_learner(corpus, tmp_path, monkeypatch):
     """Of the same pair, source first."""
     learners = []

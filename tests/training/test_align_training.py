@@ -317,6 +317,7 @@ def jump_tables(model):
     return [direction.prediction.jumps for direction in (model.forward_direction, model.backward_direction)]
 
 
+@pytest.mark.slow
 def test_jumps_are_learned_in_the_end(corpus, tmp_path):
     """Of the averaged model, on a sample; every round explains the text better, and the result is what is saved."""
     config = settings(corpus, tmp_path / "run", max_steps=4, save_steps=2, eval_strategy="no")
