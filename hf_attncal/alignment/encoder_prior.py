@@ -158,8 +158,7 @@ class EncoderPrior:
         for start in range(0, len(new), PAIRS_MET):
             some = new[start : start + PAIRS_MET]
             states = [self._states([pairs[n][side] for n in some], side) for side in (0, 1)]
-            for n, *pair in zip(some, *states, strict=True):
-                read[n] = _harmonic(*self._centred(pair))
+            read |= zip(some, map(_harmonic, *map(self._centred, states, (0, 1))), strict=True)
         return [
             read[n] if n in read else np.zeros((len(pair[0]), len(pair[1])), np.float16) if cells is None else cells
             for n, (pair, cells) in enumerate(zip(pairs, found, strict=True))
@@ -173,10 +172,10 @@ class EncoderPrior:
             total = sum(of_text.sum(dim=0, dtype=torch.float32) for of_text in side)
             # A word or two have no mean of their own.
             self._means.append(total / (sum(map(len, side)) + 10))
-        pairs = list(zip(*states, strict=True))
-        own = [_harmonic(*self._centred(pair)) for pair in pairs]
-        order = sorted(range(len(pairs)), key=lambda n: (len(pairs[n][0]), len(pairs[n][1])))
-        others = [_harmonic(*self._centred((pairs[n][0], pairs[other][1]))) for n, other in pairwise(order)]
+        sources, targets = map(self._centred, states, (0, 1))
+        own = list(map(_harmonic, sources, targets))
+        order = sorted(range(len(own)), key=lambda n: own[n].shape)
+        others = [_harmonic(sources[n], targets[other]) for n, other in pairwise(order)]
         if others:
             self.met = np.zeros((2, 2, 2, len(order)))
             for kind, some in enumerate(([own[n] for n in order], others)):
@@ -211,12 +210,11 @@ class EncoderPrior:
             f"beyond chance, and is believed {how}"
         )
 
-    def _centred(self, pair: tuple[Tensor, Tensor]) -> list[Tensor]:
-        """Return the states of both sides without the means, each of length 1; 0 for a word without tokens."""
-        return [
-            F.normalize((states.float() - mean) * (states != 0).any(dim=1, keepdim=True), dim=1)
-            for states, mean in zip(pair, self._means, strict=True)
-        ]
+    def _centred(self, texts: Sequence[Tensor], side: int) -> Sequence[Tensor]:
+        """Return states of a side without their mean, each of length 1; 0 for a word without tokens."""
+        states = torch.cat(list(texts))
+        states = (states.float() - self._means[side]) * (states != 0).any(dim=1, keepdim=True)
+        return F.normalize(states, dim=1).split([len(text) for text in texts])
 
     @torch.no_grad()
     def _states(self, texts: Sequence[Sequence[str]], side: int) -> list[Tensor]:

@@ -66,7 +66,8 @@ def jump_posterior(
 
     Args:
         weights: q_t(s) e_t(s) >= 0, (B, T, S). null: e_t(NULL) >= 0, (B, T).
-        jumps: c(d) > 0 for d = -W, ..., W, (2 W + 1,); a jump further than W has the weight of W.
+        jumps: c(d) > 0 for d = -W, ..., W, (2 W + 1,); a jump further than W has the weight of W. Or (G, 2 W + 1):
+            the batch has G parts, one after the other, with a table each, and so have the counts.
         target_real, source_real: True where a token is not padding, (B, T) and (B, S); padding is on the right.
         uniform: in [0, 1]; with 1, or equal weights of all jumps, the posterior is that of the model without jumps,
             `e_t(s) / S / (sum_s e_t(s) / S + e_t(NULL))`, or, with `attention` of sum 1, `weights` and `null` over
@@ -77,7 +78,7 @@ def jump_posterior(
     Returns:
         The posterior, in the type of `weights`. Differentiable with respect to all tensors of numbers.
     """
-    batch, _, size = weights.shape
+    size = weights.shape[2]
     source = source_real.to(weights.dtype)
     weights = weights * source[:, None]
     if uniform == 1 and attention is None and not (count or jumps.requires_grad):  # each token for itself
@@ -86,58 +87,64 @@ def jump_posterior(
         total = (weights.sum(dim=2) + null).clamp(min=_TINY)
         return JumpPosterior(weights / total[:, :, None], null / total * target_real, total.log().sum(dim=1))
     attention = source[:, None] if attention is None else source[:, None] * attention
-    # From each position, the one before all first, to each; nothing leads to the one before all.
-    places = F.pad(_by_distance(jumps.to(weights.dtype), size), (1, 0))
-    attention = F.pad(attention, (1, 0))
-    reached = torch.matmul(attention, places.T).clamp(min=_TINY)  # (B, T, 1 + S), or (B, 1, 1 + S)
-    even = uniform / attention.sum(dim=2, keepdim=True).clamp(min=_TINY)
+    # From each position, the one before all first, to each; nothing leads to the one before all. (G, 1 + S, 1 + S)
+    places = F.pad(_by_distance(jumps.to(weights.dtype).reshape(-1, jumps.shape[-1]), size), (1, 0))
+
+    def by_token(values: Tensor) -> Tensor:  # so that a step reads memory in a row: (T, G, B / G, ...), or (1, ...)
+        return values.transpose(0, 1).unflatten(1, (len(places), -1))
+
+    attention = by_token(F.pad(attention, (1, 0)))
+    reached = torch.matmul(attention, places.mT).clamp(min=_TINY)
+    even = uniform / attention.sum(dim=-1, keepdim=True).clamp(min=_TINY)
     largest = torch.maximum(weights.detach().amax(dim=2), null.detach()).clamp(min=_TINY)
-    # A token after the other, so that a step reads memory in a row. A padded one is certainly NULL: nothing changes.
+    # A padded token is certainly NULL, which changes nothing.
     weights = torch.where(target_real[:, :, None], weights / largest[:, :, None], 0.0)
-    weights, null = F.pad(weights.transpose(0, 1), (1, 0)), torch.where(target_real, null / largest, 1.0).T[..., None]
-    reached = reached.transpose(0, 1)
-    normalizer = ((1 - uniform) / reached).expand(len(weights), -1, -1)
-    even = even.transpose(0, 1).expand(len(weights), -1, -1)
+    weights, null = (
+        F.pad(by_token(weights), (1, 0)),
+        by_token(torch.where(target_real, null / largest, 1.0))[..., None],
+    )
+    normalizer, even = (t.expand(len(weights), -1, -1, -1) for t in ((1 - uniform) / reached, even))
     steps = list(zip(*(t.unbind() for t in (weights, null, normalizer, even)), strict=True))
 
     # `last[p]` is the chance that the last real position so far is p, `move[s]` that a jump leads to s.
-    last = F.pad(source.new_ones(batch, 1), (0, size))
+    last = F.pad(torch.ones_like(null[0]), (0, size))
     passed = []
     for joint, stay, norm, share in steps:
-        start, move = last, torch.addmm(share, last * norm, places)
+        start, move = last, torch.baddbmm(share, last * norm, places)
         last = torch.addcmul(last * stay, move, joint)
-        scale = last.sum(dim=1, keepdim=True).clamp(min=_TINY)
+        scale = last.sum(dim=-1, keepdim=True).clamp(min=_TINY)
         last = last / scale
         passed.append((start, move, scale))
 
+    backwards = places.mT.contiguous()  # half the time of a product
     after = torch.ones_like(last)  # how well the rest is explained after each last position
     found, found_null, counts, jumped = [], [], torch.zeros_like(places), []
     for (joint, stay, norm, share), (start, move, scale) in zip(steps[::-1], passed[::-1], strict=True):
         after = after / scale
         explained, after = joint * after, after * stay
         found.append(move * explained)
-        found_null.append((start * after).sum(dim=1))
-        led = torch.matmul(explained, places.T)
+        found_null.append((start * after).sum(dim=-1))
+        led = torch.bmm(explained, backwards)
         if count:
             start = start * norm
-            counts = torch.addmm(counts, start.T, explained)
+            counts = torch.baddbmm(counts, start.mT, explained)
             jumped.append(start * led)
-        after = torch.addcmul(torch.addcmul(after, led, norm), explained.sum(dim=1, keepdim=True), share)
+        after = torch.addcmul(after, led, norm) + explained.sum(dim=-1, keepdim=True) * share
 
-    found = torch.stack(found[::-1], dim=1)[..., 1:]
-    found_null = torch.where(target_real, torch.stack(found_null[::-1], dim=1), 0.0)
-    scale = torch.cat([scale for *_, scale in passed], dim=1)
-    likelihood = scale.log().sum(dim=1) + torch.where(target_real, largest.log(), 0.0).sum(dim=1)
+    found = torch.stack(found[::-1]).flatten(1, 2).transpose(0, 1)[..., 1:]
+    found_null = torch.where(target_real, torch.stack(found_null[::-1]).flatten(1).T, 0.0)
+    likelihood = torch.stack([scale for *_, scale in passed]).log().sum(dim=0).flatten()
+    likelihood = likelihood + torch.where(target_real, largest.log(), 0.0).sum(dim=1)
     if not count:
         return JumpPosterior(found, found_null, likelihood)
     jumped = (torch.stack(jumped[::-1]) / reached).sum_to_size(reached.shape)
-    chances = torch.matmul(jumped.flatten(0, 1).T, attention.transpose(0, 1).flatten(0, 1))
-    index = _distances(size, len(jumps) // 2, jumps.device).flatten()
+    chances = torch.einsum("tgbp,tgbs->gps", jumped, attention)
+    index = _distances(size, jumps.shape[-1] // 2, jumps.device).flatten()
     tables = (
-        weights.new_zeros(len(jumps)).index_add_(0, index, table[:, 1:].flatten()).detach()
+        weights.new_zeros(jumps.shape).view(len(places), -1).index_add_(1, index, table[..., 1:].flatten(1)).detach()
         for table in (counts * places, chances)
     )
-    return JumpPosterior(found, found_null, likelihood, *tables)
+    return JumpPosterior(found, found_null, likelihood, *(table.view(jumps.shape) for table in tables))
 
 
 def initial_jumps(width: int) -> Tensor:
@@ -165,4 +172,4 @@ def _distances(size: int, width: int, device: torch.device) -> Tensor:
 
 
 def _by_distance(jumps: Tensor, size: int) -> Tensor:
-    return jumps[_distances(size, len(jumps) // 2, jumps.device)]
+    return jumps[..., _distances(size, jumps.shape[-1] // 2, jumps.device)]

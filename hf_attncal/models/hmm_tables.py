@@ -23,6 +23,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .functional_jumps import JumpPosterior, initial_jumps, jump_posterior
 from .limits import check_ids
@@ -31,6 +32,9 @@ from .limits import check_ids
 # or a new name. Without this a frequent Japanese word on both sides goes to NULL, as it does in translations. Chosen
 # on dev, where 0.1 is level for translations.
 COPIED = 0.5
+# Cells of padding, for each token of a sentence, that cost as much as the step that is saved by reading both
+# directions at once.
+_PADDED = 2000
 
 
 @dataclass(kw_only=True)
@@ -204,21 +208,41 @@ class HMMTablesMixin:
         counts = counts.to(torch.promote_types(counts.dtype, torch.float32))
         mirrored = (None if cells is None else cells.mT for cells in (own, factor))
         directions = (
-            (counts, own, factor, source, target, source_real, target_real, "source", "target", self.forward_jumps),
-            (counts.mT, *mirrored, target, source, target_real, source_real, "target", "source", self.backward_jumps),
+            (counts, own, factor, source, target, source_real, target_real, "source", "target"),
+            (counts.mT, *mirrored, target, source, target_real, source_real, "target", "source"),
         )
-        return tuple(self._posterior(*direction, uniform, count, weight) for direction in directions)
+        uniform = self.config.uniform_jump if uniform is None else uniform
+        emissions = [self._emissions(*direction, weight) for direction in directions]
+        jumps = [table.to(counts.dtype) for table in (self.forward_jumps, self.backward_jumps)]
+        (batch, rows, columns), size = counts.shape, max(counts.shape[1:])
+        if uniform == 1 or batch * (size * size - rows * columns) > _PADDED * min(rows, columns):
+            reals = (target_real, source_real), (source_real, target_real)
+            each = zip(emissions, jumps, reals, strict=True)
+            return tuple(jump_posterior(*one, table, *real, uniform, count) for one, table, real in each)
+        # Both at once take half the steps.
+        weights = torch.cat([F.pad(one, (0, size - one.shape[2], 0, size - one.shape[1])) for one, _ in emissions])
+        null, targets, sources = (
+            torch.cat([F.pad(one, (0, size - one.shape[1])) for one in both])
+            for both in ([null for _, null in emissions], (target_real, source_real), (source_real, target_real))
+        )
+        found = jump_posterior(weights, null, torch.stack(jumps), targets, sources, uniform, count)
+        tables = zip(found.jumps, found.chances, strict=True) if count else ((), ())
+        parts = ((slice(batch), rows, columns), (slice(batch, None), columns, rows))
+        return tuple(
+            JumpPosterior(found.weights[some, :t, :s], found.null[some, :t], found.log_likelihood[some], *counted)
+            for (some, t, s), counted in zip(parts, tables, strict=True)
+        )
 
     def _foreign(self, side: str, tokens: Tensor, real: Tensor) -> Tensor:
         """Return which real tokens a side has never had, in the shape of `tokens`; none before anything is counted."""
         counted = getattr(self, f"{side}_counts") + getattr(self, f"{side}_null_counts")
         return (counted[tokens] == 0) & real & counted.any()
 
-    def _posterior(
-        self, counts, own, factor, given, predicted, given_real, predicted_real, given_side, side, jumps, *how
-    ) -> JumpPosterior:
-        """Align tokens `predicted` (B, T), each with one of the tokens `given` (B, S) or with NULL: one direction."""
-        config, dtype, (uniform, count, weight) = self.config, counts.dtype, how
+    def _emissions(
+        self, counts, own, factor, given, predicted, given_real, predicted_real, given_side, side, weight
+    ) -> tuple[Tensor, Tensor]:
+        """Return how well tokens `predicted` (B, T) are explained by each of `given` (B, T, S), and by NULL (B, T)."""
+        config, dtype = self.config, counts.dtype
         prior, size, null = config.lexical_prior, config.vocab_size, config.null_probability
         if config.identical_prior:
             counts = counts + config.identical_prior * (given.unsqueeze(1) == predicted.unsqueeze(2)).to(dtype)
@@ -240,10 +264,7 @@ class HMMTablesMixin:
         if factor is not None:
             weights = weights * factor
         from_null = predictive(null_counts, null_total, prior, size)
-        uniform = config.uniform_jump if uniform is None else uniform
-        return jump_posterior(
-            (1 - null) * weights, null * from_null, jumps.to(dtype), predicted_real, given_real, uniform, count
-        )
+        return (1 - null) * weights, null * from_null
 
 
 class HMMTables(HMMTablesMixin, nn.Module):
