@@ -5,6 +5,7 @@
     python experiments/encoder_check.py --data ROOT --encoder NAME --output DIR hallucinations
     python experiments/encoder_check.py --data ROOT --encoder NAME --model FOLDER --output DIR hallucinations
     python experiments/encoder_check.py --data ROOT --encoder NAME --output DIR planted
+    python experiments/encoder_check.py --data ROOT --encoder NAME --output DIR known
 
 ROOT has a folder for each corpus. FOLDER is an aligner that has learned what good pairs look like. DIR is
 results/check.
@@ -20,6 +21,9 @@ results/check.
   English and Arabic, Chinese, German, Russian and Spanish.
 - `hallucinations`: as in check.py, by the encoder alone or with the aligner of FOLDER.
 - `planted`: errors planted into clean pairs of languages that nothing was learned from.
+- `known`: by how much words are closer to their translation than to another line's, which says whether the encoder
+  knows the languages, and how well planted errors are found all the same: in eight texts, two of them in Romansh that
+  it has never read, and in German with English whose letters are exchanged, or whose words, or half, are made up.
 """
 
 import argparse
@@ -37,16 +41,18 @@ from check import BOOTSTRAP, COLUMNS, FAULTS
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking.check_learning import FALSE_ALARMS, fit_facts, fit_heads, look
-from hf_attncal.checking.check_model import PLANTED, Looked, fit_lengths
+from hf_attncal.checking.check_model import PLANTED, CheckModel, Looked, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import Checker, SharedTargets
 from hf_attncal.checking.encoder_check import (
-    ENCODER_VERDICT_FEATURES,
     FILE,
     LEAST_KNOWN,
+    PARTS_OF_VERDICT,
     EncoderCheckModel,
     EncoderJudge,
     encoder_kind,
+    levels_of,
+    log_odds_of_line,
 )
 from hf_attncal.checking.encoder_evidence import EncoderEvidence, EncoderEye, Pair, both_ways
 from hf_attncal.checking.facts import PLANTED_FACTS
@@ -73,9 +79,6 @@ OTHER_KINDS = ("untranslated", "swapped", *PLANTED_FACTS)
 # Small errors, and the kind whose cause learns from them, too.
 LIKE = {"word": "replacement", "drop": "omission"}
 ONE_IN = 20.0  # lines is wrong
-# The verdict: "any" is half of the log-odds of any cause. Features beyond 5 WIDE are cut.
-WIDE = 4.0
-ADDED = {"any": 2 * WIDE, "source mean": WIDE, "target mean": WIDE}
 SURE = 0.5  # e of a link that small errors follow
 # Languages of HalOmi that are well supplied with text.
 HIGH = {"ara", "arb", "deu", "eng", "rus", "spa", "zho"}
@@ -115,6 +118,20 @@ UNSEEN = {
     name: _clean(f"en-{name}", f"xlwa/en-{name}", "silver-train", 80, 6, "XL-WA, CC BY-NC-SA 4.0")
     for name in ("bg", "hu", "it", "nl", "ru", "sl")
 }
+
+
+# Texts by which it is told what the encoder knows: languages that it has read, and Romansh.
+KNOWN = {
+    "de-en": _clean("de-en", "tatoeba-deen", "valid", 70, 8, ""),
+    "zh-en": _clean("zh-en", "tsinghua-zhen", "test", 70, 6, ""),
+    "ro-en": _clean("ro-en", "wpt-roen", "test", 70, 6, ""),
+    "ja-en, Wikipedia": _clean("ja-en", "kftt-jaen", "test", 70, 6, ""),
+    "en-ja, Tanaka": _clean("en-ja", "tanaka-enja", "dev", 70, 6, ""),
+    "cs-en, captions": _clean("cs-en", "multi30k", "val", 70, 6, ""),
+    "de-rm, by hand": _clean("de-rm", "dermit-derm", "dev", 70, 6, ""),
+    "de-rm, paired by a program": _clean("de-rm", "dermit-derm", "mt-valid", 70, 6, ""),
+}
+SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 
 
 class Line(NamedTuple):
@@ -352,7 +369,7 @@ def fit_model(groups: Sequence[Group]) -> EncoderCheckModel:
             found.setdefault(line.kind, []).append((group.eye.evidence(line.sides, read), line))
     model = OfManyTexts(
         Vocabulary(({}, {}), (0, 0)), ({}, {}), None, (0.0, *np.mean(spreads, axis=0).tolist()),
-        np.zeros((2, 0)), {}, None, 1.0,
+        np.zeros((2, 0)), {}, log_odds_of_line, 1.0,
         {"pairs": len(found["clean"]), "sample": len(found["clean"]), "seed": SEED},
     )  # fmt: skip
     model.usual_length = usual_length
@@ -379,30 +396,26 @@ def fit_verdict(
     looked: dict[str, Looked],
     texts: Sequence[tuple[str, bool]],
 ) -> None:
-    """Set the verdict: how probable any cause is and the means of both sides, whose log-odds are added.
+    """Set how rare each part of what is known is in clean lines, what their sum makes probable, and the alarm.
 
     A network over all features, as an aligner has one, learns what planted errors look like and ranks what was
-    annotated less well (docs/log.md). Learned are two numbers, that make the sum a probability, and the alarm: where
-    one in a hundred clean lines of a text lies, in the median of the `texts`. In all lines together it would be where
-    those of the two texts lie whose translations are freest, and hardly an error of the others is above it.
+    annotated less well (docs/log.md). All `texts` count the same in what is usual, and the alarm is where one in a
+    hundred clean lines of a text lies, in the median of them. In all lines together it would be where those of the two
+    texts lie whose translations are freest.
     """
-    values = [model.judge(lines[kind], looked[kind]).verdict_features for kind in lines]
-    shares = [ONE_IN if kind == "clean" else 1 / (len(lines) - 1) for kind in lines]
-    rows, weights = np.concatenate(values), np.zeros((len(ENCODER_VERDICT_FEATURES) + 1, 1))
-    for name, weight in ADDED.items():
-        weights[ENCODER_VERDICT_FEATURES.index(name)] = weight
-    scale = np.stack([np.zeros(rows.shape[1]), np.full(rows.shape[1], WIDE)])
-    added = Network(scale, (weights,))(rows)[:, None]
-    truths = np.concatenate(
-        [np.full(len(one), float(kind != "clean")) for kind, one in zip(lines, values, strict=True)]
-    )
-    of_rows = np.concatenate([np.full(len(one), share / len(one)) for one, share in zip(values, shares, strict=True)])
-    bias, slope = fit_logistic(added, truths, of_rows)
-    weights *= slope
-    weights[-1] = bias
-    model.verdict = Network(scale, (weights,))
-    of_clean = model.scores(values[list(lines).index("clean")])
-    of_texts = [of_clean[[text == one for text in texts]] for one in dict.fromkeys(texts)]
+    causes = {kind: CheckModel.judge(model, lines[kind], of).causes for kind, of in looked.items()}
+    parts = {kind: model.line_parts(of, causes[kind]) for kind, of in looked.items()}
+    number = {text: texts.count(text) for text in texts}
+    weights = np.array([1 / number[text] for text in texts])
+    model.tails = {part: levels_of(parts["clean"][part], weights) for part, _, _ in PARTS_OF_VERDICT}
+    values = {kind: model.rarity(one) for kind, one in parts.items()}
+    shares = {kind: ONE_IN if kind == "clean" else 1 / (len(lines) - 1) for kind in lines}
+    truths = np.concatenate([np.full(len(one), float(kind != "clean")) for kind, one in values.items()])
+    of_rows = np.concatenate([np.full(len(one), shares[kind] / len(one)) for kind, one in values.items()])
+    bias, slope = fit_logistic(np.concatenate(list(values.values()))[:, None], truths, of_rows)
+    model.added = float(bias), float(slope)
+    of_clean = model.scores(model.judge(lines["clean"], looked["clean"]).verdict_features)
+    of_texts = [of_clean[[text == one for text in texts]] for one in number]
     model.alarm = float(model.wrong_of(np.median([np.quantile(one, 1 - FALSE_ALARMS) for one in of_texts])))
 
 
@@ -423,7 +436,8 @@ def write_model(encoder: EncoderPrior, common: np.ndarray, network: Network, mod
         "heads": model.heads,
         "facts": {"field": model.facts.field, "table": model.facts.table, "head": model.facts.head},
         "rules": model.rules,
-        "verdict": model.verdict.to_dict(),
+        "tails": model.tails,
+        "added": model.added,
         "alarm": model.alarm,
     }
     FILE.write_text(json.dumps(rounded(values), ensure_ascii=False) + "\n", encoding="utf-8")
@@ -563,6 +577,49 @@ def planted(options: argparse.Namespace) -> None:
     save(options, "planted_unseen", files, {"languages": languages})
 
 
+def known(options: argparse.Namespace) -> None:
+    """Tell by how much words are closer to their translation, and how well planted errors are found."""
+    encoder, rng = EncoderPrior.from_pretrained(options.encoder, adapted=False), random.Random(SEED)
+    texts, files, found = {}, {}, {}
+    for name, text in KNOWN.items():
+        rows = [row for row in rows_of(options.data, text) if min(len(side.split()) for side in row) >= text.fewest]
+        rows = rng.sample(rows, text.pairs)
+        texts[name] = [
+            tuple(written([side], one) for side, one in zip(row, text.languages, strict=True)) for row in rows
+        ]
+        files |= {one: options.data / one for one in (text.source, text.target)}
+    letters = list("abcdefghijklmnopqrstuvwxyz")
+    others = dict(zip(letters, rng.sample(letters, len(letters)), strict=True))
+    made = {
+        "de-en, letters exchanged": lambda word: "".join(others.get(letter, letter) for letter in word.lower()),
+        "de-en, words made up": pseudo_word,
+        "de-en, half of the words made up": lambda word: pseudo_word(word) if len(pseudo_word(word)) % 4 else word,
+    }
+    for name, change in made.items():
+        texts[name] = [
+            (source, re.sub(r"[^\W\d_]+", lambda word: change(word[0]), target))  # noqa: B023
+            for source, target in texts["de-en"]
+        ]
+    for name, pairs in texts.items():
+        judge = AskedAllTheSame(encoder)
+        judge.eye.look([tuple(map(segment, pair)) for pair in pairs])  # as it is written, before words are parted
+        judge.eye.learns = False
+        test = plant_and_check(Checker(None, encoder=judge), pairs, FIRST_KINDS[:5], SEED)
+        found[name] = {
+            "closer_by": judge.eye.usual.known,
+            "false_alarms": test.false_alarms,
+            "kinds": {one.kind: {"auc": one.lines.auc.value, "flagged": one.flagged} for one in test.found},
+        }
+        print(name, found[name], flush=True)
+    save(options, "known", files, {"least": LEAST_KNOWN, "texts": found})
+
+
+def pseudo_word(word: str) -> str:
+    """Return syllables that mean nothing, the same for the same word."""
+    rng = random.Random(word.lower())
+    return "".join(rng.choice(SYLLABLES) for _ in range(max(1, len(word) // 2)))
+
+
 def save(options: argparse.Namespace, name: str, files: dict[str, Path], numbers: dict) -> None:
     """Write DIR/encoder/NAME.json."""
     weights = Path(options.encoder) / WEIGHTS
@@ -585,7 +642,7 @@ def main() -> None:
     PARTS[options.part](options)
 
 
-PARTS = {"learn": learn, "halomi": halomi, "hallucinations": hallucinations, "planted": planted}
+PARTS = {"learn": learn, "halomi": halomi, "hallucinations": hallucinations, "planted": planted, "known": known}
 
 if __name__ == "__main__":
     main()

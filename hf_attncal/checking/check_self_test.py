@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import regex
 
 from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
 from hf_attncal.drawing.table import text_table
@@ -24,6 +25,8 @@ VERDICT_OF = {
 }
 
 
+_SIGN = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef]"
+_UNSPACED = regex.compile(f"(?<={_SIGN}) (?={_SIGN})")
 _BLIND, _BEYOND, _HALF = 0.1, 3, 0.5  # shares of lines flagged; times the share of clean lines
 
 
@@ -116,13 +119,13 @@ def plant_and_check(
     """
     words = [(checker.cut(source).words, checker.cut(target).words) for source, target in pairs]
     words = [pair for pair in words if all(pair)]
-    clean = checker.check(_texts(words))
+    clean = checker.check(_texts(checker, words))
     if all(NOT_KNOWN in verdict.names for verdict in clean):
         raise ValueError("There is nothing to test: none of the lines gets a verdict, as their language is not known.")
     if checker.encoder is not None:  # what is planted is not usual
         checker.encoder.eye.learns = False
     errors = plant_errors(words, kinds, seed)
-    verdicts = checker.check(_texts((error.source, error.target) for error in errors))
+    verdicts = checker.check(_texts(checker, ((error.source, error.target) for error in errors)))
     found = []
     for kind in kinds:
         of_kind = [line for line in zip(errors, verdicts, strict=True) if line[0].kind == kind]
@@ -138,8 +141,11 @@ def plant_and_check(
     return SelfTest(tuple(found), float(np.mean([bool(verdict.flagged) for verdict in clean])), len(clean))
 
 
-def _texts(pairs) -> Iterator[tuple[str, str]]:
-    return ((" ".join(source), " ".join(target)) for source, target in pairs)
+def _texts(checker: Checker, pairs) -> Iterator[tuple[str, str]]:
+    """Yield pairs of texts of words, between which an encoder sees no spaces in Chinese and Japanese."""
+    for pair in pairs:
+        source, target = map(" ".join, pair)
+        yield (source, target) if checker.aligner else (_UNSPACED.sub("", source), _UNSPACED.sub("", target))
 
 
 def _of_words(lines: Sequence[tuple], planted: str, side: str, bootstrap: int) -> Detection | None:

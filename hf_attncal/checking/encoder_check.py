@@ -7,7 +7,7 @@ languages and errors planted into it, for the encoder of `layouts.DEFAULT_ENCODE
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from hf_attncal.data.words import is_punctuation
 from hf_attncal.layouts import DEFAULT_ENCODER
 from hf_attncal.messages import LOG
 
-from .check_model import VERDICT_FEATURES, CheckModel, Judged, Looked
+from .check_model import CheckModel, Judged, Looked
 from .encoder_evidence import EncoderEvidence, EncoderEye, Pair, Usual
 from .facts import FactModel
 from .logistic import Network, log_odds, sigmoid
@@ -28,21 +28,38 @@ from .word_classes import CLASSES, Sides, Vocabulary
 FILE = Path(__file__).with_name("encoder_check.json")
 # Standard deviations by which words are closer to their translation than to another one (`Usual.known`). Chosen on
 # HalOmi dev and the text that was learned from: Kashmiri, Manipuri and Yoruba have 0.3 to 1.0, Japanese 1.3 to 2.1,
-# captions, which are all alike, 1.3, and other text of languages that an encoder has read 1.7 to 3.4. Romansh has 1.1 to
-# 1.4 by its likeness to Italian and German, and errors planted there are found (docs/experiments/checking.md).
+# captions, which are all alike, 1.3, and other text of languages that an encoder has read 1.7 to 3.4. Romansh has 1.1
+# to 1.4 by its likeness to Italian and German, and errors planted there are found (docs/experiments/checking.md).
 LEAST_KNOWN = 1.15
 # The mean over the n words of a side says the more, the more there are: its log-odds count `_MOST_OF_MEAN` times
 # `n^2 / (n^2 + _HALF^2)`, with `_BESIDE` usual words beside those of the line. Chosen on errors planted into languages
 # that nothing was learned from, and on annotated German-English lines.
 _MOST_OF_MEAN, _HALF, _BESIDE, _USUALLY = 2.0, 15.0, 20.0, 0.02
 _OF_A_MARK = 0.1  # of a word
-ENCODER_VERDICT_FEATURES = (*VERDICT_FEATURES[:-1], "source mean", "target mean", VERDICT_FEATURES[-1])
+# What is known of a line in parts. Each counts as far as it is rare: minus the logarithm of the share of clean lines
+# in which it is as high (`tail`), above a bar, by a weight: (part, bar, weight). A cause that is learned from planted
+# errors says much where it is near certain, and little below. Chosen as the numbers above (docs/log.md).
+_STEP, STEPS = 0.25, 20  # nats
+_BAR, _SURE = 1.6, 4.6
+PARTS_OF_VERDICT = (
+    *(("source mean", 0.0, 1.0), ("target mean", 0.0, 1.0)),
+    *((cause, _BAR, 2.0) for cause in ("left_out", "made_up", "added", "repeats", "changed")),
+    *(("changed", _SURE, 6.0), ("untranslated", _BAR, 1.0), ("untranslated", _SURE, 2.0)),
+)
 _NUMBER, _PUNCTUATION = CLASSES.index("number"), CLASSES.index("punctuation")
 
 
 @dataclass
 class EncoderCheckModel(CheckModel):
-    """A `CheckModel` that takes the evidence against a word, its surprisal and its language from an encoder."""
+    """A `CheckModel` that takes the evidence against a word, its surprisal and its language from an encoder.
+
+    Args:
+        tails: of each part, the levels of `tail`.
+        added: bias and slope of the log-odds that `rarity` stands for.
+    """
+
+    tails: dict[str, np.ndarray] = field(default_factory=dict)
+    added: tuple[float, float] = (0.0, 1.0)
 
     def seen(self, evidence: EncoderEvidence) -> Sides:
         """Return the classes of the words of a pair: numbers, punctuation, and all others."""
@@ -59,21 +76,58 @@ class EncoderCheckModel(CheckModel):
         return [[line.against[side] for line in lines] for side in (0, 1)]
 
     def judge(self, lines: Sequence[EncoderEvidence], looked: Looked | None = None) -> Judged:
-        """Return what is thought of lines, by the mean over their words, too (`ENCODER_VERDICT_FEATURES`).
+        """Return what is thought of lines; the features of the verdict are its log-odds and those by rules.
 
         Causes that are learned from planted errors look for runs of words; what a translation says a little beside
         its source is seen in the mean.
         """
         looked = looked or self.look(lines)
         found = super().judge(lines, looked)
-        means = [
-            np.array(list(map(_mean, looked.against[side], (one.classes[side] for one in looked.sides))))
-            for side in (0, 1)
-        ]
-        for cause, of_side in zip(("left_out", "made_up"), means, strict=True):
-            found.causes[cause] = sigmoid(log_odds(found.causes[cause]) + of_side)
-        values = found.verdict_features
-        return found._replace(verdict_features=np.column_stack([values[:, :-1], *means, values[:, -1]]))
+        parts = self.line_parts(looked, found.causes)
+        for cause, name in (("left_out", "source mean"), ("made_up", "target mean")):
+            found.causes[cause] = sigmoid(parts[cause] + parts[name])
+        bias, slope = self.added
+        odds = bias + slope * self.rarity(parts)
+        return found._replace(verdict_features=np.column_stack([odds, found.verdict_features[:, -1]]))
+
+    @staticmethod
+    def line_parts(looked: Looked, causes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the log-odds of causes, and the means of both sides, (lines,) each."""
+        parts = {cause: log_odds(values) for cause, values in causes.items()}
+        for side, name in enumerate(("source mean", "target mean")):
+            parts[name] = np.array(list(map(_mean, looked.against[side], (one.classes[side] for one in looked.sides))))
+        return parts
+
+    def rarity(self, parts: dict[str, np.ndarray]) -> np.ndarray:
+        """Return how rare `line_parts` are, added by `PARTS_OF_VERDICT`, (lines,)."""
+        tails = {part: tail(parts[part], levels) for part, levels in self.tails.items()}
+        return sum(weight * np.maximum(0, tails[part] - bar) for part, bar, weight in PARTS_OF_VERDICT)
+
+
+def log_odds_of_line(verdict_features: np.ndarray) -> np.ndarray:
+    """Return the log-odds of `wrong` from the features of `EncoderCheckModel.judge`, (lines,)."""
+    return verdict_features[:, 0]
+
+
+def tail(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Return minus the logarithm of the share of clean lines in which a part is as high, (lines,).
+
+    Args:
+        values: of a part, (lines,).
+        levels: that shares `exp(-k _STEP)` of the clean lines reach, (STEPS,), k from 1; beyond the last it goes on as
+            between the middle one and that.
+    """
+    shares = _STEP * np.arange(1, STEPS + 1)
+    falling = max((levels[-1] - levels[STEPS // 2 - 1]) / (_STEP * STEPS / 2), 1e-3)
+    return np.interp(values, levels, shares) + np.maximum(0, values - levels[-1]) / falling
+
+
+def levels_of(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the levels of `tail` of a part of clean lines, (STEPS,), each line with its weight."""
+    order = values.argsort()
+    below = weights[order].cumsum() / weights.sum()
+    found = np.interp(1 - np.exp(-_STEP * np.arange(1, STEPS + 1)), below, values[order])
+    return np.maximum.accumulate(found + 1e-6 * np.arange(STEPS))
 
 
 def _mean(against: np.ndarray, classes: np.ndarray) -> float:
@@ -160,15 +214,15 @@ class EncoderJudge:
         known = self.eye.usual and self.eye.usual.known
         if known is None:
             return (
-                "these are too few lines to tell whether the encoder knows the languages: where it does not, a verdict "
-                "says nothing"
+                "these are too few lines to tell whether the encoder knows the languages: where it does not, a "
+                "verdict says nothing"
             )
         told = f"words are {known:.1f} standard deviations closer to their translation than to another one: "
         return told + (
             "the encoder knows both languages"
             if self.knows
-            else "the encoder does not know one of the languages, or the lines are no translations of each other, and it "
-            "does not judge"
+            else "the encoder does not know one of the languages, or the lines are no translations of each other, "
+            "and it does not judge"
         )
 
 
@@ -196,10 +250,12 @@ def saved_encoder_check() -> tuple[EncoderCheckModel, Network, np.ndarray, dict]
         lengths=tuple(values["lengths"]),
         scale=np.array(values["scale"]),
         heads={name: np.array(weights) for name, weights in values["heads"].items()},
-        verdict=Network.from_dict(values["verdict"]),
+        verdict=log_odds_of_line,
         alarm=values["alarm"],
         learned=values["learned"],
         facts=FactModel(np.array(facts["table"]), np.array(facts["head"]), facts["field"]),
         rules=USUAL | values["rules"],
+        tails={part: np.array(levels) for part, levels in values["tails"].items()},
+        added=tuple(values["added"]),
     )
     return model, network, np.array(values["common"], dtype=np.float32), values["encoder"]

@@ -158,9 +158,7 @@ class EncoderEye:
         best = together.max(axis=1), together.max(axis=0)
         language = tuple(self.usual.language(side, one.states) for side, one in zip(sides, read, strict=True))
         again = said_again(sides[1].words, together)
-        return EncoderEvidence(
-            *sides, best, None, again, (), against=against, language=language, surprisal=surprisal
-        )
+        return EncoderEvidence(*sides, best, None, again, (), against=against, language=language, surprisal=surprisal)
 
     def _meet(self, sides: Sequence[Pair], reads: Sequence[tuple[Read, Read]]) -> None:
         """Learn what is usual from the first pairs of a text, evenly spread over what is read at once."""

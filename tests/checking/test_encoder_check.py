@@ -17,13 +17,16 @@ from hf_attncal import check
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking import encoder_check
 from hf_attncal.checking.check_model import CheckModel, judged_together
+from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import NOT_KNOWN, VERDICTS, Checker
 from hf_attncal.checking.encoder_check import (
-    ENCODER_VERDICT_FEATURES,
     FILE,
+    PARTS_OF_VERDICT,
     EncoderJudge,
     encoder_kind,
+    levels_of,
     saved_encoder_check,
+    tail,
 )
 from hf_attncal.checking.encoder_evidence import TEMPERATURE, WORD_FEATURES, EncoderEye, Read, usual_of, word_features
 from hf_attncal.checking.logistic import Network, log_odds, sigmoid
@@ -208,11 +211,13 @@ def test_an_encoder_alone_judges_a_text(judge, monkeypatch):
     assert verdicts[-1].names == ("empty target",)
 
 
-def test_the_mean_over_all_words_is_added_to_the_causes(judge):
+def test_parts_are_added_as_far_as_they_are_rare(judge):
     """A mark weighs a tenth of a word, a line has twenty usual words besides, and a long one says more."""
     of_text = judge()
     lines = of_text.eye.read([tuple(map(segment, pair)) for pair in PAIRS])
-    found, before = of_text.model.judge(lines), CheckModel.judge(of_text.model, lines)
+    model = of_text.model
+    found, before = model.judge(lines), CheckModel.judge(model, lines)
+    parts = {name: log_odds(values) for name, values in before.causes.items()}
     means = []
     for line in lines:
         means.append([])
@@ -226,14 +231,36 @@ def test_the_mean_over_all_words_is_added_to_the_causes(judge):
     means = np.array(means)
     assert means.std() > 0.01
     for side, cause in enumerate(("left_out", "made_up")):
-        more = log_odds(found.causes[cause]) - log_odds(before.causes[cause])
-        np.testing.assert_allclose(more, means[:, side])
-    np.testing.assert_allclose(found.verdict_features[:, -3:-1], means)
-    any_cause = found.verdict_features[:, ENCODER_VERDICT_FEATURES.index("any")]
-    added = 2 * any_cause + means.sum(axis=1)
-    slopes = np.diff(of_text.model.verdict(found.verdict_features)) / np.diff(added)
-    assert slopes.min() > 0
-    np.testing.assert_allclose(slopes, slopes[0], rtol=1e-3)  # numbers of the file have five digits
+        np.testing.assert_allclose(log_odds(found.causes[cause]) - parts[cause], means[:, side])
+    parts["source mean"], parts["target mean"] = means.T
+    wrong = []
+    for line in range(len(lines)):
+        total = 0.0
+        for part, bar, weight in PARTS_OF_VERDICT:
+            value, levels = parts[part][line], model.tails[part].tolist()
+            if value >= levels[-1]:
+                rare = 5 + (value - levels[-1]) / max((levels[19] - levels[9]) / 2.5, 1e-3)
+            elif value <= levels[0]:
+                rare = 0.25
+            else:
+                k = max(k for k in range(20) if levels[k] <= value)
+                rare = 0.25 * (k + 1 + (value - levels[k]) / (levels[k + 1] - levels[k]))
+            total += weight * max(0.0, rare - bar)
+        wrong.append(model.added[0] + model.added[1] * total)
+    np.testing.assert_allclose(model.scores(found.verdict_features), wrong, atol=1e-5)
+    assert np.std(wrong) > 0.01
+
+
+def test_levels_are_those_of_lines_that_weigh_alike_or_not():
+    values, weights = np.arange(1000.0), np.ones(1000)
+    levels = levels_of(values, weights)
+    shares = np.exp(-0.25 * np.arange(1, 21))
+    np.testing.assert_allclose([(values >= level).mean() for level in levels], shares, atol=0.002)
+    np.testing.assert_allclose(tail(levels, levels), 0.25 * np.arange(1, 21))
+    assert tail(levels[-1:] + (levels[19] - levels[9]), levels) == pytest.approx(7.5)
+    twice = levels_of(np.concatenate([values, values[500:]]), np.concatenate([weights, weights[500:]]))
+    np.testing.assert_allclose(twice, levels_of(values, np.where(values < 500, 1.0, 2.0)), atol=1)
+    assert twice[0] > levels[0]
 
 
 def test_languages_that_are_not_known_get_no_verdict(judge, caplog):
@@ -290,6 +317,14 @@ def test_judges_are_joined_by_the_means_of_their_log_odds():
     np.testing.assert_allclose(words[1][0][0], [0.9])
     assert words[0][1][1].tolist() == [0, 1]
     assert changes == [(), ("wrong name",)]
+
+
+def test_a_self_test_of_chinese_has_no_spaces_between_signs(judge):
+    checker, seen = Checker(None, encoder=judge()), []
+    checker.check = lambda pairs: seen.extend(pairs) or Checker.check(checker, [])
+    with pytest.raises(ValueError, match="language is not known"):
+        plant_and_check(checker, [("我们走吧。 go on", "let us go on ."), ("我们 走", "we go")])
+    assert seen == [("我们走吧。 go on", "let us go on ."), ("我们走", "we go")]
 
 
 # ---- the command ----
