@@ -1,6 +1,7 @@
 """Check a text: a verdict for each line and the forms it is written in, or what all verdicts come to."""
 
 import heapq
+import math
 import os
 import random
 import warnings
@@ -195,7 +196,8 @@ def lines_of_verdicts(verdicts: Iterable[PairVerdict], form: str, names: tuple[s
 
 
 def _row(verdict: PairVerdict) -> str:
-    scores = (f"{getattr(verdict, name):.4f}" for name in ("wrong", *VERDICTS))
+    judged = NOT_KNOWN not in verdict.names
+    scores = (f"{getattr(verdict, name) if judged else math.nan:.4f}" for name in ("wrong", *VERDICTS))
     return "\t".join((str(verdict.line), *scores, ",".join(verdict.flagged) or "-", ", ".join(verdict.names) or "-"))
 
 

@@ -145,9 +145,10 @@ class PairVerdict:
         return 1 - (1 - self.made_up) * (1 - self.repeats)
 
     def to_dict(self) -> dict:
-        """Return plain data, for JSON: probabilities rounded to four decimals."""
+        """Return plain data, for JSON: probabilities rounded to four decimals, None of a line without a verdict."""
         sides = {"source": self.source, "target": self.target}
-        scores = {name: round(getattr(self, name), 4) for name in ("wrong", *VERDICTS)}
+        judged = NOT_KNOWN not in self.names
+        scores = {name: round(getattr(self, name), 4) if judged else None for name in ("wrong", *VERDICTS)}
         words = {f"{side}_words": [round(value, 3) for value in getattr(self, f"{side}_words")] for side in sides}
         spans = {
             name: [
