@@ -76,7 +76,7 @@ _ADVICE = (
 # "hmm", "small" and "base": what each is made for stands in its file.
 SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in names_of("aligner")}
 _NETWORK, _COUNTS = "small", "hmm"
-# The weight of links that an encoder helped to find: neither 1 nor 16 comes as near to them.
+# The weight of links that an encoder helped to find: with 1 or 16 a network stays further from them.
 _TAUGHT = 4.0
 # With fewer pairs, the network gains little over counts alone and takes hours (docs/experiments/defaults.md).
 _LEAST_PAIRS = 50_000
