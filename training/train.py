@@ -9,7 +9,7 @@
     python training/train.py --config configs/adapter/gated.yaml --data DIR model.checkpoint=FOLDER
 
 `--resume` goes on from the last checkpoint in `training.output_dir`, with the settings and the data that the run began
-with unless `--allow-changes` is given. Several processes give the same model (on CPUs
+with unless `--allow-changes` is given. Several processes read the same batches (on CPUs
 `torchrun --nproc_per_node 2`, as `accelerate launch` starts one process there); only an encoder is tuned by one:
 
     accelerate launch --num_processes 2 training/train.py \

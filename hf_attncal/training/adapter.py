@@ -38,7 +38,7 @@ from .of_alignment import of_alignment
 from .presets import anneal, sections_of
 from .seq2seq import TRAINING_DEFAULTS, Seq2SeqJob, check_guide, search_as_scored
 from .settings import LINKS_OF_SPLITS, Settings
-from .settings_types import check_section, hints_of, naming
+from .settings_types import Kernel, check_section, hints_of, naming
 from .settings_yaml import merge_settings
 from .translation import BleuConfig
 
@@ -47,6 +47,8 @@ TASK = TaskType.SEQ_2_SEQ_LM
 METHOD = {"method": Literal[tuple(ADAPTER_METHODS)]}
 # Set by the job, or with `model.label_smoothing`, for every method in the same way.
 _NOT_IN_FILES = {"label_smoothing", "base_model_type", "base_d_model", "task_type", "peft_type", "inference_mode"}
+# Names of code that PEFT would import, and of another base model than `model.checkpoint`.
+_NOT_IN_FILES |= {"auto_mapping", "base_model_name_or_path", "megatron_config", "megatron_core"}
 # Mean weight of NULL in each head before a leaky adapter of a preset is trained.
 _NULL_MASS = 0.02
 _SEARCHED = ("num_beams", "length_penalty", "max_new_tokens")  # settings of the search that a card states
@@ -62,7 +64,7 @@ class BaseModelConfig:
 
     checkpoint: str | None = None
     revision: str | None = None
-    attn_implementation: str | None = None
+    attn_implementation: Kernel = None
     label_smoothing: float = 0.0
 
 

@@ -29,7 +29,7 @@ from .settings import Settings
 
 # Training arguments that do not change a run: places, what is logged, workers. The beginnings of their names.
 _FREE = re.compile(
-    "output_dir|log|disable_tqdm|report_to|run_name|project|trackio|push_to_hub|hub_|save_total_limit|use_cpu|debug|"
+    "output_dir|log|disable_tqdm|report_to|run_name|project|save_total_limit|use_cpu|debug|"
     "dataloader_(num_workers|pin_memory|persistent|prefetch|multiprocessing)|local_rank|ddp_(timeout|backend)|do_|"
     "resume_from_checkpoint|skip_memory_metrics"
 )

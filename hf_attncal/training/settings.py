@@ -23,9 +23,10 @@ from hf_attncal.data.corpora import PARALLEL, PLAIN, load_parallel, load_plain
 from hf_attncal.files import sha256
 from hf_attncal.inference.loading import bf16_is_fast, model_config
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
+from hf_attncal.models.limits import LIMITS
 
 from .arguments import AttnCalTrainingArguments
-from .settings_types import NotNegative, Positive, check_section, hints_of, naming
+from .settings_types import Kernel, NotNegative, Positive, Refused, check_section, hints_of, naming
 from .settings_yaml import merge_settings
 from .text import Texts
 
@@ -233,7 +234,7 @@ class TokenizerConfig:
     """`pretrained` (a folder or Hub id), or a joint BPE of `vocab_size` trained on both sides of the training text."""
 
     pretrained: str | None = None
-    vocab_size: Positive = 8000
+    vocab_size: Annotated[int, *LIMITS["vocab_size"]] = 8000
 
 
 @dataclass
@@ -256,8 +257,15 @@ class CardConfig:
     languages: list[str] = field(default_factory=list)
 
 
-# Of the training arguments: what is a key besides their fields, and what is narrower than they say.
+_PUBLISHED = "Publish the trained folder with `attncal publish`, which looks at what is in it first."
+_LOCAL = "Trackio writes to this machine without it."
+# Of the training arguments: what is a key besides their fields, what is narrower than they say, and what is refused.
 TRAINING_HINTS = {
+    **{f.name: Refused(_PUBLISHED) for f in dataclasses.fields(TrainingArguments) if "hub" in f.name.split("_")},
+    **dict.fromkeys(("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"), Refused(_LOCAL)),
+    "generation_config": Refused("Say in the section `evaluation` how text is generated."),
+    "dataloader_num_workers": Annotated[int, 0, 256],
+    "dataloader_prefetch_factor": Annotated[int, 1, 1000] | None,
     "tokens_per_step": Positive | None,
     "bf16": Literal["auto"] | bool,
     "save_total_limit": Positive | None,
@@ -285,7 +293,7 @@ class Settings:
     training: dict[str, Any] = field(default_factory=dict)
     card: CardConfig = field(default_factory=CardConfig)
     preset: str | None = None
-    minutes: float | None = None
+    minutes: Annotated[float, 0.01, 525_600] | None = None  # at most a year
 
     languages: ClassVar[str | None] = None  # of the text, SOURCE-TARGET, for the jobs that translate
     job: ClassVar[str]
@@ -360,15 +368,13 @@ class Settings:
         if self.training.get("max_steps") == 0:
             raise ValueError("`training.max_steps` must be at least 1, or -1 for whole epochs, got 0.")
         self.data.check(self.links)
-        if self.minutes is not None and self.minutes <= 0:
-            raise ValueError(f"`minutes` must be > 0, got {self.minutes}. Leave it out for no limit.")
 
     def check_model(self, config_class: type, **own: Any) -> None:
         """Check the section `model`, which says `own` keys (with their types) and fields of a configuration class.
 
         The configuration is made here, once; `job.build_model` adds what belongs to the tokenizer.
         """
-        own |= {"init_from": str | None, "attn_implementation": str | None}
+        own |= {"init_from": str | None, "attn_implementation": Kernel}
         hints = hints_of(config_class)
         check_section(self.model, hints | own, "model")
         fields = {name: value for name, value in self.model.items() if name not in own}
@@ -426,7 +432,7 @@ class Settings:
         `changed` takes the place of what the section `training` says.
 
         The tokens of one optimiser step are `tokens_per_batch` x processes x accumulation steps, so the same file
-        gives the same training on any number of processes that divides it.
+        gives the same training on any number of processes that divides it, dropout apart.
         """
         # Said aloud, because the Trainer takes bf16 on a CPU only from those who ask for the CPU.
         machine = {"use_cpu": not torch.accelerator.is_available(), "dataloader_pin_memory": torch.cuda.is_available()}

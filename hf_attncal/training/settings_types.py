@@ -16,8 +16,21 @@ from huggingface_hub.errors import StrictDataclassError
 # What people who know other tools, or older files, may call a key.
 OTHER_NAMES = {"max_tokens": "tokens_per_batch", "valid": "dev", "valid_pairs": "held_out_pairs"}
 TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
-Positive = Annotated[int, 1]  # the number is the least that is allowed
+Positive = Annotated[int, 1]  # the number is the least that is allowed; a second one is the most
 NotNegative = Annotated[int, 0]
+# The kernels of attention that settings may choose: transformers gets others from the Hub, as code.
+Kernel = Literal["eager", "sdpa"] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Refused:
+    """Takes the place of a key's type where settings, which are shared as checkpoints are, may not set it.
+
+    Args:
+        remedy: what to do instead.
+    """
+
+    remedy: str
 
 
 def hints_of(cls: type) -> dict[str, Any]:
@@ -32,11 +45,11 @@ def check_section(values: Any, hints: dict[str, Any], section: str = "") -> None
 
     Args:
         values: a section as YAML gives it.
-        hints: known key -> type; `Annotated[int, 1]` is an integer >= 1.
+        hints: known key -> type; `Annotated[int, 1]` is an integer >= 1, `Annotated[int, 1, 9]` one from 1 to 9.
         section: its name, for the message.
 
     Raises:
-        ValueError: naming `section.key`, the rule and the value.
+        ValueError: naming `section.key`, the rule and the value; of a token not the value.
     """
     if not isinstance(values, dict):
         raise ValueError(f"`{section}` must be a section of keys, got {values!r}.")
@@ -47,7 +60,11 @@ def check_section(values: Any, hints: dict[str, Any], section: str = "") -> None
             if closest not in hints:
                 closest = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.0)[0]
             raise ValueError(f"unknown key `{prefix}{key}`. The closest known key is `{prefix}{closest}`.")
-        if rule := _problem(value, hints[key]):
+        if isinstance(hints[key], Refused):
+            if value not in (None, False):
+                got = "one" if key.endswith("token") else repr(value)
+                raise ValueError(f"`{prefix}{key}` must be left out, got {got}. {hints[key].remedy}")
+        elif rule := _problem(value, hints[key]):
             raise ValueError(f"`{prefix}{key}` must be {rule}, got {value!r}.")
 
 
@@ -68,7 +85,9 @@ def _problem(value: Any, hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     kind = origin or hint
     if origin is Annotated:
-        fits, rule = not _problem(value, inner[0]) and value >= inner[1], f"{TYPE_NAMES[inner[0]]} >= {inner[1]}"
+        kind, least, *most = inner
+        fits = not _problem(value, kind) and least <= value <= (most[0] if most else math.inf)
+        rule = f"{TYPE_NAMES[kind]} " + (f"from {least} to {most[0]}" if most else f">= {least}")
     elif origin in (Union, UnionType):
         # "An enumeration or text": the enumeration has the texts that mean something.
         of_texts = any(isinstance(choice, type) and issubclass(choice, Enum) for choice in inner)

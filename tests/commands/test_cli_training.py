@@ -573,7 +573,21 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         ([*PAIRS, "--output=o", "model.x=1"], "unknown key `model.x`"),
         (
             [*PAIRS, "--output=o", "--minutes=-1"],
-            "`minutes` must be > 0",
+            "`minutes` must be a number from 0.01 to 525600 or null, got -1.0",
+        ),
+        (
+            [*PAIRS, "--output=o", "--minutes=1e308"],
+            "`minutes` must be a number from 0.01 to 525600 or null, got 1e+308",
+        ),
+        ([*PAIRS, "--output=o", "--minutes=nan"], "`minutes` must be a number from 0.01 to 525600 or null, got nan"),
+        ([*PAIRS, "--output=o", "--minutes=inf"], "`minutes` must be a number from 0.01 to 525600 or null, got inf"),
+        (
+            [*PAIRS, "--output=o", "--dry-run", "model.attn_implementation=evil/kernel"],
+            "`model.attn_implementation` must be one of ('eager', 'sdpa') or null, got 'evil/kernel'",
+        ),
+        (
+            [*PAIRS, "--output=o", "--dry-run", "training.push_to_hub=true"],
+            "`training.push_to_hub` must be left out, got True. Publish the trained folder with `attncal publish`",
         ),
         (
             [*PAIRS, "--output={empty}"],

@@ -284,6 +284,29 @@ WRONG = [
         {"training": {"tokens_per_batch": 9, "train_sampling_strategy": "group_by_length"}},
         r"`training.train_sampling_strategy` must be 'random'",
     ),
+    ({"training": {"push_to_hub": True}}, r"`training.push_to_hub` must be left out, got True. .*`attncal publish`"),
+    (
+        {"training": {"hub_model_id": "me/x"}},
+        r"`training.hub_model_id` must be left out, got 'me/x'. .*`attncal publish`",
+    ),
+    ({"training": {"hub_token": "hf_secret"}}, r"`training.hub_token` must be left out, got one. .*`attncal publish`"),
+    ({"training": {"trackio_space_id": "me/x"}}, r"`training.trackio_space_id` must be left out, got 'me/x'"),
+    ({"training": {"generation_config": "me/x"}}, r"`training.generation_config` must be left out, got 'me/x'"),
+    (
+        {"training": {"dataloader_num_workers": 10**6}},
+        r"`training.dataloader_num_workers` must be an integer from 0 to 256, got 1000000",
+    ),
+    ({"minutes": 1e308}, r"`minutes` must be a number from 0.01 to 525600 or null, got 1e\+308"),
+    ({"minutes": float("nan")}, r"`minutes` must be a number from 0.01 to 525600 or null, got nan"),
+    ({"minutes": float("inf")}, r"`minutes` must be a number from 0.01 to 525600 or null, got inf"),
+]
+KERNEL = (
+    {"model": {"attn_implementation": "evil/kernel"}},
+    r"`model.attn_implementation` must be one of \('eager', 'sdpa'\) or null, got 'evil/kernel'",
+)
+VOCABULARY = [
+    ({"tokenizer": {"vocab_size": 10**12}}, r"`tokenizer.vocab_size` must be an integer from 1 to 5000000, got 1000"),
+    ({"tokenizer": {"vocab_size": "8k"}}, r"`tokenizer.vocab_size` must be an integer from 1 to 5000000, got '8k'"),
 ]
 PARALLEL = [
     ({"data": {"valid_pairs": 3}}, r"unknown key `data.valid_pairs`. The closest known key is `data.held_out_pairs`"),
@@ -305,7 +328,7 @@ AVERAGING = [
         {"average_last": 3, "training": {"save_total_limit": 2}},
         r"`training.save_total_limit` must be at least `average_last` \(3\), got 2",
     ),
-    ({"tokenizer": {"vocab_size": "8k"}}, r"`tokenizer.vocab_size` must be an integer >= 1, got '8k'"),
+    *VOCABULARY,
     ({"tokenizer": {"pretraned": "x"}}, r"unknown key `tokenizer.pretraned`.* `tokenizer.pretrained`"),
     ({"model": {"d_modle": 8}}, r"unknown key `model.d_modle`. The closest known key is `model.d_model`"),
     ({"model": {"d_model": 8.5}}, r"`model.d_model` must be an integer, got 8.5"),
@@ -369,6 +392,8 @@ OF_JOB = {
         ({"adapter": {"mask_rank": "4"}}, r"`adapter.mask_rank` must be an integer or null, got '4'"),
         ({"adapter": {"method": "lora", "r": "4"}}, r"`adapter.r` must be an integer, got '4'"),
         ({"adapter": {"lora": {"rank": 4}}}, r"unknown key `adapter.lora.rank`"),
+        ({"adapter": {"method": "lora", "megatron_core": "megatron.x"}}, r"unknown key `adapter.megatron_core`"),
+        ({"adapter": {"base_model_name_or_path": "me/x"}}, r"unknown key `adapter.base_model_name_or_path`"),
     ],
     "encoder": [
         ({"average_last": 2}, r"unknown key `average_last`"),
@@ -399,12 +424,23 @@ CASES = [(job, *case) for job in JOBS for case in WRONG + OF_JOB[job]]
 CASES += [(job, *case) for job in ("translation", "adapter", "aligner", "summarization") for case in PARALLEL]
 CASES += [(job, *case) for job in ("translation", "aligner", "language", "summarization") for case in AVERAGING]
 CASES += [(job, *case) for job in ("translation", "adapter") for case in EVALUATION]
+CASES += [(job, *KERNEL) for job in JOBS if job != "encoder"]
 
 
 @pytest.mark.parametrize(("job", "values", "message"), CASES, ids=str)
 def test_wrong_settings_are_named(job, values, message):
     with pytest.raises(ValueError, match=message):
         JOBS[job].make(values).arguments()
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_token_for_the_hub_is_not_printed_and_what_switches_nothing_on_is_taken(job, tmp_path):
+    values = {"training": {"output_dir": str(tmp_path), "hub_token": "hf_secret"}}
+    with pytest.raises(ValueError, match=r"`training.hub_token`") as told:
+        JOBS[job].make(values)
+    assert "hf_secret" not in str(told.value)
+    values["training"] |= {"hub_token": None, "push_to_hub": False}
+    assert not JOBS[job].make(values).arguments().push_to_hub
 
 
 @pytest.mark.parametrize("job", ["translation", "aligner"])

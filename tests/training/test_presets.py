@@ -176,8 +176,8 @@ def test_a_model_to_go_on_from_keeps_its_own_size(data, tmp_path):
         ("translation", {"data": {}}, "`data.train` must name the text to train on, got none"),
         ("translation", {"data": {"train": {"source": "x"}}}, "`data.train` must name `source` and `target`"),
         ("translation", {"training": {"max_steps": "many"}}, "`training.max_steps` must be an integer, got 'many'"),
-        ("translation", {"minutes": 0}, "`minutes` must be > 0, got 0"),
-        ("translation", {"minutes": "ten"}, "`minutes` must be a number or null, got 'ten'"),
+        ("translation", {"minutes": 0}, "`minutes` must be a number from 0.01 to 525600 or null, got 0."),
+        ("translation", {"minutes": "ten"}, "`minutes` must be a number from 0.01 to 525600 or null, got 'ten'"),
     ],
 )
 def test_what_cannot_be_is_named(job, values, message, data):
