@@ -43,7 +43,8 @@ class AttentionCalibrationConfig(PeftConfig):
         calibration_weight: lambda of eq. 10, used by `"fixed"`.
         annealing_steps: the 1e5 of eq. 11, in optimiser steps, used by `"annealed"`.
         mask_penalty: alpha of eq. 4. mask_cost: as in our models.
-        label_smoothing: label smoothing of both losses, in [0, 1). The Trainer's `label_smoothing_factor` must stay 0.
+        label_smoothing: label smoothing of both losses, in [0, 1); `AttnCalTrainer` puts its `label_smoothing_factor`
+            here.
         null_key_std: standard deviation of the initial NULL keys and values; `None` for `d_model ** -0.5`.
         null_bias: initial value of the learned bias on the score of NULL, one for each head. A fresh leaky adapter
             gives NULL about `exp(null_bias) / sum(exp(scores))` of the weight: near nothing and not nothing, as a

@@ -29,7 +29,7 @@ class NullCollator(DataCollatorForSeq2Seq):
             )
 
     def __call__(self, features: Sequence[dict], return_tensors: str | None = None):
-        labelled = "labels" in features[0]  # else they are to be predicted
+        labelled = features[0].get("labels") is not None  # else they are to be predicted
         return super().__call__([self._extended(one) for one in features] if labelled else features, return_tensors)
 
     def _extended(self, example: dict) -> dict:

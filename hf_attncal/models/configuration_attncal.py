@@ -126,8 +126,8 @@ class AttnCalConfigMixin(FromStockMixin):
             paper. A negative one lets a trained model start with little weight on NULL.
         gumbel_temperature: tau.
         gumbel_straight_through: one-hot weights already in training, with the gradient of the soft ones.
-        label_smoothing: of both losses, in [0, 1). It belongs here and not in the Trainer, which would take the labels
-            away from the model and with them the mask network's loss.
+        label_smoothing: of both losses, in [0, 1). `AttnCalTrainer` puts its `label_smoothing_factor` here; a plain
+            Trainer would take the labels away from the model, and with them the mask network's loss.
 
     Args of what is read off the decoder's final states:
         uam: the unsupervised alignment module (Kiyono et al.): each target step also predicts its source token, taught

@@ -69,8 +69,8 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
         receptive_field_penalty: weight, in the loss, of the expected number of tokens in the receptive field of a
             prediction (sec. 5.1; the paper's 0.1 on the stack language).
         penalty_warmup_steps: optimiser steps in which that weight grows from 0; the paper has none.
-        label_smoothing: of the loss, in [0, 1). It belongs here and not in the Trainer, whose own would leave the
-            penalty out.
+        label_smoothing: of the loss, in [0, 1). `AttnCalTrainer` puts its `label_smoothing_factor` here; that of a
+            plain Trainer would leave the penalty out.
 
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of

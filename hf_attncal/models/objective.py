@@ -106,9 +106,9 @@ def check_training(
     if labels is None:
         message = (
             "`labels` are needed to train a calibrated model, got none: without them the mask network would silently "
-            "not train. The Trainer takes them away if its `label_smoothing_factor` is not 0: leave that at 0 and set "
-            f"`label_smoothing` of {type(settings).__name__}. For a forward pass without training call "
-            "`model.eval()`; to train all but the mask network, freeze it."
+            "not train. A plain Trainer takes them away if its `label_smoothing_factor` is not 0: use "
+            f"`AttnCalTrainer`, or leave that at 0 and set `label_smoothing` of {type(settings).__name__}. For a "
+            "forward pass without training call `model.eval()`; to train all but the mask network, freeze it."
         )
         if not own_loss:
             raise ValueError(message)

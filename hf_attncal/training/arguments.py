@@ -66,12 +66,6 @@ class AttnCalTrainingArguments(TokenBatchArguments, Seq2SeqTrainingArguments):
     )
 
     def __post_init__(self):
-        if self.label_smoothing_factor > 0:
-            raise ValueError(
-                "`label_smoothing_factor` must be 0: with it the Trainer takes the labels out of the batch, and the "
-                f"mask network silently stops training; got {self.label_smoothing_factor}. Set `label_smoothing` in "
-                "the model's config instead."
-            )
         if self.mask_learning_rate is not None and self.mask_learning_rate <= 0:
             raise ValueError(
                 f"`mask_learning_rate` must be > 0, got {self.mask_learning_rate}. Leave it out to use "

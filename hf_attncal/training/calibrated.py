@@ -19,14 +19,13 @@ import torch
 from accelerate.utils import DistributedType
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
-from transformers import Seq2SeqTrainer, TrainerCallback
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from hf_attncal.adapters.checkpoints import check_adapter_name, restore_adapter, save_adapter
 from hf_attncal.adapters.layers import active_settings
-from hf_attncal.families import IGNORE_NUM_ITEMS
+from hf_attncal.families import FAMILIES, IGNORE_NUM_ITEMS
 
-from .arguments import AttnCalTrainingArguments
 from .checkpoints import WholeCheckpointsMixin, whole_weights
 from .token_batches import TokenBatchTrainerMixin
 
@@ -86,26 +85,29 @@ class OwnTokensCallback(TrainerCallback):
 class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrainer):
     """`Seq2SeqTrainer` with named losses, a learning rate for the mask network, annealing and batches by tokens.
 
-    Takes the arguments of `Seq2SeqTrainer`; `args` must be `AttnCalTrainingArguments`. Trains models with an adapter
-    of `hf_attncal.adapters`, too. Trains stock models and their LoRAs (nothing is added but the batches), with the
-    mean over micro-batches as their loss: they ignore `num_items_in_batch`, so the Trainer has to divide by the
-    accumulation steps.
+    Takes the arguments of `Seq2SeqTrainer`; `args` are `AttnCalTrainingArguments`, or plain ones without their
+    settings. A `label_smoothing_factor` takes the place of the model's (or adapter's) own `label_smoothing`. Trains
+    models with an adapter of `hf_attncal.adapters`, too. Trains stock models and their LoRAs (nothing is added but the
+    batches), with the mean over micro-batches as their loss: they ignore `num_items_in_batch`, so the Trainer has to
+    divide by the accumulation steps.
 
     Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `lm_loss`, `receptive_field_size`,
     `mask_loss`, `mask_penalty`, `uam_loss`, `guided_loss`, `mask_mean` and `gate_mean` that the model returns,
     `mask_grad_norm` (before clipping), and `target_tokens_per_second`.
 
     Raises:
-        TypeError: `args` is not an `AttnCalTrainingArguments`.
+        TypeError: `args` are no `Seq2SeqTrainingArguments`.
+        ValueError: `label_smoothing_factor` is out of its range.
     """
 
-    def __init__(self, model=None, args: AttnCalTrainingArguments | None = None, **kwargs):
-        if not isinstance(args, AttnCalTrainingArguments):
+    def __init__(self, model=None, args: Seq2SeqTrainingArguments | None = None, **kwargs):
+        if not isinstance(args, Seq2SeqTrainingArguments):
             raise TypeError(
-                f"`args` must be an `AttnCalTrainingArguments`, got {type(args).__name__}. It takes every field of "
-                "`Seq2SeqTrainingArguments`."
+                f"`args` must be `AttnCalTrainingArguments`, or `Seq2SeqTrainingArguments`, got {type(args).__name__}."
             )
         super().__init__(model=model, args=args, **kwargs)
+        if smoothed_inside(self.model, args.label_smoothing_factor):
+            self.label_smoother = None
         for name in injected_adapters(self.model):
             check_adapter_name(name)
         if self.model.config.model_type in IGNORE_NUM_ITEMS and active_settings(self.model) is None:
@@ -114,6 +116,12 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         if getattr(self.processing_class, "separate_vocabs", False):
             self.add_callback(OwnTokensCallback(self.model))
         self._mask_grad_norm = None
+
+    def call_model_init(self, trial=None) -> torch.nn.Module:
+        """Make the model as the stock Trainer does, and let it smooth labels."""
+        model = super().call_model_init(trial)
+        smoothed_inside(model, self.args.label_smoothing_factor)
+        return model
 
     def _set_signature_columns_if_needed(self) -> None:
         """Keep the column `links` for a guided adapter; the stock Trainer looks at the base model alone."""
@@ -126,8 +134,9 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **gen_kwargs):
         """Predict as the stock Trainer does, and generate from a text without labels, of which it has no logits."""
-        if "labels" in inputs:
+        if inputs.get("labels") is not None:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
+        inputs = {name: value for name, value in inputs.items() if name != "labels"}  # a collator's None
         asked = self.args.predict_with_generate, self.args.prediction_loss_only
         self.args.predict_with_generate, self.args.prediction_loss_only = True, False
         try:
@@ -140,7 +149,8 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
             self.start_totals()
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+        # A copy, as the smoothing of a stock model takes the labels away.
+        loss, outputs = super().compute_loss(model, {**inputs}, True, num_items_in_batch=num_items_in_batch)
         if model.training:
             self._add_named_losses(loss, outputs, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
@@ -208,11 +218,12 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
     # ---- optimiser ----
 
     @staticmethod
-    def get_optimizer_cls_and_kwargs(args: AttnCalTrainingArguments, model=None) -> tuple[Any, dict[str, Any]]:
+    def get_optimizer_cls_and_kwargs(args: Seq2SeqTrainingArguments, model=None) -> tuple[Any, dict[str, Any]]:
         """Add the accumulator of Adagrad, which the stock Trainer's `optim_args` do not reach."""
         optimizer_class, options = Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args, model)
-        if args.adagrad_initial_accumulator is not None:
-            options["initial_accumulator_value"] = args.adagrad_initial_accumulator
+        accumulator = getattr(args, "adagrad_initial_accumulator", None)
+        if accumulator is not None:
+            options["initial_accumulator_value"] = accumulator
         return optimizer_class, options
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
@@ -221,7 +232,7 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
             return super().create_optimizer(model)
         optimizer = super().create_optimizer(model)
         mask_parameters = {id(p) for p in mask_network_parameters(self.model if model is None else model)}
-        learning_rate = self.args.mask_learning_rate
+        learning_rate = getattr(self.args, "mask_learning_rate", None)
         for group in list(optimizer.param_groups):
             moved = [p for p in group["params"] if id(p) in mask_parameters]
             if moved:
@@ -254,6 +265,28 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         norms = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
         self._mask_grad_norm, norm = norms
         return norm
+
+
+def smoothed_inside(model: torch.nn.Module, factor: float) -> bool:
+    """Let a model of ours, or one with our adapter, smooth labels by the Trainer's `label_smoothing_factor`.
+
+    The Trainer itself would take the labels out of the batch, and with them the loss of the mask network.
+
+    Returns:
+        False for a factor of 0, and for another model, whose labels the Trainer smooths.
+
+    Raises:
+        ValueError: the factor is out of its range.
+    """
+    if not 0 <= factor < 1:
+        raise ValueError(f"`label_smoothing_factor` must be in [0, 1), got {factor}.")
+    settings = active_settings(model)
+    if settings is None and model.config.model_type in FAMILIES:
+        settings = model.config
+    if not factor or settings is None:
+        return False
+    settings.label_smoothing = factor
+    return True
 
 
 def injected_adapters(model: torch.nn.Module) -> list[str]:

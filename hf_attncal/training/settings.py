@@ -264,6 +264,7 @@ TRAINING_HINTS = {
     **{f.name: Refused(_PUBLISHED) for f in dataclasses.fields(TrainingArguments) if "hub" in f.name.split("_")},
     **dict.fromkeys(("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"), Refused(_LOCAL)),
     "generation_config": Refused("Say in the section `evaluation` how text is generated."),
+    "label_smoothing_factor": Annotated[float, 0, 0.99],
     "dataloader_num_workers": Annotated[int, 0, 256],
     "dataloader_prefetch_factor": Annotated[int, 1, 1000] | None,
     "tokens_per_step": Positive | None,

@@ -105,11 +105,12 @@ class TokenBatchTrainerMixin:
         The number of batches of an epoch is a multiple of the batches in one optimiser step (processes x accumulation
         steps), so that p processes with accumulation k / p see, step by step, what one process sees with k.
         """
-        if self.args.tokens_per_batch is None:
+        tokens = getattr(self.args, "tokens_per_batch", None)  # plain arguments have none
+        if tokens is None:
             return super().get_train_dataloader()
         if self.train_dataset is None:
             raise ValueError("`train_dataset` is needed for training, got None. Pass it to the Trainer.")
-        lengths, tokens = _lengths(self.train_dataset), self.args.tokens_per_batch
+        lengths = _lengths(self.train_dataset)
         if max(lengths, default=0) > tokens:
             raise ValueError(
                 f"`tokens_per_batch` must be at least the longest training example, got {tokens} but one has "

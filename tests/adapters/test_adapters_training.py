@@ -15,7 +15,7 @@ from adapter_helpers import (
     scatter_adapter,
 )
 from helpers import assert_close, assert_identical, enable_checkpointing, gradients
-from peft import IA3Config, LoraConfig, get_peft_model, get_peft_model_state_dict
+from peft import IA3Config, LoraConfig, PeftConfig, get_peft_model, get_peft_model_state_dict
 from runs import collate, toy_dataset
 from safetensors.torch import load_file
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
@@ -457,6 +457,20 @@ def test_missing_labels_are_refused(bases, batch, tmp_path):
     with pytest.raises(ValueError, match=r"`labels`.*`label_smoothing_factor`"):
         train(tmp_path, model, label_smoothing_factor=0.1)
     model.generate(**inputs, max_new_tokens=2)  # without gradients there is nothing to lose
+
+
+def test_our_trainer_lets_an_adapter_smooth_labels(bases, tmp_path):
+    """As its own `label_smoothing` does, to the bit; that is what is saved."""
+    states = []
+    for own, factor in ((0.2, 0.0), (0.0, 0.2)):
+        model = adapted(bases["marian"], calibration="gated", label_smoothing=own)
+        trainer = train(tmp_path, model, own=True, label_smoothing_factor=factor)
+        states.append((tensors(model), [entry.get("mask_loss") for entry in trainer.state.log_history]))
+    assert states[0][1] == states[1][1]
+    assert states[0][1][0] is not None
+    assert all(torch.equal(tensor, states[0][0][name]) for name, tensor in states[1][0].items())
+    model.save_pretrained(tmp_path / "saved")
+    assert PeftConfig.from_pretrained(tmp_path / "saved").label_smoothing == 0.2
 
 
 def test_annealing_that_nobody_counts_is_said(bases, batch, monkeypatch):

@@ -296,6 +296,10 @@ WRONG = [
         {"training": {"dataloader_num_workers": 10**6}},
         r"`training.dataloader_num_workers` must be an integer from 0 to 256, got 1000000",
     ),
+    (
+        {"training": {"label_smoothing_factor": 1.0}},
+        r"`training.label_smoothing_factor` must be a number from 0 to 0.99, got 1.0",
+    ),
     ({"minutes": 1e308}, r"`minutes` must be a number from 0.01 to 525600 or null, got 1e\+308"),
     ({"minutes": float("nan")}, r"`minutes` must be a number from 0.01 to 525600 or null, got nan"),
     ({"minutes": float("inf")}, r"`minutes` must be a number from 0.01 to 525600 or null, got inf"),
@@ -351,7 +355,6 @@ OF_JOB = {
         ({"model": {"calibraton": "gated"}}, r"unknown key `model.calibraton`.* `model.calibration`"),
         ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
         ({"model": {"calibration": "gatd"}}, r"`model.calibration` must be"),
-        ({"training": {"label_smoothing_factor": 0.1}}, r"`training.label_smoothing_factor` must be 0"),
         ({"training": {"tokens_per_step": 100}}, r"`training.tokens_per_step` needs `training.tokens_per_batch`"),
     ],
     "summarization": [

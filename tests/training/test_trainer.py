@@ -6,10 +6,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from discrete_helpers import tiny_discrete
 from helpers import FAMILIES, TINY, tiny_model
 from luong_helpers import tiny_luong
-from runs import PAD, collate, largest_difference, logged, make_trainer, toy_dataset, weights
-from transformers import MarianConfig, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+from runs import EOS, PAD, collate, largest_difference, logged, make_trainer, toy_dataset, weights
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedTokenizerFast,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
 from hf_attncal.training.calibrated import mask_network_parameters
@@ -120,6 +132,71 @@ def test_evaluation_by_generation_is_generation(family, tmp_path):
     for source, row in zip(dataset["input_ids"], found.predictions.tolist(), strict=True):
         alone = model.generate(torch.tensor([source]), **options)[0].tolist()
         assert [token for token in row if token not in (PAD, -100)] == [token for token in alone if token != PAD]
+
+
+# ---- arguments of everybody ----
+
+
+def one_run(folder: Path, model, args: Seq2SeqTrainingArguments) -> tuple[dict, list[float]]:
+    """Weights after some steps, and the losses: of training, by name, of an evaluation."""
+    trainer = AttnCalTrainer(model, args, train_dataset=toy_dataset(), data_collator=collate)
+    trainer.train()
+    measured = trainer.evaluate(toy_dataset(6, seed=1))
+    names = ("loss", "nmt_loss", "lm_loss", "mask_loss", "receptive_field_size")
+    return weights(model), [number for name in names for number in logged(trainer, name)] + [measured["eval_loss"]]
+
+
+SMOOTHED = {
+    "gated": lambda smoothing: tiny_model("marian", calibration="gated", label_smoothing=smoothing),
+    "off": lambda smoothing: tiny_model("bart", label_smoothing=smoothing),
+    "luong": lambda smoothing: tiny_luong(calibration="fixed", label_smoothing=smoothing),
+    "discrete": lambda smoothing: tiny_discrete("seq2seq", label_smoothing=smoothing),
+}
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["own arguments", "plain arguments"])
+@pytest.mark.parametrize("kind", SMOOTHED)
+def test_the_trainers_label_smoothing_is_the_models(kind, plain, tmp_path):
+    """To the bit, and it goes before what the model has."""
+    options = {"output_dir": str(tmp_path), "use_cpu": True, "max_steps": 3, "logging_steps": 1, "save_strategy": "no"}
+    options |= {"report_to": "none", "disable_tqdm": True, "gradient_accumulation_steps": 2}
+    arguments = Seq2SeqTrainingArguments if plain else AttnCalTrainingArguments
+    expected, losses = one_run(tmp_path, SMOOTHED[kind](0.2), AttnCalTrainingArguments(**options))
+    for own in (0.0, 0.4):
+        model = SMOOTHED[kind](own)
+        found, same = one_run(tmp_path, model, arguments(**options, label_smoothing_factor=0.2))
+        assert largest_difference(found, expected) == 0
+        assert same == losses
+        assert model.config.label_smoothing == 0.2
+    unsmoothed, others = one_run(tmp_path, SMOOTHED[kind](0.0), arguments(**options))
+    assert largest_difference(unsmoothed, expected) > 0
+    assert others != losses
+
+
+def test_a_model_of_model_init_is_smoothed(tmp_path):
+    args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True, max_steps=1, report_to="none", save_strategy="no")
+    args.label_smoothing_factor = 0.2
+    trainer = AttnCalTrainer(
+        None, args, model_init=lambda: tiny_model("marian"), train_dataset=toy_dataset(), data_collator=collate
+    )
+    trainer.train()
+    assert trainer.model.config.label_smoothing == 0.2
+
+
+def test_the_labels_of_a_stock_model_are_smoothed_by_the_trainer(tmp_path):
+    """The tokens are counted as ever."""
+    torch.manual_seed(0)
+    stock = MarianMTModel(MarianConfig(**TINY))
+
+    def shifted(examples):
+        batch = collate(examples)
+        return batch | {"decoder_input_ids": stock.prepare_decoder_input_ids_from_labels(batch["labels"])}
+
+    trainer = make_trainer(tmp_path, stock, max_steps=1, label_smoothing_factor=0.2)
+    trainer.data_collator = shifted
+    trainer.train()
+    assert trainer.label_smoother.epsilon == 0.2
+    assert logged(trainer, "target_tokens_per_second")[0] > 0
 
 
 # ---- named losses ----
@@ -363,7 +440,6 @@ def test_what_is_told_at_the_end_is_of_the_whole_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"label_smoothing_factor": 0.1}, r"`label_smoothing_factor` must be 0.* got 0.1.* `label_smoothing` in the"),
         ({"mask_learning_rate": 0.0}, r"`mask_learning_rate` must be > 0, got 0.0"),
         (ADAGRAD | {"optim": "sgd"}, r"`adagrad_initial_accumulator` must be left out .* got 0.1 with `optim` 'sgd'"),
         ({"adagrad_initial_accumulator": 0.1}, r"`adagrad_initial_accumulator` must be left out"),
@@ -397,10 +473,16 @@ def test_checkpointing_trains_the_same(tmp_path):
     assert largest_difference(*trained) < 1e-12
 
 
-def test_plain_arguments_are_refused(tmp_path):
-    args = Seq2SeqTrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    with pytest.raises(TypeError, match=r"`args`.*`AttnCalTrainingArguments`"):
-        AttnCalTrainer(model=tiny_model("marian"), args=args)
+def test_arguments_of_another_trainer_are_refused(tmp_path):
+    for args in (TrainingArguments(output_dir=str(tmp_path), use_cpu=True), None):
+        with pytest.raises(TypeError, match=r"`args`.*`AttnCalTrainingArguments`"):
+            AttnCalTrainer(model=tiny_model("marian"), args=args)
+
+
+@pytest.mark.parametrize("factor", [-0.1, 1.0])
+def test_a_label_smoothing_factor_out_of_its_range_is_refused(factor, tmp_path):
+    with pytest.raises(ValueError, match=r"`label_smoothing_factor` must be in \[0, 1\), got"):
+        make_trainer(tmp_path, tiny_model("marian"), label_smoothing_factor=factor)
 
 
 def test_example_over_tokens_per_batch(tmp_path):
@@ -410,6 +492,26 @@ def test_example_over_tokens_per_batch(tmp_path):
 
 
 # ---- predictions ----
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["no column", "a column of None"])
+def test_the_stock_collator_serves_text_without_labels(empty, tmp_path):
+    """Its batches have the key `labels`, with the value None."""
+    model, dataset = tiny("marian", calibration="gated"), toy_dataset(5)
+    names = {"pad_token": PAD, "eos_token": EOS}
+    words = Tokenizer(WordLevel({name: number for name, number in names.items()} | {"x": 3}, unk_token="x"))
+    collator = DataCollatorForSeq2Seq(PreTrainedTokenizerFast(tokenizer_object=words, **{n: n for n in names}), model)
+    sources = dataset.remove_columns("labels")
+    if empty:
+        sources = sources.add_column("labels", [None] * len(sources))
+    assert collator(list(sources))["labels"] is None
+    trainer = make_trainer(tmp_path, model, dataset, per_device_eval_batch_size=2)
+    trainer.data_collator = collator
+    predicted = trainer.predict(sources, max_length=9)
+    for source, row in zip(sources["input_ids"], predicted.predictions.tolist(), strict=True):
+        alone = model.eval().generate(torch.tensor([source]), max_length=9)[0].tolist()
+        assert [token for token in row if token not in (PAD, -100)] == [token for token in alone if token != PAD]
+    assert predicted.label_ids is None
 
 
 @pytest.mark.parametrize("trainer_class", [AttnCalTrainer, Seq2SeqTrainer])
