@@ -329,7 +329,7 @@ def _check_mark(path: Path, folder: str | os.PathLike[str], by: str, option: str
         return
     values = mark_in(path)
     was = values.get("written_by")
-    if was != by and not (was is None and "run" in values):  # a training of an earlier version
+    if was != by:
         told = f" of {was}" if isinstance(was, str) else ""
         if (path / RUN).exists() and not told:
             told = f", and its {RUN} is not the JSON that was written"

@@ -29,7 +29,6 @@ from .layers import (
 from .objective import install_hooks, remove_hooks
 
 # The method's name in the `adapter_config.json` of adapters that were saved before it was the identifier.
-_EARLIER_NAME = "ATTNCAL: `pip install hf_attncal`, then `import hf_attncal.adapters`"
 # Kernels that never form the attention weights cannot calibrate them, and take another kind of mask.
 _KERNELS = ("eager", "sdpa")
 _GUIDED_RANK = 16
@@ -255,7 +254,6 @@ def _some(what: str, names: list[str], shown: int = 3) -> str:
 
 def register_with_peft() -> None:
     """Tell PEFT about the method. Its own table of types is closed, so the type is a one-member table of ours."""
-    for name in (AdapterType.ATTNCAL, _EARLIER_NAME):
-        PEFT_TYPE_TO_CONFIG_MAPPING[name] = AttentionCalibrationConfig
+    PEFT_TYPE_TO_CONFIG_MAPPING[AdapterType.ATTNCAL] = AttentionCalibrationConfig
     PEFT_TYPE_TO_TUNER_MAPPING[AdapterType.ATTNCAL] = AttentionCalibrationModel
     PEFT_TYPE_TO_PREFIX_MAPPING[AdapterType.ATTNCAL] = PREFIX

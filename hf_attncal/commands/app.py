@@ -1,16 +1,15 @@
 """The command line over the functions of this folder: their signatures are the options, their docstrings the help.
 
 cyclopts parses. What is ours: which types a command line has (`kinds.py`), `-v`, `-q` and `--debug` for every command,
-spellings of an earlier version (`old.py`), and errors on one line.
+and errors on one line.
 """
 
 import inspect
 import pathlib
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, get_args
@@ -24,7 +23,6 @@ from hf_attncal.inference.running import Running, Spoken
 
 from .guarded import guarded, kind_of
 from .kinds import STANDARD, Setting, Values
-from .old import respelled
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
 _DASH = "\0"  # which no token of a command line holds
@@ -181,13 +179,8 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
         place = rest.index(name)
         rest[place : place + 1] = ALIASES[name]
         name = ALIASES[name][0]
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        if name is not None:
-            try:
-                rest = _completed(_settings_behind(respelled(name, rest), name), name)
-            except CommandError as error:
-                raise UsageError(f"attncal {name}: error: {error}") from error
+    if name is not None:
+        rest = _completed(_settings_behind(rest, name), name)
     _check_shared_numbers(rest, name)
     app = app_of([name] if name is not None else list(functions()))
     if name is None and (not rest or rest == ["align"]):
@@ -208,12 +201,7 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
     bound.apply_defaults()  # standard input and output are those of the command line
     bound.arguments = {name: _undashed(value) for name, value in bound.arguments.items()}
 
-    def run() -> Any:
-        for warning in told:  # now that -q is known
-            warnings.warn(warning.message, stacklevel=2)
-        return function(*bound.args, **bound.kwargs)
-
-    return run, common
+    return partial(function, *bound.args, **bound.kwargs), common
 
 
 def _undashed(value: Any) -> Any:

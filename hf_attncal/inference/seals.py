@@ -1,8 +1,7 @@
 """Seals: what was learned for a model, and lies beside it, fits this model alone, and is as it was written.
 
 A file that is learned beside a model (`layouts.py`: those with a command that writes them) has an entry `seal`: a
-digest of each of its own fields, and the fingerprint of the model. Whoever reads it compares both. Files of earlier
-versions have none; they are read, with a warning.
+digest of each of its own fields, and the fingerprint of the model. Whoever reads it compares both.
 
 A fingerprint is of what the model is, not of its files: the same model saved anew, in shards, or fetched from the Hub
 has the same one.
@@ -47,7 +46,6 @@ from hf_attncal.layouts import (
     WEIGHTS,
     file_of,
 )
-from hf_attncal.messages import LOG
 
 from .files import blamed, file_beside, read_object
 
@@ -105,25 +103,23 @@ def sealed(path: Path, model: Path | None = None) -> Iterator[dict[str, Any]]:
             raise ValueError(f"it must hold a JSON object, got {str(values)[:30]}.")
         seal = values.pop(SEAL, None)
         yield values
-        is_sealed = seal is not None and _fits(seal, values, text, path.name, model)
+        if seal is not None or is_model(model):
+            _check_seal(seal, values, text, path.name, model)
     except _WRONG as error:
         told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         told = told.removeprefix(f"{path} cannot be read: ").rstrip(".")
         raise ValueError(f"{path} cannot be used: {told}. {anew}.") from error
-    if not is_sealed and is_model(model):
-        _warn(str(path), anew)
 
 
 def check_counts(model: Path) -> None:
     """Check that the aligner that counts beside a network, in its folder `hmm`, is that which it was trained with.
 
     Raises:
-        ValueError: it is another, or the network is.
+        ValueError: it is another, or the network is, or the seal is missing.
     """
     path = model / COUNTS / COUNTS_SEAL
     if not path.is_file():
-        _warn(str(path.parent), f"`{file_of(COUNTS_SEAL).learned_by.format(model='FOLDER')}` trains both")
-        return
+        raise ValueError(f"{path} is missing: `{file_of(COUNTS_SEAL).learned_by.format(model='FOLDER')}` trains both.")
     with sealed(path, model) as values:
         for part in _differing(values, fingerprint(path.parent, then=values)):
             raise ValueError(f"the counts beside it are others: {part} is not what it was.")
@@ -136,17 +132,18 @@ def seal_counts(model: Path, counts: Path) -> None:
     write_sealed(fingerprint(counts), path, model)
 
 
-def _fits(seal: Any, values: Mapping[str, Any], text: str, file: str, model: Path) -> bool:
-    """Return whether a seal names the model; raise ValueError where it is that of other values or another model."""
+def _check_seal(seal: Any, values: Mapping[str, Any], text: str, file: str, model: Path) -> None:
+    """Raise ValueError for a seal that is missing, or belongs to other values or another model."""
     parts = {"text": str, "fields": dict, "model": dict}
     if not isinstance(seal, dict) or {name: type(part) for name, part in seal.items()} != parts:
-        raise ValueError(f"`{SEAL}` is not what was written")
-    hint = f"; take `{SEAL}` out of it if that is meant"
+        raise ValueError(f"`{SEAL}` is {'missing' if seal is None else 'not what was written'}")
     same = seal["text"] == _text_digest(text)  # to make digests of 80,000 words takes 0.2 seconds
     for name in [] if same else _differing(seal["fields"], _digests(values)):
-        raise ValueError(f"`{name}` is not what was written{hint}")
-    if not seal["model"] or not is_model(model):
-        return bool(seal["model"])
+        raise ValueError(f"`{name}` is not what was written")
+    if not is_model(model):
+        return
+    if not seal["model"]:
+        raise ValueError("it does not name the model that it was learned for")
     now = fingerprint(model, file, seal["model"])
     for part, then in seal["model"].items():
         new, fields = now.get(part), []
@@ -159,18 +156,11 @@ def _fits(seal: Any, values: Mapping[str, Any], text: str, file: str, model: Pat
         if new == then:
             continue
         where = f"{', '.join(f'`{field}`' for field in fields[:3])} of {part}" if fields else part
-        raise ValueError(f"it was learned for another model, with another {where} than {model} has{hint}")
-    return True
+        raise ValueError(f"it was learned for another model, with another {where} than {model} has")
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
-
-
-@lru_cache
-def _warn(path: str, anew: str) -> None:
-    """Say once that a file of an earlier version does not say which model it is for."""
-    LOG.warning("warning: %s does not say which model it was learned for: %s.", path, anew)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

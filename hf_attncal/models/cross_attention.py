@@ -42,14 +42,6 @@ from .functional import (
 )
 from .gradients import DetachedParameters
 
-# What a cross-attention calls its NULL and its count of steps, by the names in weights of before both were modules.
-EARLIER_NAMES = {
-    "null_key": "null.key",
-    "null_value": "null.value",
-    "null_bias": "null.bias",
-    "annealing_step": "annealing.annealing_step",
-}
-
 
 class AttentionContext:
     """Requests of one decoder pass to its cross-attentions, and their reports.
@@ -124,12 +116,6 @@ class CrossAttentionMixin:
         self.switches = self.config
         for name, part in learned_parts(self.switches, self.num_heads, self.head_dim).items():
             setattr(self, name, part)
-
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
-        for earlier, name in EARLIER_NAMES.items():
-            if prefix + earlier in state_dict:
-                state_dict[prefix + name] = state_dict.pop(prefix + earlier)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(
         self,

@@ -27,21 +27,16 @@ class WholeCheckpointMixin:
     """`from_pretrained` of our models; goes before transformers' classes in the bases."""
 
     _auto_classes: dict[str, str] = {}  # Auto class -> our class, where several classes load from one folder
-    _earlier_names: dict[str, str] = {}  # how weights were named once: patterns, and what each has become
 
     @classmethod
-    def from_pretrained(
-        cls, *args, key_mapping: dict[str, str] | None = None, output_loading_info: bool = False, **kwargs
-    ):
-        """As transformers'; weights are found under their earlier names, too.
+    def from_pretrained(cls, *args, output_loading_info: bool = False, **kwargs):
+        """As transformers'.
 
         Raises:
             ValueError: a weight is missing, which transformers would fill with random numbers, or is not finite. With
                 `output_loading_info=True`, which returns the names of what is missing, that is left to the caller.
         """
-        mapping = cls._earlier_names | (key_mapping or {})
-        model, report = super().from_pretrained(*args, key_mapping=mapping, output_loading_info=True, **kwargs)
-        model._weight_conversions = []  # else `save_pretrained` undoes the renaming
+        model, report = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         if output_loading_info:
             return model, report
         name = args[0] if args else kwargs.pop("pretrained_model_name_or_path", None)

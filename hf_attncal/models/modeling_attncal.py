@@ -28,7 +28,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
 from .calibration import CountedStepsMixin, init_part, trains_mask
 from .copying import CopyMechanism, CopySource, copied_ids, known_ids
-from .cross_attention import EARLIER_NAMES, AttentionContext
+from .cross_attention import AttentionContext
 from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
 from .objective import check_links, check_training, named_losses, refuse_reentrant
@@ -47,7 +47,6 @@ class AttnCalPreTrainedMixin(CountedStepsMixin, WholeCheckpointMixin):
     # Kernels that never form the attention weights cannot calibrate them.
     _supports_flash_attn = False
     _supports_flex_attn = False
-    _earlier_names = {f"encoder_attn.{old}": f"encoder_attn.{new}" for old, new in EARLIER_NAMES.items()}
 
     @torch.no_grad()
     def _init_weights(self, module):

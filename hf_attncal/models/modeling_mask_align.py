@@ -19,7 +19,6 @@ predicts.
 """
 
 import math
-import re
 from dataclasses import dataclass
 
 import torch
@@ -46,13 +45,6 @@ from .mask_align_prediction import PREDICTION_HEADS, Evidence, MaskAlignPredicti
 
 # Models are trained with these fields and without, so that no checkpoint stands for either way.
 # trf-ignore: TRF041 config.share_embeddings
-
-# Before the predictions were modules.
-_EARLIER_NAMES = {
-    r"_direction\.(cross_attn|ffn|output|emission|null_emission)": r"_direction.prediction.\1",
-    r"\.ffn_layer_norm": ".ffn.layer_norm",
-    r"\.null_(key|value)": r".null.\1",
-}
 
 
 @dataclass
@@ -130,7 +122,6 @@ class MaskAlignPreTrainedModel(WholeCheckpointMixin, PreTrainedModel):
 
     config: MaskAlignConfig
     config_class = MaskAlignConfig
-    _earlier_names = _EARLIER_NAMES
     base_model_prefix = "model"
     main_input_name = "input_ids"
     accepts_loss_kwargs = False  # every loss is a mean over its own unit: tokens of two sides, cells, linked tokens
@@ -164,20 +155,6 @@ class MaskAlignPreTrainedModel(WholeCheckpointMixin, PreTrainedModel):
         elif isinstance(module, MaskAlignModel):
             for frequency in (module.source_frequency, module.target_frequency):
                 nn.init.constant_(frequency, 1 / self.config.vocab_size)
-
-    def load_state_dict(self, state_dict, *args, **kwargs):
-        """As in torch.
-
-        Raises:
-            ValueError: weights have earlier names; with `strict=False` torch would leave the new ones at random.
-        """
-        for name in state_dict:
-            if any(re.search(pattern, name) for pattern in _EARLIER_NAMES):
-                raise ValueError(
-                    f"`{name}` is an earlier name of a weight: load the folder with `MaskAlignModel.from_pretrained`, "
-                    "which renames its weights, and save it again. Training cannot be resumed from it."
-                )
-        return super().load_state_dict(state_dict, *args, **kwargs)
 
 
 class MaskAlignModel(MaskAlignPreTrainedModel):

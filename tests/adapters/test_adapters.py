@@ -708,22 +708,6 @@ def test_without_the_package_the_card_says_what_to_install(bases, monkeypatch, t
             load()
 
 
-def test_the_earlier_name_of_the_method_is_known(bases, batch, tmp_path):
-    """`peft_type` was a sentence."""
-    model = adapted(bases["marian"], calibration="annealed", leaky=True)
-    model.save_pretrained(tmp_path)
-    path = tmp_path / "adapter_config.json"
-    sentence = "ATTNCAL: `pip install hf_attncal`, then `import hf_attncal.adapters`"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"peft_type": sentence}))
-    loaded = PeftModel.from_pretrained(load_base(bases["marian"]), tmp_path).eval()
-    assert_identical(logits(loaded, batch), logits(model, batch))
-    in_transformers = load_base(bases["marian"])
-    in_transformers.load_adapter(str(tmp_path))
-    assert_identical(logits(in_transformers.eval(), batch), logits(model, batch))
-    loaded.save_pretrained(tmp_path / "again")
-    assert json.loads((tmp_path / "again" / "adapter_config.json").read_text())["peft_type"] == "ATTNCAL"
-
-
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_inference_without_weights_is_one_softmax(bases, backbone, batch, monkeypatch):
     """As with the weights, which are computed step by step."""

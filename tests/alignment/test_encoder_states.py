@@ -397,11 +397,11 @@ def test_the_commands_want_the_languages_once(m2m100, tmp_path, capsys):
     assert main(select) == 0
     assert "states are not tried: `source_language` must be a code of" in capsys.readouterr().err
     assert isinstance(ReadingSettings.load(tmp_path), Seq2SeqAttention)
-    assert main([*run, "--weights=states"]) == 1
+    assert main([*run, "--read", "weights=states"]) == 1
     assert "`source_language` must be a code of M2M100Tokenizer" in capsys.readouterr().err
-    languages = ["--source-language=en", "--target-language=de"]
-    assert main([*run, "--weights=states", *languages]) == 0
-    assert main([*select, "--weights=states", *languages]) == 0
+    languages = ["source_language=en", "target_language=de"]
+    assert main([*run, "--read", "weights=states", *languages]) == 0
+    assert main([*select, "--read", "weights=states", *languages]) == 0
     assert ReadingSettings.load(tmp_path).target_language == "de"
     (tmp_path / "alignment.json").unlink()
     assert main([*select, "--read=weights=states", "--languages=German-en"]) == 0

@@ -152,7 +152,7 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
     (files / "source").write_text(text_of(SOURCES), encoding="utf-8")
     for more, problem in (
         (text(files, "source", "target"), f"{len(SOURCES)} of the {len(SOURCES)} pairs to look at have a source"),
-        ([*many, "--probe-source", many[1], "--probe-target", many[3]], "other pairs than those of --probe-text"),
+        ([*many, "--probe-text", many[1], many[3]], "other pairs than those of --probe-text"),
     ):
         status, out, err = attncal("analyze", stock, *arguments, *more)
         assert (status, out) == (1, "")
@@ -288,17 +288,3 @@ def test_a_page_that_cannot_be_written_leaves_nothing(attncal, gated, files):
     status, _, err = attncal("analyze", gated, *QUICK, *text(files, "source", "target"), "--report", str(blocked))
     assert status == 1
     assert "report.html" in err or "source" in err
-
-
-@pytest.mark.slow
-def test_options_of_an_earlier_version_are_understood(attncal, gated, files):
-    page, folder = files / "report.html", files / "figures"
-    old = ["--no-probe", "--measured", "0", "--pairs", "3", "--browse", "2", "--seed", "2", "--figures", str(folder)]
-    methods = ["--methods", "attention,random", "--report", str(page), "--probe-steps", "2"]
-    status, out, err = attncal("analyze", gated, *text(files, "source", "target"), *old, *methods)
-    assert status == 0, err
-    assert out.endswith(f"Figures: {folder}\n\nPage: {page}\n")
-    for told in ("--no-probe is --probe=none now.", "--figures is --report now.", "--measured is left out: "):
-        assert f"warning: {told}" in err
-    record = json.loads((folder / "report.json").read_text(encoding="utf-8"))["record"]
-    assert record["config"]["methods"] == ["attention", "random"]

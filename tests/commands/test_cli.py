@@ -239,7 +239,6 @@ def test_a_device_that_cannot_be_used(attncal, checkpoint):
         (1, ["length_penalty=nan"]),  # scores that are no numbers, and so any beam
         (1, ["length_penalty=inf"]),
         (1, ["length_penalty=5.1"]),
-        (1, ["--length-penalty=5.1"]),
         (2, ["--threads", "0"]),
         (2, ["--threads", "100000"]),  # PyTorch would die of it
         (2, ["--dtype", "int8"]),
@@ -320,7 +319,7 @@ def imported_by(*arguments: str) -> tuple[int, set[str]]:
         (2, "align run model --format xml"),
         (1, "translate model --beams 0"),
         (1, "align run model --source text"),
-        (1, "translate model --alignments"),
+        (1, "translate model --alignments -"),
     ],
 )
 def test_help_and_wrong_usage_do_not_wait_for_heavy_packages(status, command):
@@ -351,7 +350,7 @@ def test_aligning_by_counts_does_not_wait_for_transformers(tmp_path):
         part.save_pretrained(tmp_path / "aligner")
     (tmp_path / "text").write_text("the house ||| das Haus\n")
     (tmp_path / "english").write_text("\n".join(english) + "\n")
-    files = ["--input", str(tmp_path / "text"), "--output", str(tmp_path / "links")]
+    files = ["--source", str(tmp_path / "text"), "--output", str(tmp_path / "links")]
     run = ["align", "run", str(tmp_path / "aligner"), *files, "--device", "cpu"]
     quick = [
         "align",

@@ -538,7 +538,7 @@ def test_the_attention_of_an_encoder_decoder_is_chosen(run, seq2seq):
     results = set()
     for arguments, settings in (
         (["--read", "layer=1", "heads=1", "shift=false"], Seq2SeqAttention(1, (1,), shift=False)),
-        (["--layer", "1", "--heads", "1,0", "--shift"], Seq2SeqAttention(1, (1, 0), shift=True)),
+        (["--read", "layer=1", "heads=1,0", "shift=true"], Seq2SeqAttention(1, (1, 0), shift=True)),
         (["--read", "layer=-1", "source_prefix=old "], Seq2SeqAttention(-1, source_prefix="old ")),
         ([], None),
     ):
@@ -643,38 +643,6 @@ def test_choices_are_those_of_the_models():
     assert get_args(Merging) == SYMMETRIZATIONS
     assert get_args(LinkFormat) == LINK_FORMATS
     assert get_args(WordLimits) == WORDS
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("--input pairs", "--source pairs", ["--input is --source now."]),
-        (
-            "--layer 1 --heads 1,0 --no-shift --weights=attention",
-            "--read layer=1 heads=1,0 shift=false weights=attention",
-            ["--layer is --read layer now.", "--no-shift is --read shift=false now."],
-        ),
-        ("--layer -1 --shift", "--read layer=-1 shift=true", ["--layer is --read layer now."]),
-        ("--batch-tokens 20", "", ["--batch-tokens is left out: "]),
-        ("--raw-scores", "", ["--raw-scores is left out: "]),
-    ],
-)
-def test_old_spellings_are_understood_and_told(run, seq2seq, tmp_path, monkeypatch, old, new, told):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "pairs", LINES)
-    status, out, err = run(seq2seq, *old.split(), text=text_of(LINES))
-    assert status == 0, err
-    assert all(line in err for line in told)
-    assert run(seq2seq, *new.split(), text=text_of(LINES)) == (0, out, "")
-
-
-def test_old_spellings_of_text_keep_their_spaces(run, seq2seq):
-    _, new, _ = run(seq2seq, "--read", "source_prefix=old  ", "layer=0", text=text_of(LINES))
-    assert run(seq2seq, "--layer", "0", "--source-prefix", "old  ", text=text_of(LINES))[1] == new
-    for side in ("source", "target"):
-        status, _, err = run(seq2seq, f"--{side}-language", "de", text=text_of(LINES))
-        assert status == 1
-        assert f"`{side}_language` is for the states of an encoder" in err
 
 
 def test_a_checkpoint_that_is_not_there_and_a_device_that_is_not(run, checkpoint, tmp_path):

@@ -92,7 +92,7 @@ def test_what_train_leaves_translates(base, text, tmp_path, capsys):
     source.write_text("".join((text / "test.en").read_text().splitlines(keepends=True)[:2]))
     with source.open() as lines, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", lines)
-        assert main(["translate", str(base), "--device=cpu", "--beams=1", "--max-new-tokens=3"]) == 0
+        assert main(["translate", str(base), "--device=cpu", "--beams=1", "max_new_tokens=3"]) == 0
     assert capsys.readouterr().out.count("\n") == 2
 
 
@@ -191,7 +191,7 @@ def test_a_guided_head_gives_the_links_of_translations(command, links_from, base
     if command == "adapt":
         assert left["config"]["adapter"]["calibration"] is None
         assert left["trained_parameters"] == 2 * 4 * (16 + 8)
-    translate = [f"--input={text / 'test.en'}", f"--output={tmp_path / 'out'}", f"--alignments={found}"]
+    translate = [f"--source={text / 'test.en'}", f"--output={tmp_path / 'out'}", f"--alignments={found}"]
     assert main(["translate", str(output), *translate]) == 0
     assert len(found.read_text().splitlines()) == 12
     assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
@@ -213,7 +213,7 @@ def test_the_control_of_calibration(command, base, text, tmp_path):
         assert left["trained_parameters"] == 2 * 8 + 2  # of one layer: a vector and a bias for each head
     weights = load_file(output / ("adapter_model.safetensors" if adapts else "model.safetensors"))
     assert any("output_gate" in name and tensor.abs().max() > 0 for name, tensor in weights.items())
-    translate = [f"--input={text / 'test.en'}", f"--output={tmp_path / 'out'}", "--max-new-tokens=3"]
+    translate = [f"--source={text / 'test.en'}", f"--output={tmp_path / 'out'}", "max_new_tokens=3"]
     assert main(["translate", str(output), *translate]) == 0
 
 
@@ -246,7 +246,7 @@ def test_a_file_of_settings_and_options_work_together(text, tmp_path):
         f"training: {{output_dir: '{tmp_path / 'other'}', max_steps: 9, seed: 3, learning_rate: 1e-3}}\n"
     )
     output = tmp_path / "model"
-    options = ["--config", str(config), "--output", str(output), "--steps=2", "training.max_steps=3"]
+    options = ["--config", str(config), "--output", str(output), "training.max_steps=2", "training.max_steps=3"]
     dev = files(text, "dev")[2:]
     assert main(["train", *options, *dev, *MARIAN]) == 0
     left = results(output)
@@ -283,7 +283,7 @@ def test_a_discrete_transformer_translates(text, tmp_path):
     assert "output_attention_details" not in card
     source = tmp_path / "source"
     source.write_text("a dog\n")
-    given = ["--device=cpu", "--beams=1", "--max-new-tokens=3", f"--input={source}", f"--output={tmp_path / 'out'}"]
+    given = ["--device=cpu", "--beams=1", "max_new_tokens=3", f"--source={source}", f"--output={tmp_path / 'out'}"]
     assert main(["translate", str(output), *given]) == 0
     assert (tmp_path / "out").read_text().count("\n") == 1
 
@@ -317,7 +317,7 @@ def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     assert f"; {left['test']['truncated']} of 12 sources cut to 8 tokens\n" in told
     assert left["config"]["model"]["backbone"] == "luong"
     assert ModelCard.load(output / "README.md").data.pipeline_tag == "summarization"
-    command = ["translate", str(output), f"--input={text / 'test.en'}", "--device=cpu", "--max-new-tokens=2"]
+    command = ["translate", str(output), f"--source={text / 'test.en'}", "--device=cpu", "max_new_tokens=2"]
     assert main(command) == 1
     assert "tokens, the model takes at most 8. Split the line, or pass --too-long truncate." in capsys.readouterr().err
     assert main([*command, "--too-long=truncate"]) == 0

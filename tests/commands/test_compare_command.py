@@ -63,13 +63,6 @@ def test_the_page_shows_who_links_what(attncal, here):
     assert cells == ["both", "first", "second"]
 
 
-@pytest.mark.parametrize("option", ["--held-out", "--pairs", "--bootstrap", "--longest-line"])
-def test_options_of_an_earlier_version_are_left_out(option, attncal, here):
-    code, out, err = attncal("align", "compare", "right", "diagonal", *TEXT, option, "7")
-    assert (code, out) == (0, attncal("align", "compare", "right", "diagonal", *TEXT)[1])
-    assert re.fullmatch(rf"attncal: warning: {option} is left out: .*\.\n", err)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -166,9 +166,8 @@ def test_a_dataset_of_the_hub(attncal, tmp_path):
 
 def test_the_function_is_the_command_and_the_old_option_is_understood(attncal, fetched, tmp_path):
     found = hf_attncal.fetch_data("multi30k", output=tmp_path / "python", source=fetched)
-    status, out, err = attncal("multi30k", "--from", fetched, "--output", tmp_path / "command")
+    status, out, err = attncal("multi30k", "--source", fetched, "--output", tmp_path / "command")
     assert status == 0, err
-    assert "--from is --source now." in err
     assert out == f"{found}\n".replace(f"{tmp_path}/python", f"{tmp_path}/command")
     assert set(found.files) == set((tmp_path / "python").iterdir())
     assert (set(found.files.values()), found.left_out) == ({2}, 0)

@@ -125,7 +125,7 @@ def test_an_aligner_in_the_place_of_links(attncal, trained, here, monkeypatch):
     monkeypatch.setitem(WordAligner.stream.__kwdefaults__, "window", 7)
     assert attncal(*given, "--links", str(trained / "aligner")) == whole
     assert attncal(*given, "--links", str(trained / "aligner"), "--batch-size", "3") == whole
-    assert attncal(*given, "--aligner", str(trained / "aligner"))[:2] == whole[:2]
+    assert attncal(*given, "--links", str(trained / "aligner"))[:2] == whole[:2]
     assert attncal(*given, "--links", links)[1] == whole[1]
 
 
@@ -166,7 +166,6 @@ def test_what_is_wrong_names_file_and_line(changed, arguments, told, done, attnc
     ("arguments", "told"),
     [
         (["lexicon", *TEXT[:4]], "align lexicon: error: .*--links must be given"),
-        (["lexicon", *TEXT, "--aligner", "source"], "align lexicon: error: .*--links specified multiple times"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_before_anything_is_read(arguments, told, capsys):
@@ -279,13 +278,6 @@ def test_one_kind_of_labels_is_carried(given, told, attncal, here):
     status, out, err = attncal("align", "project", *TEXT, *given)
     assert (status, out) == (1, "")
     assert err == f"attncal: error: Give one of --tags, --spans and --markup, got {told}.\n"
-
-
-def test_an_aligner_was_named_by_another_option(attncal, trained, here):
-    files = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
-    status, out, err = attncal("align", "lexicon", *files, "--aligner", str(trained / "aligner"))
-    assert (status, err) == (0, "attncal: warning: --aligner is --links now.\n")
-    assert out == attncal("align", "lexicon", *files, "--links", str(trained / "aligner"))[1]
 
 
 @pytest.mark.parametrize("name", ["nothing", "./no/links.txt"])
@@ -436,12 +428,9 @@ def test_calibrate_into_another_folder_leaves_the_model_alone(attncal, trained, 
 
 def test_the_bins_of_the_error_are_ten(attncal, trained, here):
     text = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
-    gold = ["--gold", str(trained / "dev.links"), "--bootstrap", "0", "--output", "new"]
+    gold = ["--gold", str(trained / "dev.links"), "--output", "new"]
     plain = attncal("align", "calibrate", str(trained / "aligner"), *text, *gold)
-    with_bins = attncal("align", "calibrate", str(trained / "aligner"), *text, *gold, "--bins", "12")
-    assert with_bins[:2] == plain[:2]
     assert "bins:10" in plain[1]
-    assert "--bins is left out: the calibration error has 10 bins." in with_bins[2]
 
 
 @pytest.mark.parametrize("action", ["calibrate", "select"])

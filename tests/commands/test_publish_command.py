@@ -9,7 +9,7 @@ from helpers import TINY
 from huggingface_hub import HfApi
 from local_hub import Hub
 
-from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, publish
+from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.alignment import AER_METRIC
 from hf_attncal.commands import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -105,18 +105,3 @@ def test_a_folder_is_a_metric_where_a_space_is_asked_for(capsys):
 def test_a_field_that_a_card_does_not_have_is_named(folder, capsys, given, told):
     assert main(["publish", str(folder), "someone/model", "--dry-run", *given]) == 1
     assert re.search(told, capsys.readouterr().err)
-
-
-def test_old_options_of_the_card_are_told_with_the_new_spelling(folder, capsys):
-    """And from Python the fields are a dict."""
-    assert main(["publish", str(folder), "a/b", "--dry-run", "--no-try-loading", "--license", "mit"]) == 0
-    assert "--license is --card license now." in capsys.readouterr().err
-    done = publish(folder, "a/b", dry_run=True, try_loading=False, card={"license": "mit", "language": ["en", "de"]})
-    assert done.missing == ()
-
-
-def test_languages_that_followed_an_option_are_joined(folder, capsys):
-    assert main(["publish", str(folder), "a/b", "--dry-run", "--language", "de", "en", "--no-try-loading"]) == 0
-    captured = capsys.readouterr()
-    assert "--language is --card language now." in captured.err
-    assert "the card does not say: license (license=...)\n" in captured.out

@@ -19,7 +19,7 @@ from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 
 ENGLISH = ["The old house, the red house.", "It's red!", "An old, old house", ""] * 30
 CHINESE = ["老房子，红房子。", "它是红的！", "一座老老的房子", "空"] * 30
-SETTINGS = ["--preset", "hmm", "tokenizer.vocab_size=60", "data.held_out_pairs=0"]
+SETTINGS = ["--config", "hmm", "tokenizer.vocab_size=60", "data.held_out_pairs=0"]
 
 
 def write(path: Path, lines: list[str]) -> str:
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("raw")
     text = [write(folder / "en.zst", ENGLISH), write(folder / "zh.gz", CHINESE)]
     train = ["align", "train", "--source", text[0], "--target", text[1], "--output", str(folder / "raw")]
-    assert main([*train, "--tokenize", *SETTINGS]) == 0
+    assert main([*train, "data.raw_text=true", *SETTINGS]) == 0
     return folder
 
 
@@ -144,8 +144,8 @@ def test_gold_links_of_raw_text_are_of_white_space_words(folder, tmp_path):
     """Dev pairs are aligned as text is: between words that white space parts."""
     gold = write(tmp_path / "gold", ["0-0 3-0", "0-0 1-0", "3-0", ""] * 30)
     names = {"source": str(folder / "en.zst"), "target": str(folder / "zh.gz")}
-    given = [word for side, name in names.items() for word in (f"--{side}", name, f"--dev-{side}", name)]
-    train = ["align", "train", *given, "--output", str(tmp_path / "new"), "--tokenize", "--dev-gold", gold]
+    given = [word for side, name in names.items() for word in (f"--{side}", name)] + ["--dev", *names.values(), gold]
+    train = ["align", "train", *given, "--output", str(tmp_path / "new"), "data.raw_text=true"]
     assert main([*train, *SETTINGS]) == 0
     dev = json.loads((tmp_path / "new" / "results.json").read_text())["dev"]
     assert dev["sentences"] == 120
@@ -155,7 +155,7 @@ def test_gold_links_of_raw_text_are_of_white_space_words(folder, tmp_path):
 def test_links_of_tokenised_text_do_not_guide_raw_text(folder, tmp_path, capsys):
     guide = write(tmp_path / "guide", ["0-0"] * 120)
     text = ["--source", str(folder / "en.zst"), "--target", str(folder / "zh.gz")]
-    given = ["align", "train", *text, "--output", str(tmp_path / "new"), "--tokenize", "--guide", guide]
+    given = ["align", "train", *text, "--output", str(tmp_path / "new"), "data.raw_text=true", "--links", guide]
     assert main(given) == 1
     assert "`data.train.guide` has links of the words of tokenised text" in capsys.readouterr().err
 

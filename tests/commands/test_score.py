@@ -286,21 +286,6 @@ def test_a_shift_that_leaves_an_index_zero_is_found_by_its_error_rate(score, cou
     assert "change the indices of one of the files, or exchange its columns" in message
 
 
-def test_options_of_an_earlier_version_are_left_out_where_the_result_is_the_same(score, counted, capfdbinary):
-    from0, from1 = counted
-    old = ("--base=1", "--gold-base", "auto", "--no-index-check", "--unit", "word", "--symmetrization=union")
-    status, out, err = score(from0, from1, *old, "--longest-line", "100", *QUICK)
-    assert (status, out) == (0, score(from0, from1, *QUICK)[1])
-    for option in ("--base", "--gold-base", "--no-index-check", "--unit", "--symmetrization", "--longest-line"):
-        assert f"warning: {option} is left out: " in err
-    for option in ("--reverse", "--reverse-gold"):
-        with pytest.raises(SystemExit) as raised:
-            score(from0, from1, option)
-        assert raised.value.code == 2
-        err = capfdbinary.readouterr().err.decode()
-        assert f"attncal score: error: {option} is left out: the source index comes first. Exchange the columns" in err
-
-
 # ---- errors ----
 
 

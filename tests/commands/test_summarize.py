@@ -65,14 +65,8 @@ def test_options_go_before_what_the_checkpoint_says(attncal, summarizer):
     assert expected != summarize_texts(summarizer.model, summarizer.tokenizer, LINES)
     given = ("--beams", "2", "length_penalty=-1", "no_repeat_ngram_size=0", "min_new_tokens=0", "max_new_tokens=10")
     command = ("summarize", summarizer.folder, "--device", "cpu")
-    status, out, err = attncal(*command, *given, "prefix=das ", text=text_of(LINES))
+    status, out, _ = attncal(*command, *given, "prefix=das ", text=text_of(LINES))
     assert (status, out) == (0, text_of(expected))
-    assert "now." not in err
-    old = ("--beams", "2", "--length-penalty", "-1", "--no-repeat-ngrams", "0", "--min-new-tokens=0")
-    old += ("--max-new-tokens", "10", "--prefix", "das ")
-    status, out, err = attncal(*command, *old, text=text_of(LINES))
-    assert (status, out) == (0, text_of(expected))
-    assert "--no-repeat-ngrams is no_repeat_ngram_size now." in err
 
 
 def test_from_a_file_to_a_file(attncal, copier, tmp_path):
@@ -118,18 +112,6 @@ def test_copied_words_are_marked_for_a_reader(attncal, copier):
         expected.append(" ".join(f"[{word}]{sources[j]}" for j, word in enumerate(line.text.split())))
     command = ("summarize", copier.folder, *SHORT, "--format", "marked")
     assert attncal(*command, text=text_of(TEXTS)) == (0, text_of(expected), "")
-
-
-@pytest.mark.parametrize("form", ["copied", "marked", "json"])
-def test_the_old_spelling_of_copied_words(attncal, copier, form):
-    command = ("summarize", copier.folder, *SHORT)
-    new = attncal(*command, "--format", form, text=text_of(TEXTS))
-    status, out, err = attncal(
-        *command, *(() if form == "copied" else ("--format", form)), "--copied", text=text_of(TEXTS)
-    )
-    assert ((status, out), new[2]) == (new[:2], "")
-    told = "is --format copied now." if form == "copied" else "is left out: the other forms say what is copied."
-    assert err == f"attncal: warning: --copied {told}\n"
 
 
 def test_what_is_generated_is_not_marked(attncal, tmp_path):
@@ -223,13 +205,13 @@ def test_what_was_cut_before_an_error_is_told(attncal, summarizer):
 # ---- errors ----
 
 
-@pytest.mark.parametrize("options", ["--copied", "--format=copied", "--format=marked"])
+@pytest.mark.parametrize("options", ["--format=copied", "--format=marked"])
 def test_what_a_model_did_not_copy_cannot_be_told(attncal, summarizer, options):
     status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", *options.split(), text="das\n")
     assert (status, out) == (1, "")
     assert f"{summarizer.folder} copies nothing. Give --format text or json" in err
     assert "--model summarizer+copy" in err
-    assert err.count("\n") == 1 + ("--copied" in options)
+    assert err.count("\n") == 1
 
 
 def test_lengths_that_exclude_each_other_are_told_before_any_line(attncal, summarizer):

@@ -4,15 +4,13 @@ import ast
 import importlib
 import re
 import shlex
-import warnings
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
 
-from hf_attncal.commands.app import call_of, command_of
-from hf_attncal.commands.old import respelled
+from hf_attncal.commands.app import call_of
 from hf_attncal.training.job import JOBS
 from hf_attncal.training.settings_yaml import read_settings
 
@@ -94,11 +92,7 @@ def test_attncal_knows_the_options_of_examples():
     commands = re.findall(r"(?:^|\| )attncal ([^|<>#\n]+)", blocks, re.MULTILINE)
     assert len(commands) >= 10
     for command in commands:
-        words = shlex.split(command)
-        call_of(words)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # no old spelling
-            respelled(command_of(words), words)
+        call_of(shlex.split(command))
 
 
 def test_training_commands_have_settings_that_exist():

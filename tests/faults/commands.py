@@ -62,7 +62,7 @@ class Place:
     def align_train(self, output: Path, *options: str) -> list[str]:
         sizes = ["tokenizer.vocab_size=200", *(f"model.{key}={size}" for key, size in SIZES.items())]
         sizes += ["model.attention_heads=2", "model.ffn_dim=16", *(f"training.{setting}" for setting in TRAINING)]
-        files = [*self._text(), "--output", str(output), f"--steps={STEPS}"]
+        files = [*self._text(), "--output", str(output), f"training.max_steps={STEPS}"]
         return [*ATTNCAL, "align", "train", *files, *options, *sizes]
 
     def train_translation(self, output: Path, *options: str) -> list[str]:

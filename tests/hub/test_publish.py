@@ -31,7 +31,7 @@ from hf_attncal.hub import PublishError, Result, publish_folder, publish_metric,
 from hf_attncal.hub.cards import write_tuned_encoder_card
 from hf_attncal.hub.contents import READERS, texts_of
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
-from hf_attncal.inference.seals import fingerprint
+from hf_attncal.inference.seals import fingerprint, write_sealed
 
 NAME = "someone/model"
 
@@ -176,14 +176,14 @@ def test_a_second_time_changes_nothing(hub, ready):
     assert not second.changed
     assert second.commit == first.commit
     assert list(hub.repositories[NAME].commits) == commits
-    (ready / "check.json").write_text("{}")
+    write_sealed({}, ready / "check.json")
     third = sent(ready, hub)
     assert third.changed
     assert pinned_revision(hub.repositories[NAME].files("main")["README.md"].decode()) == third.commit
 
 
 def test_what_is_gone_here_is_gone_there_and_the_rest_stays(hub, ready):
-    (ready / "check.json").write_text("{}")
+    write_sealed({}, ready / "check.json")
     sent(ready, hub)
     repository = hub.repositories[NAME]
     repository.commits[repository.head]["picture.png"] = b"made by hand"
@@ -223,7 +223,7 @@ def test_someone_else_writes_at_the_same_time(hub, ready):
     sent(ready, hub)
     repository = hub.repositories[NAME]
     before = dict(repository.files("main"))
-    (ready / "check.json").write_text("{}")
+    write_sealed({}, ready / "check.json")
     hub.before_commit = lambda: repository.commits.setdefault("f" * 40, before)
     with pytest.raises(PublishError, match="run the command again"):
         sent(ready, hub)
@@ -378,7 +378,7 @@ def test_what_a_training_leaves_stays_behind(hub, ready):
 
 def test_the_user_is_not_named(hub, ready, monkeypatch):
     monkeypatch.setattr(getpass, "getuser", lambda: "annabel")
-    (ready / "check.json").write_text('{"by": "annabel"}')
+    write_sealed({"by": "annabel"}, ready / "check.json")
     with pytest.raises(PublishError, match=r"check\.json.*'annabel'.*`by`"):
         sent(ready, hub)
     publish_folder(ready, "annabel/model", token="x", endpoint=hub.url, try_loading=False)

@@ -101,8 +101,8 @@ def test_contributions_without_a_chosen_layer(folders, tmp_path, capfd):
     text = tmp_path / "text"
     text.write_text(TEXT + "\n", encoding="utf-8")
     files = ["--source", str(text), "--target", str(text), "--output", str(tmp_path / "links")]
-    run = ["align", "run", str(tmp_path / "one"), *files, "--weights", "contribution"]
-    assert main([*run, "--layer", "1"]) == 0
+    run = ["align", "run", str(tmp_path / "one"), *files, "--read", "weights=contribution"]
+    assert main([*run, "layer=1"]) == 0
     assert (tmp_path / "links").read_text().strip()
     assert main(run) != 0  # the default is layer 0
     assert "`layer` must be one with masks, [1], to read contributions, got 0" in capfd.readouterr().err

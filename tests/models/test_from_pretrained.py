@@ -233,22 +233,6 @@ def test_what_is_no_floating_number_is_finite():
 # ---- what is written and said ----
 
 
-def test_a_model_loaded_under_earlier_names_is_saved_under_todays(family, tmp_path):
-    model_class = FAMILIES[family][3]
-    tiny_model(family, torch.float32, calibration="annealed", leaky=True).save_pretrained(tmp_path)
-    names = load_file(tmp_path / "model.safetensors").keys()
-
-    def rename(weights):
-        for name in list(weights):
-            earlier = name.replace(".null.", ".null_").replace(".annealing.annealing", ".annealing")
-            weights[earlier] = weights.pop(name)
-
-    change(tmp_path, rename)
-    assert load_file(tmp_path / "model.safetensors").keys() != names
-    model_class.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")
-    assert load_file(tmp_path / "again" / "model.safetensors").keys() == names
-
-
 def test_a_stock_checkpoint_is_loaded_without_alarm(family, stock, said):
     model = FAMILIES[family][3].from_pretrained(stock)
     assert said == []

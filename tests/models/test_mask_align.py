@@ -736,54 +736,6 @@ def test_a_stored_part_is_kept_and_a_missing_part_is_initialised(tmp_path):
         assert_identical(loaded.state_dict()[name], value, name)
 
 
-def earlier_names(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The weights of a model as checkpoints named them before predictions were modules."""
-    renamed = {}
-    for name, value in weights.items():
-        if name.endswith(".jumps"):  # they came later
-            renamed[name] = value
-            continue
-        name = name.replace(".prediction.", ".").replace(".null.", ".null_")
-        renamed[name.replace(".ffn.layer_norm.", ".ffn_layer_norm.")] = value
-    return renamed
-
-
-@pytest.mark.half("name")
-@pytest.mark.parametrize("name", SWITCHES)
-def test_weights_under_earlier_names_are_loaded_and_saved_under_todays(name, tmp_path):
-    model = tiny_model(torch.float32, **SWITCHES[name])
-    model.save_pretrained(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    earlier = earlier_names(weights)
-    assert "forward_direction.output_bias" in earlier
-    if model.config.leaky:
-        assert "backward_direction.cross_attn.null_key" in earlier
-    save_file(earlier, tmp_path / "model.safetensors", metadata={"format": "pt"})
-
-    loaded, report = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
-    assert not any(report.values()), report
-    assert_identical(
-        loaded.alignments(**batch_of(PAIRS)).forward_attention, model.alignments(**batch_of(PAIRS)).forward_attention
-    )
-    loaded.save_pretrained(tmp_path / "again")
-    again = load_file(tmp_path / "again" / "model.safetensors")
-    assert again.keys() == weights.keys()
-    for key, value in weights.items():
-        assert_identical(again[key], value, key)
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_a_state_under_earlier_names_is_refused(strict):
-    """A Trainer that resumes loads with `strict=False`, and would train from random weights."""
-    model = tiny_model(prediction="mixture")
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(ValueError, match=r"is an earlier name .* `MaskAlignModel.from_pretrained`, which renames"):
-        model.load_state_dict(earlier_names(tiny_model(prediction="mixture").state_dict()), strict=strict)
-    for name, value in model.state_dict().items():
-        assert_identical(value, before[name], name)
-    model.load_state_dict(before, strict=strict)
-
-
 @pytest.mark.parametrize("leaky", [True, False])
 @pytest.mark.parametrize(("prediction", "head"), [("attention", AttentionPrediction), ("mixture", MixturePrediction)])
 def test_a_direction_has_what_its_prediction_needs_and_no_more(prediction, head, leaky):

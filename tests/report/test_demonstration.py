@@ -80,9 +80,8 @@ def test_the_whole_demo(tmp_path, monkeypatch, capsys, twice):
     monkeypatch.setattr(
         demo, "run_demo", lambda output, steps: returned.append(whole(output, steps=3)) or returned[-1]
     )
-    assert main(["demo", "--output", str(tmp_path), "--seed", "1"]) == 0  # over what the first one left
-    out, err = capsys.readouterr()
-    assert "--seed is left out: the demo is made with the seed 1." in err
+    assert main(["demo", "--output", str(tmp_path)]) == 0  # over what the first one left
+    out = capsys.readouterr().out
     assert f" seconds. All of it is in {tmp_path}/.\n" in out
     assert out.endswith(f"attncal show {tmp_path}/model\n")
     results, told = returned[0], json.loads((tmp_path / "results.json").read_text())

@@ -290,11 +290,26 @@ def test_the_commands_select_tune_and_run(corpus, tmp_path, capsys):
     assert json.loads(rows[0].split(maxsplit=1)[1]) == EncoderStates.load(tmp_path).to_dict()
     assert "of the words beyond chance, which is next to nothing" in warned[-1]  # it has learned nothing yet
 
-    gold = [f"--{split}-{name}={corpus / f'{split}.{suffix}'}" for split in ("dev", "test")
-            for name, suffix in (("source", "en"), ("target", "de"), ("gold", "align"))]  # fmt: skip
+    suffixes = ("en", "de", "align")
+    gold = [
+        word for split in ("dev", "test") for word in (f"--{split}", *(str(corpus / f"{split}.{s}") for s in suffixes))
+    ]
     settings = [f"training.{key}={value}" for key, value in RUN.items() if key != "max_steps"]
     assert (
-        main(["align", "tune", encoder, *text, *gold, f"--output={tuned}", "--layer=1", "--steps=4", *settings]) == 0
+        main(
+            [
+                "align",
+                "tune",
+                encoder,
+                *text,
+                *gold,
+                f"--output={tuned}",
+                "states.layer=1",
+                "training.max_steps=4",
+                *settings,
+            ]
+        )
+        == 0
     )
     told = capsys.readouterr().out
     assert "test, before: AER" in told
@@ -305,13 +320,13 @@ def test_the_commands_select_tune_and_run(corpus, tmp_path, capsys):
     saved = links.read_text()
     assert len(saved.splitlines()) == 60
     threshold = EncoderStates.load(tuned).threshold
-    given = ["--weights=states", "--layer=1", f"--threshold={threshold}"]
+    given = ["--read", "weights=states", "layer=1", f"--threshold={threshold}"]
     assert main(["align", "run", str(tuned), *test, f"--output={links}", "--device=cpu", *given]) == 0
     assert links.read_text() == saved
     for options, message in (
-        (["--layer=9"], "`layer` must be from -3 to 2"),
-        (["--heads=0"], "`heads` is for cross-attention"),
-        (["--source-language=en"], "`source_language` is for tokenizers with language codes"),
+        (["--read", "layer=9"], "`layer` must be from -3 to 2"),
+        (["--read", "heads=0"], "`heads` is for cross-attention"),
+        (["--read", "source_language=en"], "`source_language` is for tokenizers with language codes"),
         (["--symmetrize=union"], "`symmetrize` must be 'intersection'"),
         (["--null"], "`null` needs a model with NULL"),
     ):
@@ -326,13 +341,13 @@ def test_select_says_what_it_needs(corpus, tmp_path, capsys):
     text = [f"--source={corpus / 'dev.en'}", f"--target={corpus / 'dev.de'}"]
     assert main(["align", "select", str(folder), *text]) == 1
     assert "give them with --gold, or --read weights=states" in capsys.readouterr().err
-    assert main(["align", "select", str(folder), *text, "--weights=states"]) == 0
+    assert main(["align", "select", str(folder), *text, "--read", "weights=states"]) == 0
     assert EncoderStates.load(folder)
     gold = f"--gold={corpus / 'dev.align'}"
     assert main(["align", "select", str(folder), *text, gold]) == 0
     ranked = select(str(folder), corpus / "dev.en", corpus / "dev.de", gold=corpus / "dev.align")
     assert {type(reading) for reading, _ in ranked} == {Seq2SeqAttention, EncoderStates}
-    assert main(["align", "select", str(corpus / "encoder"), *text, gold, "--weights=attention"]) == 1
+    assert main(["align", "select", str(corpus / "encoder"), *text, gold, "--read", "weights=attention"]) == 1
     assert "is an encoder: it has states and no attention" in capsys.readouterr().err
 
 
