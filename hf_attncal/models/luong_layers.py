@@ -16,8 +16,12 @@
 Shapes use B = batch, T = steps, d = width. The state of a layer is (B, n, d): h and c of an LSTM (n = 2), h of a GRU.
 """
 
+import functools
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from transformers.utils import logging
 
 from .configuration_luong import LuongConfig
 from .functional_luong import selective_gate
@@ -26,16 +30,44 @@ RECURRENT = {"lstm": nn.LSTM, "gru": nn.GRU}
 MANY_ROWS = 256  # of which a step of the library's LSTM takes little more than half the time of ours on a CPU
 SATURATING = 1e4  # a sum of which a gate is 0 or 1 exactly, in every precision
 
-
-def library_state(state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-    """As the library wants it: (B, n, d) -> h, or (h, c), each (1, B, d)."""
-    parts = tuple(part.contiguous() for part in state.transpose(0, 1).unsqueeze(1))
-    return parts if len(parts) == 2 else parts[0]
+logger = logging.get_logger(__name__)
 
 
-def from_library(state: Tensor | tuple[Tensor, Tensor]) -> Tensor:
-    """Return the reverse of `library_state`, with any number of directions r: (r, B, d) -> (r, B, n, d)."""
-    return torch.stack(state if isinstance(state, tuple) else (state,), dim=2)
+@torch.compiler.assume_constant_result
+@functools.cache
+def has_lstm_kernel(dtype: torch.dtype) -> bool:
+    """Return whether the LSTM of this CPU can be run and differentiated in the precision of autocast.
+
+    oneDNN has one in bfloat16 only for AVX-512, and raises a RuntimeError elsewhere.
+    """
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", dtype):
+        state, gates = torch.zeros(1, 1, 1), torch.zeros(4, requires_grad=True)
+        weights = [gates[:, None], gates[:, None], gates, gates]
+        try:
+            outputs, *_ = torch.lstm(state, (state, state), weights, True, 1, 0.0, True, False, True)
+            outputs.sum().backward()
+        except RuntimeError:
+            name = str(dtype).removeprefix("torch.")
+            logger.warning(f"This CPU has no LSTM in {name}: the LSTM runs in float32, all else in {name}.")
+            return False
+    return True
+
+
+def run_recurrent(rnn: nn.Module, run: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+    """Return `run(*inputs)`, computed in float32 where autocast asks for an LSTM that this CPU does not have.
+
+    Args:
+        rnn: LSTM or GRU whose weights `run` uses.
+        run: function of the inputs and the states before them that returns outputs and last states.
+        inputs: tensors for `run`.
+    """
+    weight, dtype = rnn.weight_hh_l0, torch.get_autocast_dtype("cpu")
+    autocast = isinstance(rnn, nn.LSTM) and weight.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    if not autocast or has_lstm_kernel(dtype):
+        return run(*inputs)
+    with torch.autocast("cpu", enabled=False):
+        results = run(*(tensor.to(weight.dtype) for tensor in inputs))
+    return tuple(tensor.to(dtype) for tensor in results)
 
 
 class Padding:
@@ -122,8 +154,12 @@ class LuongEncoderLayer(nn.Module):
         ]
         inputs = torch.cat((states, padding.flags.to(states.dtype)), dim=-1)
         start = states.new_zeros(directions, len(states), width)
-        run, start = (torch.lstm, (start, start)) if lstm else (torch.gru, start)
-        outputs, _, *cells = run(inputs, start, weights, True, 1, 0.0, self.training, self.rnn.bidirectional, True)
+
+        def read(inputs: Tensor, *start: Tensor) -> tuple[Tensor, ...]:
+            settings = weights, True, 1, 0.0, self.training, self.rnn.bidirectional, True
+            return torch.lstm(inputs, start, *settings) if lstm else torch.gru(inputs, *start, *settings)
+
+        outputs, _, *cells = run_recurrent(self.rnn, read, inputs, *[start] * (1 + lstm))
         # Not the library's last h, which an LSTM computes anew from every token, of padding too.
         hidden = [outputs[torch.arange(len(states), device=states.device), padding.last, :width]]
         if directions == 2:
@@ -140,8 +176,14 @@ class LuongDecoderLayer(nn.Module):
 
     def forward(self, states: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """(B, T, input_size) from the state (B, n, d) -> (B, T, d) and the last state (B, n, d)."""
-        outputs, last = self.rnn(states, library_state(state))
-        return outputs, from_library(last)[0]
+
+        def read(states: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
+            outputs, last = self.rnn(states, parts if len(parts) > 1 else parts[0])
+            return outputs, *(last if len(parts) > 1 else (last,))
+
+        parts = state.transpose(0, 1).unsqueeze(1).contiguous()  # h, or h and c, each (1, B, d)
+        outputs, *last = run_recurrent(self.rnn, read, states, *parts)
+        return outputs, torch.stack(last, dim=2)[0]
 
     def has_faster_step(self, inputs: Tensor) -> bool:
         """Return whether `library_step` is the faster one for a batch: on a CPU an LSTM has a kernel of its own."""
