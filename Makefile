@@ -12,7 +12,11 @@ INSTALLED := $(VENV)/.installed
 WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
 PYTEST = OMP_NUM_THREADS=1 $(1)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-all test-lowest wheel site links check format bench experiment faults tables conformance clean
+# As on a processor that has AVX2 and no more, and as on one without that: no bfloat16, sums of 8-bit products in 16 bits.
+AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 CT2_FORCE_CPU_ISA=AVX2 CT2_USE_MKL=0
+GENERIC := ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default CT2_FORCE_CPU_ISA=GENERIC CT2_USE_MKL=0
+
+.PHONY: demo test test-all test-avx2 test-generic test-processor test-lowest wheel site links check format bench experiment faults tables conformance clean
 
 # What a demo needs, without the tools of tests; `make test` adds these.
 demo: $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.demo)
@@ -23,6 +27,16 @@ test: conformance
 
 test-all: conformance
 	$(call PYTEST,$(BIN))
+
+test-avx2: conformance
+	$(AVX2) $(call PYTEST,$(BIN)) -m "not slow"
+
+test-generic: conformance
+	$(GENERIC) $(call PYTEST,$(BIN)) -m "not slow"
+
+# Only the tests that depend on the processor, as on one with AVX2 and no more.
+test-processor: conformance
+	$(AVX2) $(call PYTEST,$(BIN)) -m "processor and not slow"
 
 # The same with the lowest versions that pyproject.toml allows, in an environment of their own.
 test-lowest:

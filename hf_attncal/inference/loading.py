@@ -196,9 +196,14 @@ def _vocabulary(config: PretrainedConfig) -> int | None:
 
 
 def bf16_is_fast() -> bool:
-    """Return whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, CPU with avx512_bf16 or AMX."""
+    """Return whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, CPU with avx512_bf16 or AMX.
+
+    `ATEN_CPU_CAPABILITY=avx2` makes a newer processor compute, and answer, as an older one does.
+    """
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
+    if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):
+        return False
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 

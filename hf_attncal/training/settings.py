@@ -7,6 +7,7 @@ What is wrong with a key or a value is said before any text is read, in one form
 import copy
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -444,6 +445,8 @@ class Settings:
         values["save_total_limit"] = max(kept, 2) if best else kept
         if values.get("bf16") == "auto":
             values["bf16"] = bf16_is_fast()
+        elif values.get("bf16") and not torch.cuda.is_available() and not bf16_is_fast():
+            warnings.warn("This CPU emulates bfloat16: `training.bf16: auto` or false trains faster.", stacklevel=2)
         per_step = values.pop("tokens_per_step", None)
         if per_step is not None:
             if "gradient_accumulation_steps" in values:

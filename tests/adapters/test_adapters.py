@@ -519,6 +519,7 @@ def test_padding_changes_nothing(bases, settings, batch):
     assert_close(logits(model, longer), logits(model, batch), 1e-12)
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("settings", [CALIBRATED["gated"], LEAKY["gated, leaky"]], ids=str)
 def test_a_bfloat16_base_with_float32_adapter_weights(tmp_path, settings, batch):
     """PEFT keeps adapter weights in float32 over a low-precision base."""

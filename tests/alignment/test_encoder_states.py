@@ -154,6 +154,7 @@ def test_pairs_without_words_have_no_links():
     assert found[2].links == aligner().align(TEXTS[:1])[0].links
 
 
+@pytest.mark.processor
 def test_in_bfloat16_scores_are_near():
     model = BertModel(BertConfig(**of_bert(bpe_tokenizer()))).bfloat16()
     half = WordAligner(model, bpe_tokenizer(), EncoderStates(1)).align(TEXTS, threshold=0.0)

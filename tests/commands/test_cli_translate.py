@@ -373,5 +373,5 @@ def test_a_recurrent_model_gives_scores_and_links(attncal, capfdbinary, tmp_path
             assert i < len(source.split())
             assert j < len(row.text.split())
     assert any(links.read_text().splitlines())
-    status, out, err = attncal("translate", str(tmp_path), *SEARCH, "--dtype", "bfloat16", text=TEXT)
+    status, out, err = attncal("translate", str(tmp_path), *SEARCH, "--dtype", "bfloat16", "--quiet", text=TEXT)
     assert (status, out.count("\n"), err) == (0, len(LINES), "")

@@ -18,7 +18,9 @@ from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.commands import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.inference.loading import load_config, load_seq2seq
+from hf_attncal.inference.loading import bf16_is_fast, load_config, load_seq2seq
+from hf_attncal.inference.opening import load_model
+from hf_attncal.inference.running import Running
 
 TEXT = "the old house is a house"
 
@@ -407,3 +409,18 @@ def test_a_tokenizer_cuts_a_text_the_same_way_each_time(folders, tmp_path):
     _, tokenizer = load_seq2seq(model)
     right = AutoTokenizer.from_pretrained(folders["base"])(TEXT).input_ids
     assert [tokenizer(TEXT).input_ids for _ in range(20)] == [right] * 20
+
+
+@pytest.mark.processor
+def test_bfloat16_on_a_cpu_that_emulates_it_is_warned_of(folders, monkeypatch, caplog):
+    capability = torch.backends.cpu.get_cpu_capability()
+    assert not (bf16_is_fast() and capability in ("DEFAULT", "AVX2"))
+    for fast in (True, False):
+        caplog.clear()
+        monkeypatch.setattr("hf_attncal.inference.loading.bf16_is_fast", lambda fast=fast: fast)
+        model, _ = load_model(str(folders["base"]), Running(dtype="bfloat16"))
+        assert model.dtype == torch.bfloat16
+        assert ("--dtype float32 is faster" in caplog.text) != fast
+    caplog.clear()
+    load_model(str(folders["base"]), Running(dtype="float32"))
+    assert not caplog.text

@@ -351,6 +351,7 @@ def test_saving_loading_resizing_and_switching_on(family: str, switches: dict, t
     assert on(**batch).loss.isfinite()
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_bfloat16(family: str):
     batch, expected = batch_of(PAIRS), build(family)(**batch_of(PAIRS)).loss.item()

@@ -357,6 +357,7 @@ def test_the_streams_meet_in_the_choice_alone():
     assert (before.logits - after.logits).abs().max() > 0.1
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("kind", "streams"), KINDS)
 def test_low_precision_trains_and_evaluates(kind, streams, dtype):

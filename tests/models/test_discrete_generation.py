@@ -130,6 +130,7 @@ def test_a_prefix_is_continued(model):
             assert found[0, -len(whole) :].tolist() == whole
 
 
+@pytest.mark.processor
 def test_bfloat16(model):
     low = copy.deepcopy(model).bfloat16()
     for options in ({}, {"num_beams": 2}, {"cache_implementation": "static"}):

@@ -304,6 +304,7 @@ def test_eager_generates_what_sdpa_generates(model: PreTrainedModel):
     assert generate(eager, num_beams=2).sequences.tolist() == expected
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize(
     ("family", "setting", "options"),
     half_of(list(FAMILIES), list(SETTINGS), [{}, {"num_beams": 3}, {"cache_implementation": "static"}]),

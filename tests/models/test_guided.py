@@ -174,6 +174,7 @@ def test_gradient_checkpointing(family: str):
         enable_checkpointing(build(family), {"use_reentrant": True})
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_low_precision(family: str, dtype: torch.dtype):
     """Weights that vanish have a finite loss and gradients, which still lead away from there."""

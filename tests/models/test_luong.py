@@ -13,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, LuongModel
 from hf_attncal.models import luong_layers
-from hf_attncal.models.luong_layers import LuongDecoderLayer
+from hf_attncal.models.luong_layers import LuongDecoderLayer, has_lstm_kernel
 
 SETTINGS = {
     "dot": {"score": "dot"},
@@ -239,6 +239,7 @@ def test_a_source_of_padding_alone_is_nowhere_undefined():
     assert (outputs.cross_attentions[0][1] == 0).all()
 
 
+@pytest.mark.processor
 @pytest.mark.half("dtype", "setting")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -278,6 +279,7 @@ def test_losses_of_parts_add_up():
     assert_gradients_close(gradients(model), expected)
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("setting", ["general", "local-p", "gated, leaky, head", "unfed", "gru"])
 def test_bfloat16(setting: str):
     model = tiny_luong(**SETTINGS[setting]).to(torch.bfloat16).train()
@@ -290,6 +292,46 @@ def test_bfloat16(setting: str):
     with torch.autocast("cpu", torch.bfloat16):
         outputs = tiny_luong(**SETTINGS[setting]).float().train()(**batch_of(PAIRS))
     assert outputs.loss.item() == pytest.approx(double.loss.item(), rel=0.05)
+
+
+@pytest.mark.processor
+@pytest.mark.parametrize("setting", ["general", "unfed", "gru"])
+def test_an_lstm_that_autocast_cannot_have_runs_in_float32(setting: str, monkeypatch):
+    """oneDNN has a bfloat16 LSTM only for AVX-512. The stub refuses it on any processor, in training as there."""
+    library = torch.lstm
+
+    def refusing(inputs: torch.Tensor, *others):
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError("could not create a primitive descriptor")
+        return library(inputs, *others)
+
+    monkeypatch.setattr(torch, "lstm", refusing)
+    monkeypatch.setattr("torch.nn.modules.rnn._VF.lstm", refusing)
+    has_lstm_kernel.cache_clear()
+    expected = tiny_luong(**SETTINGS[setting]).float().train()
+    expected(**batch_of(PAIRS)).loss.backward()
+    model = tiny_luong(**SETTINGS[setting]).float().train()
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(**batch_of(PAIRS))
+        outputs.loss.backward()
+    has_lstm_kernel.cache_clear()
+    assert outputs.logits.dtype == torch.bfloat16
+    for name, gradient in gradients(model).items():
+        assert torch.allclose(gradient, gradients(expected)[name], rtol=0.1, atol=0.02), name
+
+
+@pytest.mark.processor
+def test_the_kernel_is_asked_without_a_trace():
+    """The question changes no random numbers, and can be asked in inference mode."""
+    has_lstm_kernel.cache_clear()
+    torch.manual_seed(0)
+    expected = torch.rand(2)
+    torch.manual_seed(0)
+    with torch.inference_mode():
+        inside = has_lstm_kernel(torch.bfloat16)
+    assert torch.equal(torch.rand(2), expected)
+    has_lstm_kernel.cache_clear()
+    assert has_lstm_kernel(torch.bfloat16) == inside
 
 
 def test_initial_weights():

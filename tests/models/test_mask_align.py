@@ -810,6 +810,7 @@ def test_every_parameter_is_trained(prediction):
             assert parameter.grad.abs().max() > 0, name
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("prediction", ["attention", "mixture"])
 @pytest.mark.parametrize("sampled", [False, True])
 def test_bfloat16_autocast_is_close_and_keeps_weights_and_losses_wide(prediction, sampled):
@@ -828,6 +829,7 @@ def test_bfloat16_autocast_is_close_and_keeps_weights_and_losses_wide(prediction
     assert_close(aligned.forward_attention, model.alignments(**batch_of(PAIRS)).forward_attention, 0.1)
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("prediction", ["attention", "mixture"])
 def test_a_model_in_half_precision_aligns(prediction):
     exact = tiny_model(torch.float32, prediction=prediction)

@@ -75,6 +75,7 @@ def test_a_source_of_padding_alone_gives_numbers(family, steps, dtype, no_other_
     assert output.isfinite().all()
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("steps", [1, 16])
 def test_bfloat16_is_as_near_as_step_by_step(family, steps, no_other_path):
     """Both against the same parameters and states in float64."""

@@ -118,6 +118,7 @@ def test_gradients_with_checkpointing_are_those_without(switches):
     assert "model.decoder.layers.0.self_attn.forget.weight" in found[0]
 
 
+@pytest.mark.processor
 def test_half_precision_keeps_its_state_in_float32():
     exact = tiny_ssru(max_position_embeddings=40).eval()
     text = TEXT.repeat(1, 8)  # 40 steps

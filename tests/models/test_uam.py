@@ -215,6 +215,7 @@ def test_saving_loading_resizing_and_switching_on(family: str, tmp_path):
     assert (on.uam.projection.bias == 0).all()
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_bfloat16(family: str):
     batch, expected = padded_pairs(PAIRS), build(family)(**padded_pairs(PAIRS)).uam_loss

@@ -469,11 +469,14 @@ def test_tokens_per_step_gives_accumulation(job, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_what_is_worked_out(job, tmp_path):
+def test_what_is_worked_out(job, tmp_path, monkeypatch):
     training = {"output_dir": str(tmp_path)}
     args = JOBS[job].make({"training": training}).arguments()
     assert args.bf16 == bf16_is_fast()
     assert args.save_total_limit == 1
+    monkeypatch.setattr("hf_attncal.training.settings.bf16_is_fast", lambda: False)
+    with pytest.warns(UserWarning, match="emulates bfloat16"):
+        TranslationConfig.make({"training": {"output_dir": "run", "bf16": True}}).arguments()
     off = {"bf16": False, "eval_strategy": False, "save_strategy": False, "save_total_limit": 7}
     args = JOBS[job].make({"training": training | off}).arguments()
     assert not args.bf16

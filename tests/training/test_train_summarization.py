@@ -80,6 +80,7 @@ def arguments(corpus: Path, tmp_path: Path, backbone: str = "luong", *overrides:
     return ["--config", str(file), "--data", str(corpus), *overrides]
 
 
+@pytest.mark.processor
 @pytest.mark.half("backbone", "switches")
 @pytest.mark.parametrize(
     ("backbone", "switches"),

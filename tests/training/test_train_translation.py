@@ -72,6 +72,7 @@ def test_without_a_length_of_its_own_all_positions_may_be_written(beams, corpus,
     assert saved.generate(**tokenizer("a dog .", return_tensors="pt")).shape[1] == 32
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize(
     "model",
     [
