@@ -2,6 +2,8 @@
 # Where Python is called otherwise: make test PYTHON=python3.12
 
 PYTHON ?= python3
+# The versions that are installed: make test CONSTRAINTS=/dev/null takes the newest ones.
+CONSTRAINTS ?= constraints.txt
 VENV := .venv
 LOWEST := .venv-lowest
 BIN := $(VENV)/bin
@@ -107,7 +109,7 @@ if [ "$$(uname -s)" = Linux ] && ! nvidia-smi >/dev/null 2>&1 && ! $(BIN)/python
 		echo "$(CPU_BUILDS) does not answer: pip takes the build that it finds, which may bring 5 GB of CUDA."; \
 	fi; \
 fi; \
-$(BIN)/python -m pip install --disable-pip-version-check --no-compile $$builds -c constraints.txt -e "$(1)"
+$(BIN)/python -m pip install --disable-pip-version-check --no-compile $$builds -c $(CONSTRAINTS) -e "$(1)"
 touch $@
 endef
 
@@ -118,7 +120,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(call INSTALL,.[test],the package with all extras and the tools of its tests; 0.6 GB to fetch$(comma) 2 GB on the disk.)
 
 $(VENV)/.site: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[site]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e ".[site]"
 	touch $@
 
 clean:
