@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from hf_attncal.checking.checker import Checker
 from hf_attncal.checking.documents.check_documents import check_documents
-from hf_attncal.checking.documents.formats import format_of, read_document
+from hf_attncal.checking.documents.document_formats import format_of, read_document
 from hf_attncal.errors import CommandError
 from hf_attncal.files import write_json
 from hf_attncal.inference.running import Running

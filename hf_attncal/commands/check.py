@@ -74,8 +74,8 @@ def check(
     Args:
         model: deen or ende (German and English, in the package); or folder or Hub name of a word aligner; in Python
             also a WordAligner or a Checker; without it, the encoder alone
-        source: source sentences, one a line; plain, .gz, .xz or .zst; or a document: Markdown, SRT, VTT, USFM, EPUB,
-            lines with a key (.vref), or a file with both languages (PO, XLIFF, TMX, CSV, TSV); without it, nothing is
+        source: source sentences, one a line; plain, .gz, .xz or .zst; or a document: Markdown, SRT, VTT,
+            or a file with both languages (PO, XLIFF, CSV, TSV); without it, nothing is
             checked
         target: their translations, as many lines, or the translated document, whose segments are paired first; not
             without the source
@@ -84,7 +84,7 @@ def check(
         format: tsv: number of the line, the six probabilities, what is flagged, what can be told by name; json: one
             object a line, with words and spans; marked: both sides with [-left out-] and {+made up+}; html: a page
             with the same; kept: both sides of the lines that are not flagged, parted by a tab; summary: shares of
-            the whole text, of verses also for each chapter and book; sarif: findings for code scanning; notes: the
+            the whole text; sarif: findings for code scanning; notes: the
             document with findings as its comments. Of documents, tsv and json have a finding a line
         worst: write so many lines, or findings, the worst first; without it, all in their order
         bootstrap: resamples of the lines for 95 % intervals and tests; 0 for none
@@ -113,7 +113,7 @@ def check(
         CommandError: options that do not go together, an aligner that cannot be used or for which nothing was
             learned, a line that cannot be read, or a finding above `fail_above`.
     """
-    from hf_attncal.checking.documents.formats import is_document
+    from hf_attncal.checking.documents.document_formats import is_document
     from hf_attncal.checking.documents.job import check_document_files, status_of_errors
 
     if is_document(source, target) or fail_above is not None or dismiss is not None or format in ("sarif", "notes"):

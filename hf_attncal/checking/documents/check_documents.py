@@ -18,10 +18,19 @@ from hf_attncal.inference.running import Running
 from ..checked_text import lines_of_verdicts
 from ..checker import Checker, PairVerdict, SharedTargets
 from ..logistic import log_odds, sigmoid
-from .findings import DocumentFinding, SegmentSide, document_findings, kept, whole_segment
-from .formats import LINES, Format, format_of, noted, read_document
-from .forms import finding_lines, finding_objects, notes_of, sarif
-from .pairing import have_same_times, look_alike, pair_by_keys, pair_by_time, pair_segments
+from .document_formats import LINES, Format, format_of, noted, read_document
+from .findings import (
+    DocumentFinding,
+    SegmentSide,
+    document_findings,
+    finding_lines,
+    finding_objects,
+    kept,
+    notes_of,
+    sarif,
+    whole_segment,
+)
+from .pairing import have_same_times, look_alike, pair_by_time, pair_segments
 from .segments import CODE, Document, Segment
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -33,7 +42,6 @@ _COPY = 0.8  # share of words of a copy that stand in the source
 _FEWEST = 6  # segments of documents that can be told not to belong together
 _MOST_CUES = 6  # that are one sentence
 _SENTENCE_END = re.compile(r"""[.!?…。！？:;]["'”»«“)\]]*$""")
-_CHAPTER = re.compile(r"(\S+)\s+(\d+)\s*[:.,]\s*\S+")
 _SEED = 0
 
 
@@ -72,45 +80,33 @@ class DocumentCheck:
         return "\n".join(finding_lines(self.findings))
 
     def summary(self) -> str:
-        """Return how many findings of each kind there are, and the mean probability of a fault for each group."""
+        """Return how many findings of each kind there are, and the mean probability that a segment is wrong."""
         kinds: dict[str, int] = defaultdict(int)
         for one in self.findings:
             kinds[one.kind] += 1
         rows = {"": ["segments", "findings", *kinds], "number": [str(len(self.units)), str(len(self.findings)),
                                                               *map(str, kinds.values())]}  # fmt: skip
-        groups = self.groups()
+        mean, ends = self.wrong()
         told = text_table(
             {
-                "": list(groups),
-                "segments": [str(size) for size, _, _ in groups.values()],
-                "wrong, %": [f"{100 * mean:.1f}" for _, mean, _ in groups.values()],
-                "95 %": [
-                    "-" if not ends else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}" for *_, ends in groups.values()
-                ],
+                "": ["all"],
+                "segments": [str(len(self.units))],
+                "wrong, %": [f"{100 * mean:.1f}"],
+                "95 %": ["-" if not ends else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"],
             }
         )
         return "\n".join([*text_table(rows), "", *told])
 
-    def groups(self) -> dict[str, tuple[int, float, tuple[float, float] | None]]:
-        """Return of all, of each book and of each chapter (by keys such as `MAT 1:3`) the number of segments, the mean
-        probability that one is wrong, and its 95 % interval (bootstrap over segments)."""
+    def wrong(self) -> tuple[float, tuple[float, float] | None]:
+        """Return the mean probability that a segment is wrong, with its 95 % interval (bootstrap over segments)."""
         wrong = np.array([verdict.wrong for verdict in self.verdicts])
-        members: dict[str, list[int]] = {"all": list(range(len(wrong)))}
-        for number, unit in enumerate(self.units):
-            one = (unit.source.segments or unit.target.segments)[0]
-            match = _CHAPTER.match(one.key) if one.kind == "verse" else None
-            if match is not None:
-                members.setdefault(match[1], []).append(number)
-                members.setdefault(f"{match[1]} {match[2]}", []).append(number)
         random = np.random.default_rng(_SEED)
-        found = {}
-        for name, places in members.items():
-            values, ends = wrong[places], None
-            if self.bootstrap and len(values) > 1:
-                means = [values[random.integers(len(values), size=len(values))].mean() for _ in range(self.bootstrap)]
-                ends = tuple(map(float, np.quantile(means, (0.025, 0.975))))
-            found[name] = (len(values), float(values.mean()) if len(values) else 0.0, ends)
-        return found
+        ends = None
+        if self.bootstrap and len(wrong) > 1:
+            means = [wrong[random.integers(len(wrong), size=len(wrong))].mean() for _ in range(self.bootstrap)]
+            low, high = np.quantile(means, (0.025, 0.975))
+            ends = float(low), float(high)
+        return float(wrong.mean()) if len(wrong) else 0.0, ends
 
     def form(self, name: str) -> bytes:
         """Return the findings in a form, as `--format` of the command names it.
@@ -137,7 +133,7 @@ class DocumentCheck:
 def check_notes(row: Format, name: str) -> None:
     """Raise CommandError for a format that takes no notes."""
     if not row.note:
-        raise CommandError(f"--format notes writes into PO, XLIFF, TMX, VTT and USFM, and {name} is {row.name}. "
+        raise CommandError(f"--format notes writes into PO, XLIFF and VTT, and {name} is {row.name}. "
                            "Ask for json, sarif or html.")  # fmt: skip
 
 
@@ -287,10 +283,9 @@ def _units(checker: Checker, source: str, target: str | None) -> tuple[Format, D
             documents[1],
             [Unit(SegmentSide(source, (a,)), SegmentSide(target, (b,)), b) for a, b in zip(ours, theirs, strict=True)],
         )
-    if row.keyed or have_same_times(ours, theirs):
-        beads = list((pair_by_keys if row.keyed else pair_by_time)(ours, theirs))
-        fewest = min(len(ours), len(theirs))
-        together = fewest < _FEWEST or not row.keyed or 3 * sum(all(bead) for bead in beads) > fewest
+    together = True
+    if have_same_times(ours, theirs):
+        beads = list(pair_by_time(ours, theirs))
     else:
         scored = list(pair_segments(checker.aligner, ours, theirs))
         beads = [bead for bead, _ in scored]

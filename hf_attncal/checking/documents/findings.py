@@ -1,12 +1,19 @@
-"""What the check found in a document: each finding with its kind, place, words, reason and probability."""
+"""What the check found in a document: each finding with its kind, place, words, reason and probability.
+
+Its forms are lines, JSON, SARIF and notes in the file.
+"""
 
 import hashlib
 import json
+import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from hf_attncal.data.streams import json_line
 from hf_attncal.errors import CommandError
 from hf_attncal.files import read_lines
 
@@ -26,6 +33,9 @@ FINDING_KINDS = {
 }
 # How probable it is that a finding of these kinds is right, on documents in which nothing was left out on purpose.
 _SURE = {"missing": 0.95, "added": 0.95, "placeholders": 0.97}
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_COLUMNS = ("id", "probability", "kind", "source", "target", "reason")
+_ERROR_ABOVE = 0.9  # probability from which on SARIF calls a finding an error
 _SHOWN = 80  # characters of a text in a reason
 
 
@@ -35,7 +45,6 @@ class Place:
 
     Args:
         file: name of the file. line: in it, from 1. key: of the segment; "" for none.
-        part: file inside an archive.
         text: of the segment.
         span: characters of the text that it is about; None for all of it.
     """
@@ -43,13 +52,11 @@ class Place:
     file: str
     line: int
     key: str
-    part: str
     text: str
     span: tuple[int, int] | None = None
 
     def __str__(self) -> str:
-        part = f"/{self.part}" if self.part else ""
-        return f"{self.file}{part}:{self.line}"
+        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ class DocumentFinding:
         for name in ("source", "target"):
             place = getattr(self, name)
             if place is not None:
-                told = {"file": place.file, "line": place.line, "key": place.key, "part": place.part}
+                told = {"file": place.file, "line": place.line, "key": place.key}
                 found[name] = {key: value for key, value in told.items() if value} | {"text": place.text}
                 if place.span is not None:
                     found[name]["span"] = list(place.span)
@@ -118,7 +125,7 @@ class SegmentSide:
             begin += len(one.text) + 1
         if span is not None:
             span = max(0, span[0] - begin), min(len(one.text), span[1] - begin)
-        return Place(self.file, one.line, one.key, one.part, one.text, span)
+        return Place(self.file, one.line, one.key, one.text, span)
 
 
 def document_findings(verdict: PairVerdict, source: SegmentSide, target: SegmentSide) -> Iterator[DocumentFinding]:
@@ -151,7 +158,7 @@ def whole_segment(source: SegmentSide, target: SegmentSide, near: Segment | None
     reason = f"left out: the whole {what} {shown}"
     if kind == "added":
         reason = f"added: the source has no {what} {shown}"
-    place = target.place() or Place(target.file, near.line if near else 1, one.key, near.part if near else "", "")
+    place = target.place() or Place(target.file, near.line if near else 1, one.key, "")
     return DocumentFinding(kind, reason, _SURE[kind], source.place(), place, one if kind == "added" else near)
 
 
@@ -172,6 +179,85 @@ def _other_placeholders(source: SegmentSide, target: SegmentSide) -> str | None:
         return None
     told = [f"{' '.join(lost)} is missing" if lost else "", f"{' '.join(new)} is not in the source" if new else ""]
     return f"wrong placeholders: {', and '.join(filter(None, told))}"
+
+
+# ---- forms ----
+
+
+def finding_lines(findings: Iterable[DocumentFinding]) -> Iterator[str]:
+    """Yield a head, and a line for each finding, with tabs between the columns."""
+    yield "\t".join(_COLUMNS)
+    for one in findings:
+        sides = (str(side) if side else "-" for side in (one.source, one.target))
+        row = one.id, f"{one.probability:.4f}", one.kind, *sides, one.reason
+        yield "\t".join(" ".join(cell.split()) for cell in row)
+
+
+def finding_objects(findings: Iterable[DocumentFinding]) -> Iterator[str]:
+    """Yield an object of JSON for each finding."""
+    return (json_line(one.to_dict()) for one in findings)
+
+
+def sarif(findings: Iterable[DocumentFinding]) -> str:
+    """Return findings as SARIF 2.1.0, with what code scanning of GitHub needs
+    (https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning).
+    """
+    from hf_attncal import __version__
+
+    rules = [
+        {
+            "id": name,
+            "name": "".join(part.title() for part in name.split("_")),
+            "shortDescription": {"text": text},
+            "fullDescription": {"text": text},
+            "help": {
+                "text": f"{text} If it is right all the same, put the line of the finding into the file of --dismiss."
+            },
+            "defaultConfiguration": {"level": "warning"},
+            "properties": {"precision": "high" if name in ("missing", "added") else "medium", "tags": ["translation"]},
+        }
+        for name, text in FINDING_KINDS.items()
+    ]
+    driver = {"name": "attncal", "version": __version__, "semanticVersion": __version__, "rules": rules}
+    results = [_result(one, list(FINDING_KINDS).index(one.kind)) for one in findings]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=1)
+
+
+def _result(one: DocumentFinding, rule: int) -> dict:
+    places = [place for place in (one.target, one.source) if place is not None]
+    found = {
+        "ruleId": one.kind,
+        "ruleIndex": rule,
+        "level": "error" if one.probability >= _ERROR_ABOVE else "warning",
+        "message": {"text": one.reason},
+        "locations": [_location(places[0])],
+        "partialFingerprints": {"attncal/v1": one.id},
+        "rank": round(100 * one.probability, 1),
+        "properties": {"probability": round(one.probability, 4)},
+    }
+    if len(places) > 1:
+        found["relatedLocations"] = [{"id": 1, "message": {"text": "the source"}} | _location(places[1])]
+    return found
+
+
+def _location(place) -> dict:
+    uri = quote(os.path.relpath(place.file) if os.path.isabs(place.file) else place.file)
+    region = {"startLine": place.line}
+    location = {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}
+    if place.key:
+        location["logicalLocations"] = [{"name": place.key}]
+    return location
+
+
+def notes_of(findings: Iterable[DocumentFinding]) -> list[tuple[int, list[str]]]:
+    """Return `(byte, lines)` for the notes of findings, in the order of the file."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for one in findings:
+        place: Segment | None = one.at
+        if place is not None:
+            found[place.at].append(f"attncal {one.id}: {' '.join(one.reason.split())} ({one.probability:.2f})")
+    return sorted(found.items())
 
 
 # ---- what a person called right ----

@@ -9,8 +9,8 @@ from hf_attncal.data.streams import check_files, output_lines
 from hf_attncal.errors import CommandError, at_least
 from hf_attncal.inference.running import Running
 
+from .document_formats import format_of
 from .findings import DocumentFinding, dismissed_ids
-from .formats import format_of
 
 _ERROR_STATUS = 2  # of an error where 1 means findings
 
@@ -89,7 +89,7 @@ def check_document_files(
     dismissed = frozenset() if dismiss is None else dismissed_ids(dismiss)
     from ..opening import open_checker
     from .check_documents import check_documents, check_notes
-    from .formats import LINES
+    from .document_formats import LINES
 
     if form == "notes":
         check_notes(row or LINES, os.fspath(source if target is None else target))

@@ -376,27 +376,3 @@ def _silent(speaking: Sequence[Segment], other: Sequence[Segment]) -> set[int]:
             if seconds > 0.6 * length or (seconds == max(spoken.values()) and total > 0.6 * usual):
                 found.add(place)
     return found
-
-
-def pair_by_keys(source: Sequence[Segment], target: Sequence[Segment]) -> Iterator[Bead]:
-    """Yield the beads of documents whose segments have keys, in the order of the source.
-
-    What only the target has stands behind what comes before it there.
-    """
-    known = {one.key: number for number, one in enumerate(target)}
-    own = {one.key for one in source}
-    done = 0
-    for number, one in enumerate(source):
-        place = known.get(one.key)
-        if place is None:
-            yield (number,), ()
-            continue
-        while done < place:
-            if target[done].key not in own:
-                yield (), (done,)
-            done += 1
-        yield (number,), (place,)
-        done = max(done, place + 1)
-    for place in range(done, len(target)):
-        if target[place].key not in own:
-            yield (), (place,)

@@ -13,12 +13,11 @@ class Segment:
 
     Args:
         text: its text without markup, in one line, as an aligner reads it.
-        kind: what it is: paragraph, heading, item, row, cue, verse, entry, line, or `CODE`.
+        kind: what it is: paragraph, heading, item, row, cue, entry, line, or `CODE`.
         line: of the file on which it begins, from 1.
-        key: its name in the file: id of an entry, `MAT 1:3`, time of a cue; "" for none.
+        key: its name in the file: id of an entry, number of a cue, anchor of a heading; "" for none.
         raw: its text with placeholders and tags; "" where that is the same.
         at: byte of the file before which a note on it is written.
-        part: file inside an archive that it is from.
         time: seconds at which a cue begins and ends.
     """
 
@@ -28,7 +27,6 @@ class Segment:
     key: str = ""
     raw: str = ""
     at: int = 0
-    part: str = ""
     time: tuple[float, float] | None = None
 
 
@@ -74,3 +72,12 @@ def lines_with_places(data: bytes, text: str) -> list[tuple[str, int]]:
         found.append((line.rstrip("\r\n"), at))
         at += len(line.encode())
     return found
+
+
+def inserted(data: bytes, pieces: list[tuple[int, bytes]]) -> bytes:
+    """Return data with pieces put in before these bytes, in ascending order."""
+    parts, done = [], 0
+    for at, piece in pieces:
+        parts += [data[done:at], piece]
+        done = at
+    return b"".join([*parts, data[done:]])

@@ -6,15 +6,19 @@ nothing else in it changes. A reader raises ValueError with what is wrong with t
 """
 
 import os
-from pkgutil import resolve_name
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from hf_attncal.compressed import open_to_read
 from hf_attncal.errors import CommandError, one_line
 
-from .segments import Document, check_segments
+from .bilingual_files import note_po, note_xliff, read_csv, read_po, read_tsv, read_xliff
+from .segments import Document, Segment, SegmentPair, check_segments
+from .text_files import note_vtt, read_lines_of, read_markdown, read_subtitles
 
-_HERE = "hf_attncal.checking.documents"
+Reader = Callable[[bytes, str], list[Segment] | list[SegmentPair]]
+Writer = Callable[[bytes, list[tuple[int, list[str]]]], bytes]
+
 _MOST_BYTES = 1 << 28
 
 
@@ -26,49 +30,53 @@ class Format(NamedTuple):
         suffixes: ends of file names.
         read: function that reads it.
         bilingual: both languages are in one file.
-        note: function that writes notes into it; "" for none.
-        keyed: segments with the same key belong together, so nothing has to be paired.
+        note: function that writes notes into it; None for none.
         extra: it needs the extra `documents`.
     """
 
     name: str
     suffixes: tuple[str, ...]
-    read: str
+    read: Reader
     bilingual: bool = False
-    note: str = ""
-    keyed: bool = False
+    note: Writer | None = None
     extra: bool = False
 
 
-LINES = Format("lines", (), f"{_HERE}.plain:read_lines_of")
-VERSES = Format("text with keys", (".vref", ".verses"), f"{_HERE}.plain:read_keyed", keyed=True)
+# Translations in formats that are not read: they must not pass for lines of text.
+NOT_READ = (".epub", ".usfm", ".sfm", ".tmx", ".vref", ".verses")
+LINES = Format("lines", (), read_lines_of)
 FORMATS = (
-    Format("PO", (".po", ".pot"), f"{_HERE}.po:read_po", True, f"{_HERE}.po:note_po", extra=True),
-    Format("XLIFF", (".xlf", ".xliff"), f"{_HERE}.xml_files:read_xliff", True, f"{_HERE}.xml_files:note_xliff",
-           extra=True),
-    Format("TMX", (".tmx",), f"{_HERE}.xml_files:read_tmx", True, f"{_HERE}.xml_files:note_tmx", extra=True),
-    Format("CSV", (".csv",), f"{_HERE}.plain:read_csv", True),
-    Format("TSV", (".tsv", ".tab"), f"{_HERE}.plain:read_tsv", True),
-    Format("Markdown", (".md", ".markdown", ".mdx"), f"{_HERE}.markdown:read_markdown", extra=True),
-    Format("SubRip", (".srt",), f"{_HERE}.subtitles:read_subtitles"),
-    Format("WebVTT", (".vtt",), f"{_HERE}.subtitles:read_subtitles", note=f"{_HERE}.subtitles:note_vtt"),
-    Format("USFM", (".usfm", ".sfm"), f"{_HERE}.usfm:read_usfm", note=f"{_HERE}.usfm:note_usfm", keyed=True),
-    Format("EPUB", (".epub",), f"{_HERE}.epub:read_epub", extra=True),
-    VERSES,
+    Format("PO", (".po", ".pot"), read_po, True, note_po, extra=True),
+    Format("XLIFF", (".xlf", ".xliff"), read_xliff, True, note_xliff, extra=True),
+    Format("CSV", (".csv",), read_csv, True),
+    Format("TSV", (".tsv", ".tab"), read_tsv, True),
+    Format("Markdown", (".md", ".markdown", ".mdx"), read_markdown, extra=True),
+    Format("SubRip", (".srt",), read_subtitles),
+    Format("WebVTT", (".vtt",), read_subtitles, note=note_vtt),
 )  # fmt: skip
 
 
 def format_of(name: object) -> Format | None:
-    """Return the format that the name of a file says, or None for lines of plain text, or what is no name."""
+    """Return the format of a file name; None for lines of plain text, and for anything but a name.
+
+    Raises:
+        CommandError: the format is not read.
+    """
     if not isinstance(name, str | os.PathLike):
         return None
     text = os.fspath(name).lower()
+    if text.endswith(NOT_READ):
+        raise CommandError(
+            f"{os.fspath(name)}: {text.rpartition('.')[2].upper()} files cannot be checked. Convert the file to "
+            "XLIFF, TSV or Markdown."
+        )
     return next((row for row in FORMATS if text.endswith(row.suffixes)), None)
 
 
 def is_document(source: object, target: object) -> bool:
     """Return whether what is to be checked is a bilingual file, or two documents that are more than lines."""
-    return format_of(source) is not None and (target is None or format_of(target) is not None)
+    formats = format_of(source), format_of(target)
+    return formats[0] is not None and (target is None or formats[1] is not None)
 
 
 def read_document(name: str, row: Format) -> Document:
@@ -87,7 +95,7 @@ def read_document(name: str, row: Format) -> Document:
     if len(data) > _MOST_BYTES:
         raise CommandError(f"{name} has more than {_MOST_BYTES >> 20} MB. Split it, by chapters for example.")
     try:
-        found = resolve_name(row.read)(data, name)
+        found: list[Any] = row.read(data, name)
     except ValueError as error:
         message = one_line(error)
         raise CommandError(message if name in message else f"{name} {message}") from error
@@ -108,13 +116,4 @@ def check_found(name: str, row: Format, found: list) -> None:
 
 def noted(document: Document, row: Format, notes: list[tuple[int, list[str]]]) -> bytes:
     """Return the bytes of a document with notes in it; without notes, exactly its bytes."""
-    return resolve_name(row.note)(document.data, notes) if notes else document.data
-
-
-def inserted(data: bytes, pieces: list[tuple[int, bytes]]) -> bytes:
-    """Return data with pieces put in before these bytes, in ascending order."""
-    parts, done = [], 0
-    for at, piece in pieces:
-        parts += [data[done:at], piece]
-        done = at
-    return b"".join([*parts, data[done:]])
+    return row.note(document.data, notes) if notes and row.note else document.data

@@ -1,0 +1,164 @@
+"""Files in one language: lines, Markdown (markdown-it-py), and the cues of SubRip and WebVTT.
+
+pysubs2 reads subtitles, too, but it loses line numbers and the spaces between cues, and takes a minute for a million.
+"""
+
+import re
+
+from hf_attncal.decoding import decoded
+
+from .segments import CODE, Segment, check_segments, inserted, lines_with_places, plain
+
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FRONT_MATTER_TEXT = re.compile(r"^(?:title|description|summary|subtitle|lead)\s*:\s*(.+?)\s*$", re.MULTILINE)
+_ANCHOR = re.compile(r"\s*\{\s*:?\s*#([\w-]+)[^}]*\}\s*$")  # {#name} behind a heading
+_HTML_TAGS = re.compile(r"<!--.*?-->|<[^>]{0,2000}>", re.DOTALL)
+_HTML_TEXT = re.compile(r"<(script|style|svg)\b.*?</\1>", re.DOTALL | re.IGNORECASE)
+_CUE_TIMES = re.compile(
+    r"\s*(?:(\d{1,3}):)?(\d\d):(\d\d)[.,](\d{1,3})\s*-->\s*(?:(\d{1,3}):)?(\d\d):(\d\d)[.,](\d{1,3})(?:\s.*)?"
+)
+_CUE_MARKUP = re.compile(r"<[^<>]{0,200}>|\{\\[^{}]{0,200}\}")
+_MOST_CUES = 50_000
+
+
+def read_lines_of(data: bytes, name: str) -> list[Segment]:
+    """Read lines of plain text, each a segment."""
+    text = decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
+    lines = lines_with_places(data, text)
+    return [Segment(line, "line", number, at=at) for number, (line, at) in enumerate(lines, start=1)]
+
+
+# ---- Markdown ----
+
+
+def read_markdown(data: bytes, name: str) -> list[Segment]:
+    """Read the segments of a Markdown file (CommonMark with tables); front matter gives its title and description.
+
+    Raises:
+        ValueError: it is not UTF-8.
+    """
+    from markdown_it import MarkdownIt
+
+    text = decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
+    found, front = [], _FRONT_MATTER.match(text)
+    if front is not None:
+        for line in _FRONT_MATTER_TEXT.finditer(front[1]):
+            number = text.count("\n", 0, front.start(1) + line.start()) + 1
+            found.append(Segment(plain(line[1].strip("\"'")), "front matter", number))
+        text = "\n" * text.count("\n", 0, front.end()) + text[front.end() :]
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    lists, row, before = 0, None, ""
+    for token in tokens:
+        kind = token.type
+        line = token.map[0] + 1 if token.map else 0
+        if kind in ("list_item_open", "list_item_close"):
+            lists += token.nesting
+        elif kind == "tr_open":
+            row = [line, []]
+        elif kind == "tr_close":
+            cells = [cell for cell in row[1] if cell]
+            if any(map(_has_words, cells)):
+                found.append(Segment(" | ".join(cells), "row", row[0]))
+            row = None
+        elif kind in ("fence", "code_block") and token.content.strip():
+            found.append(Segment(plain(token.content), CODE, line))
+        elif kind == "html_block":
+            content = plain(_HTML_TAGS.sub(" ", _HTML_TEXT.sub(" ", token.content)))
+            if _has_words(content):
+                found.append(Segment(content, "html", line))
+        elif kind == "inline":
+            content = _inline_text(token)
+            if row is not None:
+                row[1].append(content)
+                continue
+            anchor = _ANCHOR.search(content)
+            content = _ANCHOR.sub("", content)
+            if _has_words(content):
+                block = "heading" if before == "heading_open" else "item" if lists else "paragraph"
+                if all(child.type == "code_inline" or not _has_words(child.content) for child in token.children):
+                    block = CODE
+                found.append(Segment(content, block, line, anchor[1] if anchor else ""))
+        before = kind
+        check_segments(len(found))
+    return found
+
+
+def _inline_text(token) -> str:
+    parts = []
+    for child in token.children or ():
+        if child.type in ("softbreak", "hardbreak"):
+            parts.append(" ")
+        elif child.type == "image":
+            parts.append(_inline_text(child))
+        elif child.type in ("text", "code_inline"):
+            parts.append(child.content)
+    return plain("".join(parts))
+
+
+def _has_words(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+# ---- subtitles ----
+
+
+def read_subtitles(data: bytes, name: str) -> list[Segment]:
+    """Read the cues of a file; the number of a cue is its key.
+
+    Raises:
+        ValueError: it is not UTF-8, has no cue, or more than a film can have.
+    """
+    if data.count(b"-->") > _MOST_CUES:
+        raise ValueError(f"has more than {_MOST_CUES:,} cues, as no film has. Split it.")
+    text = _subtitle_text(data, name)
+    found: list[Segment] = []
+    lines = lines_with_places(data, text)
+    number, place = 0, 0
+    while place < len(lines):
+        times = _CUE_TIMES.fullmatch(lines[place][0]) if "-->" in lines[place][0] else None
+        if times is None:
+            place += 1
+            continue
+        number += 1
+        has_name = place and lines[place - 1][0].strip()
+        first = place - 1 if has_name else place
+        key = lines[first][0].strip() if has_name else str(number)
+        place += 1
+        said = []
+        while place < len(lines) and lines[place][0].strip() and "-->" not in lines[place][0]:
+            said.append(lines[place][0])
+            place += 1
+        if place < len(lines) and "-->" in lines[place][0] and said:  # no empty line before the next
+            said.pop()
+        content = plain(_CUE_MARKUP.sub("", " ".join(said)))
+        if any(map(str.isalnum, content)):
+            time = _seconds(times.groups()[:4]), _seconds(times.groups()[4:])
+            found.append(Segment(content, "cue", first + 1, key, " ".join(said), lines[first][1], time=time))
+    return found
+
+
+def note_vtt(data: bytes, notes: list[tuple[int, list[str]]]) -> bytes:
+    """Write notes as comments (`NOTE`) before the cues."""
+    end = b"\r\n" if b"\r\n" in data else b"\n"
+    pieces = []
+    for at, lines in notes:
+        text = [line.replace("-->", "→") for line in lines]
+        pieces.append((at, b"NOTE " + end.join(line.encode() for line in text) + end + end))
+    return inserted(data, pieces)
+
+
+def _subtitle_text(data: bytes, name: str) -> str:
+    try:
+        return decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
+    except ValueError as error:
+        if "is not UTF-8 (byte" in str(error) and b"\0" not in data:
+            message = str(error).partition(". ")[0]
+            raise ValueError(
+                f"{message}. Old subtitles often are Windows-1252 (for Western languages): `iconv -f cp1252 -t UTF-8`."
+            ) from error
+        raise
+
+
+def _seconds(parts) -> float:
+    hours, minutes, seconds, fraction = parts
+    return 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds) + float(f"0.{fraction}")
