@@ -3,7 +3,7 @@
 import copy
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -11,12 +11,13 @@ from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file, save_file
 from torch import nn
+from transformers import PreTrainedModel
 
 from hf_attncal.layouts import check_one_model
 
 from .layers import adapter_layers
 
-_PREFIX = "base_model.model."  # of the weights in every adapter file
+FILE_PREFIX = "base_model.model."  # of the weights in every adapter file
 
 
 def check_adapter_name(name: str) -> None:
@@ -35,7 +36,8 @@ def save_adapter(
     """Save one adapter, its configuration and its card, in a precision of its own.
 
     `save_pretrained` keeps the precision of training, as an exact resume needs; to share an adapter, half of the bytes
-    will do: `save_adapter(model, "folder", dtype=torch.bfloat16)`.
+    will do: `save_adapter(model, "folder", dtype=torch.bfloat16)`. Both take the embeddings along if the base model
+    has got new tokens.
 
     Args:
         model: a PEFT model, or a transformers model with `add_adapter` / `load_adapter`.
@@ -55,12 +57,12 @@ def save_adapter(
     if adapter_name not in configs:
         raise ValueError(f"`adapter_name` must be one of the adapters {sorted(configs)}, got {adapter_name!r}.")
     check_adapter_name(adapter_name)
-    state = get_peft_model_state_dict(model, adapter_name=adapter_name, save_embedding_layers=False)
+    state = _state(model, adapter_name)
     if not state:
         raise ValueError(f"the adapter {adapter_name!r} has no weights under its name: rename it.")
     if dtype is not None:
         state = {name: t.to(dtype) if t.is_floating_point() else t for name, t in state.items()}
-    state = {f"{_PREFIX}{name.removeprefix(_PREFIX)}": t for name, t in state.items()}
+    state = {f"{FILE_PREFIX}{name.removeprefix(FILE_PREFIX)}": t for name, t in state.items()}
     folder = Path(folder)
     check_one_model(folder, saves_adapter=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +71,7 @@ def save_adapter(
     if config.base_model_name_or_path is None:
         config.base_model_name_or_path = getattr(model, "name_or_path", None) or None
     save_file(
-        {name: tensor.detach().contiguous().cpu() for name, tensor in state.items()},
+        {name: tensor.detach().contiguous().cpu().clone() for name, tensor in state.items()},  # some may be tied
         folder / SAFETENSORS_WEIGHTS_NAME,
         metadata={"format": "pt"},
     )
@@ -85,15 +87,35 @@ def restore_adapter(model: nn.Module, folder: str | Path, adapter_name: str) -> 
         OSError: there is no such file.
     """
     state = load_file(Path(folder) / SAFETENSORS_WEIGHTS_NAME)
-    state = {name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
-    own = get_peft_model_state_dict(model, adapter_name=adapter_name, save_embedding_layers=False)
-    own = {name.removeprefix(_PREFIX) for name in own}
+    state = {name.removeprefix(FILE_PREFIX): tensor for name, tensor in state.items()}
+    own = {name.removeprefix(FILE_PREFIX) for name in _state(model, adapter_name)}
     if own != state.keys():
         raise ValueError(
             f"{folder} does not hold the adapter {adapter_name!r} of this model: {len(own - state.keys())} weights "
             f"are missing, {len(state.keys() - own)} are unexpected."
         )
     set_peft_model_state_dict(model, state, adapter_name=adapter_name)
+
+
+def _state(model: nn.Module, adapter_name: str) -> dict[str, torch.Tensor]:
+    """Return the weights of an adapter, and the embeddings of a model that has other tokens than its base on disk.
+
+    PEFT's own `save_embedding_layers="auto"` asks the Hub for the base model.
+    """
+    config, resized = model.peft_config[adapter_name], False
+    base = config.base_model_name_or_path or getattr(model, "name_or_path", None)
+    if base:
+        with suppress(OSError, ValueError):  # not there any more: as PEFT does, hold the tokens to be the same
+            saved = type(model.config).from_pretrained(base, revision=config.revision, local_files_only=True)
+            resized = saved.vocab_size != model.config.vocab_size
+    return get_peft_model_state_dict(model, adapter_name=adapter_name, save_embedding_layers=resized)
+
+
+def embedding_weights(model: PreTrainedModel) -> set[str]:
+    """Return the names of the weights of a model's embeddings, of input and output, also where they are tied."""
+    layers = filter(None, (model.get_input_embeddings(), model.get_output_embeddings()))
+    own = {id(weight) for layer in layers for weight in layer.parameters()}
+    return {name for name, weight in model.named_parameters(remove_duplicate=False) if id(weight) in own}
 
 
 @contextmanager

@@ -2,24 +2,33 @@
 
 import dataclasses
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftConfig, PeftModel, PeftType
 from transformers import PreTrainedModel
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from hf_attncal.inference.files import blamed, check_model_files, check_types, read_object
+from hf_attncal.inference.files import (
+    blamed,
+    check_model_files,
+    check_types,
+    file_beside,
+    read_object,
+    tensor_types,
+)
 from hf_attncal.inference.names import check_name
+from hf_attncal.layouts import ADAPTER_WEIGHTS
 from hf_attncal.models.limits import check_names
 from hf_attncal.models.loading import check_finite
 
-from .checkpoints import peft_uses_old_names
+from .checkpoints import FILE_PREFIX, embedding_weights, peft_uses_old_names
 
 
 def with_adapter(
     model: PreTrainedModel, config: PeftConfig, name: str | Path, revision: str | None = None
 ) -> PreTrainedModel:
-    """Put an adapter into its base model, for inference, and return that model.
+    """Put an adapter into its base model, for inference, and return that model, with the tokens that it brings.
 
     Args:
         model: the base model.
@@ -33,6 +42,8 @@ def with_adapter(
     config.inference_mode = True
     check_types(name)
     with peft_uses_old_names(), blamed(f"adapter_config.json or adapter_model.safetensors in {name}"):
+        if weights := file_beside(name, ADAPTER_WEIGHTS, revision):
+            _make_room(model, tensor_types(weights))
         # `from_pretrained` would only warn of missing weights, and ignore unexpected ones.
         adapted = PeftModel(model, config)
         report = adapted.load_adapter(str(name), "default", revision=revision)
@@ -45,6 +56,15 @@ def with_adapter(
         )
     check_finite(adapted)
     return adapted.get_base_model()
+
+
+def _make_room(model: PreTrainedModel, types: Mapping[str, tuple[str, list[int]]]) -> None:
+    """Give a model as many tokens as the embeddings in an adapter's file have, if there are any of its width."""
+    for name in embedding_weights(model):
+        _, shape = types.get(f"{FILE_PREFIX}{name}", ("", []))
+        if shape[1:] == list(model.get_parameter(name).shape[1:]) and shape[0] not in (0, model.config.vocab_size):
+            model.resize_token_embeddings(shape[0], mean_resizing=False)
+            return
 
 
 def adapter_config(name: str | Path, revision: str | None = None) -> PeftConfig:

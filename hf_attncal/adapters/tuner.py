@@ -14,7 +14,7 @@ from torch import nn
 from hf_attncal.families import stock_type
 from hf_attncal.models.configuration_attncal import guided_place
 
-from .checkpoints import check_adapter_name
+from .checkpoints import check_adapter_name, embedding_weights
 from .configuration import AdapterType, AttentionCalibrationConfig
 from .layers import (
     PREFIX,
@@ -175,6 +175,8 @@ class AttentionCalibrationModel(BaseTuner):
     def _remap_adapter_state_dict_for_load(cls, model, config, adapter_name: str, state_dict: dict) -> dict:
         """Map keys as PEFT does, after a check that the file holds the whole adapter and nothing else.
 
+        The embeddings may be there, which PEFT saves with the adapter of a model that has got new tokens.
+
         Raises:
             ValueError: keys are missing or unexpected, or a tensor has another shape.
         """
@@ -182,7 +184,8 @@ class AttentionCalibrationModel(BaseTuner):
         own = model.state_dict()
         ours = re.compile(rf"\.{PREFIX}\w+\.{re.escape(adapter_name)}\.")
         expected = {name for name in own if ours.search(name)}
-        missing, unexpected = sorted(expected - mapped.keys()), sorted(mapped.keys() - expected)
+        embeddings = embedding_weights(model)
+        missing, unexpected = sorted(expected - mapped.keys()), sorted(mapped.keys() - expected - embeddings)
         if missing or unexpected:
             raise ValueError(
                 f"the file does not hold the adapter that its configuration describes: {_some('missing', missing)}, "
@@ -190,9 +193,12 @@ class AttentionCalibrationModel(BaseTuner):
             )
         for name, tensor in mapped.items():
             if tensor.shape != own[name].shape:
+                why = "was made for a model of other sizes."
+                if name in embeddings:
+                    why = f"brings new tokens. Call `model.resize_token_embeddings({len(tensor)})` first."
                 raise ValueError(
                     f"`{name}` must have shape {tuple(own[name].shape)} in this model, got {tuple(tensor.shape)}: the "
-                    "adapter was made for a model of other sizes."
+                    f"adapter {why}"
                 )
         return mapped
 

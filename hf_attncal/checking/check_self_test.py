@@ -1,6 +1,7 @@
 """Measure how well `attncal check` finds errors that were planted into clean pairs: its self-test."""
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,6 +111,7 @@ def plant_and_check(
     """Plant errors into clean pairs, and check these and the clean ones.
 
     Args:
+        checker: is left as it is: what is usual in the pairs is learned by a copy.
         pairs: (source, target), held to be good translations, best not what the check has learned from.
         kinds: of errors. seed: of their places.
         bootstrap: resamples for intervals.
@@ -117,6 +119,10 @@ def plant_and_check(
     Raises:
         ValueError: fewer than two pairs have words on both sides, or none gets a verdict, or see `plant_errors`.
     """
+    checker = copy(checker)
+    if checker.encoder is not None:
+        checker.encoder = copy(checker.encoder)
+        checker.encoder.eye = copy(checker.encoder.eye)
     words = [(checker.cut(source).words, checker.cut(target).words) for source, target in pairs]
     words = [pair for pair in words if all(pair)]
     clean = checker.check(_texts(checker, words))

@@ -165,7 +165,7 @@ class EncoderEye:
         left = _SAMPLE - len(self._met)
         full = [pair for pair in zip(sides, reads, strict=True) if pair[0][0].words and pair[0][1].words]
         if left > 0 and full and self.learns:
-            self._met += full[:: -(-len(full) // left)]
+            self._met = self._met + full[:: -(-len(full) // left)]  # a new list, not that of a copy
             if len(self._met) >= _MORE * self._counted:
                 self._counted = len(self._met)
                 self.usual = usual_of(self._met, self.common)

@@ -43,6 +43,7 @@ from hf_attncal.adapters import (
     save_adapter,
     set_null_mass,
 )
+from hf_attncal.adapters.checkpoints import restore_adapter
 from hf_attncal.adapters.configuration import AdapterType
 from hf_attncal.extras import ORIGIN_TOLD, install_command
 from hf_attncal.models.cross_attention import CrossAttentionMixin
@@ -369,6 +370,45 @@ def test_save_adapter_in_half_the_bytes(bases, batch, tmp_path):
     assert_identical(logits(whole, batch), logits(model, batch))
     with pytest.raises(ValueError, match=r"`adapter_name`.*'default'.*got 'other'"):
         save_adapter(model, tmp_path, adapter_name="other")
+
+
+@pytest.mark.parametrize("backbone", ["marian", "bart"])
+@pytest.mark.parametrize("how", ["PEFT", "save_adapter", "transformers"])
+def test_new_tokens_go_with_the_adapter(backbone, how, bases, batch, tmp_path):
+    """Embeddings that the base model on disk does not have; of a model without new tokens there are none."""
+    batch, base = {name: tensor.clone() for name, tensor in batch.items()}, load_base(bases[backbone])
+    base.resize_token_embeddings(13)
+    batch["input_ids"][0, 0], batch["labels"][0, 0] = 11, 12
+    settings = AttentionCalibrationConfig(calibration="gated", leaky=True)
+    if how == "transformers":
+        base.add_adapter(settings, "ours")
+        model = base.eval()
+    else:
+        model = get_peft_model(base, settings).eval()
+    scatter_adapter(model)
+    if how == "save_adapter":
+        save_adapter(model, tmp_path)
+    elif how == "PEFT":
+        with pytest.warns(UserWarning, match="embedding layer has been resized"):
+            model.save_pretrained(tmp_path)
+    else:
+        save_adapter(model, tmp_path, adapter_name="ours")
+    same = load_base(bases[backbone])
+    same.resize_token_embeddings(13)
+    assert_identical(logits(PeftModel.from_pretrained(same, tmp_path).eval(), batch), logits(model, batch))
+    if how == "transformers":
+        with torch.no_grad():
+            expected = logits(model, batch)
+            model.get_input_embeddings().weight[11:] = 0
+            assert not torch.equal(logits(model, batch), expected)
+        restore_adapter(model, tmp_path, "ours")
+        assert_identical(logits(model, batch), expected)
+    with pytest.raises(
+        ValueError, match=r"got \(13, 8\): the adapter brings new .*`model.resize_token_embeddings\(13\)`"
+    ):
+        PeftModel.from_pretrained(load_base(bases[backbone]), tmp_path)
+    save_adapter(adapted(bases[backbone], calibration="gated"), tmp_path / "as ever")
+    assert all(".attncal_" in name for name in load_file(tmp_path / "as ever" / "adapter_model.safetensors"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from hf_attncal import check
 from hf_attncal.alignment.encoder_prior import EncoderPrior
-from hf_attncal.checking import encoder_check
+from hf_attncal.checking import check_self_test, encoder_check
 from hf_attncal.checking.check_model import CheckModel, judged_together
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import NOT_KNOWN, VERDICTS, Checker
@@ -325,6 +325,22 @@ def test_a_self_test_of_chinese_has_no_spaces_between_signs(judge):
     with pytest.raises(ValueError, match="language is not known"):
         plant_and_check(checker, [("我们走吧。 go on", "let us go on ."), ("我们 走", "we go")])
     assert seen == [("我们走吧。 go on", "let us go on ."), ("我们走", "we go")]
+
+
+def test_a_self_test_leaves_the_checker_as_it_was(judge, monkeypatch):
+    """What it learns of its pairs is not usual in the text that is checked next."""
+    monkeypatch.setattr(check_self_test, "NOT_KNOWN", "nothing")
+    checker, fresh = Checker(None, encoder=judge()), Checker(None, encoder=judge())
+    checker.check(PAIRS[:2])
+    before = vars(checker.encoder.eye).copy()
+    met = list(before["_met"])
+    assert plant_and_check(checker, PAIRS * 3, kinds=["word"]).found
+    assert all(vars(checker.encoder.eye)[name] is value for name, value in before.items())
+    assert checker.encoder.eye.learns
+    assert checker.encoder.eye._met == met
+    fresh.check(PAIRS[:2])
+    for one, other in zip(checker.check(PAIRS), fresh.check(PAIRS), strict=True):
+        assert one == other
 
 
 # ---- the command ----

@@ -10,11 +10,12 @@ import torch
 import transformers
 from adapter_helpers import BACKBONES, adapted, save_base
 from helpers import TINY, assert_identical, tiny_model
-from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from peft import AutoPeftModelForSeq2SeqLM, LoraConfig, PromptTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
+from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.commands import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -64,6 +65,34 @@ def test_an_adapter_loads_as_its_base_model_with_the_adapter_in_it(folders, kind
     expected.load_adapter(str(folders[kind]))
     assert_identical(logits_of(model, tokenizer), logits_of(expected, tokenizer))
     assert not torch.equal(logits_of(model, tokenizer), without)
+
+
+@pytest.mark.parametrize("kind", ["adapter", "lora"])
+def test_an_adapter_brings_the_tokens_that_its_model_got(folders, kind, tmp_path):
+    """Ours as a LoRA: the base model on disk does not have them."""
+    base, tokenizer = (
+        AutoModelForSeq2SeqLM.from_pretrained(folders["base"]),
+        AutoTokenizer.from_pretrained(folders["base"]),
+    )
+    tokenizer.add_tokens(["<new>", "<newer>"])
+    base.resize_token_embeddings(len(tokenizer))
+    settings = {
+        "adapter": AttentionCalibrationConfig(calibration="gated", renormalize=False),
+        "lora": LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM"),
+    }
+    model = get_peft_model(base, settings[kind])
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    loaded, found = load_seq2seq(tmp_path)
+    batch = found(["the <new> house <newer>"], return_tensors="pt")
+    assert int(batch["input_ids"].max()) == len(tokenizer) - 1
+    batch["decoder_input_ids"] = batch["input_ids"]
+    by_peft = AutoPeftModelForSeq2SeqLM.from_pretrained(tmp_path)
+    with torch.no_grad():
+        expected = model.eval()(**batch).logits
+        for one in (loaded, by_peft):
+            assert_identical(one.eval()(**batch).logits, expected)
+    assert load_seq2seq(folders["base"])[0].config.vocab_size == len(tokenizer) - 2
 
 
 def test_a_model_loads_as_before(folders):
