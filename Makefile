@@ -18,7 +18,7 @@ PYTEST = OMP_NUM_THREADS=1 $(1)/python -m pytest -n $(WORKERS) --dist worksteal
 AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 CT2_FORCE_CPU_ISA=AVX2 CT2_USE_MKL=0
 GENERIC := ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default CT2_FORCE_CPU_ISA=GENERIC CT2_USE_MKL=0
 
-.PHONY: demo test test-all test-avx2 test-generic test-processor test-lowest wheel site links check format bench experiment faults tables conformance clean
+.PHONY: demo test test-all test-avx2 test-generic test-processor test-lowest wheel site links check format bench experiment tables conformance clean
 
 # What a demo needs, without the tools of tests; `make test` adds these.
 demo: $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.demo)
@@ -80,15 +80,10 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/adapters.py
 	$(BIN)/python benchmarks/attribution.py
-	$(BIN)/python benchmarks/command.py
 
 # The results of one table again: make experiment NAME=multi30k DATA=DIR; without NAME, what there is.
 experiment: $(INSTALLED)
 	$(BIN)/python experiments/run.py $(if $(NAME),$(NAME) $(if $(DATA),--data $(DATA)),--list)
-
-# Kills, signals, full disks, fuzzed lines, damaged checkpoints: all that can be tried without a test's limit on time.
-faults: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/campaign.py --output results/faults.json
 
 # The tables of README and docs, from results/.
 tables: $(INSTALLED)

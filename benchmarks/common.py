@@ -10,7 +10,9 @@ import gc
 import random
 import re
 import resource
+import shlex
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
@@ -40,6 +42,24 @@ VARIANTS = {
     "gumbel": {"gumbel": True},
     "guided": {"guided": True},
 }
+
+
+def cpu_seconds(command: list[str], status: int = 0) -> float:
+    """User and system time of a command.
+
+    Raises:
+        RuntimeError: it ended with another status than `status`.
+    """
+
+    def used() -> float:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return children.ru_utime + children.ru_stime
+
+    before = used()
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode != status:
+        raise RuntimeError(f"`{shlex.join(command)}` ended with {run.returncode}, not {status}:\n{run.stderr}")
+    return used() - before
 
 
 def parser(

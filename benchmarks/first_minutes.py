@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 
 import common
-from command import cpu_seconds
 
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = "1. "  # how the first verdict begins
@@ -77,7 +76,7 @@ def first_lines(place: Path, repeats: int) -> dict[str, dict]:
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(repeats):
         for name, command in commands.items():
-            seconds[name].append(cpu_seconds(command))
+            seconds[name].append(common.cpu_seconds(command))
     both = [sum(pair) for pair in zip(*seconds.values(), strict=True)]
     found = {name: common.spread(values) for name, values in (*seconds.items(), ("cpu_seconds", both))}
     return found | {"wheel_megabytes": wheel.stat().st_size / 1e6}

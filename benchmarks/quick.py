@@ -20,7 +20,6 @@ from pathlib import Path
 
 import common
 import torch
-from command import cpu_seconds
 from transformers import AutoModel, AutoTokenizer
 
 from hf_attncal.alignment.aligner import WordAligner
@@ -55,7 +54,7 @@ def by_eflomal(command: str, pairs: Pairs) -> float:
             Path(folder, f"text{side}").write_text(lines, encoding="utf-8")
         text = ["-s", f"{folder}/text0", "-t", f"{folder}/text1"]
         links = ["-f", f"{folder}/forward", "-r", f"{folder}/backward", "--overwrite"]
-        return cpu_seconds([*shlex.split(command), *text, *links])
+        return common.cpu_seconds([*shlex.split(command), *text, *links])
 
 
 def measure(args: argparse.Namespace, pairs: Pairs) -> dict:

@@ -3,7 +3,6 @@
     python experiments/adapting.py --data ROOT --eflomal PATH --output FOLDER adapted kftt-jaen rwth-deen
     python experiments/adapting.py --data ROOT --eflomal PATH --output FOLDER quick --pairs 200 1000 wpt03-enfr
     python experiments/adapting.py --data ROOT --eflomal PATH --encoder NAME quick --pairs 100 200 100000 wpt03-enfr
-    python experiments/adapting.py --data ROOT --output FOLDER mixed --train-pairs 20000 wpt03-enfr dermit-derm
 
 `adapted`: counts learn from the training text of the pair (`TEXTS`; `--config hmm`, without gold links), and align the
 test as they are ("hmm"), and after they have read its words (`WordAligner.adapt`: "adapted"). eflomal learns from the
@@ -17,12 +16,6 @@ ones alone, with the counts of all (`align run`). What a system has in the file 
 `--aligner FOLDER`, the counts are those of an aligner that has learned so many pairs before (`align train --config
 hmm`), "counts" alone and "both" with the encoder.
 
-`mixed`: text of the training's domain and text of another (`MIXED`) in one file, and each alone: AER of the annotated
-pairs of both as the aligner is ("before"), after it has read the file with one weight for all of it that follows from
-all its tokens ("one_weight"), and with a weight for each pair ("adapted"). Other pairs of both stand in the file, too,
-drawn anew for each seed: of the training text those that were not learned from. What a pair's weight follows from was
-chosen on the dev of wpt03-enfr and dermit-derm.
-
 Our links have the default rule. eflomal reads lower-cased words, and its directions are merged in the way that is best
 for it *on the test*. CPU seconds are without the start of Python, of eflomal those of its command.
 `FOLDER/adapted_PAIR.json` is written anew; sizes of `quick` are added to `FOLDER/quick_PAIR.json`.
@@ -30,21 +23,17 @@ for it *on the test*. CPU seconds are without the start of Python, of eflomal th
 
 import argparse
 import json
-import random
 import tempfile
 import time
 from collections.abc import Sequence
-from copy import copy, deepcopy
 from functools import cache
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
-import numpy as np
 import torch
 from peers import MERGES, run_eflomal
 
 from hf_attncal import WordAligner, align_quick
-from hf_attncal.alignment.adapting import weights_of
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.quick import quick_aligner
@@ -79,12 +68,6 @@ TEXTS = {
 }
 
 BEYOND = {"rwth-deen": "tatoeba-deen/train.{}.gz"}  # more text of a pair, where `quick` wants it
-# Of an aligner: the annotated text of another domain, its languages, and other text of that domain.
-MIXED = {
-    "wpt03-enfr": ("golden-enfr/test", "en", "fr", "multi30k/train.{}.gz"),
-    "dermit-derm": ("bicici-deen/dev", "de", "en", "wmtmix-deen/train.{}.gz"),
-}
-SEEDS, BESIDE = (1, 2), 200
 
 
 class Text:
@@ -107,7 +90,7 @@ class Text:
         for pairs, files in ((self.train, train), (self.beside, beside)):
             for file in files:
                 pairs += self.read(root, file, source, target)
-        self.train, self.rest = self.train[:train_pairs], self.train[train_pairs:] if train_pairs else []
+        self.train = self.train[:train_pairs]
 
     def read(self, root: Path, file: str, source: str, target: str) -> Pairs:
         """Return the pairs of a file of text, which is one of `files` from now on."""
@@ -201,50 +184,6 @@ def measure_adapted(args: argparse.Namespace, name: str) -> dict:
     return {"systems": systems, "files": text.files, "train_pairs": len(text.train)}
 
 
-def measure_mixed(args: argparse.Namespace, name: str) -> dict:
-    """Return the AER of known and of new pairs by file, seed and system."""
-    text, (test, source, target, beside) = Text(args.data, name, args.train_pairs), MIXED[name]
-    files = {f"new.{end}": args.data / f"{test}.{end}" for end in (source, target, "align")}
-    new = Gold.read(*files.values())
-    paths = {side: str(args.data / beside.format(end)) for side, end in (("source", source), ("target", target))}
-    others = load_parallel(paths)
-    others = list(zip(others["source"], others["target"], strict=True))
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = str(args.aligners / name) if args.aligners else temporary
-        if not Path(folder, "config.json").exists():
-            data = {"train": text.corpus, "train_pairs": args.train_pairs}
-            settings = {"preset": "hmm", "data": data, "training": {"output_dir": folder}}
-            AlignerJob.train(AlignerConfig.make(settings))
-        aligner = WordAligner.from_pretrained(folder, device="cpu")
-    golds, found = {"known": text.gold, "new": new}, {}
-    for seed in SEEDS:
-        chance = random.Random(seed)
-        sides = {"known": [*text.gold.pairs, *chance.sample(text.rest, BESIDE)]}
-        sides["new"] = [*new.pairs, *chance.sample(others, BESIDE)]
-        for file in ("mixed", *sides):
-            pairs = [pair for side, of_side in sides.items() if file in ("mixed", side) for pair in of_side]
-            sizes = [len(source.split()) + len(target.split()) for source, target in pairs]
-            unknown = np.average(aligner.unknown_shares(pairs), weights=sizes)
-            weights = {"one_weight": float(weights_of(torch.tensor(unknown))), "adapted": None}
-            for system in ("before", *weights):
-                reader = copy(aligner)
-                reader.source = copy(aligner.source)
-                reader.source.model = deepcopy(aligner.model)
-                row = found.setdefault(file, {}).setdefault(system, {"seeds": {}})["seeds"].setdefault(str(seed), {})
-                if system != "before":
-                    row["weight"] = reader.adapt(pairs, weight=weights[system]).weight
-                for side, gold in golds.items():
-                    if file in ("mixed", side):
-                        links = [one.links for one in reader.align(gold.pairs)]
-                        row[side] = alignment_error_rate(gold.links, links, check_indices=False).aer
-        print(name, seed, json.dumps(found), flush=True)
-    for systems in found.values():
-        for rows in systems.values():
-            of_seeds = list(rows["seeds"].values())
-            rows |= {key: sum(row[key] for row in of_seeds) / len(of_seeds) for key in of_seeds[0]}
-    return {"systems": found, "files": text.files | files, "train_pairs": len(text.train)}
-
-
 @cache
 def loaded(name: str) -> EncoderPrior:
     """Return an encoder, which is loaded once."""
@@ -308,7 +247,7 @@ def measure_learned(args: argparse.Namespace, name: str) -> tuple[dict, dict]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("adapted", "quick", "mixed"))
+    parser.add_argument("what", choices=("adapted", "quick"))
     parser.add_argument("names", nargs="+", choices=TEXTS, metavar="PAIR", help=f"of {', '.join(TEXTS)}")
     parser.add_argument("--data", type=Path, required=True, metavar="ROOT", help="folder of the corpora")
     parser.add_argument("--eflomal", default="eflomal-align", metavar="PATH", help="command of eflomal")
@@ -316,18 +255,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--aligner", type=Path, metavar="FOLDER", help="of quick: what has learned so many pairs")
     parser.add_argument("--pairs", type=int, nargs="+", default=[200, 1000, 5000, 20000], help="sizes of quick")
     parser.add_argument("--train-pairs", type=int, help="first pairs of the training text; without it, all")
-    parser.add_argument("--aligners", type=Path, metavar="FOLDER", help="where those of mixed are kept, by pair")
     parser.add_argument("--output", type=Path, default=Path("results/adapting"), metavar="FOLDER")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     for name in args.names:
         path = args.output / f"{args.what}_{name}.json"
-        if args.what != "quick":
-            found = measure_adapted(args, name) if args.what == "adapted" else measure_mixed(args, name)
+        if args.what == "adapted":
+            found = measure_adapted(args, name)
             config = {"pair": name, "train_pairs": found["train_pairs"]}
             write_json(records.record(config, found["files"]) | {"systems": found["systems"]}, path)
-            if args.what == "adapted":
-                show(name, found["systems"])
+            show(name, found["systems"])
             continue
         sizes = json.loads(path.read_text())["sizes"] if path.exists() else {}
         for size in args.pairs:

@@ -82,6 +82,17 @@ class Data:
 # ---- scoring ----
 
 
+def read_gold(folder: Path, pair: str) -> tuple[dict[str, Gold], dict[str, Path]]:
+    """Return pairs and links of dev and test, and their files by name."""
+    gold, read = {}, {}
+    for split in ("dev", "test"):
+        names = [folder / pair / f"{split}.{FILES[pair][side]}" for side in ("source", "target")]
+        links = folder / pair / f"{split}.align"
+        gold[split] = Gold.load(dict(zip(("source", "target"), map(str, names), strict=True)), links)
+        read |= {path.name: path for path in (*names, links)}
+    return gold, read
+
+
 def measure_peer(run: PeerRun, data: Data, bootstrap: int, seed: int) -> tuple[dict, dict[str, list[frozenset[Link]]]]:
     """The row of the symmetrisation with the lowest AER on dev (the first of equals), and its links of each split."""
 

@@ -15,8 +15,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from adapter_attention import read_gold
-from aligners import FILES
+from aligners import FILES, read_gold
 from committed import RESULTS
 from frozen import Frozen, add_models, read_models
 

@@ -3,7 +3,7 @@
 In a cell, `{name}` is what a name of the row's place stands for, `{/keys}` the values under the row's place,
 `{#/keys}` those of its file, and `{FILE#/keys}` those of another, with the names of the row filled in; `A - B`
 subtracts seed by seed, and `A or B` takes the first that is there. `{=NAME}` is a headline. After a bar, words say how
-values are written: `{/wall_seconds|minutes median .0f}` scales, reduces and prints them. The words are those of
+values are written: `{/wall_seconds|minutes mean .0f}` scales, reduces and prints them. The words are those of
 `SCALES`, `EACH`, `FORMS` and Python's formatting.
 """
 
@@ -34,7 +34,7 @@ _FIELD = re.compile(r"\{((?:[^{}]|\{\w+\})*)\}")
 _TABLE = {"rows", "columns", "each", "notes", "missing", "keep"}
 _BLOCK = {"from", "where", "reads", "over", "let", "cells", "sort"}
 DECIMALS = {"BLEU": 2, "ROUGE": 2, "%": 1, "share": 3, "times": 2, "h": 1, "pairs/s": 0}  # of headlines, by their unit
-SCALES = {"%": 100, "minutes": 1 / 60, "ms": 1000, "million": 1e-6, "MiB": 2**-20}
+SCALES = {"%": 100, "minutes": 1 / 60, "million": 1e-6}
 
 
 def _range(values: list[float], spec: str) -> str:
@@ -74,14 +74,8 @@ def _repeated(found: Found, spec: str) -> str:
 FORMS: dict[str, Callable[[list[Found], list[Any], str, float], str]] = {
     "mean": lambda found, values, spec, scale: f"{statistics.fmean(values) if len(values) > 1 else values[0]:{spec}}",
     "first": lambda found, values, spec, scale: f"{values[0]:{spec}}",
-    "last": lambda found, values, spec, scale: f"{values[-1]:{spec}}",
-    "median": lambda found, values, spec, scale: f"{statistics.median(values):{spec}}",
-    "sum": lambda found, values, spec, scale: f"{sum(values):{spec}}",
-    "count": lambda found, values, spec, scale: f"{len(values):{spec}}",
     "each": lambda found, values, spec, scale: ", ".join(f"{value:{spec}}" for value in values),
-    "slashes": lambda found, values, spec, scale: " / ".join(f"{value:{spec}}" for value in values),
     "seeds": lambda found, values, spec, scale: mean_and_spread(values, spec or ".2f"),
-    "of_seeds": lambda found, values, spec, scale: f" ({len(values)} seeds)" if len(values) > 1 else "",
     "range": lambda found, values, spec, scale: _range(values, spec),
     "extent": lambda found, values, spec, scale: f"{min(values):{spec}} to {max(values):{spec}}",
     "ends": _ends,
@@ -90,33 +84,14 @@ FORMS: dict[str, Callable[[list[Found], list[Any], str, float], str]] = {
     "ratio": lambda found, values, spec, scale: ratio(found[0].value),
     "repeated": lambda found, values, spec, scale: _repeated(found[0], spec),
     "p_value": lambda found, values, spec, scale: ", ".join(map(with_p_value, values)),
-    "all": lambda found, values, spec, scale: "`, `".join(dict.fromkeys(sorted(values))),
-    "failed": lambda found, values, spec, scale: ", ".join(one.keys[-2] for one in found if not one.value) or "0",
     "device": lambda found, values, spec, scale: device(values[0]),
     "conditions": lambda found, values, spec, scale: conditions(values[0]),
 }
 
 
-def place(settings: dict) -> str:
-    """Layer, heads and step that are read, counted from 1."""
-    heads = "all heads" if settings["heads"] is None else f"heads {', '.join(str(h + 1) for h in settings['heads'])}"
-    return f"layer {settings['layer'] + 1}, {heads}, {'Shift-Att' if settings['shift'] else 'Naive-Att'}"
-
-
 # Word -> what becomes of each value.
 EACH: dict[str, Callable[[Any], Any]] = {
-    "place": place,
-    "yes": lambda value: "yes" if value else "no",
-    "counts": lambda value: ", ".join(f"{name} {count}" for name, count in value.items()),
-    "switches": lambda value: " + ".join(name for name, on in value.items() if on is True) or "none",
     "per_second": lambda core_hours: 1e8 / 3600 / core_hours,
-    "precision": lambda bf16: "bf16" if bf16 else "float32",
-    "peak": lambda run: f"{run['peak_bytes'] / 2**20:.0f} MB for {run['lines']:,} lines",
-    "layer_read": lambda settings: (
-        f"layer {settings['layer']}" + (f" above {settings['threshold']}" if settings.get("threshold") else "")
-    ),
-    "mask_gain": lambda losses: -losses["mask_loss"] - losses["nmt_loss"],
-    "unknown_share": lambda words: words["unknown_words"] / (words["unknown_words"] + words["written_words"]),
 }
 
 
@@ -270,10 +245,8 @@ def _order(cell: str, largest_first: bool) -> tuple[bool, float]:
     return number is None, -value if largest_first else value
 
 
-def table(settings: dict | list) -> str:
-    """Return a table of tables.yaml in Markdown, several where it is a list of them."""
-    if isinstance(settings, list):
-        return "\n".join(map(table, settings))
+def table(settings: dict) -> str:
+    """Return a table of tables.yaml in Markdown."""
     if unknown := sorted(settings.keys() - _TABLE):
         raise ValueError(f"`{unknown[0]}` in {TABLES.name} must be one of {sorted(_TABLE)}.")
     each = {name: _parts(allowed, name) for name, allowed in settings.get("each", {}).items()}
@@ -290,14 +263,6 @@ def table(settings: dict | list) -> str:
     return markdown(header, lines) + "".join(f"\n{note}\n" for note in notes if note)
 
 
-def read_tables() -> dict[str, dict | list]:
+def read_tables() -> dict[str, dict]:
     """Return the tables of tables.yaml by their names."""
     return yaml.safe_load(TABLES.read_text(encoding="utf-8"))["tables"]
-
-
-def labels_of(title: str, name: str) -> dict[str, str]:
-    """Return what a table calls the parts that a name of its rows stands for."""
-    labels: dict[str, str] = {}
-    for block in read_tables()[title]["rows"]:
-        labels |= _parts(block.get("where", {}).get(name, []), name)
-    return labels

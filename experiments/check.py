@@ -5,7 +5,6 @@
     python experiments/check.py --data ROOT --model FOLDER --clean multi30k --output DIR recall
     python experiments/check.py --data ROOT --model FOLDER --clean multi30k --output DIR false_alarms
     python experiments/check.py --data ROOT --model FOLDER --output DIR speed
-    python experiments/check.py --data ROOT --model FOLDER --output DIR million
 
 ROOT has a folder for each corpus. FOLDER is an aligner that has learned what good pairs look like (`attncal check
 FOLDER --clean-source ... --clean-target ...`): from clean text and errors planted into it, never from annotated
@@ -20,21 +19,13 @@ translations. DIR is results/check.
   100 of the clean lines, how many it flags by its own alarm, and the ROC AUC.
 - `false_alarms`: share of the lines of clean text that are flagged, and the twenty worst of them.
 - `facts`: flagged lines of numbers that were changed, and of right ones written another way (`../cases/numbers`).
-- `synced`: ROC AUC on the translations of SynCED-EnDe with one meaning error, dev half.
-- `domains`: clean lines flagged in other domains, by default and by an alarm that was set on the text.
 - `speed`: lines a second of one thread, in seconds of the processor, with all that reads and writes lines left out.
-- `million`: seconds of the processor and memory of the command with 10,000 and with a million lines.
 """
 
 import argparse
 import dataclasses
-import itertools
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import other_errors
@@ -65,14 +56,6 @@ CLEAN = {
     "wpt03-enfr-mt": ("wpt03-enfr/mt-test.en.gz", "wpt03-enfr/mt-test.fr.gz"),
     "dermit-derm": ("dermit-derm/test.de", "dermit-derm/test.rm"),
     "dermit-derm-mt": ("dermit-derm/mt-test.de", "dermit-derm/mt-test.rm"),
-}
-
-
-DOMAINS = {
-    "multi30k": ("multi30k/val.de", "multi30k/val.en"),
-    "mscoco": ("multi30k/test_2017_mscoco.de", "multi30k/test_2017_mscoco.en"),
-    "tatoeba-deen": ("tatoeba-deen/valid.de", "tatoeba-deen/valid.en"),
-    "rwth-deen": ("rwth-deen/test.de", "rwth-deen/test.en"),
 }
 
 
@@ -180,52 +163,6 @@ def facts(options: argparse.Namespace, checker: Checker) -> None:
     )
 
 
-def synced(options: argparse.Namespace, checker: Checker) -> None:
-    """Tell English-German translations with one meaning error from right ones, by a German-English aligner."""
-    path = options.data / "synced-ende" / "dev.tsv"
-    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-    verdicts = checker.check([(row[1], row[0]) for row in rows])
-    found = detection([row[2] == "ERR" for row in rows], [verdict.wrong for verdict in verdicts], BOOTSTRAP)
-    write(options, checker, "synced-ende", {"dev.tsv": path}, {"lines": len(rows), "wrong": told(found)})
-
-
-def domains(options: argparse.Namespace, checker: Checker, lines: int = 800) -> None:
-    """Set the alarm to 1 in 100 on clean text of other domains, alone and among faulty lines.
-
-    The alarm is set on half of the lines, and the others are counted. "dirty" has another target in one line in ten of
-    the first half.
-    """
-    texts = {}
-    for name, names in DOMAINS.items():
-        sides = [(options.data / file).read_text(encoding="utf-8").splitlines() for file in names]
-        texts[name] = list(zip(*sides, strict=True))[:lines]
-    rows = (options.data / "hallucinations-deen" / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    texts["hallucinations-deen"] = [(row[0], row[1]) for row in (line.split("\t") for line in rows) if row[3] == "1"][
-        :lines
-    ]
-    found = {}
-    for name, pairs in texts.items():
-        first, second = pairs[::2], pairs[1::2]
-        dirty = [(source, first[k - 1][1] if k % 10 == 0 else target) for k, (source, target) in enumerate(first)]
-        found[name] = {
-            "lines": len(second),
-            "by_default": _flagged(checker, second),
-        }
-        for kind, text in (("clean", first), ("dirty", dirty)):
-            try:
-                other, _ = checker.with_false_alarms(text, 0.01)
-                found[name][kind] = _flagged(other, second)
-            except ValueError as error:
-                found[name][kind] = None
-                found[name]["why"] = str(error)
-    files = {file: options.data / file for names in DOMAINS.values() for file in names}
-    write(options, checker, "domains", files, {"texts": found})
-
-
-def _flagged(checker: Checker, pairs: Pairs) -> float:
-    return sum(bool(verdict.flagged) for verdict in checker.check(pairs)) / len(pairs)
-
-
 def false_alarms(options: argparse.Namespace, checker: Checker) -> None:
     """Count the lines of clean text that are flagged."""
     pairs, files = clean_text(options)
@@ -261,30 +198,6 @@ def speed(options: argparse.Namespace, checker: Checker, lines: int = 20_000) ->
         "mean_words": sum(len(text.split()) for pair in pairs for text in pair) / len(pairs),
     }
     write(options, checker, "speed", {"dev.tsv": path}, numbers)
-
-
-def million(options: argparse.Namespace, checker: Checker) -> None:
-    """Run the command on the annotated translations, said again and again, and read what it took."""
-    path = options.data / "hallucinations-deen" / "dev.tsv"
-    rows = [line.split("\t")[:2] for line in path.read_text(encoding="utf-8").splitlines()[1:]]
-    runs = []
-    for lines in (10_000, 1_000_000):
-        with TemporaryDirectory() as folder:
-            names = [str(Path(folder, name)) for name in ("source", "target", "checked")]
-            for side, name in enumerate(names[:2]):
-                with open(name, "w", encoding="utf-8") as file:
-                    file.writelines(f"{row[side]}\n" for row in itertools.islice(itertools.cycle(rows), lines))
-            command = [sys.executable, "-m", "hf_attncal", "check", str(options.model), "--quiet"]
-            command += ["--source", names[0], "--target", names[1], "--output", names[2]]
-            process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
-            _, status, used = os.wait4(process.pid, 0)
-            if status:
-                raise SystemExit(f"attncal check failed: {os.waitstatus_to_exitcode(status)}")
-            with open(names[2], encoding="utf-8") as file:
-                written = sum(1 for _ in file) - 1
-        seconds, memory = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-        runs.append({"lines": lines, "written": written, "cpu_seconds": seconds, "peak_mib": memory})
-    write(options, checker, "million", {"dev.tsv": path}, {"runs": runs})
 
 
 def clean_text(options: argparse.Namespace) -> tuple[Pairs, dict[str, Path]]:
@@ -329,10 +242,7 @@ PARTS = {
     "recall": recall,
     "false_alarms": false_alarms,
     "facts": facts,
-    "synced": synced,
-    "domains": domains,
     "speed": speed,
-    "million": million,
 }
 
 if __name__ == "__main__":

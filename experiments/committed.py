@@ -26,23 +26,10 @@ def _read(path: Path, changed: int) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def read_all(pattern: str) -> dict[str, dict]:
-    """Name -> content of every file of `results/` that a pattern like `multi30k/gated_seed*` fits, in order."""
-    names = [path.relative_to(RESULTS).with_suffix("").as_posix() for path in sorted(RESULTS.glob(f"{pattern}.json"))]
-    return {name: read(name) for name in names}
-
-
 def markdown(header: list[str], rows: list[list[str]], texts: int = 1) -> str:
     """A Markdown table whose first column (or the first `texts` columns) is text and whose others are numbers."""
     lines = [header, ["---"] * texts + ["---:"] * (len(header) - texts), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def table(header: list[str], rows: list[list[str]], note: str = "") -> str:
-    """A Markdown table with a line below it, or that nothing has been run."""
-    if not rows:
-        return f"{NOT_RUN}\n"
-    return markdown(header, rows) + (f"\n{note}\n" if note else "")
 
 
 def percent_with_interval(value: float, interval: list[float] | None) -> str:

@@ -4,7 +4,6 @@
     python experiments/encoder_check.py --data ROOT --encoder NAME --output DIR halomi
     python experiments/encoder_check.py --data ROOT --encoder NAME --output DIR hallucinations
     python experiments/encoder_check.py --data ROOT --encoder NAME --model FOLDER --output DIR hallucinations
-    python experiments/encoder_check.py --data ROOT --encoder NAME --output DIR planted
     python experiments/encoder_check.py --data ROOT --encoder NAME --output DIR known
 
 ROOT has a folder for each corpus. FOLDER is an aligner that has learned what good pairs look like. DIR is
@@ -20,7 +19,6 @@ results/check.
   beside the mean probability of the words to have no partner), and by word. High-resource directions are those between
   English and Arabic, Chinese, German, Russian and Spanish.
 - `hallucinations`: as in check.py, by the encoder alone or with the aligner of FOLDER.
-- `planted`: errors planted into clean pairs of languages that nothing was learned from.
 - `known`: by how much words are closer to their translation than to another line's, which says whether the encoder
   knows the languages, and how well planted errors are found all the same: in eight texts, two of them in Romansh that
   it has never read, and in German with English whose letters are exchanged, or whose words, or half, are made up.
@@ -114,12 +112,6 @@ TEXTS = {
 # Texts of one language, whose words are judged by a network that has read the others while the rest is learned: so
 # words look to the verdict as those of a language that nothing was learned from.
 FOLDS = ({"tatoeba"}, {"ges", "pt"}, {"czenali"}, {"roen", "es"}, {"enfr"}, {"kftt", "tanaka"})
-UNSEEN = {
-    name: _clean(f"en-{name}", f"xlwa/en-{name}", "silver-train", 80, 6, "XL-WA, CC BY-NC-SA 4.0")
-    for name in ("bg", "hu", "it", "nl", "ru", "sl")
-}
-
-
 # Texts by which it is told what the encoder knows: languages that it has read, and Romansh.
 KNOWN = {
     "de-en": _clean("de-en", "tatoeba-deen", "valid", 70, 8, ""),
@@ -554,29 +546,6 @@ def hallucinations(options: argparse.Namespace) -> None:
     save(options, name, {"dev.tsv": path}, {"lines": len(pairs), "faults": found})
 
 
-def planted(options: argparse.Namespace) -> None:
-    """Find errors planted into languages that nothing was learned from."""
-    languages, files = {}, {}
-    for name, text in UNSEEN.items():
-        pairs = [
-            tuple(written([side], one) for side, one in zip(row, text.languages, strict=True))
-            for row in rows_of(options.data, text)
-            if min(len(side.split()) for side in row) >= text.fewest
-        ][: text.pairs]
-        found = plant_and_check(Checker.from_pretrained(encoder=options.encoder), pairs, FIRST_KINDS, SEED)
-        files |= {one: options.data / one for one in (text.source, text.target)}
-        languages[name] = {
-            "clean": found.clean,
-            "false_alarms": found.false_alarms,
-            "kinds": {
-                one.kind: {"lines": one.lines.faults, "auc": one.lines.auc.value, "flagged": one.flagged}
-                for one in found.found
-            },
-        }
-        print(name, languages[name], flush=True)
-    save(options, "planted_unseen", files, {"languages": languages})
-
-
 def known(options: argparse.Namespace) -> None:
     """Tell by how much words are closer to their translation, and how well planted errors are found."""
     encoder, rng = EncoderPrior.from_pretrained(options.encoder, adapted=False), random.Random(SEED)
@@ -642,7 +611,7 @@ def main() -> None:
     PARTS[options.part](options)
 
 
-PARTS = {"learn": learn, "halomi": halomi, "hallucinations": hallucinations, "planted": planted, "known": known}
+PARTS = {"learn": learn, "halomi": halomi, "hallucinations": hallucinations, "known": known}
 
 if __name__ == "__main__":
     main()

@@ -19,8 +19,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from adapter_attention import read_gold
-from aligners import FILES
+from aligners import FILES, read_gold
 from committed import markdown
 from paired_bleu import paired_bleu
 

@@ -1,4 +1,4 @@
-"""The figures that README states, from the results of the runs; `tables.py` writes them to results/headlines.json.
+"""The figures that README and docs state, from results/; `tables.py` writes them to results/headlines.json.
 
 headlines.yaml has a row for each. An entry is `name` (area/dataset/setting/measure), `value`, `unit`, `spread` (whose
 key says what it is: `half_range` over seeds, `interval_95` of a bootstrap, `extremes` over seeds or repetitions; null
@@ -14,7 +14,7 @@ import yaml
 from places import Found, find, labelled
 
 ROWS = Path(__file__).with_name("headlines.yaml")
-_FIELDS = {"name", "unit", "from", "minus", "where", "reads", "spread", "extremes_of", "signature", "divided", "best"}
+_FIELDS = {"name", "unit", "from", "minus", "where", "reads", "spread", "signature"}
 _SIGNED = ("BLEU", "ROUGE", "%")
 # A number, and what is subtracted from it.
 Pair = tuple[Found, Found | None]
@@ -40,23 +40,18 @@ def collect() -> list[dict]:
 
 def figures(row: dict) -> Iterator[dict]:
     """Yield the headlines of a row: one for each name that the parts of its places make."""
-    where, done = row.get("where", {}), set()
-    for pattern in [row["from"]] if isinstance(row["from"], str) else row["from"]:
-        named: dict[str, list[Pair]] = {}
-        for found in find(pattern, where, row.get("reads")):
-            base = next(find(row["minus"], **found.names), None) if "minus" in row else None
-            if base is not None or "minus" not in row:
-                named.setdefault(labelled(row["name"], found.names, where), []).append((found, base))
-        for name, pairs in named.items():
-            if name not in done:
-                yield _figure(row, name, pairs)
-        done |= named.keys()
+    where = row.get("where", {})
+    named: dict[str, list[Pair]] = {}
+    for found in find(row["from"], where, row.get("reads")):
+        base = next(find(row["minus"], **found.names), None) if "minus" in row else None
+        if base is not None or "minus" not in row:
+            named.setdefault(labelled(row["name"], found.names, where), []).append((found, base))
+    for name, pairs in named.items():
+        yield _figure(row, name, pairs)
 
 
 def _figure(row: dict, name: str, pairs: list[Pair]) -> dict:
-    if "best" in row:
-        pairs = [{"min": min, "max": max}[row["best"]](pairs, key=lambda pair: pair[0].value)]
-    scale = (100 if row["unit"] == "%" else 1) / row.get("divided", 1)
+    scale = 100 if row["unit"] == "%" else 1
     numbers = [_number(found) for found, _ in pairs]
     bases = [base for _, base in pairs if base is not None]
     values = [found.value if scale == 1 else scale * found.value for found in numbers]
@@ -84,9 +79,6 @@ def _number(found: Found) -> Found:
 def _spread(row: dict, values: list[float], first: Found, scale: float) -> dict | None:
     """Return the spread over seeds or, of a single number, what stands beside it."""
     kind = row.get("spread", "extremes" if "minus" in row else "half_range")
-    if "extremes_of" in row:
-        whole = [found.value for found in find(row["extremes_of"])]
-        return {"extremes": [min(whole), max(whole)]}
     if kind is None:
         return None
     if len(values) > 1:

@@ -1,13 +1,11 @@
-"""Count what the code costs to read and to test: lines, what commands reach, options, walks, minutes of the tests.
+"""Count what the code costs to read and to test: lines, files, what commands reach, functions on the way, minutes.
 
     python experiments/house.py --output results/house.json
     python experiments/house.py --tests --output results/house.json
 
 A line of code is a line with a token that is no docstring and no comment; `experiments/reach.py` says what a command
-reaches, and `experiments/walks.py` what a stop and a climb are. Options are those of the functions of commands, each
-with its own; the fields of `Running`, which they share, are counted once, beside them. With `--tests` the tests of
-`make test` run first, on every core, and their minutes of wall clock are written too; without it those of an earlier
-file are kept.
+reaches, and `experiments/walks.py` what a stop is. With `--tests` the tests of `make test` run first, on every core,
+and their minutes of wall clock are written too; without it those of an earlier file are kept.
 """
 
 import argparse
@@ -16,21 +14,17 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
-from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 
 import reach
 import walks
 
 from hf_attncal.command_table import COMMANDS
-from hf_attncal.commands import app
 from hf_attncal.files import write_json
-from hf_attncal.inference.running import Running
 from hf_attncal.metrics import records
 
-ROOMS = ("hf_attncal", "experiments")
+ROOMS = ("hf_attncal", "tests", "experiments", "benchmarks")
 
 
 def run_tests() -> dict[str, float | int | str]:
@@ -67,24 +61,13 @@ def main(arguments: list[str] | None = None) -> None:
         room: sum(reach.lines_of_code(path.read_text(encoding="utf-8")) for path in (walks.ROOT / room).rglob("*.py"))
         for room in ROOMS
     }
-    results["readme"] = {"words": len((walks.ROOT / "README.md").read_text(encoding="utf-8").split())}
-    results["commands"] = {"lines": sum(map(reach.lines, reach.commands().values()))}
+    results["files"] = len(reach.files())
     results["reach"] = {name: {"lines": reach.reached_lines(reach.module_of(name))} for name in COMMANDS}
-    options_of = {name: app.options_of(resolve_name(function)) for name, function in COMMANDS.items()}
-    results["options"] = {
-        "all": sum(map(len, options_of.values())),
-        "different": len(set().union(*options_of.values())),
-        "shared": len(fields(Running)),
-    }
     results["walks"] = {}
     for name, walk in walks.WALKS.items():
         with TemporaryDirectory() as folder:
             stops = walk(Path(folder))
-        results["walks"][name] = {
-            "stops": len(stops),
-            "files": len({stop.file for stop in stops}),
-            "climbs": len(walks.climbs(stops)),
-        }
+        results["walks"][name] = {"stops": len(stops), "files": len({stop.file for stop in stops})}
     write_json(results, options.output)
 
 

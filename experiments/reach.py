@@ -3,19 +3,24 @@
     python experiments/reach.py
     python experiments/reach.py align_quick
 
-Imports inside functions and those for type checkers count. What a table names by a string does not: it is
-another file's business what that does. With a command the files that it reaches are listed, the longest first.
+Imports inside functions and those for type checkers count, and so does a string that names a module, such as
+"hf_attncal.training.job:Job": it is an import in another spelling. Only `TABLES` may name without reaching. With a
+command the files that it reaches are listed, the longest first.
 """
 
 import argparse
 import ast
 import io
+import re
 import tokenize
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "hf_attncal"
+# Files that say by a string which module does what.
+TABLES = {"hf_attncal", "hf_attncal.command_table", "hf_attncal.families", "hf_attncal.layouts"}
+_NAME = re.compile(r"(hf_attncal(?:\.\w+)+)(?::[\w.]+)?")
 _NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -62,6 +67,8 @@ def imports(module: str) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             name = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
             found |= {name} | {f"{name}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and module not in TABLES:
+            found |= {match[1] for match in [_NAME.fullmatch(node.value)] if match}
     return frozenset(found & files().keys() - {module, PACKAGE.name})
 
 

@@ -4,8 +4,7 @@
     python experiments/tables.py --check    # exit with 1 if one is out of date
 
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`, each in one document only. tables.yaml says
-what is in it, and `cells.py` fills it; `own_tables.py` has those of another form. A result that is not there reads
-"not run".
+what is in it, and `cells.py` fills it. A result that is not there reads "not run".
 """
 
 import argparse
@@ -17,7 +16,6 @@ import committed
 from cells import read_tables, table
 from committed import ROOT, read
 from headlines import collect
-from own_tables import OWN
 
 from hf_attncal.files import write_json
 
@@ -26,7 +24,7 @@ DOCUMENTS = (
     *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
 )
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-TABLES = {name: partial(table, settings) for name, settings in read_tables().items()} | OWN
+TABLES = {name: partial(table, settings) for name, settings in read_tables().items()}
 
 
 def fill(text: str) -> str:

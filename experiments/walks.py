@@ -1,13 +1,12 @@
-"""Count the functions that a reader of the code meets on the way from a command to its work, and how often back up.
+"""Count the functions that a reader of the code meets on the way from a command to its work.
 
     python experiments/walks.py training
     python experiments/walks.py align
     python experiments/walks.py analyze
 
-Prints a line for each stop, `file: function`, and both counts. A stop is a function of `hf_attncal`, or of a training
+Prints a line for each stop, `file: function`, and their number. A stop is a function of `hf_attncal`, or of a training
 script, in the order in which the run enters each for the first time; what only runs because something is imported is
-left out, and so are lambdas and comprehensions. A climb, marked `^`, is a step from a stop to one in a file that is
-higher in the tower: one that imports the file before it, directly or by way of others.
+left out, and so are lambdas and comprehensions.
 
 `training` runs the script with a small copy of a config up to `Trainer.train`, `align` runs `attncal align run` with
 a small aligner, `analyze` runs `attncal analyze` with a small translation model up to its first chart. The models are
@@ -15,15 +14,12 @@ made for the occasion, so a walk takes some seconds.
 """
 
 import argparse
-import ast
 import random
 import runpy
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import cache
-from importlib.util import resolve_name
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -112,45 +108,6 @@ def _is_class_body(frame: FrameType) -> bool:
     return "__module__" in frame.f_code.co_names and "__qualname__" in frame.f_code.co_names
 
 
-def climbs(stops: list[Stop]) -> list[int]:
-    """Return the numbers of the stops that are in a higher file than the stop before them."""
-    below = imported_by_way_of_others()
-    return [number for number, (last, stop) in enumerate(pairwise(stops), 1) if last.file in below.get(stop.file, ())]
-
-
-def imported_by_way_of_others() -> dict[str, set[str]]:
-    """Return, for each file of the package and each script, all files below it: what it imports, and what these do."""
-    files = {_module_name(path): path for folder in (PACKAGE, SCRIPTS) for path in folder.rglob("*.py")}
-    direct = {name: _imports(name, path) & files.keys() for name, path in files.items()}
-    below: dict[str, set[str]] = {}
-    for name in files:
-        seen, waiting = set(), [name]
-        while waiting:
-            new = direct[waiting.pop()] - seen
-            seen |= new
-            waiting += new
-        below[str(files[name].relative_to(ROOT))] = {str(files[found].relative_to(ROOT)) for found in seen - {name}}
-    return below
-
-
-def _module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _imports(name: str, path: Path) -> set[str]:
-    """The modules that a file imports at its top or inside a function, those of `from . import module` included."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            module = resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
-            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
-    return found
-
-
 # ---- the walks ----
 
 
@@ -230,11 +187,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with TemporaryDirectory() as folder:
         stops = WALKS[options.walk](Path(folder))
-    up = set(climbs(stops))
-    for number, stop in enumerate(stops):
-        print(f"{'^' if number in up else ' '} {stop.file}: {stop.function}")
-    files = len({stop.file for stop in stops})
-    print(f"{options.walk}: {len(stops)} stops in {files} files, {len(up)} climbs")
+    for stop in stops:
+        print(f"{stop.file}: {stop.function}")
+    print(f"{options.walk}: {len(stops)} functions in {len({stop.file for stop in stops})} files")
 
 
 if __name__ == "__main__":

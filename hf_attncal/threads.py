@@ -13,7 +13,7 @@ from collections.abc import Callable
 # Environment variables for how a thread of GNU OpenMP, which PyTorch uses on Linux, waits.
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 # Turns of spinning before a thread sleeps. The default of 300,000 costs other processes more; with this number a
-# small model trains as fast on an idle machine (`results/benchmark_demo_cpu.json`).
+# small model trains as fast on an idle machine (docs/log.md).
 _SPINS = "10000"
 MOST_THREADS = 1024  # a process that starts many more is killed by the system
 # Steps that warm up, and steps timed with each number of threads in a round of measurements.

@@ -78,7 +78,7 @@ SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for 
 _NETWORK, _COUNTS = "small", "hmm"
 # The weight of links that an encoder helped to find: with 1 or 16 a network stays further from them.
 _TAUGHT = 4.0
-# With fewer pairs, the network gains little over counts alone and takes hours (docs/experiments/defaults.md).
+# With fewer pairs, the network gains little over counts alone and takes hours (docs/log.md).
 _LEAST_PAIRS = 50_000
 # What is asked of a run, and not of counts.
 _OF_A_NETWORK = {"minutes", "average_last", "jump_pairs"}
@@ -307,7 +307,7 @@ class AlignerJob(Job):
     """Train a word aligner from text: tokenizer, model, threshold."""
 
     settings = AlignerConfig
-    # Fitted to two texts (`memory` in results/minutes.json): batches of many shapes leave gaps.
+    # Fitted to two texts: batches of many shapes leave gaps.
     growth = 2.6
     lowercased_gold = False  # an aligner lower-cases what it is given
 

@@ -36,7 +36,7 @@ _CELLS, _STEP = 500_000, 6  # pairs of tokens of a batch, and by how many source
 # Pairs of tokens of a sentence pair: of more, no sentence, parts of so many are read.
 _UNCUT, _PART = 400 * 400, 128 * 128
 _KEPT = 1 << 28
-# Bytes for each cell with padding: with the batches in memory (results/aligner/memory.json), and without them, when
+# Bytes for each cell with padding: with the batches in memory (docs/log.md), and without them, when
 # the table is most; and what merging the table takes then. The last two fit one run, 819,643 pairs in 4.0 GB.
 _BYTES_KEPT, _BYTES_READ, _BYTES_OF_MERGING = 20, 3, 8 * 10**8
 _MERGED_AT_ONCE = 1 << 25

@@ -38,7 +38,7 @@ class MaskAlignSource(WeightSource):
         longest_uncut: a side of more tokens is cut where the weights show that nothing crosses (`cut_pair`), and the
             parts are read once more, each alone: models have learned from lines of one sentence. None: never.
         longest_sentence: up to so many tokens, a line is cut only where a sentence ends on both sides. To cut single
-            sentences, too, takes half as long again and gains nothing (results/aligner/long_lines_dev.json).
+            sentences, too, takes half as long again and gains nothing (docs/log.md).
     """
 
     kind = "a word aligner"

@@ -28,10 +28,10 @@ from .merging import WordAlignment
 from .symmetrization import SYMMETRIZATIONS
 
 # Scores are taken between it and 1 minus it: beyond, they tell nothing more. Chosen on dev, as the form was
-# (docs/experiments/aligning.md).
+# (docs/log.md).
 _LEAST = 1e-3
 # Quantiles of the annotated pairs, by how far they are from the middle: up to the first a pair is like them, and from
-# the second on unlike. Chosen on dev of several texts (docs/experiments/aligning.md).
+# the second on unlike. Chosen on dev of several texts (docs/log.md).
 LIKE, UNLIKE = 0.5, 0.75
 _NEVER = 2.0, 1.0  # a score from which every pair is unlike
 

@@ -9,7 +9,7 @@ from hf_attncal.data.piecewise import until_failure
 
 from .aligner import Sentence, WordAligner
 
-# Models below it had error rates above 60 %; good ones have 0.6 and more (results/aligner/quality.json).
+# Models below it had error rates above 60 %; good ones have 0.6 and more (docs/log.md).
 LEAST_SCORE, GOOD_SCORE = 0.4, 0.6
 # Exchanged sides score higher by more than this where the aligner learned the other order. On nine texts the right
 # order scored higher by 0.14 (captions against debates) to 0.43 (everyday Japanese).

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 # How much larger than the sum of the pairs in order that of the largest weights may be, for each of these pairs. On
-# dev, AER with 0 to 0.3 is level with that of no order (docs/experiments/aligning.md); from 0.5 on it is worse.
+# dev, AER with 0 to 0.3 is level with that of no order (docs/log.md); from 0.5 on it is worse.
 _MARGIN = 0.2
 _LEAST = 0.1  # a block with a smaller sum is of two words that have nothing to do with each other
 _SPREAD = 0.05  # of a block: with less outside the largest of each word, it says by itself what belongs together

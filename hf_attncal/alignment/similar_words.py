@@ -17,7 +17,7 @@ import torch
 from hf_attncal.data.words import WordTokens
 from hf_attncal.models.hmm_tables import HMMTablesMixin
 
-# Chosen on small dev sets (results/aligner/similar_words.json).
+# Chosen on small dev sets (docs/log.md).
 LEAST, PRIOR = 0.3, 0.5
 MOST_PAIRS_READ = 10_000  # of more text, counts know the words, and the search takes long
 _MOST_CELLS = 10**6  # pairs of different words of a pair: among those of a whole book, all have one that looks alike

@@ -23,7 +23,7 @@ _MOST_DIGITS = 9  # of an index; more are not the number of a word
 
 # More than this share of displaced pairs, and at least this number, is an error and no matter of taste: thirteen
 # published gold sets have at most 5 %, and one whose tokens were changed after the annotation has 16 %
-# (results/aligner/displaced_dev.json).
+# (docs/log.md).
 _MOST_DISPLACED = 0.08
 _FEWEST_DISPLACED = 3
 

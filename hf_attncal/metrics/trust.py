@@ -15,7 +15,7 @@ Level = Literal["do not", "in part", "trust"]
 # Nats of a target token. A loss below the first is as good as none; with the second, another source makes the target
 # less likely by the factor e at each token.
 LEAST_LOSS, MUCH_LOSS = 0.05, 1.0
-ENOUGH = 0.7  # of what the best tokens come to: then two thirds of the links are right (experiments/verdicts.py)
+ENOUGH = 0.7  # of what the best tokens come to: then two thirds of the links are right (docs/log.md)
 _LOSS = Metric("SourceUse", ratio)
 _SHARE = Metric("SourceUse", lambda sums: _share(sums))
 _OPENINGS = {

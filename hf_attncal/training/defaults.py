@@ -2,7 +2,7 @@
 
 A "small" run is made for two CPU cores and about half an hour at 100,000 pairs, less for fewer. Every number is a
 smooth, rounded function of the number of pairs between 2,000 and 2,000,000; below and above, that of the nearer end.
-docs/experiments/defaults.md says what was measured; at 100,000 pairs these are the settings of
+docs/log.md says what was measured; at 100,000 pairs these are the settings of
 configs/translation/wpt03_small.yaml, and above that they go on in the same direction, unmeasured.
 
 - Little text needs nearly as many steps as much of it: until attention has found which words belong together, hundreds

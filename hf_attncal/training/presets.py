@@ -97,7 +97,7 @@ def wait_for_attention(sections: dict[str, Any], values: dict[str, Any]) -> None
 
 
 def harden(sections: dict[str, Any], values: dict[str, Any]) -> None:
-    """Give a Discrete Transformer of a preset what hard attention is learned with (docs/experiments/discrete.md).
+    """Give a Discrete Transformer of a preset what hard attention is learned with (docs/experiments/other_models.md).
 
     Relative positions, no noise, and one-hot weights that have taken the place of soft ones when two thirds of the
     steps are done.

@@ -215,7 +215,7 @@ def test_reference_states_the_defaults(job, tmp_path):
 def test_experiments_differ_in_their_switches_only():
     base = load(FOLDER / "translation" / "multi30k_base.yaml")
     switches = {}
-    for name in ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel", "output_gate", "gated_renormalized"):
+    for name in ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel"):
         config = load(FOLDER / "translation" / f"multi30k_{name}.yaml")
         switches[name] = {key: value for key, value in config.model.items() if key not in base.model}
         assert dataclasses.replace(config, model=base.model) == base
@@ -225,9 +225,8 @@ def test_experiments_differ_in_their_switches_only():
         assert on[name].pop("calibration") == name
         # what remains is a number of that fusion
         assert set(on[name]) <= {"fixed": {"calibration_weight"}, "annealed": {"annealing_steps"}}.get(name, set())
-    for name in ("leaky", "gumbel", "output_gate"):
+    for name in ("leaky", "gumbel"):
         assert on[name] == {name: True}
-    assert on["gated_renormalized"] == {"calibration": "gated", "renormalize": True}
 
 
 # ---- the same is wrong in every job, and said in the same words ----
