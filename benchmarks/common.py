@@ -25,7 +25,7 @@ from rich.table import Table
 from transformers import PreTrainedModel
 
 from hf_attncal.families import backbones, default_of
-from hf_attncal.files import write_json
+from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"

@@ -37,8 +37,8 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from queue import Empty, Queue
 
-from hf_attncal.compressed import compressing, open_to_read
-from hf_attncal.files import whole_file
+from hf_attncal.io.encoding import compressing, open_to_read
+from hf_attncal.io.files import whole_file
 
 _BEFORE = re.compile(r" ([,.;:!?%)\]»]|['’](?:s|t|re|ve|ll|d|m)\b)")
 _BEHIND = re.compile(r"([(\[«]) ")
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def save(args: argparse.Namespace, result: dict) -> None:
     """Write the results file: the heavy imports come last, since children begin with the peak of this process."""
     own_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    from hf_attncal.files import write_json
+    from hf_attncal.io.files import write_json
     from hf_attncal.metrics import records
 
     config = {name: value for name, value in vars(args).items() if name not in ("folder", "output", "eflomal")}

@@ -26,7 +26,7 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.encoder import EncoderStates
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.quick import quick_links
-from hf_attncal.files import read_lines, sha256
+from hf_attncal.io.files import read_lines, sha256
 from hf_attncal.layouts import DEFAULT_ENCODER
 from hf_attncal.training.planning import peak_memory
 

@@ -39,7 +39,7 @@ from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.gold import Gold
-from hf_attncal.files import write_json
+from hf_attncal.io.files import write_json
 from hf_attncal.layouts import RESULTS
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate, paired_interval

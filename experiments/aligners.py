@@ -34,7 +34,7 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.files import whole_file, write_json
+from hf_attncal.io.files import whole_file, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 

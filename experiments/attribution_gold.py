@@ -21,7 +21,7 @@ from frozen import Frozen, add_models, read_models
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.data.gold import Gold
-from hf_attncal.files import write_json
+from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.report.attributions import (

@@ -33,8 +33,8 @@ import torch
 
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import VERDICTS, Checker, PairVerdict, SharedTargets
-from hf_attncal.compressed import open_to_read
-from hf_attncal.files import write_json
+from hf_attncal.io.encoding import open_to_read
+from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.detection import Detection, detection
 

@@ -19,7 +19,7 @@ from committed import RESULTS
 from frozen import add_models, read_models
 from paired_bleu import paired_bleu
 
-from hf_attncal.files import read_lines, sha256, write_json
+from hf_attncal.io.files import read_lines, sha256, write_json
 from hf_attncal.metrics import records
 
 REFERENCES = {

@@ -23,9 +23,9 @@ from typing import NamedTuple
 from hf_attncal.checking.checker import Checker
 from hf_attncal.checking.documents.check_documents import check_documents
 from hf_attncal.checking.documents.document_formats import format_of, read_document
-from hf_attncal.errors import CommandError
-from hf_attncal.files import write_json
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.files import write_json
 from hf_attncal.metrics.records import record
 
 FEWEST, MOST = 10, 500  # segments of a document

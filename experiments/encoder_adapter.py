@@ -33,7 +33,7 @@ from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior
 from hf_attncal.alignment.quick import link_cells, quick_aligner
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.words import NO_WORD, WordTokens
-from hf_attncal.files import read_lines, sha256, write_json
+from hf_attncal.io.files import read_lines, sha256, write_json
 from hf_attncal.layouts import WEIGHTS
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate

@@ -29,7 +29,7 @@ from adapting import show as show_systems
 
 from hf_attncal import WordAligner, align_quick
 from hf_attncal.alignment.encoder_prior import EncoderPrior
-from hf_attncal.files import sha256, write_json
+from hf_attncal.io.files import sha256, write_json
 from hf_attncal.layouts import DEFAULT_ENCODER, RESULTS, WEIGHTS
 from hf_attncal.metrics import records
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from committed import RESULTS
 from frozen import HYPOTHESES, Frozen, add_models, read_models
 
-from hf_attncal.files import read_lines, read_pairs, write_json
+from hf_attncal.io.files import read_lines, read_pairs, write_json
 from hf_attncal.metrics import records
 from hf_attncal.models.calibration import calibrated_layers
 from hf_attncal.report.attribution import word_scores, works_on

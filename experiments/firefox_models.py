@@ -30,8 +30,8 @@ from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.gold import score_aligner
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
-from hf_attncal.files import write_json
 from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
 
 FOLDERS = {"enpt": "enpt-1693087644", "pten": "pten-1693087646"}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hf_attncal.files import read_lines
 from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.io.files import read_lines
 
 HYPOTHESES = "test.hypotheses.txt"  # beside a trained model
 DESCRIBED = (

@@ -21,7 +21,7 @@ import reach
 import walks
 
 from hf_attncal.command_table import COMMANDS
-from hf_attncal.files import write_json
+from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
 
 ROOMS = ("hf_attncal", "tests", "experiments", "benchmarks")

@@ -28,7 +28,7 @@ import numpy as np
 from aligners import named_models
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.files import read_pairs, write_json
+from hf_attncal.io.files import read_pairs, write_json
 from hf_attncal.metrics import records
 
 LANGUAGES = {"wpt03-enfr": ("en.gz", "fr.gz"), "dermit-derm": ("de", "rm")}

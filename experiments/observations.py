@@ -16,7 +16,7 @@ import numpy as np
 from committed import RESULTS
 from frozen import Frozen, add_models, read_models
 
-from hf_attncal.files import write_json
+from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.means import mean_difference, means
 from hf_attncal.report.figures.charts import observation_charts

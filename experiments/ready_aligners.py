@@ -38,7 +38,7 @@ from hf_attncal.alignment.ready import READY, READY_FOLDER, ReadyAligner, mirror
 from hf_attncal.checking import Checker
 from hf_attncal.checking.checker import SharedTargets
 from hf_attncal.data.gold import Gold
-from hf_attncal.files import json_text, sha256, write_json
+from hf_attncal.io.files import json_text, sha256, write_json
 from hf_attncal.layouts import CARD, CHECK_FILE, CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_attncal
 from hf_attncal.drawing.plots import plot_receptive_fields
-from hf_attncal.files import read_lines, write_json
+from hf_attncal.io.files import read_lines, write_json
 from hf_attncal.metrics import records
 
 SPLITS = ("dev", "test")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hf_attncal.files import write_text
+from hf_attncal.io.files import write_text
 
 MAX_DEPTH = 4
 NUMBERS = tuple(map(str, range(MAX_DEPTH + 1)))

@@ -17,7 +17,7 @@ from cells import read_tables, table
 from committed import ROOT, read
 from headlines import collect
 
-from hf_attncal.files import write_json
+from hf_attncal.io.files import write_json
 
 DOCUMENTS = (
     "README.md",

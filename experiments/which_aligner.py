@@ -15,7 +15,7 @@ from committed import RESULTS
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter
 
-from hf_attncal.files import write_bytes
+from hf_attncal.io.files import write_bytes
 
 PANELS = {
     "wpt03-enfr": "English-French",

@@ -7,6 +7,7 @@ are imported when they are used.
 import importlib
 from typing import TYPE_CHECKING
 
+from hf_attncal._version import __version__
 from hf_attncal.command_table import COMMANDS
 from hf_attncal.families import FAMILIES, register, register_with_auto_classes
 
@@ -63,7 +64,6 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.training.calibrated import AnnealingCallback as AnnealingCallback
     from hf_attncal.training.calibrated import AttnCalTrainer as AttnCalTrainer
 
-__version__ = "0.1.0"
 
 _LAZY = {
     "AnnealingCallback": "hf_attncal.training.calibrated",

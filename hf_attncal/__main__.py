@@ -4,8 +4,7 @@ import gc
 import signal
 import sys
 
-from hf_attncal.ctrl_c import interrupt, raise_unraisable_again
-from hf_attncal.threads import spin_briefly
+from hf_attncal.io.process import interrupt, raise_unraisable_again, spin_briefly
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from pkgutil import resolve_name
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, NamedTuple
 
-from hf_attncal.extensions import Table
+from hf_attncal.io.extras import Table
 
 _MODELS = "hf_attncal.models"
 

@@ -211,7 +211,7 @@ LAYOUTS = {
                 File(RUN, "what the run depends on", "hf_attncal.training.folder:claimed", _STAYS),
                 File("checkpoint-*", "to go on with", "hf_attncal.training.checkpoints:WholeCheckpointsMixin", _STAYS),
                 File(COUNTING, "counts to go on with", "hf_attncal.alignment.counting:learn_counts", _STAYS),
-                File(UNFINISHED, "what is not complete", "hf_attncal.files:fill_folder", _STAYS),
+                File(UNFINISHED, "what is not complete", "hf_attncal.io.files:fill_folder", _STAYS),
                 File(LOCK, "which process has the folder", "hf_attncal.training.folder:claimed", _STAYS),
                 File("*.hypotheses.txt", "what was generated", "hf_attncal.training.seq2seq:Seq2SeqJob", _STAYS),
                 File("training_args.bin", "arguments", "hf_attncal.training.calibrated:AttnCalTrainer", _STAYS),

@@ -20,11 +20,11 @@ from warm import warm
 import hf_attncal
 from hf_attncal import families
 from hf_attncal.alignment import WordAligner
-from hf_attncal.errors import CommandError
-from hf_attncal.extensions import Table
 from hf_attncal.families import FAMILIES, backbones
 from hf_attncal.hub import inspect_folder
 from hf_attncal.inference.translation import translate_texts
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.extras import Table
 from hf_attncal.training.translation import TranslationConfig, train_translation
 
 SIZES_OF_A_SIDE = {"attention_heads": 2, "ffn_dim": 8}

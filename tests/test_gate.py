@@ -17,13 +17,13 @@ from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.alignment.adapting import save_aligner
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.commands import main
-from hf_attncal.errors import CommandError
-from hf_attncal.files import fill_folder, whole_file, write_text
-from hf_attncal.gate import alone, job, mark, reads, saving_into
 from hf_attncal.hub import PublishError
 from hf_attncal.hub.folder import inspect_folder
 from hf_attncal.hub.publish import publish_folder
 from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.files import fill_folder, whole_file, write_text
+from hf_attncal.io.gate import alone, job, mark, reads, saving_into
 from hf_attncal.layouts import LOCK, RUN
 
 

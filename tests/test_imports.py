@@ -25,11 +25,9 @@ MODELS = PACKAGE / "models"
 
 # The core: a room imports rooms of rows above its own, and of no other.
 CORE = (
-    ("extras", "extensions", "threads", "ctrl_c", "messages", "command_table"),
-    ("errors",),
-    ("compressed", "layouts"),
-    ("decoding", "gate"),
-    ("files", "drawing"),
+    ("command_table", "layouts", "_version"),
+    ("io",),
+    ("drawing",),
     ("models", "data"),
     ("families", "variants"),
     ("metrics",),

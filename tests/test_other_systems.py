@@ -6,8 +6,8 @@ import sys
 import pytest
 from filelock import lock_descriptor
 
-from hf_attncal import gate
-from hf_attncal.data.streams import output_lines
+from hf_attncal.io import gate
+from hf_attncal.io.streams import output_lines
 
 COMMANDS = """
 import sys

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from hf_attncal.threads import ThreadChoice, check_threads, spin_briefly
+from hf_attncal.io.process import ThreadChoice, check_threads, spin_briefly
 
 
 class Machine:

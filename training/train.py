@@ -41,8 +41,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """
     from accelerate import PartialState
 
-    from hf_attncal import gate
-    from hf_attncal.files import write_json
+    from hf_attncal.io import gate
+    from hf_attncal.io.files import write_json
     from hf_attncal.training.job import JOBS
     from hf_attncal.training.settings_yaml import merge_settings, read_settings
 

@@ -3,7 +3,7 @@
 Importing this room registers the method with PEFT; nothing else is needed to load such an adapter.
 """
 
-from hf_attncal.extras import need
+from hf_attncal.io.extras import need
 
 need("adapters")
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_attncal.files import fill_folder, write_json
-from hf_attncal.gate import job, mark, reads
+from hf_attncal.io.files import fill_folder, write_json
+from hf_attncal.io.gate import job, mark, reads
 from hf_attncal.layouts import RUN
 from hf_attncal.models.hmm_tables import HMMTablesMixin
 

@@ -20,9 +20,9 @@ from hf_attncal.data.languages import speak
 from hf_attncal.data.parting import WORDS, split_words
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import segment, white_space_words
-from hf_attncal.decoding import check_line
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.seals import check_counts
+from hf_attncal.io.encoding import check_line
 from hf_attncal.layouts import CONFIG, COUNTS
 
 from .adapting import MANY, PASSES, REPLACED, Adaptation, adapt_counts, weights_of

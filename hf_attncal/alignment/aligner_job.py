@@ -24,10 +24,10 @@ from hf_attncal.data.folding import fold_line
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.rows import Rows
 from hf_attncal.families import Family, aligners
-from hf_attncal.files import write_json
 from hf_attncal.hub.cards import Result, write_model_card, write_probabilities_card
 from hf_attncal.inference.modes import evaluating
 from hf_attncal.inference.seals import seal_counts
+from hf_attncal.io.files import write_json
 from hf_attncal.layouts import COUNTS, RESULTS
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel

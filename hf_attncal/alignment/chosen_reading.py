@@ -5,9 +5,9 @@ from copy import copy
 from typing import Any
 
 from hf_attncal.data.languages import both_codes
-from hf_attncal.errors import CommandError, settings_by_name
 from hf_attncal.inference.opening import load_errors
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, settings_by_name
 
 from .opening import open_aligner, open_encoder, try_aligner
 
@@ -100,10 +100,10 @@ def identity_of(name: str) -> dict[str, str | None]:
         CommandError: there is no such checkpoint.
     """
     with load_errors(name):
-        from hf_attncal import __version__
-        from hf_attncal.files import sha256
+        from hf_attncal._version import __version__
         from hf_attncal.inference.files import file_beside
         from hf_attncal.inference.revision import revision_of
+        from hf_attncal.io.files import sha256
 
         from .probabilities import PROBABILITIES_FILE
         from .sources import SETTINGS_FILE

@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from hf_attncal.data.pharaoh import Link
-from hf_attncal.files import whole_file
+from hf_attncal.io.files import whole_file
 
 from .comparison import AlignerComparison, differing_lines
 from .pictures import PairPicture, place, templates
@@ -21,7 +21,7 @@ def write_links_page(compared: AlignerComparison, path: str | Path, most: int = 
         most: pairs on the page.
 
     Raises:
-        OSError: see `hf_attncal.files.writing`.
+        OSError: see `hf_attncal.io.files.writing`.
     """
     (first, second), pairs = list(compared.links)[:2], compared.pairs
     links = compared.links[first], compared.links[second]

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hf_attncal.data.batching import padded
-from hf_attncal.files import give_name, to_disk
+from hf_attncal.io.files import give_name, to_disk
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.hmm_tables import HMMTablesMixin, unaligned_shares
 

@@ -27,8 +27,8 @@ from hf_attncal.data.languages import both_codes, codes_of, speak
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import bf16_is_fast, load_whole
+from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import DEFAULT_ENCODER, WEIGHTS
-from hf_attncal.messages import LOG
 from hf_attncal.models.loading import check_finite
 
 from .belief import Belief, Witness

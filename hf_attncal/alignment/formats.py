@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from hf_attncal.data.streams import json_line, write_lines
-from hf_attncal.errors import CommandError, one_of
+from hf_attncal.io.errors import CommandError, one_of
+from hf_attncal.io.streams import json_line, write_lines
 
 if TYPE_CHECKING:
     from .merging import WordAlignment

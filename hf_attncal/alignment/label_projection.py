@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from hf_attncal.data.chunk_tags import is_chunk_tag
 from hf_attncal.data.parting import WORDS, LinkedPair, WordParting
 from hf_attncal.data.piecewise import in_line
-from hf_attncal.data.streams import json_line, output_lines, write_lines
+from hf_attncal.io.streams import json_line, output_lines, write_lines
 
 from .linked_texts import Links, Texts, links_beside, together
 from .markup import MarkedText, parse_markup, project_markup

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from hf_attncal.data.parting import LinkedPair, WordParting
 from hf_attncal.data.pharaoh import Link, check_inside_pair
 from hf_attncal.data.piecewise import in_line
-from hf_attncal.data.streams import json_line, output_lines, write_lines
-from hf_attncal.messages import LOG
+from hf_attncal.io.messages import LOG
+from hf_attncal.io.streams import json_line, output_lines, write_lines
 
 from .linked_texts import Links, Texts, links_beside, together
 

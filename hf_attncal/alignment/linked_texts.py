@@ -12,7 +12,10 @@ from typing import Any, NamedTuple, Protocol
 from hf_attncal.data.parting import WORDS, LinkedPair, WordParting, may_differ
 from hf_attncal.data.pharaoh import Link, parse_scored
 from hf_attncal.data.piecewise import LineError, in_line
-from hf_attncal.data.streams import (
+from hf_attncal.inference.names import is_hub_name
+from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.streams import (
     LONGEST_LINE,
     Text,
     check_files,
@@ -22,9 +25,6 @@ from hf_attncal.data.streams import (
     rows_of_texts,
     text_name,
 )
-from hf_attncal.errors import CommandError
-from hf_attncal.inference.names import is_hub_name
-from hf_attncal.inference.running import Running
 
 # By name: whoever reads links from files need not know of models.
 _OPEN_ALIGNER = "hf_attncal.alignment.opening:open_to_link"

@@ -6,11 +6,11 @@ from pkgutil import resolve_name
 from typing import Any
 
 from hf_attncal.data.languages import sample
-from hf_attncal.errors import CommandError
 from hf_attncal.inference.names import check_name
 from hf_attncal.inference.opening import choose_device, fetched, load_errors, tell_model
 from hf_attncal.inference.running import Running
 from hf_attncal.inference.seals import sealed
+from hf_attncal.io.errors import CommandError
 from hf_attncal.layouts import CONFIG, DEFAULT_ENCODER, SETTINGS_FILE
 
 # The aligner of any model, and one that counts, which starts without transformers.

@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from hf_attncal.files import json_text
-from hf_attncal.gate import keep
+from hf_attncal.io.files import json_text
+from hf_attncal.io.gate import keep
 from hf_attncal.layouts import CARD, CHECK_FILE, CONFIG, WEIGHTS
 
 _TATOEBA = "sentences of tatoeba.org, paired by manythings.org/anki, CC BY 2.0 FR"

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from hf_attncal.data.pair_text import PairText
 from hf_attncal.data.parting import SeenWords, record_words
 from hf_attncal.data.piecewise import until_failure
-from hf_attncal.data.streams import (
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.messages import LOG
+from hf_attncal.io.streams import (
     BATCHES_PER_WINDOW,
     PairWindow,
     groups_by_size,
@@ -18,8 +20,6 @@ from hf_attncal.data.streams import (
     progress_bar,
     write_lines,
 )
-from hf_attncal.errors import CommandError
-from hf_attncal.messages import LOG
 
 from .formats import LinkStyle
 

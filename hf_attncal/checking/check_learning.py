@@ -10,11 +10,11 @@ import numpy as np
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.segmentation import segment, white_space_words
-from hf_attncal.data.streams import rows_of_files
 from hf_attncal.data.synthetic.translation_errors import Pair, PlantedError, plant_errors
-from hf_attncal.errors import CommandError, user_errors
-from hf_attncal.gate import hold
-from hf_attncal.messages import half_minutes
+from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.gate import hold
+from hf_attncal.io.messages import half_minutes
+from hf_attncal.io.streams import rows_of_files
 
 from .check_model import (
     CAUSES,

@@ -12,7 +12,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from hf_attncal.data.piecewise import LineError
-from hf_attncal.data.streams import (
+from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.messages import LOG
+from hf_attncal.io.streams import (
     LONGEST_LINE,
     Text,
     counted,
@@ -22,9 +25,6 @@ from hf_attncal.data.streams import (
     rows_of_texts,
     text_name,
 )
-from hf_attncal.errors import CommandError, user_errors
-from hf_attncal.inference.running import Running
-from hf_attncal.messages import LOG
 
 from .alarms import FEWEST, meaning
 from .checker import NOT_KNOWN, VERDICTS, Checker, PairVerdict, SharedTargets

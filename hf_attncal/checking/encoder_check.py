@@ -15,8 +15,8 @@ import numpy as np
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.data.words import is_punctuation
+from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import DEFAULT_ENCODER
-from hf_attncal.messages import LOG
 
 from .check_model import CheckModel, Judged, Looked
 from .encoder_evidence import EncoderEvidence, EncoderEye, Pair, Usual

@@ -3,8 +3,8 @@
 import os
 
 from hf_attncal.alignment.opening import open_aligner, open_encoder
-from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, user_errors
 
 
 def aligner_to_check(model, running: Running) -> tuple:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any
 
-from hf_attncal.data.streams import NamedOutput
-from hf_attncal.errors import CommandError, explain, one_line
-from hf_attncal.messages import loudness
+from hf_attncal.io.errors import CommandError, explain, one_line
+from hf_attncal.io.messages import loudness
+from hf_attncal.io.streams import NamedOutput
 from hf_attncal.metrics.records import recorded_as
 
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does

@@ -3,9 +3,9 @@
 import os
 from typing import TYPE_CHECKING, get_args
 
-from hf_attncal.errors import CommandError, at_least, one_of
-from hf_attncal.gate import hold
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, at_least, one_of
+from hf_attncal.io.gate import hold
 
 from .kinds import Encoder, LinkFormat, Merging, Model, ModelFolder, Output, Pairs, Text, Values, WordLimits
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hf_attncal.alignment.opening import open_aligner
-from hf_attncal.data.streams import check_readable, files_among, read_sides
-from hf_attncal.errors import user_errors
 from hf_attncal.inference.files import folder_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import user_errors
+from hf_attncal.io.streams import check_readable, files_among, read_sides
 
 from .kinds import FolderBeside, Model, Text
 

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from hf_attncal.errors import CommandError, one_of, user_errors
+from hf_attncal.io.errors import CommandError, one_of, user_errors
 
 from .kinds import STANDARD, Text, WordLimits, Written
 
@@ -50,7 +50,7 @@ def compare(
     """
     from hf_attncal.alignment.comparison import compare_texts
     from hf_attncal.data.scored import read_scored
-    from hf_attncal.data.streams import check_files, files_among
+    from hf_attncal.io.streams import check_files, files_among
 
     one_of("`words`", words, get_args(WordLimits))
     files = files_among(*hypotheses)

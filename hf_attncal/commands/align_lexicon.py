@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from hf_attncal.errors import at_least, one_of
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import at_least, one_of
 
 from .kinds import Links, Output, Text, WordLimits
 
@@ -64,7 +64,7 @@ def lexicon(
     one_of("`words`", words, get_args(WordLimits))
     from hf_attncal.alignment.link_counts import count_links, write_lexicon
     from hf_attncal.alignment.linked_texts import open_linked
-    from hf_attncal.data.streams import counted
+    from hf_attncal.io.streams import counted
 
     texts = open_linked(source, target, links, output, running, words)
     pairs = counted(texts.pairs, "counted", running.progress)

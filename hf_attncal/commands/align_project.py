@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from hf_attncal.errors import CommandError, one_of
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, one_of
 
 from .kinds import Links, Output, Text, WordLimits
 
@@ -73,7 +73,7 @@ def project(
     from hf_attncal.alignment.label_projection import project_labels, warned_of_lost, write_projected
     from hf_attncal.alignment.linked_texts import open_linked
     from hf_attncal.alignment.markup import parse_markup
-    from hf_attncal.data.streams import counted
+    from hf_attncal.io.streams import counted
 
     plain = (lambda text: parse_markup(text).plain) if markup else str
     texts = open_linked(source, target, links, output, running, words, plain, **labels)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from hf_attncal.errors import CommandError, at_least, one_of, user_errors
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, at_least, one_of, user_errors
 
 from .kinds import Encoder, LinkFormat, Merging, Output, Pairs, Text, WordLimits
 

@@ -3,12 +3,12 @@
 import os
 from typing import TYPE_CHECKING
 
-from hf_attncal.data.streams import check_readable, files_among, read_sides
-from hf_attncal.errors import CommandError, user_errors
-from hf_attncal.gate import check_folder, hold
 from hf_attncal.inference.files import folder_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.gate import check_folder, hold
+from hf_attncal.io.streams import check_readable, files_among, read_sides
 
 from .kinds import FolderBeside, Models, Text, Values
 

@@ -8,12 +8,12 @@ from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from hf_attncal.data.streams import check_files, check_readable, files_among
-from hf_attncal.errors import CommandError, user_errors
-from hf_attncal.files import is_file
 from hf_attncal.inference.opening import fetched, load_errors, load_model
 from hf_attncal.inference.running import Running
-from hf_attncal.messages import half_minutes, job_progress
+from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.files import is_file
+from hf_attncal.io.messages import half_minutes, job_progress
+from hf_attncal.io.streams import check_files, check_readable, files_among
 
 from .kinds import Files, Model, NewFolder, Places, Text
 

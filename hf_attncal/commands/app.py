@@ -18,8 +18,8 @@ from cyclopts import App, CycloptsError, Group, Parameter, Token
 from docstring_parser import parse
 
 from hf_attncal.command_table import ALIASES, COMMANDS
-from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running, Spoken
+from hf_attncal.io.errors import CommandError
 
 from .guarded import guarded, kind_of
 from .kinds import STANDARD, Setting, Values
@@ -123,7 +123,7 @@ def dressed(function: Callable, name_type: type = str) -> Callable:
 
 def app_of(names: Sequence[str], name_type: type = str) -> App:
     """Return the parser of the commands of these names; `name_type` is as for `signature_of`."""
-    from hf_attncal import __version__
+    from hf_attncal._version import __version__
 
     options = {"help_format": "plaintext", "default_parameter": Parameter(consume_multiple=True, negative_iterable="")}
     app = App(

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
-from hf_attncal.data.streams import (
+from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, at_least
+from hf_attncal.io.streams import (
     LONGEST_LINE,
     check_files,
     files_among,
@@ -14,8 +16,6 @@ from hf_attncal.data.streams import (
     text_name,
     write_lines,
 )
-from hf_attncal.errors import CommandError, at_least
-from hf_attncal.inference.running import Running
 
 from .kinds import STANDARD, Encoder, File, Files, Loaded, Output, Text
 

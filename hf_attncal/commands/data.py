@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_attncal.errors import CommandError
+from hf_attncal.io.errors import CommandError
 
 from .kinds import Folder, NewFolder
 

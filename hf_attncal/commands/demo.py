@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hf_attncal.errors import at_least
+from hf_attncal.io.errors import at_least
 
 from .kinds import NewFolder
 
@@ -36,9 +36,9 @@ def demo(*, output: NewFolder = "demo", steps: Annotated[int, "PYTHON_ONLY"] = 1
         CommandError: the folder cannot be made, or `steps` is below 1.
     """
     at_least("--steps", steps, 1)
-    from hf_attncal.extras import need
-    from hf_attncal.files import write_json, writing
-    from hf_attncal.gate import hold, mark
+    from hf_attncal.io.extras import need
+    from hf_attncal.io.files import write_json, writing
+    from hf_attncal.io.gate import hold, mark
     from hf_attncal.layouts import RUN
 
     need("train")

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from hf_attncal.errors import user_errors
-from hf_attncal.messages import without_chatter
+from hf_attncal.io.errors import user_errors
+from hf_attncal.io.messages import without_chatter
 
 from .kinds import Model
 

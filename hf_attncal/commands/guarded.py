@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from hf_attncal.alignment.ready import ready_or_named
-from hf_attncal.errors import user_errors
-from hf_attncal.gate import check_apart, check_file, check_folder, job, reads
+from hf_attncal.io.errors import user_errors
+from hf_attncal.io.gate import check_apart, check_file, check_folder, job, reads
 from hf_attncal.layouts import check_one_model
 
 from .kinds import STANDARD, Kind

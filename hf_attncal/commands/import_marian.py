@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from hf_attncal.messages import without_chatter
+from hf_attncal.io.messages import without_chatter
 
 from .kinds import Folder, NewFolder
 
@@ -43,9 +43,9 @@ def import_marian(folder: Folder, /, *, output: NewFolder) -> Imported:
     """
     with without_chatter():
         from hf_attncal.alignment.seq2seq import Seq2SeqAttention
-        from hf_attncal.files import fill_folder
         from hf_attncal.hub import write_model_card
         from hf_attncal.hub.marian_import import import_folder
+        from hf_attncal.io.files import fill_folder
 
         model, tokenizer, layer = import_folder(folder)
         config = model.config

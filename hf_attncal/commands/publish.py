@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hf_attncal.errors import user_errors
+from hf_attncal.io.errors import user_errors
 
 from .kinds import Folder, Values
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from hf_attncal.errors import CommandError, at_least, one_of
+from hf_attncal.io.errors import CommandError, at_least, one_of
 
 from .kinds import Files, Text, WordLimits
 
@@ -94,7 +94,7 @@ def score(
     if without_punctuation and source is None:
         raise CommandError("--without-punctuation needs the words: pass --source and --target.")
     from hf_attncal.data.scored import read_scored
-    from hf_attncal.files import is_file
+    from hf_attncal.io.files import is_file
 
     options = {"bootstrap": bootstrap, "format": format}
     proposed = {f"hypothesis {number}": text for number, text in enumerate(hypotheses, start=1)}

@@ -1,8 +1,8 @@
 """`attncal show`: a page on this machine, to type sentences and see what a model makes of them."""
 
-from hf_attncal.errors import at_least
 from hf_attncal.inference.opening import check_loadable, fetched
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import at_least
 
 from .kinds import Model
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from hf_attncal.data.streams import check_text
-from hf_attncal.errors import CommandError, at_least
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, at_least
+from hf_attncal.io.streams import check_text
 
 from .kinds import Input, Loaded, Output, Values
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from hf_attncal.data.streams import LONGEST_LINE, check_text
-from hf_attncal.errors import CommandError, at_least
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, at_least
+from hf_attncal.io.streams import LONGEST_LINE, check_text
 
 from .kinds import STANDARD, Input, Kind, Loaded, Output, Path, Values
 

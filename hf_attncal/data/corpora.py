@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from hf_attncal.extras import need
+from hf_attncal.io.extras import need
 
 need("train")
 
@@ -21,7 +21,7 @@ from datasets import Dataset, Features, Value, concatenate_datasets, load_datase
 from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedTokenizerBase
 
-from hf_attncal.files import read_lines, read_pairs
+from hf_attncal.io.files import read_lines, read_pairs
 
 from .batching import beginning
 from .copying import CopyTokenizer

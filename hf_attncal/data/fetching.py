@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hf_attncal.errors import CommandError, one_line
-from hf_attncal.files import write_bytes
-from hf_attncal.gate import check_folder
+from hf_attncal.io.errors import CommandError, one_line
+from hf_attncal.io.files import write_bytes
+from hf_attncal.io.gate import check_folder
 
 from .published import CORPORA, Files, check_sha256, compressed, hub_dataset
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_attncal.files import Text, lines_of, read_pairs, text_name
+from hf_attncal.io.files import Text, lines_of, read_pairs, text_name
 
 from .parting import WORDS, LinkedPair, WordParting, in_white_space, readings_differ
 from .pharaoh import GoldAlignment, check_index_base, displacement_warning, iter_alignments

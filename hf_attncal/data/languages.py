@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from hf_attncal.messages import LOG
+from hf_attncal.io.messages import LOG
 
 _CODE = re.compile(r"[a-z]{2,3}_[A-Za-z]{2,4}")  # of NLLB (deu_Latn) and mBART (de_DE)
 _FRONT = re.compile(r">>[^<>\s]+<<")

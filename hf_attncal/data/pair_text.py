@@ -6,7 +6,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from hf_attncal.data.streams import (
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.streams import (
     LONGEST_LINE,
     STANDARD,
     PairWindow,
@@ -20,7 +21,6 @@ from hf_attncal.data.streams import (
     read_windows,
     text_name,
 )
-from hf_attncal.errors import CommandError
 
 _PAIRS = 1024  # that are read together where all are
 

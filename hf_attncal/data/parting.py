@@ -12,8 +12,8 @@ from contextlib import suppress
 from itertools import product
 from typing import Any, NamedTuple
 
-from hf_attncal.files import is_file, open_descriptor, sha256, write_text
-from hf_attncal.messages import LOG
+from hf_attncal.io.files import is_file, open_descriptor, sha256, write_text
+from hf_attncal.io.messages import LOG
 
 from .pharaoh import GoldAlignment, Link, check_inside_pair
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hf_attncal.errors import UnreadableError
+from hf_attncal.io.errors import UnreadableError
 
 
 def fields_of(data: memoryview) -> Iterator[tuple[int, memoryview | None, memoryview]]:

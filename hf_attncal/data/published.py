@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hf_attncal.compressed import DamagedFile, decompressing
+from hf_attncal.io.encoding import DamagedFile, decompressing
 
 Fetch = Callable[[str], bytes]  # returns the bytes of a file, given its address
 Files = dict[str, bytes]  # name -> text in UTF-8, not compressed even if the name ends in .gz

@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from hf_attncal.errors import CommandError, user_errors
-from hf_attncal.files import Text, is_file, lines_of, text_name
+from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.files import Text, is_file, lines_of, text_name
+from hf_attncal.io.streams import STANDARD, files_among, open_file, read_windows, standard_input
 
 from .parting import WORDS, LinkedPair, WordParting, readings_differ, recorded_words, split_words
 from .pharaoh import Link
-from .streams import STANDARD, files_among, open_file, read_windows, standard_input
 
 LONGEST_SCORED_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB
 

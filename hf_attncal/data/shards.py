@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO
 
-from hf_attncal.data.streams import STANDARD, check_readable, open_file, output_lines
-from hf_attncal.errors import CommandError
-from hf_attncal.gate import check_file
-from hf_attncal.messages import LOG
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.gate import check_file
+from hf_attncal.io.messages import LOG
+from hf_attncal.io.streams import STANDARD, check_readable, open_file, output_lines
 
 _PLACE = "{}"  # of the number of the part in a pattern
 _MOST_PARTS = 99_999
@@ -163,7 +163,7 @@ def check_parts(shard: str, output: str | None, inputs: Sequence[str], format: s
         CommandError: it cannot be used; the message says why.
         ModuleNotFoundError: parts are to be .zst files, without the extra.
     """
-    from hf_attncal.compressed import suffix_of
+    from hf_attncal.io.encoding import suffix_of
 
     Shard.parse(shard)
     if adapt:
@@ -236,7 +236,7 @@ def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: 
 
 def _input(path: str, known: dict[str, Any] | None) -> dict[str, Any]:
     """Count the lines of a file and hash its text, unless both are known and the file has not changed."""
-    from hf_attncal.compressed import DamagedFile
+    from hf_attncal.io.encoding import DamagedFile
 
     try:
         now = os.stat(path)
@@ -289,7 +289,7 @@ def _read(path: str) -> dict[str, Any] | None:
 
 def _write(path: str, values: Mapping[str, Any], new: bool = False) -> bool:
     """Write a line of JSON, whole or not at all; with `new`, only where there is no such file (else False)."""
-    from hf_attncal.files import whole_file
+    from hf_attncal.io.files import whole_file
 
     try:
         with whole_file(path, new=new) as partial:

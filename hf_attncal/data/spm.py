@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from hf_attncal.errors import UnreadableError
+from hf_attncal.io.errors import UnreadableError
 
 from .protobuf import fields_of
 from .tokenizer import EOS, PAD, SPACE, UNK, fast_tokenizer

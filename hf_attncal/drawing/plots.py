@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from hf_attncal.extras import need
+from hf_attncal.io.extras import need
 
 need("plot")
 

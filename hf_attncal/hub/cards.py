@@ -16,9 +16,9 @@ from huggingface_hub import ModelCard, ModelCardData, try_to_load_from_cache
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from yaml import YAMLError
 
-from hf_attncal.extras import ORIGIN_TOLD, install_command
 from hf_attncal.families import FAMILIES
-from hf_attncal.files import whole_file, write_text
+from hf_attncal.io.extras import ORIGIN_TOLD, install_command
+from hf_attncal.io.files import whole_file, write_text
 from hf_attncal.layouts import CARD, DIAGRAM
 from hf_attncal.metrics.probabilities import ProbabilityScore
 

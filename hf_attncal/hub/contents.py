@@ -24,7 +24,7 @@ from xml.parsers import expat
 import yaml
 
 from hf_attncal.data.protobuf import fields_of
-from hf_attncal.errors import UnreadableError
+from hf_attncal.io.errors import UnreadableError
 from hf_attncal.layouts import file_of
 
 # What may stand in a text. "text": anything that an author writes; "names": names of a graph, which may begin with a

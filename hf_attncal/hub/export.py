@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hf_attncal.families import FAMILIES
-from hf_attncal.files import fill_folder
-from hf_attncal.gate import saving_into
+from hf_attncal.io.files import fill_folder
+from hf_attncal.io.gate import saving_into
 from hf_attncal.layouts import ONNX, OPENVINO
 
 from .cards import write_export_card

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hf_attncal.data.strict_yaml import load_yaml
-from hf_attncal.errors import UnreadableError
+from hf_attncal.io.errors import UnreadableError
 
 _VERSION = 1
 # Types of Marian: size in bytes, and flags for signed 0x100, float 0x400, intgemm 0x4000.

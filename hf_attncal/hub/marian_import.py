@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hf_attncal.errors import CommandError, UnreadableError
+from hf_attncal.io.errors import CommandError, UnreadableError
 
 from .marian_binary import MarianFile, read_marian
 

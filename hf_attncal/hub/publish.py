@@ -30,10 +30,10 @@ from huggingface_hub.utils import get_session, validate_repo_id
 from jinja2 import TemplateError
 
 from hf_attncal.data.protobuf import without_names_of_text
-from hf_attncal.errors import UnreadableError
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.names import is_hub_name
 from hf_attncal.inference.seals import sealed
+from hf_attncal.io.errors import UnreadableError
 from hf_attncal.layouts import (
     ADAPTER_CONFIG,
     CARD,

@@ -9,7 +9,7 @@ from typing import Any, Self
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_entries_to_yaml
 from huggingface_hub.utils import yaml_dump
 
-from hf_attncal.errors import CommandError, settings_by_name
+from hf_attncal.io.errors import CommandError, settings_by_name
 
 from .cards import render
 

@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from hf_attncal.extras import need
 from hf_attncal.families import FAMILIES
-from hf_attncal.files import fill_folder
-from hf_attncal.gate import saving_into
 from hf_attncal.inference.seals import write_sealed
+from hf_attncal.io.extras import need
+from hf_attncal.io.files import fill_folder
+from hf_attncal.io.gate import saving_into
 from hf_attncal.layouts import CTRANSLATE2, EXPORTED, SETTINGS_FILE
 
 from .export import Exported, ExportError

@@ -10,7 +10,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from hf_attncal.data.parting import SeenWords, record_words
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.data.streams import (
+from hf_attncal.io.errors import CommandError, one_line
+from hf_attncal.io.streams import (
     BATCHES_PER_WINDOW,
     Text,
     input_lines,
@@ -21,7 +22,6 @@ from hf_attncal.data.streams import (
     read_windows,
     write_lines,
 )
-from hf_attncal.errors import CommandError, one_line
 
 from .generation import Generated, LineTooLongError, source_limit
 

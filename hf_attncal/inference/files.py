@@ -15,8 +15,8 @@ from typing import Any
 
 from safetensors import safe_open
 
-from hf_attncal.errors import CommandError
-from hf_attncal.gate import check_folder, hold, reads
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.gate import check_folder, hold, reads
 from hf_attncal.layouts import CARD, files
 from hf_attncal.models.limits import LAYERS, LIMITS, WIDTHS, check_sizes, least_parameters
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from hf_attncal.errors import CommandError, settings_by_name
+from hf_attncal.io.errors import CommandError, settings_by_name
 
 LENGTH_PENALTY = 5.0  # beyond, powers of lengths are no numbers that a score can be divided by
 

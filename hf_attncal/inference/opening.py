@@ -7,8 +7,8 @@ from logging import DEBUG
 from pathlib import Path
 from pkgutil import resolve_name
 
-from hf_attncal.errors import CommandError, one_line, user_errors
-from hf_attncal.messages import LOG
+from hf_attncal.io.errors import CommandError, one_line, user_errors
+from hf_attncal.io.messages import LOG
 
 from .names import check_name, is_hub_name
 from .running import Running

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transformers.utils.hub import extract_commit_hash
 
-from hf_attncal.files import sha256
+from hf_attncal.io.files import sha256
 from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, TOKENIZER_CONFIG, files
 
 from .files import file_beside

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from hf_attncal.errors import CommandError
-from hf_attncal.threads import MOST_THREADS
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.process import MOST_THREADS
 
 
 @dataclass(frozen=True)

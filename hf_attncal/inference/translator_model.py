@@ -16,7 +16,7 @@ from transformers import GenerationConfig
 from transformers.models.bart.modeling_bart import shift_tokens_right
 
 from hf_attncal.data.batching import padded
-from hf_attncal.extras import need
+from hf_attncal.io.extras import need
 from hf_attncal.layouts import CTRANSLATE2, EXPORTED
 
 from .files import blamed

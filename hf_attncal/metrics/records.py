@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hf_attncal.files import sha256
+from hf_attncal.io.files import sha256
 
 # The folder of the package in a clone; elsewhere that of the installed packages.
 _ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from itertools import pairwise
 from typing import Self
 
-from hf_attncal.extras import need
+from hf_attncal.io.extras import need
 
 need("rouge")
 

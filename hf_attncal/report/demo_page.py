@@ -10,7 +10,7 @@ from hf_attncal.alignment.ready import ready_or_named
 from hf_attncal.checking.checked_text import lines_of_verdicts
 from hf_attncal.checking.checker import Checker, PairVerdict, saved_check
 from hf_attncal.data.segmentation import segment
-from hf_attncal.files import write_text
+from hf_attncal.io.files import write_text
 
 NAME = "deen"
 # One is fine; in the others a clause is left out, a number changed, and a clause made up.

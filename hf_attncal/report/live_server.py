@@ -15,7 +15,7 @@ from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from hf_attncal.errors import CommandError
+from hf_attncal.io.errors import CommandError
 from hf_attncal.report.figures.page import browser_parts, packed_text
 from hf_attncal.report.figures.pair_view import PairView
 from hf_attncal.report.figures.templates import display, report_templates

@@ -8,8 +8,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 
-from hf_attncal.files import read_lines, write_bytes
 from hf_attncal.inference.revision import revision_of
+from hf_attncal.io.files import read_lines, write_bytes
 from hf_attncal.layouts import ADAPTER_CONFIG, RESULTS, RUN
 
 from .text import Corpus

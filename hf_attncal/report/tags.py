@@ -5,7 +5,7 @@ A sentence has one tag for each of its words, and words are what `str.split()` g
 
 from collections.abc import Callable, Sequence
 
-from hf_attncal.files import Text, lines_of, text_name
+from hf_attncal.io.files import Text, lines_of, text_name
 
 Tagger = Callable[[str], Sequence[str]]
 _SPACY = "spacy:"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from hf_attncal.data.gold import gold_links
 from hf_attncal.data.pharaoh import GoldAlignment
-from hf_attncal.files import Text, is_file, lines_of, read_pairs
 from hf_attncal.inference.generation import LineTooLongError
 from hf_attncal.inference.reading import PairTooLongError
 from hf_attncal.inference.translation import translate_texts
+from hf_attncal.io.files import Text, is_file, lines_of, read_pairs
 from hf_attncal.report.tags import Tagger, load_tags
 
 

@@ -1,5 +1,5 @@
 """Training runs: settings, arguments, Trainers, and a job for each task."""
 
-from hf_attncal.extras import need
+from hf_attncal.io.extras import need
 
 need("train")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from transformers import Seq2SeqTrainingArguments
 from transformers.training_args import OptimizerNames
 
-from hf_attncal.threads import check_threads
+from hf_attncal.io.process import check_threads
 
 
 @dataclass

@@ -10,10 +10,10 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from hf_attncal.data.streams import check_readable
-from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.inference.running import Spoken
-from hf_attncal.messages import job_progress
+from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.messages import job_progress
+from hf_attncal.io.streams import check_readable
 from hf_attncal.metrics import records
 
 from .settings_yaml import apply_overrides, merge_settings, read_settings

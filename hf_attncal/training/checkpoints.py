@@ -17,7 +17,7 @@ from torch import nn
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import nested_gather
 
-from hf_attncal.files import give_name, make_readable, to_disk
+from hf_attncal.io.files import give_name, make_readable, to_disk
 from hf_attncal.layouts import INDEX, UNFINISHED, WEIGHTS
 from hf_attncal.models.loading import check_finite, check_missing
 

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from hf_attncal.errors import CommandError
 from hf_attncal.families import default_of, translators
+from hf_attncal.io.errors import CommandError
 from hf_attncal.variants import VARIANTS
 
 from .asked import Asked

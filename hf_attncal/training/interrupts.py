@@ -11,7 +11,7 @@ from pathlib import Path
 
 from transformers import Trainer, TrainerCallback
 
-from hf_attncal.ctrl_c import interrupt
+from hf_attncal.io.process import interrupt
 from hf_attncal.layouts import COUNTING
 
 from .folder import last_checkpoints

@@ -30,7 +30,7 @@ from hf_attncal.data.corpora import all_lines, lowercased
 from hf_attncal.data.rows import LinkRows
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.families import Family
-from hf_attncal.files import writing
+from hf_attncal.io.files import writing
 from hf_attncal.metrics import records
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.training.guide import annotated, given_links

@@ -21,9 +21,9 @@ from transformers import PreTrainedConfig, TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
 from hf_attncal.data.corpora import PARALLEL, PLAIN, load_parallel, load_plain
-from hf_attncal.files import sha256
 from hf_attncal.inference.loading import bf16_is_fast, model_config
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
+from hf_attncal.io.files import sha256
 from hf_attncal.models.limits import LIMITS
 
 from .arguments import AttnCalTrainingArguments

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_attncal.data.strict_yaml import load_yaml
-from hf_attncal.decoding import decoded
+from hf_attncal.io.encoding import decoded
 
 
 def read_settings(path: str | Path, overrides: list[str] | None = None, seen: tuple[Path, ...] = ()) -> dict[str, Any]:

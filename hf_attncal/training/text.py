@@ -7,7 +7,7 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from hf_attncal.files import read_lines
+from hf_attncal.io.files import read_lines
 
 
 @dataclass

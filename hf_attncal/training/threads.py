@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from transformers import TrainerCallback, TrainingArguments
 
-from hf_attncal.threads import ThreadChoice, is_fixed_by_user
+from hf_attncal.io.process import ThreadChoice, is_fixed_by_user
 
 
 @dataclass

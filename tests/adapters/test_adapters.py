@@ -45,7 +45,7 @@ from hf_attncal.adapters import (
 )
 from hf_attncal.adapters.checkpoints import restore_adapter
 from hf_attncal.adapters.configuration import AdapterType
-from hf_attncal.extras import ORIGIN_TOLD, install_command
+from hf_attncal.io.extras import ORIGIN_TOLD, install_command
 from hf_attncal.models.cross_attention import CrossAttentionMixin
 
 

@@ -38,7 +38,7 @@ from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.commands import main
 from hf_attncal.commands.app import call_of
 from hf_attncal.data.words import NO_WORD, WordTokens
-from hf_attncal.errors import CommandError
+from hf_attncal.io.errors import CommandError
 from hf_attncal.layouts import DEFAULT_ENCODER
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import initial_jumps, learned_jumps

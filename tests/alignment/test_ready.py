@@ -14,9 +14,9 @@ from hf_attncal.alignment.plain_counts import plain_aligner
 from hf_attncal.alignment.ready import READY, READY_FOLDER, mirrored, ready_or_named
 from hf_attncal.checking import Checker
 from hf_attncal.checking.checker import saved_check
-from hf_attncal.errors import CommandError
-from hf_attncal.files import sha256
-from hf_attncal.messages import LOG
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.files import sha256
+from hf_attncal.io.messages import LOG
 from hf_attncal.report.demo_page import DRAWN, PAGE
 
 ROOT = Path(__file__).parents[2]

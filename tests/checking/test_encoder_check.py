@@ -33,7 +33,7 @@ from hf_attncal.checking.logistic import Network, log_odds, sigmoid
 from hf_attncal.commands import main
 from hf_attncal.data.segmentation import segment
 from hf_attncal.data.words import is_punctuation
-from hf_attncal.errors import CommandError
+from hf_attncal.io.errors import CommandError
 
 SIZE = 16
 PAIRS = list(zip(SOURCES, TARGETS, strict=True))

@@ -29,7 +29,7 @@ def small_and_silent():
     from hf_attncal.checking.check_learning import learn_check
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hf_attncal.messages.SILENCE", 3600)
+        patch.setattr("hf_attncal.io.messages.SILENCE", 3600)
         patch.setattr(learn_check, "__defaults__", (400, *learn_check.__defaults__[1:]))
         yield
 

@@ -16,10 +16,10 @@ from warm import warm
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, HMMAlignConfig, HMMAlignModel
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.commands import main
-from hf_attncal.data.streams import read_windows
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.files import read_lines
 from hf_attncal.inference.translation import translate_texts
+from hf_attncal.io.files import read_lines
+from hf_attncal.io.streams import read_windows
 
 LINES = ["the old house", "", "a house", "the the the old old", "   ", "old", "a"]
 

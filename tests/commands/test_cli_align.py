@@ -27,12 +27,12 @@ from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.alignment.streaming import align_windows
 from hf_attncal.commands import main
 from hf_attncal.commands.kinds import LinkFormat, Merging, WordLimits
-from hf_attncal.compressed import DamagedFile
 from hf_attncal.data.parting import WORDS
-from hf_attncal.data.streams import joined_pairs, read_windows, write_lines
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
+from hf_attncal.io.encoding import DamagedFile
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.streams import joined_pairs, read_windows, write_lines
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.limits import SYMMETRIZATIONS

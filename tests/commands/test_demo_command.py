@@ -8,7 +8,7 @@ from PIL import Image
 
 import hf_attncal
 from hf_attncal.commands import main
-from hf_attncal.errors import CommandError
+from hf_attncal.io.errors import CommandError
 from hf_attncal.report.demo_page import PAGE, draw_pair, show_ready
 
 ROOT = Path(__file__).parents[2]

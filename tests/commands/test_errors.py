@@ -12,10 +12,10 @@ import torch
 from safetensors import SafetensorError
 
 import hf_attncal.commands
-from hf_attncal.data.streams import output_lines
-from hf_attncal.errors import CommandError, explain, one_line
-from hf_attncal.gate import check_file, job, reads
 from hf_attncal.inference.opening import load_errors
+from hf_attncal.io.errors import CommandError, explain, one_line
+from hf_attncal.io.gate import check_file, job, reads
+from hf_attncal.io.streams import output_lines
 
 linux = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
 
@@ -189,8 +189,8 @@ def test_a_name_that_standard_output_cannot_hold_is_written_with_escapes(links, 
 def test_an_output_file_on_a_full_disk_names_it_and_keeps_what_was_written(tmp_path):
     script = """
 import resource, sys
-from hf_attncal.errors import CommandError
-from hf_attncal.data.streams import output_lines, write_lines
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.streams import output_lines, write_lines
 resource.setrlimit(resource.RLIMIT_FSIZE, (4500, 4500))
 try:
     with output_lines(sys.argv[1]) as target:
@@ -224,8 +224,8 @@ def test_of_commands_that_start_at_once_with_one_output_each_writes_its_own_or_n
     """Each writes its number 500 times; whoever ends with status 0 has left all of its lines, and no one else's."""
     script = """
 import sys
-from hf_attncal.errors import CommandError
-from hf_attncal.data.streams import output_lines, write_lines
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.streams import output_lines, write_lines
 print("ready", flush=True)
 sys.stdin.readline()
 try:

@@ -13,8 +13,8 @@ from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
 from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.data.streams import json_line
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+from hf_attncal.io.streams import json_line
 from hf_attncal.models.hmm_tables import HMMTablesMixin
 
 FILES = {

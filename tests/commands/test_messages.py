@@ -13,12 +13,11 @@ import pytest
 import torch
 
 import hf_attncal.commands
-from hf_attncal import messages
 from hf_attncal.commands import main
-from hf_attncal.data import streams
-from hf_attncal.data.streams import progress_bar
 from hf_attncal.inference.opening import tell_model
-from hf_attncal.messages import LOG, is_quiet, job_progress, loudness, without_chatter
+from hf_attncal.io import messages, streams
+from hf_attncal.io.messages import LOG, is_quiet, job_progress, loudness, without_chatter
+from hf_attncal.io.streams import progress_bar
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 import hf_attncal
 from hf_attncal.data.synthetic.english_german import generate_split
-from hf_attncal.errors import CommandError
+from hf_attncal.io.errors import CommandError
 
 QUIET = ["training.bf16=false", "training.tokens_per_batch=200", "training.disable_tqdm=true", "training.max_steps=2"]
 SIZES = ("layers=1", "attention_heads=2", "ffn_dim=8")

@@ -11,10 +11,10 @@ import pytest
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.commands import main
-from hf_attncal.compressed import compressing, open_to_read
 from hf_attncal.data.segmentation import segment
-from hf_attncal.data.streams import output_lines
-from hf_attncal.errors import CommandError
+from hf_attncal.io.encoding import compressing, open_to_read
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.streams import output_lines
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 
 ENGLISH = ["The old house, the red house.", "It's red!", "An old, old house", ""] * 30
@@ -192,8 +192,8 @@ def test_after_an_error_the_compressed_beginning_is_whole(tmp_path):
 def test_a_compressed_output_on_a_full_disk_names_it(tmp_path, suffix):
     script = """
 import os, resource, sys
-from hf_attncal.errors import CommandError
-from hf_attncal.data.streams import output_lines, write_lines
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.streams import output_lines, write_lines
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 try:
     with output_lines(sys.argv[1]) as target:
@@ -237,7 +237,7 @@ def test_a_file_that_is_not_what_its_name_says_is_told(tmp_path, capsys, name, d
 
 
 def test_without_the_extra_a_zst_file_is_refused_before_the_model_is_looked_at(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hf_attncal.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("hf_attncal.io.extras.find_spec", lambda name: None)
     source, target = (write(tmp_path / name, ["a"]) for name in ("a", "b"))
     (tmp_path / "a.zst").write_bytes(b"")
     for given in (

@@ -21,10 +21,10 @@ from warm import warm
 from hf_attncal.alignment import chosen_reading
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.commands import main
-from hf_attncal.compressed import compressing, open_to_read
 from hf_attncal.data import shards
 from hf_attncal.data.shards import Shard
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.io.encoding import compressing, open_to_read
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 

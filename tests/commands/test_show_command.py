@@ -8,7 +8,7 @@ import pytest
 from seq2seq_helpers import bpe_tokenizer, text_model
 
 import hf_attncal
-from hf_attncal.errors import CommandError
+from hf_attncal.io.errors import CommandError
 from hf_attncal.report.live_server import LiveServer
 
 

@@ -224,9 +224,9 @@ whole = True
 """
 IMPORTING = """
 import signal, sys, time
-import hf_attncal.ctrl_c
-hf_attncal.ctrl_c._LONGEST_IMPORT = 4
-signal.signal(signal.SIGINT, hf_attncal.ctrl_c.interrupt)
+import hf_attncal.io.process
+hf_attncal.io.process._LONGEST_IMPORT = 4
+signal.signal(signal.SIGINT, hf_attncal.io.process.interrupt)
 try:
     import slow_import
     for _ in range(1000):

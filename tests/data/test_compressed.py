@@ -9,9 +9,9 @@ import pytest
 import zstandard
 
 from hf_attncal.commands import main
-from hf_attncal.compressed import MARKS, DamagedFile, compressing, looks_like, open_to_read
-from hf_attncal.extras import need
-from hf_attncal.files import read_lines
+from hf_attncal.io.encoding import MARKS, DamagedFile, compressing, looks_like, open_to_read
+from hf_attncal.io.extras import need
+from hf_attncal.io.files import read_lines
 
 SUFFIXES = sorted(MARKS)
 PACK = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
@@ -162,7 +162,7 @@ def test_text_for_training_is_read(tmp_path, suffix):
 
 
 def test_a_zst_file_without_the_extra_names_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_attncal.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("hf_attncal.io.extras.find_spec", lambda name: None)
     for use in (lambda: need("zst"), lambda: read_lines(tmp_path / "a.zst"), lambda: write(tmp_path / "b.zst", [b""])):
         (tmp_path / "a.zst").write_bytes(b"")
         with pytest.raises(ModuleNotFoundError, match=r"zstandard.*pip install '\.\[zst\]'"):
@@ -170,5 +170,5 @@ def test_a_zst_file_without_the_extra_names_it(tmp_path, monkeypatch):
 
 
 def test_commands_start_without_the_library():
-    code = "import hf_attncal.commands, hf_attncal.compressed, sys; print('zstandard' in sys.modules)"
+    code = "import hf_attncal.commands, hf_attncal.io.encoding, sys; print('zstandard' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -11,7 +11,7 @@ from tokenizers.processors import TemplateProcessing
 
 from hf_attncal.data.corpora import all_lines, load_parallel, read_parallel, tokenize_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.files import read_lines
+from hf_attncal.io.files import read_lines
 
 ENGLISH = ["a man reads a book .", "the woman sleeps .", "two dogs run in the park ."] * 4
 GERMAN = ["ein Mann liest ein Buch .", "die Frau schläft .", "zwei Hunde laufen im Park ."] * 4

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hf_attncal.commands import main
-from hf_attncal.data.streams import read_windows
-from hf_attncal.decoding import decoded, other_encoding
-from hf_attncal.errors import CommandError
-from hf_attncal.files import lines_of, read_lines
+from hf_attncal.io.encoding import decoded, other_encoding
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.files import lines_of, read_lines
+from hf_attncal.io.streams import read_windows
 
 TEXTS = {
     "English": "a man\na dog\n",

@@ -37,7 +37,7 @@ def test_a_name_in_a_string_is_an_import_but_in_a_table():
 
 
 def test_a_file_is_written_and_keeps_the_minutes_of_the_tests(tmp_path, monkeypatch):
-    stops = [walks.Stop("hf_attncal/files.py", "sha256"), walks.Stop("hf_attncal/data/corpora.py", "read_parallel")]
+    stops = [walks.Stop("hf_attncal/io/files.py", "sha256"), walks.Stop("hf_attncal/data/corpora.py", "read_parallel")]
     monkeypatch.setattr(walks, "WALKS", {"short": lambda folder: stops})
     path = tmp_path / "house.json"
     path.write_text(json.dumps({"tests": {"minutes": 7.5}}))

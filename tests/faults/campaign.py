@@ -81,12 +81,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--join", type=Path, nargs="+", metavar="FILE", help="sum up files of other kinds or seeds")
     options = parser.parse_args(arguments)
     if options.join:
-        from hf_attncal.files import write_json
+        from hf_attncal.io.files import write_json
 
         write_json(joined([json.loads(path.read_text(encoding="utf-8")) for path in options.join]), options.output)
         return 0
     os.environ["ATTNCAL_FAULTS_SEED"] = str(options.seed)
-    from hf_attncal.files import write_json
+    from hf_attncal.io.files import write_json
     from hf_attncal.metrics import records
 
     kinds = options.only or KINDS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from warm import warm
 
-from hf_attncal.files import sha256
+from hf_attncal.io.files import sha256
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}

@@ -191,7 +191,7 @@ def forked(function) -> int:
 
 def result_of(output: Path) -> dict:
     """What two runs are compared by: the bytes of all weights, the losses, and whether something is left over."""
-    from hf_attncal.files import sha256
+    from hf_attncal.io.files import sha256
 
     results = json.loads((output / "results.json").read_text(encoding="utf-8"))
     log = [{key: entry[key] for key in ("loss", "grad_norm") if key in entry} for entry in results["log_history"]]

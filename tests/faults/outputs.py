@@ -21,7 +21,7 @@ from outcomes import Outcome, Result
 from hf_attncal.commands.app import functions
 from hf_attncal.commands.guarded import kind_of
 from hf_attncal.commands.kinds import Kind
-from hf_attncal.gate import alone
+from hf_attncal.io.gate import alone
 from hf_attncal.layouts import COUNTS, LAYOUTS, LOCK, UNFINISHED
 
 OVER_MODEL, OVER_INPUT = "an output over a file of a model", "an output over an input"

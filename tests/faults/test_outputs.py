@@ -26,7 +26,7 @@ def test_an_output_that_is_written_over_a_model_is_seen(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kept = _kept(OVER_MODEL, "align lexicon", {"output": "config.json"}, ".", "config.json")
     assert kept().result == "refused"
-    for name in ("hf_attncal.gate.check_file", "hf_attncal.commands.guarded.check_file"):
+    for name in ("hf_attncal.io.gate.check_file", "hf_attncal.commands.guarded.check_file"):
         monkeypatch.setattr(name, lambda *_: None)
     assert guarded.check_file("x") is None
     assert kept().result == "lost"

@@ -21,9 +21,9 @@ from hub_helpers import FAULTS, KINDS, computed, elsewhere, lost_under, saved
 from huggingface_hub import ModelCard
 from local_hub import Hub
 
-from hf_attncal.files import write_json
 from hf_attncal.hub import publish_folder
 from hf_attncal.hub.published_card import pinned_revision
+from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
 
 

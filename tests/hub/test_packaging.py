@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import hf_attncal
-from hf_attncal.extras import EXTRAS, ORIGIN, ORIGIN_TOLD, install_command, need
+from hf_attncal.io.extras import EXTRAS, ORIGIN, ORIGIN_TOLD, install_command, need
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = {path.name for path in (ROOT / "model_cards").iterdir()}

@@ -19,10 +19,10 @@ from hf_attncal.alignment.probabilities import LinkProbabilities, Platt, saved_p
 from hf_attncal.alignment.sources import saved_settings
 from hf_attncal.checking.opening import open_checker
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.errors import CommandError
 from hf_attncal.inference import seals
 from hf_attncal.inference.running import Running
 from hf_attncal.inference.seals import fingerprint, seal_counts
+from hf_attncal.io.errors import CommandError
 
 GIVEN = LinkProbabilities({"harmonic": Platt(1.0, 0.0)}, pairs=2)
 FILE = "link_probabilities.json"

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from hf_attncal.files import write_json, write_text, writing
-from hf_attncal.gate import open_descriptor
+from hf_attncal.io.files import write_json, write_text, writing
+from hf_attncal.io.gate import open_descriptor
 from hf_attncal.metrics import records
 
 
@@ -160,8 +160,8 @@ def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path):
     write_json({"old": 1}, path)
     script = """
 import resource, sys
-from hf_attncal.files import write_json, write_text, writing
-from hf_attncal.gate import open_descriptor
+from hf_attncal.io.files import write_json, write_text, writing
+from hf_attncal.io.gate import open_descriptor
 from hf_attncal.metrics import records
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from report_helpers import HOSTILE, chart, figure, report
 
-from hf_attncal.errors import CommandError
+from hf_attncal.io.errors import CommandError
 from hf_attncal.report.figures.chart_files import write_files
 
 

@@ -23,9 +23,9 @@ from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import text_and_word_ids
-from hf_attncal.files import read_lines
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import read
+from hf_attncal.io.files import read_lines
 from hf_attncal.models.functional import token_rows
 from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, train_adapter

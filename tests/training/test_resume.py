@@ -21,7 +21,7 @@ from runs import ROOT, adapter_settings, largest_difference, make_trainer, toy_d
 from safetensors.torch import load_file
 from transformers.trainer_utils import IntervalStrategy
 
-from hf_attncal.gate import alone
+from hf_attncal.io.gate import alone
 from hf_attncal.training.folder import last_checkpoints
 from hf_attncal.training.settings import DataConfig
 

@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal.data.tokenizer import NULL, train_bpe_tokenizer
-from hf_attncal.files import sha256
 from hf_attncal.hub import translate_in_fresh_process
 from hf_attncal.inference.translation import translate_texts
+from hf_attncal.io.files import sha256
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training.checkpoints import average_checkpoints
 from hf_attncal.training.folder import last_checkpoints

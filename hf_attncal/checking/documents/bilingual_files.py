@@ -10,8 +10,8 @@ from typing import Any
 from xml.sax.handler import ContentHandler
 from xml.sax.saxutils import escape
 
-from hf_attncal.decoding import decoded
-from hf_attncal.errors import one_line
+from hf_attncal.io.encoding import decoded
+from hf_attncal.io.errors import one_line
 
 from .segments import MOST_SEGMENTS, Segment, SegmentPair, check_segments, inserted, plain
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hf_attncal.data.piecewise import LineError
-from hf_attncal.data.streams import LONGEST_LINE, line_error
 from hf_attncal.drawing.table import text_table
-from hf_attncal.errors import CommandError, user_errors
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.streams import LONGEST_LINE, line_error
 
 from ..checked_text import lines_of_verdicts
 from ..checker import Checker, PairVerdict, SharedTargets

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hf_attncal.compressed import open_to_read
-from hf_attncal.errors import CommandError, one_line
+from hf_attncal.io.encoding import open_to_read
+from hf_attncal.io.errors import CommandError, one_line
 
 from .bilingual_files import note_po, note_xliff, read_csv, read_po, read_tsv, read_xliff
 from .segments import Document, Segment, SegmentPair, check_segments
@@ -87,7 +87,7 @@ def read_document(name: str, row: Format) -> Document:
         ModuleNotFoundError: a package of the extra is missing.
     """
     if row.extra:
-        from hf_attncal.extras import need
+        from hf_attncal.io.extras import need
 
         need("documents")
     with open_to_read(name) as file:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hf_attncal.data.streams import json_line
-from hf_attncal.errors import CommandError
-from hf_attncal.files import read_lines
+from hf_attncal.io.errors import CommandError
+from hf_attncal.io.files import read_lines
+from hf_attncal.io.streams import json_line
 
 from ..checker import PairVerdict
 from ..rules import placeholders_of
@@ -202,7 +202,7 @@ def sarif(findings: Iterable[DocumentFinding]) -> str:
     """Return findings as SARIF 2.1.0, with what code scanning of GitHub needs
     (https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning).
     """
-    from hf_attncal import __version__
+    from hf_attncal._version import __version__
 
     rules = [
         {

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from hf_attncal.data.streams import check_files, output_lines
-from hf_attncal.errors import CommandError, at_least
 from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, at_least
+from hf_attncal.io.streams import check_files, output_lines
 
 from .document_formats import format_of
 from .findings import DocumentFinding, dismissed_ids

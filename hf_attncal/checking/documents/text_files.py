@@ -5,7 +5,7 @@ pysubs2 reads subtitles, too, but it loses line numbers and the spaces between c
 
 import re
 
-from hf_attncal.decoding import decoded
+from hf_attncal.io.encoding import decoded
 
 from .segments import CODE, Segment, check_segments, inserted, lines_with_places, plain
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hf_attncal.extensions import Table
 from hf_attncal.inference.reading import (
     TokenPair,
     batches_of_pairs,
@@ -16,6 +15,7 @@ from hf_attncal.inference.reading import (
     readable,
     teacher_forced,
 )
+from hf_attncal.io.extras import Table
 
 from .base import Attribution, Batch, Method
 from .controls import Diagonal, Posterior, Random

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_attncal.files import fill_folder, writing
-from hf_attncal.gate import check_folder
+from hf_attncal.io.files import fill_folder, writing
+from hf_attncal.io.gate import check_folder
 
 from .contents import Chart, Report
 
@@ -33,7 +33,7 @@ def write_files(report: Report, folder: str | Path) -> None:
 
     Raises:
         ValueError: see `check_charts`; no file has changed.
-        OSError: see `hf_attncal.files.writing`; likewise.
+        OSError: see `hf_attncal.io.files.writing`; likewise.
         ModuleNotFoundError: a chart has a figure, and matplotlib is not installed.
     """
     check_charts(report)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from hf_attncal.files import whole_file
+from hf_attncal.io.files import whole_file
 
 from .chart_files import charts_of, check_charts, csv_text, svg_text, write_files
 from .contents import Chart, Report
@@ -42,7 +42,7 @@ def write_page(report: Report, path: str | Path) -> None:
 
     Raises:
         ValueError: see `files.check_charts` and `check_pair`.
-        OSError: see `hf_attncal.files.writing`.
+        OSError: see `hf_attncal.io.files.writing`.
         ModuleNotFoundError: a chart has a figure, and matplotlib is not installed.
     """
     check_charts(report)

@@ -20,10 +20,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .compressed import TOLD, DamagedFile, decompressing, suffix_of
-from .decoding import check_line, decoded
+from hf_attncal.layouts import UNFINISHED
+
+from .encoding import TOLD, DamagedFile, check_line, decoded, decompressing, suffix_of
 from .gate import check_file, check_kept, open_descriptor, reads, saving_into
-from .layouts import UNFINISHED
 
 # A full disk, quota or file; and how safetensors and tokenizers, then torch, say it in words.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

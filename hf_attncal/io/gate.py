@@ -2,7 +2,7 @@
 
 A file of a model is part of what lies with it (`layouts.LAYOUTS`): where a folder holds a model, only what saves into
 that folder writes names of the table. What a command reads, it does not overwrite. `commands/guarded.py` asks for
-every output that a user names, before anything is loaded; `files.py` and `data/streams.py` ask again for every file
+every output that a user names, before anything is loaded; `files.py` and `streams.py` ask again for every file
 that is written, so that no command can forget to.
 """
 
@@ -20,11 +20,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from hf_attncal.layouts import CONFIG, COUNTS, LOCK, RUN, WEIGHTS, File, file_of, files, kind_of_folder
+
 from .errors import CommandError
-from .layouts import CONFIG, COUNTS, LOCK, RUN, WEIGHTS, File, file_of, files, kind_of_folder
 
 _WINDOWS = sys.platform == "win32"
-_PACKAGES = [Path(__file__).resolve().parent]  # this one's folder, and what is put together of it
+_PACKAGES = [Path(__file__).resolve().parents[1]]  # this one's folder, and what is put together of it
 _CLAIMED: dict[str, bool] = {}  # folders that this process saves into, and whether any file of them is its own
 # Weights are kept in a folder that is no model's, too; and what was learned, from what a user names.
 _WEIGHTS = [*map(file_of, (WEIGHTS, "pytorch_model.bin", "adapter_model.bin")), *files("graph")]

@@ -14,10 +14,10 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
-from hf_attncal.decoding import HEAD, check_line, decoded
-from hf_attncal.errors import CommandError, explain, one_line, user_errors
-from hf_attncal.files import Text, is_file, read_pairs, text_name
-from hf_attncal.messages import LOG, minutes
+from hf_attncal.io.encoding import HEAD, check_line, decoded
+from hf_attncal.io.errors import CommandError, explain, one_line, user_errors
+from hf_attncal.io.files import Text, is_file, read_pairs, text_name
+from hf_attncal.io.messages import LOG, minutes
 
 STANDARD = "-"  # as the name of a file: standard input or output
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
@@ -66,7 +66,7 @@ def read_windows(
     if not hasattr(source, "readline"):
         yield from _windows_of_lines(source, window, name, before)
         return
-    from hf_attncal.compressed import DamagedFile
+    from hf_attncal.io.encoding import DamagedFile
 
     lines: list[str] = []
     number, began, estimated = before, 0.0, not estimates or before > 0
@@ -353,8 +353,8 @@ def open_file(path: str, mode: str) -> BinaryIO:
     Raises:
         CommandError: it cannot be opened.
     """
-    from hf_attncal.compressed import open_to_read
-    from hf_attncal.gate import open_descriptor, reads
+    from hf_attncal.io.encoding import open_to_read
+    from hf_attncal.io.gate import open_descriptor, reads
 
     try:
         if mode == "rb":
@@ -424,9 +424,9 @@ def output_lines(path: str | None, option: str = "--output") -> Iterator[BinaryI
     Raises:
         CommandError: it cannot be written, or another process is writing it.
     """
-    from hf_attncal.compressed import compressing, suffix_of
-    from hf_attncal.files import give_name
-    from hf_attncal.gate import alone, check_file, is_special
+    from hf_attncal.io.encoding import compressing, suffix_of
+    from hf_attncal.io.files import give_name
+    from hf_attncal.io.gate import alone, check_file, is_special
 
     sys.stdout.flush()  # what was printed before comes first
     if path in (None, STANDARD):
@@ -490,7 +490,7 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], standa
         CommandError: what is wrong, and with which.
         ModuleNotFoundError: a .zst file, without the extra.
     """
-    from hf_attncal.compressed import suffix_of
+    from hf_attncal.io.encoding import suffix_of
 
     named = {option: path for option, path in outputs.items() if path is not None}
     if named.get("--output") == STANDARD:
@@ -529,7 +529,7 @@ def check_readable(*paths: str | None) -> None:
         CommandError: an input is missing, a folder, or has no read permission.
         ModuleNotFoundError: a .zst file without the extra `zst`.
     """
-    from hf_attncal.compressed import suffix_of
+    from hf_attncal.io.encoding import suffix_of
 
     for path in paths:
         if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):

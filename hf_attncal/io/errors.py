@@ -69,7 +69,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, CommandError):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
-        from hf_attncal.extras import remedy
+        from hf_attncal.io.extras import remedy
 
         if advice := remedy(error.name):
             return f"{advice}."
