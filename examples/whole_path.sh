@@ -21,10 +21,9 @@ attncal align train --config hmm --source "$text/train.$source" --target "$text/
 attncal check "$output/aligner" --clean-source "$text/train.$source" --clean-target "$text/train.$target"
 
 # What goes up is listed first.
-attncal publish "$output/model" "$name" --language "$source" "$target" --dry-run
-attncal publish "$output/model" "$name" --language "$source" "$target"
-attncal publish "$output/aligner" "$name-aligner" --language "$source" "$target"
-attncal publish "$output/report.html" "$name-report" --space
+attncal publish "$output/model" "$name" language="$source,$target" --dry-run
+attncal publish "$output/model" "$name" language="$source,$target"
+attncal publish "$output/aligner" "$name-aligner" language="$source,$target"
 
 # From here on by name, as anybody else.
 attncal translate "$name" --trust-remote-code --source "$text/test.$source" --output "$output/test.$target"

@@ -20,7 +20,6 @@ DIAGRAM, COUNTS, COUNTS_SEAL = "link_probabilities.png", "hmm", "seal.json"
 # The encoder that helps aligners where none is named, and its commit on the Hub.
 DEFAULT_ENCODER = "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98"
 COUNTING = "counting"  # below the folder of a run
-ONNX, OPENVINO = "model.onnx", "openvino_model.xml"
 CTRANSLATE2, EXPORTED = "ctranslate2", "exported.json"  # a folder, and in it of which model it is
 UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
 
@@ -30,7 +29,7 @@ class Fate(Enum):
 
     HUB = "goes to the Hub"
     STAYS = "stays behind"
-    REFUSED = "is refused: it is no part of a model, or may run code"
+    REFUSED = "stays behind, as it is no part of a model or may run code"
 
 
 class File(NamedTuple):
@@ -99,8 +98,7 @@ LAYOUTS = {
                 File(CONFIG, "the configuration", _MODEL, is_object=True, is_read=True),
                 File(GENERATION_CONFIG, "how it generates", _MODEL, is_object=True, is_read=True),
                 File(INDEX, "which file has which weights", _MODEL, is_object=True),
-                File("*.safetensors.index.json", "the same of other weights", _MODEL),
-                File("*.safetensors", "the weights", _MODEL, lack="no *.safetensors with the weights", is_read=True),
+                File("model*.safetensors", "the weights", _MODEL, lack="no *.safetensors with weights", is_read=True),
                 File("*.py", "the code of the model", _MODEL, is_read=True),
             ),
             marks=(CONFIG,),
@@ -183,17 +181,13 @@ LAYOUTS = {
             "card",
             (
                 File(CARD, "the model card", "hf_attncal.hub.cards:write_model_card"),
-                File("LICENSE*", "the licence"),
-                File("NOTICE*", "a notice of the licence"),
+                *(File(f"LICENSE{suffix}", "the licence") for suffix in ("", ".txt", ".md")),
+                *(File(f"NOTICE{suffix}", "a notice of the licence") for suffix in ("", ".txt", ".md")),
             ),
         ),
         Layout(
-            "graph",
+            "export",
             (
-                File(ONNX, "the graph of ONNX", "hf_attncal.hub.export:export_graph"),
-                File(f"{ONNX}.data", "its weights", "hf_attncal.hub.export:export_graph"),
-                File(OPENVINO, "the graph of OpenVINO", "hf_attncal.hub.export:export_graph"),
-                File("openvino_model.bin", "its weights", "hf_attncal.hub.export:export_graph"),
                 File(CTRANSLATE2, "what CTranslate2 runs", _TRANSLATOR, _STAYS),
                 File(
                     EXPORTED,
@@ -248,7 +242,7 @@ def file_of(name: str, *kinds: str) -> File | None:
 
 
 def fate_of(name: str) -> Fate:
-    """Return what becomes of a file when its folder is published; what is not in the table is refused."""
+    """Return what becomes of a file when its folder is published; only what the table allows is sent."""
     file = file_of(name)
     return Fate.REFUSED if file is None else file.fate
 

@@ -16,7 +16,7 @@ from hf_attncal.alignment.encoder import EncoderStates
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub.cards import write_probabilities_card
-from hf_attncal.hub.publish import PublishError, publish_folder
+from hf_attncal.hub.publish import publish_folder
 from hf_attncal.inference.files import check_model_files
 from hf_attncal.inference.names import check_name
 from hf_attncal.layouts import (
@@ -87,10 +87,10 @@ def test_what_writes_a_file_is_there():
 
 
 def test_the_first_row_that_fits_a_name_counts():
-    assert file_of("openvino_model.bin").fate is Fate.HUB
+    assert file_of("vocab.txt").fate is Fate.HUB
+    assert file_of("vocab.secret").fate is Fate.REFUSED
     assert file_of("training_args.bin").fate is Fate.STAYS
     assert file_of("pytorch_model.bin").fate is Fate.REFUSED
-    assert file_of("openvino_model.bin", "pickle").fate is Fate.REFUSED
     assert file_of("train.de") is None
     assert fate_of("train.de") is Fate.REFUSED
     assert [fate_of(name) for name in ("checkpoint-12", "unfinished", "hmm")] == [Fate.STAYS] * 3
@@ -124,14 +124,11 @@ def test_a_folder_without_any_mark_is_no_model(tmp_path):
         check_name(tmp_path)
 
 
-def test_what_was_chosen_to_read_goes_up_and_a_model_inside_is_published_by_itself(tmp_path):
+def test_what_was_chosen_to_read_goes_up_and_a_model_inside_stays_behind(tmp_path):
     folder = tmp_path / "model"
     saved("marian", folder)
     EncoderStates(layer=1).save(folder)
     options = {"dry_run": True, "try_loading": False}
     assert "alignment.json" in publish_folder(folder, OUR_NAME, **options).files
     saved("bart", folder / "full")
-    with pytest.raises(PublishError, match=r"full holds a model of its own\. Publish it by itself"):
-        publish_folder(folder, OUR_NAME, **options)
-    found = publish_folder(folder, OUR_NAME, leave_out=["full"], **options)
-    assert found.left_out == ("full",)
+    assert publish_folder(folder, OUR_NAME, **options).left_out == ("full",)

@@ -32,7 +32,7 @@ def import_on_windows(name, globals=None, *rest, **options):
 original, builtins.__import__ = builtins.__import__, import_on_windows
 import hf_attncal
 for module in pkgutil.walk_packages(hf_attncal.__path__, "hf_attncal."):
-    if module.name not in {"hf_attncal.commands.__main__", "hf_attncal.hub.isolated_program"}:
+    if module.name not in {"hf_attncal.commands.__main__"}:
         __import__(module.name)
 from hf_attncal.training.planning import peak_memory
 print(peak_memory())

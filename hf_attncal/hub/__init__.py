@@ -9,13 +9,11 @@ from .cards import (
     write_trained_adapter_card,
     write_tuned_encoder_card,
 )
-from .export import ExportError, export_graph
 from .folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process, translate_in_fresh_process
 from .publish import Publication, PublishError, publish_folder
 from .published_card import CardFields
-from .space import publish_metric, publish_page
-from .translator_export import export_translator
+from .translator_export import ExportError, export_translator
 
 __all__ = [
     "CardFacts",
@@ -25,13 +23,10 @@ __all__ = [
     "Publication",
     "PublishError",
     "Result",
-    "export_graph",
     "export_translator",
     "inspect_folder",
     "load_in_fresh_process",
     "publish_folder",
-    "publish_metric",
-    "publish_page",
     "read_model_card",
     "translate_in_fresh_process",
     "write_adapter_card",

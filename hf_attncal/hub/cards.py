@@ -38,10 +38,6 @@ _TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=Fals
 
 CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
 _PROBABILITIES = "<!-- hf_attncal: link probabilities -->", "<!-- hf_attncal: end of link probabilities -->"
-_EXPORT = {
-    "onnx": ("<!-- hf_attncal: export -->", "<!-- hf_attncal: end of export -->"),
-    "openvino": ("<!-- hf_attncal: export to OpenVINO -->", "<!-- hf_attncal: end of export to OpenVINO -->"),
-}
 _DRAWN_BY = "hf_attncal.drawing.plots:reliability_diagram"  # needs matplotlib, which not everyone has
 
 
@@ -285,16 +281,6 @@ def write_probabilities_card(
     words = {"before": before, "after": after, "measured_on": measured_on}
     section = render("link_probabilities", **words, diagram=diagram)
     return _put_section(folder, section, *_PROBABILITIES)
-
-
-def write_export_card(folder: str | Path, config, format: str, pairs: bool) -> Path:
-    """Say on the card of a saved model how its graph runs; `pairs`: it reads sentence pairs.
-
-    Args:
-        config: configuration of the model.
-        format: "onnx" or "openvino".
-    """
-    return _put_section(folder, render("export", config=config, format=format, pairs=pairs), *_EXPORT[format])
 
 
 def render(template: str, **words: object) -> str:

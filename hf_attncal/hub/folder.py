@@ -14,39 +14,25 @@ from hf_attncal.layouts import (
     ADAPTER_WEIGHTS,
     CONFIG,
     LAYOUTS,
-    Fate,
     check_one_model,
-    files,
     kind_of_folder,
 )
 
 
 @dataclass(frozen=True)
 class HubFolder:
-    """The content of a saved model's or adapter's folder.
-
-    `problems` lists what keeps it from loading elsewhere. `ignore_patterns`, for `huggingface_hub.upload_folder`,
-    match files that only the training needs, such as checkpoints.
-    """
+    """The content of a saved model's or adapter's folder; `problems` lists what keeps it from loading elsewhere."""
 
     path: Path
     model_type: str
     architecture: str
-    card: str  # the template of its model card
     weight_bytes: int
     code_files: tuple[str, ...]
     problems: tuple[str, ...]
     config: dict = field(repr=False)  # content of config.json, for an adapter of adapter_config.json
-    ignore_patterns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         state = "ready for the Hub" if not self.problems else "not ready: " + "; ".join(self.problems)
-        if self.ignore_patterns:
-            left = sorted({path.name for pattern in self.ignore_patterns for path in self.path.glob(pattern)})
-            state += (
-                f"; not for the Hub, but left by the training: {', '.join(left)} "
-                f"(`upload_folder(..., ignore_patterns={list(self.ignore_patterns)})`)"
-            )
         size = f"{self.weight_bytes / 1e6:.1f} MB of weights, {len(self.code_files)} code files"
         return f"{self.path}: {self.architecture}, {size}, {state}"
 
@@ -70,37 +56,46 @@ def inspect_folder(folder: str | Path) -> HubFolder:
             "that fits."
         )
     architecture = config["architectures"][0] if config.get("architectures") else None
-    auto_class, card = FAMILIES[config["model_type"]].auto_and_card(architecture)
+    auto_class, _ = FAMILIES[config["model_type"]].auto_and_card(architecture)
     auto_map = config.get("auto_map") or {}
-    code_files = tuple(sorted(path.name for path in folder.glob("*.py")))
     problems = LAYOUTS["model"].problems(folder)
     if "AutoConfig" not in auto_map or auto_class not in auto_map:
         problems.append(f"`auto_map` of config.json does not name AutoConfig and {auto_class}")
-    # A class stands in the map as "module.Class", or "repository--module.Class" after a download.
-    entries = [one for entry in auto_map.values() for one in ([entry] if isinstance(entry, str) else entry) if one]
-    needed = {f"{entry.rpartition('--')[2].partition('.')[0]}.py" for entry in entries}
-    for name in code_files:
-        try:
-            source = (folder / name).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            problems.append(f"{name} is not in UTF-8 ({error.reason} at byte {error.start})")
-            continue
-        needed |= {f"{module}.py" for module in re.findall(r"^\s*from\s+\.(\w+)\s+import", source, re.MULTILINE)}
-        if re.search(r"^\s*(?:from|import)\s+hf_attncal\b", source, re.MULTILINE):
-            problems.append(f"{name} imports the package hf_attncal")
-    problems += [f"{name} is imported and missing" for name in sorted(needed - set(code_files))]
-
+    code_files, of_code = _code(folder, auto_map)
     return HubFolder(
         path=folder,
         model_type=config["model_type"],
         architecture=architecture or "unknown",
-        card=card.template,
         weight_bytes=sum(path.stat().st_size for path in folder.glob("*.safetensors")),
         code_files=code_files,
-        problems=tuple(problems),
+        problems=(*problems, *of_code),
         config=config,
-        ignore_patterns=_ignored(folder),
     )
+
+
+def _code(folder: Path, auto_map: dict) -> tuple[tuple[str, ...], list[str]]:
+    """Return the files of code that loading a model runs, and what is wrong with them."""
+    # A class stands in the map as "module.Class", or "repository--module.Class" after a download.
+    entries = [one for entry in auto_map.values() for one in ([entry] if isinstance(entry, str) else entry) if one]
+    waiting = {f"{entry.rpartition('--')[2].partition('.')[0]}.py" for entry in entries}
+    found: set[str] = set()
+    problems = []
+    while waiting:
+        name = waiting.pop()
+        try:
+            source = (folder / name).read_text(encoding="utf-8")
+        except OSError:
+            problems.append(f"{name} is imported and missing")
+            continue
+        except UnicodeDecodeError as error:
+            problems.append(f"{name} is not in UTF-8 ({error.reason} at byte {error.start})")
+            continue
+        found.add(name)
+        modules = re.findall(r"^\s*from\s+\.(\w+)\s+import", source, re.MULTILINE)
+        waiting |= {f"{module}.py" for module in modules} - found
+        if re.search(r"^\s*(?:from|import)\s+hf_attncal\b", source, re.MULTILINE):
+            problems.append(f"{name} imports the package hf_attncal")
+    return tuple(sorted(found)), sorted(set(problems))
 
 
 def _inspect_adapter(folder: Path) -> HubFolder:
@@ -116,12 +111,10 @@ def _inspect_adapter(folder: Path) -> HubFolder:
         path=folder,
         model_type=kind,
         architecture=f"adapter of the type {kind}",
-        card="adapter",
         weight_bytes=sum(path.stat().st_size for path in folder.glob(ADAPTER_WEIGHTS)),
         code_files=(),
         problems=tuple(problems),
         config=config,
-        ignore_patterns=_ignored(folder),
     )
 
 
@@ -130,11 +123,6 @@ def base_folder(base: str | None) -> Path | None:
     if not base or not (Path(base).is_absolute() or Path(base).is_dir() or base.startswith(".")):
         return None
     return Path(base).resolve()
-
-
-def _ignored(folder: Path) -> tuple[str, ...]:
-    left = (file.name for file in files("run") if file.fate is Fate.STAYS)
-    return tuple(pattern for pattern in left if any(folder.glob(pattern)))
 
 
 def _read(folder: Path, name: str) -> dict:

@@ -1,4 +1,8 @@
-"""Test that a saved folder, or a repository of the Hub, works where this package is not installed."""
+"""Test that a saved folder, or a repository of the Hub, works where this package is not installed.
+
+A new process runs this file as a program: it reads a request from standard input, and writes to standard output the
+name of the model's class and, if there are sentences, what `generate` makes of them; both JSON.
+"""
 
 import json
 import os
@@ -8,8 +12,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-PROGRAM = Path(__file__).with_name("isolated_program.py")
 
 
 def translate_in_fresh_process(folder: str | Path, sentences: Sequence[str], **options: Any) -> list[str]:
@@ -59,7 +61,7 @@ def _ask(request: dict[str, Any], endpoint: str | None = None) -> dict[str, Any]
         if endpoint is not None:
             hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": endpoint, "HF_HOME": cache}
         process = subprocess.run(
-            [sys.executable, "-I", str(PROGRAM)],
+            [sys.executable, "-I", __file__],
             input=json.dumps({"sentences": [], "options": {}, "revision": None} | request),
             env={**os.environ, "HF_MODULES_CACHE": cache, **hub},
             cwd=cache,
@@ -70,3 +72,24 @@ def _ask(request: dict[str, Any], endpoint: str | None = None) -> dict[str, Any]
     if process.returncode != 0:
         raise RuntimeError(f"{request['name']} does not work without the package: {process.stderr.strip()[-2000:]}")
     return json.loads(process.stdout)
+
+
+def main() -> None:
+    """Load a model as on a machine that has only transformers, and answer a request."""
+    import transformers
+
+    sys.modules["hf_attncal"] = None  # type: ignore[assignment]  # so that every import of the package fails, installed or not
+    request = json.load(sys.stdin)
+    where = {"revision": request.get("revision"), "trust_remote_code": True}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(request["name"], **where)
+    model = getattr(transformers, request["auto"]).from_pretrained(request["name"], **where).eval()
+    answer = {"class": type(model).__name__, "texts": []}
+    if request["sentences"]:
+        batch = tokenizer(request["sentences"], return_tensors="pt", padding=True)
+        tokens = model.generate(**batch, **request["options"])
+        answer["texts"] = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -33,36 +33,31 @@ class CardFields:
         languages: language codes, source first.
         datasets: ids of datasets on the Hub that the model was trained and tested on.
         base_model: name of the base model on the Hub, of an adapter or a tuned encoder.
-        title: title of a page or a metric.
     """
 
     license: str | None = None
     languages: Sequence[str] = ()
     datasets: Sequence[str] = ()
     base_model: str | None = None
-    title: str | None = None
 
     @classmethod
-    def read(cls, given: Mapping[str, Any] | Sequence[str] | None, *, page: bool = False) -> Self:
+    def read(cls, given: Mapping[str, Any] | Sequence[str] | None) -> Self:
         """Return the fields of a mapping, or of words `key=value` in which commas part languages and data sets.
 
         Args:
-            given: by `license`, `language`, `dataset` and `base_model`; of a page, `title` alone.
-            page: whether what is published is a page or a metric.
+            given: by `license`, `language`, `dataset` and `base_model`.
 
         Raises:
             CommandError: another name, one that comes twice, or an empty value.
         """
-        names = {"title": "title"} if page else _GIVEN
         found: dict[str, Any] = {}
         for name, value in settings_by_name(given).items():
-            if name not in names:
-                of = "The card of a page" if page else "A card"
-                raise CommandError(f"{of} has no field {name!r}, it has {', '.join(names)}: write {min(names)}=TEXT.")
+            if name not in _GIVEN:
+                raise CommandError(f"A card has no field {name!r}, it has {', '.join(_GIVEN)}.")
             if not value:
                 raise CommandError(f"`{name}` of the card is empty. Give a value, or leave it out.")
             several = name in ("language", "dataset")
-            found[names[name]] = tuple(value.split(",")) if several and isinstance(value, str) else value
+            found[_GIVEN[name]] = tuple(value.split(",")) if several and isinstance(value, str) else value
         return cls(**found)
 
 

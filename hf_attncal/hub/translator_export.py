@@ -15,7 +15,6 @@ from hf_attncal.io.files import fill_folder
 from hf_attncal.io.gate import saving_into
 from hf_attncal.layouts import CTRANSLATE2, EXPORTED, SETTINGS_FILE
 
-from .export import Exported, ExportError
 from .folder import inspect_folder
 
 QUANTIZATIONS = {"ctranslate2": "float32", "ctranslate2-int8": "int8"}
@@ -26,6 +25,20 @@ _TOLERANCE = 1e-3
 _NEVER = -1e9  # the bias of a token that is not to be generated
 
 
+class ExportError(ValueError):
+    """Error that kept a model from being exported; its message says what to do."""
+
+
+class Exported(NamedTuple):
+    """An exported model: its folder, and its largest difference from what PyTorch computes."""
+
+    path: Path
+    difference: float
+
+    def __str__(self) -> str:
+        return f"{self.path}: differs from PyTorch by at most {self.difference:.1e}"
+
+
 class _Links(NamedTuple):
     """The decoder layer and the heads whose average makes links."""
 
@@ -33,7 +46,9 @@ class _Links(NamedTuple):
     heads: list[int]
 
 
-def export_translator(folder: str | Path, format: Literal["ctranslate2", "ctranslate2-int8"]) -> Exported:
+def export_translator(
+    folder: str | Path, format: Literal["ctranslate2", "ctranslate2-int8"] = "ctranslate2"
+) -> Exported:
     """Write a translation model for CTranslate2 into the folder `ctranslate2` inside its own.
 
     The written model scores random text as PyTorch does, or nothing is written.

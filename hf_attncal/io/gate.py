@@ -28,7 +28,7 @@ _WINDOWS = sys.platform == "win32"
 _PACKAGES = [Path(__file__).resolve().parents[1]]  # this one's folder, and what is put together of it
 _CLAIMED: dict[str, bool] = {}  # folders that this process saves into, and whether any file of them is its own
 # Weights are kept in a folder that is no model's, too; and what was learned, from what a user names.
-_WEIGHTS = [*map(file_of, (WEIGHTS, "pytorch_model.bin", "adapter_model.bin")), *files("graph")]
+_WEIGHTS = [*map(file_of, (WEIGHTS, "pytorch_model.bin", "adapter_model.bin")), *files("export")]
 _LEARNED = [*files("aligner")]
 
 

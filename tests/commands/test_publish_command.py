@@ -1,7 +1,6 @@
 """`attncal publish`: what it prints, refuses and sends."""
 
 import re
-from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
@@ -10,7 +9,6 @@ from huggingface_hub import HfApi
 from local_hub import Hub
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
-from hf_attncal.alignment import AER_METRIC
 from hf_attncal.commands import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.hub import write_model_card
@@ -53,12 +51,12 @@ def test_a_dry_run_lists_files_and_what_is_missing(folder, capsys):
 
 
 def test_a_refusal_is_one_line(folder, capsys):
-    (folder / "train.de").write_text("Haus")
+    (folder / "README.md").unlink()
     assert main(["publish", str(folder), "someone/model"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("attncal: error: ")
-    assert "train.de is no part of a model" in captured.err
+    assert "has no README.md" in captured.err
     assert captured.err.count("\n") == 1
 
 
@@ -76,21 +74,6 @@ def test_it_is_published_once(folder, hub, capsys):
     assert hub.repositories["someone/model"].private
     assert main(command) == 0
     assert f"{hub.url}/someone/model held them already: commit " in capsys.readouterr().out
-
-
-def test_a_page_is_a_space(hub, tmp_path, capsys):
-    page = tmp_path / "report.html"
-    page.write_text("<html></html>")
-    assert main(["publish", str(page), "someone/page", "--space", "--public"]) == 0
-    assert not hub.repositories["spaces/someone/page"].private
-    assert "  index.html\n" in capsys.readouterr().out
-
-
-def test_a_folder_is_a_metric_where_a_space_is_asked_for(capsys):
-    assert main(["publish", AER_METRIC, "anna/link_errors", "--space", "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert f"{Path(AER_METRIC, 'aer.py').stat().st_size:>13,}  link_errors.py\n" in out
-    assert "spaces/anna/link_errors would hold these files" in out
 
 
 @pytest.mark.parametrize(

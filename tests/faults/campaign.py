@@ -31,7 +31,6 @@ KINDS = (
     "texts",
     "damaged",
     "alignments",
-    "leaks",
     "learned",
     "served",
     "outputs",

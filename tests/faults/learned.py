@@ -19,16 +19,15 @@ from fuzz import Answer, here, wrong_ending
 from inputs import survived
 from outcomes import Outcome, Result
 
-VALUES, EARLIER = "a value of a file beside an aligner", "a value of such a file without a seal"
+VALUES = "a value of a file beside an aligner"
 OTHERS = "files of another aligner"
-WARNING = re.compile(r"^attncal: warning: .* does not say which model it was learned for: .*\n", re.MULTILINE)
 SAMPLE = 100  # without `full`, every so many
 EACH = 1  # leaves of a list or of the words of a table that are tried
 PER_PLACE = 5  # damages of each
 MISSING, RENAMED, CUT, TURNED, TWICE = (object() for _ in range(5))
 # What no field may be, and what it may be in some place.
-NEVER = [None, float("nan"), float("inf"), -float("inf"), 1e308, "", [], {}, True, 10**400]
-DAMAGES = [*NEVER, MISSING, RENAMED, TWICE, -1, 0.123]
+DAMAGES = [None, float("nan"), float("inf"), -float("inf"), 1e308, "", [], {}, True, 10**400]
+DAMAGES += [MISSING, RENAMED, TWICE, -1, 0.123]
 SHOWN = {MISSING: "missing", RENAMED: "renamed", CUT: "cut by one", TURNED: "turned round", TWICE: "twice"}
 # Files of a model that are read before any seal; their own checks may name the field alone.
 OF_MODEL = ("config.json", "tokenizer.json", "tokenizer_config.json")
@@ -47,7 +46,7 @@ class Aligner:
         refusal: tuple[Result, str] = "refused", ""
         for command, right in zip(self.commands, self.right, strict=True):
             answer = here([word.replace("MODEL", str(case)) for word in command])
-            warned = WARNING.sub("", answer.err)
+            warned = answer.err
             answer = Answer(answer.status, answer.out, warned)
             if answer.status == 0:
                 found = survived(answer, right)
@@ -118,36 +117,21 @@ def damaged(content: Any, way: Way, damage: Any) -> str | None:
 def _values(aligner: Aligner, case: Path, seed: int) -> Iterator[tuple[str, Callable[[], tuple[Result, str]]]]:
     for path in sorted(aligner.folder.glob("*.json")):
         content, rng = json.loads(path.read_text(encoding="utf-8")), random.Random(f"{seed} {path.name}")
-        for sealed in (True, False):
-            if not sealed and not content.get("seal"):
-                continue
-            content = content if sealed else {name: value for name, value in content.items() if name != "seal"}
-            for way in ways(content, rng):
-                value = content
-                for name in way:
-                    value = value[name]
-                more = [CUT, TURNED] if isinstance(value, list) else []
-                for damage in rng.sample([*DAMAGES, *more] if sealed else NEVER, PER_PLACE):
-                    if not sealed and damage is None and {way[0], way[-1]} & {"known", *NULLABLE}:
-                        continue
-                    if path.name == "config.json" and damage == 10**400:  # a size beyond all memory: see `damaged`
-                        continue
-                    if (
-                        path.name == "config.json"
-                        and aligner.folder.name == "encoder"
-                        and damage in (MISSING, RENAMED)
-                    ):
-                        continue  # then it is the default, and earlier versions of transformers leave defaults out
-                    if changes(value, way[-1], damage):
-                        shown = SHOWN.get(damage) if damage.__hash__ else None
-                        what = f"{path.name}: {'.'.join(map(str, way))[:60]} {shown or json.dumps(damage)[:20]}"
-                        kind = VALUES if sealed else EARLIER
-                        given = content, way, damage  # made only if it is tried
-                        yield kind, what, lambda path=path, given=given: _judge(aligner, case, path, given)
-
-
-# Of files of earlier versions: fields that may be null.
-NULLABLE = ("settings", "unknown", "score", "heads", "threshold", "source_language", "target_language", "languages")
+        for way in ways(content, rng):
+            value = content
+            for name in way:
+                value = value[name]
+            more = [CUT, TURNED] if isinstance(value, list) else []
+            for damage in rng.sample([*DAMAGES, *more], PER_PLACE):
+                if path.name == "config.json" and damage == 10**400:  # a size beyond all memory: see `damaged`
+                    continue
+                if path.name == "config.json" and aligner.folder.name == "encoder" and damage in (MISSING, RENAMED):
+                    continue  # then it is the default, and earlier versions of transformers leave defaults out
+                if changes(value, way[-1], damage):
+                    shown = SHOWN.get(damage) if damage.__hash__ else None
+                    what = f"{path.name}: {'.'.join(map(str, way))[:60]} {shown or json.dumps(damage)[:20]}"
+                    given = content, way, damage  # made only if it is tried
+                    yield VALUES, what, lambda path=path, given=given: _judge(aligner, case, path, given)
 
 
 def _judge(aligner: Aligner, case: Path, path: Path, given: tuple[Any, Way, Any]) -> tuple[Result, str]:
@@ -192,19 +176,8 @@ def _taken(*names: str) -> Callable[[Path, Path], None]:
     return apply
 
 
-def _unsealed(apply: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
-    def unseal(case: Path, other: Path) -> None:
-        apply(case, other)
-        for file in case.glob("*.json"):
-            values = json.loads(file.read_text(encoding="utf-8"))
-            if values.pop("seal", None):
-                file.write_text(json.dumps(values), encoding="utf-8")
-
-    return unseal
-
-
 def _of_counts() -> dict[str, tuple[Callable[[Path, Path], None], str]]:
-    """What can become of an aligner that counts: with a seal all is seen, without one what no counting gives."""
+    """What can become of an aligner that counts."""
     import torch
 
     def put(name: str, change: Callable[[Any], Any]) -> Callable[[Path, Path], None]:
@@ -229,8 +202,7 @@ def _of_counts() -> dict[str, tuple[Callable[[Path, Path], None], str]]:
         "fewer words": (put("target_counts", lambda t: t[:-1]), "target_counts"),
         "fewer counts": (put("counts", lambda t: t[:-1]), "counts"),
     }
-    found = {f"{what}, without a seal": (_unsealed(apply), told) for what, (apply, told) in damages.items()}
-    return found | {what: (apply, f"{told}|weights") for what, (apply, told) in damages.items()}
+    return {what: (apply, f"{told}|weights") for what, (apply, told) in damages.items()}
 
 
 def _others(aligner: Aligner, other: Path, case: Path) -> Iterator[tuple[str, str, Callable[[], tuple[Result, str]]]]:

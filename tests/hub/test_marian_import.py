@@ -17,8 +17,7 @@ from hf_attncal.alignment import WordAligner
 from hf_attncal.commands import main
 from hf_attncal.data.spm import read_spm, spm_tokenizer
 from hf_attncal.hub import translate_in_fresh_process
-from hf_attncal.hub.marian_binary import read_marian
-from hf_attncal.hub.marian_import import import_folder
+from hf_attncal.hub.marian_import import import_folder, read_marian
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.io.errors import CommandError, UnreadableError

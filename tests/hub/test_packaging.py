@@ -153,8 +153,7 @@ def test_what_is_imported_is_required_and_what_is_required_is_imported():
 
     langcodes imports language_data.
 
-    pyarrow comes with datasets, whose columns it holds; docstring_parser with cyclopts, markupsafe with jinja2;
-    onnx_ir with onnxscript, without which torch exports nothing.
+    pyarrow comes with datasets, whose columns it holds; docstring_parser with cyclopts, markupsafe with jinja2.
 
     spaCy is not required of anybody: who names a pipeline of it has it.
     """
@@ -174,7 +173,7 @@ def test_what_is_imported_is_required_and_what_is_required_is_imported():
         "markdown_it": "markdown-it-py",
     }
     others = {named.get(name, name) for name in imported - sys.stdlib_module_names}
-    brought = {"huggingface_hub", "pyarrow", "docstring_parser", "markupsafe", "onnx_ir"}
+    brought = {"huggingface_hub", "pyarrow", "docstring_parser", "markupsafe"}
     assert others - brought - {"hf_attncal", "spacy"} == required
 
 

@@ -1,15 +1,11 @@
 """Publishing on a Hub of tests: every family loads from there without the package, and faults lose nothing."""
 
-import fnmatch
-import getpass
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import huggingface_hub.constants
-import leaks
 import peft
 import pytest
 import torch
@@ -17,19 +13,17 @@ import yaml
 from hub_helpers import FAULTS, KINDS, computed, elsewhere, lost_under, saved
 from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
 from local_hub import Hub
+from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel
 
-import hf_attncal
-from hf_attncal import AttnCalMarianMTModel, layouts
+from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.adapters import AttentionCalibrationConfig
-from hf_attncal.alignment import AER_METRIC
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
 from hf_attncal.data.protobuf import without_names_of_text
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub import PublishError, Result, publish_folder, publish_metric, publish_page, write_model_card
+from hf_attncal.hub import PublishError, Result, publish_folder, write_model_card
 from hf_attncal.hub.cards import write_tuned_encoder_card
-from hf_attncal.hub.contents import READERS, texts_of
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
 from hf_attncal.inference.seals import fingerprint, write_sealed
 
@@ -257,14 +251,8 @@ def config_with(folder, **values) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
+TOKEN = "hf_" + "a1" * 17
 REFUSED = {
-    "an optimizer state": (lambda folder: (folder / "optimizer.pt").write_bytes(b""), r"optimizer\.pt may run code"),
-    "weights of torch": (
-        lambda folder: (folder / "pytorch_model.bin").write_bytes(b""),
-        r"pytorch_model\.bin may run",
-    ),
-    "training text": (lambda folder: (folder / "train.de").write_text("Haus"), r"train\.de is no part of a model"),
-    "an unknown folder": (lambda folder: (folder / "notes").mkdir(), "notes is no part of a model"),
     "no card": (lambda folder: (folder / "README.md").unlink(), r"has no README\.md"),
     "no tokenizer": (lambda folder: (folder / "tokenizer_config.json").unlink(), "no tokenizer"),
     "a path in the card": (
@@ -275,71 +263,123 @@ REFUSED = {
         lambda folder: (folder / "results.json").write_text('{"command": "train --data /data/private/x"}'),
         r"results\.json holds the path '/data/private/x'",
     ),
-    "results that are no JSON": (lambda folder: (folder / "results.json").write_text("{"), r"results\.json cannot be"),
+    "a path that JSON writes in another way": (
+        lambda folder: (folder / "results.json").write_text(r'{"command": "\/anna\/runs"}'),
+        r"results\.json holds the path '/anna/runs'",
+    ),
+    "a token in the card": (lambda folder: (folder / "README.md").open("a").write(TOKEN), r"README\.md.*token \(hf_a"),
+    "a token as a key": (lambda folder: config_with(folder, **{TOKEN: 1}), r"config\.json.*token"),
+    "a token among the words": (
+        lambda folder: (folder / "tokenizer.json").write_text(json.dumps({"model": TOKEN})),
+        r"tokenizer\.json.*token",
+    ),
+    "a private key in a licence": (
+        lambda folder: (folder / "LICENSE").write_text("-----BEGIN RSA PRIVATE KEY-----"),
+        "LICENSE.*token",
+    ),
+    "results that are no JSON": (
+        lambda folder: (folder / "results.json").write_text("{"),
+        r"results\.json is no ",
+    ),
+    "a list for results": (lambda folder: (folder / "results.json").write_text("[]"), r"results\.json must hold"),
+    "text in Latin-1": (lambda folder: (folder / "README.md").write_bytes(b"\xff"), r"README\.md is not in UTF-8"),
     "code of another repository": (
         lambda folder: config_with(folder, auto_map={"AutoConfig": "other/code--configuration.Config"}),
-        r"config\.json holds code of another repository \(other/code--configuration\.Config\)",
+        "not load elsewhere",
+    ),
+    "code of another repository, elsewhere": (
+        lambda folder: config_with(folder, **{"of": ["other/code--configuration.Config"]}),
+        r"config\.json loads code.*other/code--configuration\.Config",
+    ),
+    "a kernel of another repository": (
+        lambda folder: config_with(folder, attn_implementation="other/kernel"),
+        r"config\.json loads code.*other/kernel",
     ),
     "code that is missing": (
         lambda folder: (folder / "functional.py").unlink(),
         r"functional\.py is imported and missing",
     ),
-    "code that does not run": (
-        lambda folder: (folder / "functional.py").write_text("raise OSError('no')"),
-        r"functional\.py is not as this version of hf_attncal saves it \(from line 1 on\), so it was read and not run",
+    "code that is another": (
+        lambda folder: (folder / "functional.py").open("a").write("\n"),
+        r"functional\.py is not this version's",
+    ),
+    "metadata of weights": (
+        lambda folder: weights_with(folder, metadata={"format": "pt", "by": "anna"}),
+        r"model\.safetensors holds `by`",
+    ),
+    "a tensor that is named as no parameter is": (
+        lambda folder: weights_with(folder, **{"see /home/anna": torch.zeros(1)}),
+        r"model\.safetensors holds a tensor 'see /home/anna'",
+    ),
+    "text behind the weights": (
+        lambda folder: (folder / "model.safetensors").open("ab").write(b"secret"),
+        r"model\.safetensors is damaged",
+    ),
+    "a link": (
+        lambda folder: (folder / "LICENSE").symlink_to(folder / "README.md"),
+        r"LICENSE is a symbolic link to .*README\.md",
     ),
 }
+
+
+def weights_with(folder, metadata=None, **tensors) -> None:
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | tensors, path, metadata=metadata or {"format": "pt"})
 
 
 @pytest.mark.parametrize(("spoil", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_is_refused_is_named_and_nothing_is_sent(hub, ready, spoil, told):
     spoil(ready)
     with pytest.raises(PublishError, match=told):
-        publish_folder(ready, NAME, token="x", endpoint=hub.url, try_loading="not run" in told)
+        publish_folder(ready, NAME, token="x", endpoint=hub.url, try_loading=False)
     assert hub.requests == []
 
 
-def test_code_of_others_runs_only_if_it_is_trusted(ready, tmp_path, quick_fresh_process):
-    with (ready / "functional.py").open("a") as file:
-        file.write(f"\nopen({str(tmp_path / 'mark')!r}[:], 'w').close()\nraise OSError('no')\n".replace("/", "\\x2f"))
-    with pytest.raises(PublishError, match=r"holds the path '/"):  # seen through what Python makes of the string
-        publish_folder(ready, NAME, dry_run=True, trust_remote_code=True)
-    with (ready / "functional.py").open("w") as file:
-        file.write("import pathlib\nraise OSError(pathlib.Path('..').resolve().name)\n")
-    with pytest.raises(PublishError, match=r"read and not run.*--trust-remote-code.*--no-try-loading"):
+BEHIND = {
+    *("optimizer.pt", "pytorch_model.bin", "train.de", "secret.txt", "own.py", "report.html", ".env", "LICENSE.pem"),
+    *(
+        "run.json",
+        "dev.hypotheses.txt",
+        "training_args.bin",
+        "vocab.secret",
+        "other.safetensors",
+        "checkpoint-5",
+        "notes",
+    ),
+}
+
+
+def test_what_the_table_does_not_allow_is_named_and_stays_behind(hub, ready):
+    allowed = {path.name for path in ready.iterdir()}
+    for name in BEHIND:
+        if "." in name:
+            (ready / name).write_text(TOKEN)
+        else:
+            (ready / name).mkdir()
+            (ready / name / "config.json").write_text("{}")
+    done = sent(ready, hub, leave_out=["results.*"])
+    assert set(done.left_out) == BEHIND | {"results.json"}
+    files = hub.repositories[NAME].files("main")
+    assert set(files) - {".gitattributes"} == allowed - {"results.json"}
+    assert not any(TOKEN.encode() in content for content in files.values())
+
+
+def test_code_is_loaded_without_the_package_before_it_is_sent(ready, quick_fresh_process):
+    assert publish_folder(ready, NAME, dry_run=True).files
+    config_with(ready, d_model=16)
+    with pytest.raises(PublishError, match="does not load without this package"):
         publish_folder(ready, NAME, dry_run=True)
-    with pytest.raises(PublishError, match=r"does not load without this package: OSError"):
-        publish_folder(ready, NAME, dry_run=True, trust_remote_code=True)
-    assert publish_folder(ready, NAME, dry_run=True, try_loading=False).files
 
 
-def test_each_file_says_what_it_says_of_you(ready):
-    results = {"software": {"torch": "2.11"}, "data_sha256": {"a.de": "1" * 64, "a.en": "2" * 64}, "by": "anna@x.org"}
-    (ready / "results.json").write_text(json.dumps(results))
-    done = publish_folder(ready, NAME, dry_run=True, try_loading=False)
-    assert done.says["results.json"] == ("e-mail anna@x.org; hash of a text a.de and 1 more; software torch 2.11")
-    assert "tokenizer.json" not in done.says
-    (line,) = (line for line in str(done).splitlines() if "results.json" in line)
-    assert line.endswith(f"results.json  says: {done.says['results.json']}")
-
-
-def test_json_within_json_is_read_as_what_it_says():
-    inner = json.dumps({"ask": [r"Q:\nold\nA:\n", "hf_" + "a" * 34]})
-    whole = json.dumps({"a": inner, "b": "{" + inner}).encode()
-    texts = [text.text for text in texts_of("config.json", whole)]
-    assert texts == ["config.json", "a", "ask", r"Q:\nold\nA:\n", "hf_" + "a" * 34, "b", "{" + inner]
-
-
-def test_every_file_that_goes_up_has_a_reader():
-    names = [file.name.replace("*", "x") for file in layouts.files() if file.fate is layouts.Fate.HUB]
-    assert names
-    for name in names:
-        assert any(fnmatch.fnmatchcase(name, pattern) for pattern, _ in READERS), name
+def message(*fields: tuple[int, bytes | str]) -> bytes:
+    """A protocol buffer of short fields that have a length."""
+    parts = [(number, value.encode() if isinstance(value, str) else value) for number, value in fields]
+    return b"".join(bytes([number << 3 | 2, len(value)]) + value for number, value in parts)
 
 
 def test_a_model_of_sentencepiece_does_not_name_its_text(ready):
-    pieces = leaks.message((1, leaks.message((1, "a"))), (2, leaks.message((1, "/home/anna/train.de"), (2, "/tmp/x"))))
-    small = leaks.message((1, leaks.message((1, "a"))), (2, b""))
+    pieces = message((1, message((1, "a"))), (2, message((1, "/home/anna/train.de"), (2, "/tmp/x"))))
+    small = message((1, message((1, "a"))), (2, b""))
     assert without_names_of_text(pieces) == small
     (ready / "source.spm").write_bytes(pieces)
     assert publish_folder(ready, NAME, dry_run=True, try_loading=False).files["source.spm"] == len(small)
@@ -366,26 +406,6 @@ def test_what_was_learned_for_another_model_does_not_go_up(ready):
         publish_folder(ready, NAME, dry_run=True, try_loading=False)
 
 
-def test_what_a_training_leaves_stays_behind(hub, ready):
-    (ready / "checkpoint-5").mkdir()
-    (ready / "checkpoint-5" / "optimizer.pt").write_bytes(b"")
-    for name in ("run.json", "dev.hypotheses.txt", "secret.txt"):
-        (ready / name).write_text("x")
-    done = sent(ready, hub, leave_out=["secret.*"])
-    assert done.left_out == ("checkpoint-5", "dev.hypotheses.txt", "run.json", "secret.txt")
-    assert not {"run.json", "dev.hypotheses.txt", "secret.txt"} & set(hub.repositories[NAME].files("main"))
-
-
-def test_the_user_is_not_named(hub, ready, monkeypatch):
-    monkeypatch.setattr(getpass, "getuser", lambda: "annabel")
-    write_sealed({"by": "annabel"}, ready / "check.json")
-    with pytest.raises(PublishError, match=r"check\.json.*'annabel'.*`by`"):
-        sent(ready, hub)
-    publish_folder(ready, "annabel/model", token="x", endpoint=hub.url, try_loading=False)
-    monkeypatch.setattr(getpass, "getuser", lambda: "root")
-    sent(ready, hub)
-
-
 @pytest.mark.parametrize("name", ["model", "a/b/c", "a b/c", "", "../x"])
 def test_a_name_that_is_none(hub, ready, name):
     with pytest.raises(PublishError, match=r"`repository`.*OWNER/NAME.*got"):
@@ -396,67 +416,3 @@ def test_a_dry_run_needs_no_network(ready):
     done = publish_folder(ready, NAME, dry_run=True, try_loading=False, endpoint="http://127.0.0.1:9")
     assert done.commit is None
     assert done.files["model.safetensors"] == (ready / "model.safetensors").stat().st_size
-
-
-# ---- a page ----
-
-
-def test_a_page_becomes_a_static_space(hub, tmp_path):
-    page = tmp_path / "report.html"
-    page.write_text("<html>a report</html>")
-    done = publish_page(page, NAME, title='A "page"', token="x", endpoint=hub.url)
-    files = hub.repositories[f"spaces/{NAME}"].files("main")
-    assert set(files) == {"index.html", "README.md"}
-    assert files["index.html"] == b"<html>a report</html>"
-    assert ModelCard(files["README.md"].decode()).data.to_dict() == {
-        "title": 'A "page"',
-        "sdk": "static",
-        "pinned": False,
-    }
-    assert done.changed
-    assert not publish_page(page, NAME, title='A "page"', token="x", endpoint=hub.url).changed
-
-
-METRIC = """
-import evaluate, json, sys
-scores = []
-for revision in (None, sys.argv[2]):
-    metric = evaluate.load(sys.argv[1], revision=revision)
-    scores.append(metric.compute(predictions=["0-0 1-1"], references=["0-0 1p1 2-2"])["aer"])
-json.dump(scores, sys.stdout)
-"""
-
-
-@pytest.mark.slow
-def test_a_metric_is_loaded_by_name_and_commit(hub, tmp_path):
-    done = publish_metric(AER_METRIC, "anna/link_errors", title="AER", token="x", endpoint=hub.url)
-    repository = hub.repositories["spaces/anna/link_errors"]
-    files = repository.files("main")
-    assert set(files) == {"link_errors.py", "index.html", "README.md"}
-    card = ModelCard(files["README.md"].decode())
-    assert (card.data.to_dict()["sdk"], card.data.tags) == ("static", ["evaluate", "metric"])
-    assert 'evaluate.load("anna/link_errors")' in card.text
-    assert "evaluate.load(&quot;anna/link_errors&quot;)" in files["index.html"].decode()
-    assert not publish_metric(AER_METRIC, "anna/link_errors", title="AER", token="x", endpoint=hub.url).changed
-    environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
-    environment["PYTHONPATH"] = str(Path(hf_attncal.__file__).parents[1])
-    program = [sys.executable, "-c", METRIC, "anna/link_errors", done.commit]
-    run = subprocess.run(program, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == pytest.approx([0.25, 0.25])
-
-
-def test_a_folder_without_a_metric_is_refused(hub, tmp_path):
-    with pytest.raises(PublishError, match=rf"{tmp_path.name}\.py"):
-        publish_metric(tmp_path, NAME, title="x", endpoint=hub.url)
-    assert hub.requests == []
-
-
-def test_a_page_with_a_path_is_refused(hub, tmp_path):
-    page = tmp_path / "report.html"
-    page.write_text("<html>/home/anna/runs/7</html>")
-    with pytest.raises(PublishError, match=r"index\.html.*'/home/anna/runs/7'"):
-        publish_page(page, NAME, title="x", endpoint=hub.url)
-    with pytest.raises(PublishError, match="is not a page"):
-        publish_page(tmp_path, NAME, title="x", endpoint=hub.url)
-    assert hub.requests == []

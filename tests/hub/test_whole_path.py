@@ -52,7 +52,7 @@ def walked(tmp_path_factory):
 
 def test_everything_was_published_and_used_by_name(walked):
     hub, place, _, out = walked
-    assert set(hub.repositories) == {"anna/model", "anna/model-aligner", "spaces/anna/model-report"}
+    assert set(hub.repositories) == {"anna/model", "anna/model-aligner"}
     assert all(repository.private for repository in hub.repositories.values())
     assert "anna/model would hold these files. Nothing was sent.\n" in out
     assert len((place / "out" / "test.de").read_text().splitlines()) == 20
