@@ -1,9 +1,8 @@
 """Make the pictures of docs/gallery.md: what the commands show on a screen of 1,280 pixels and on a phone of 390.
 
-    attncal demo --output demo
     make site
-    python experiments/gallery.py --demo demo --site build/site             # needs Chromium
-    python experiments/gallery.py --demo demo --site build/site check show  # these alone
+    python experiments/gallery.py --site build/site              # needs Chromium
+    python experiments/gallery.py --site build/site check start  # these alone
 
 What a terminal shows is drawn as a page, in as many columns as fit. The texts are those of the demo.
 """
@@ -14,7 +13,6 @@ import html
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -22,10 +20,7 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-from hf_attncal.inference.running import Running
 from hf_attncal.report.demo_page import PAGE
-from hf_attncal.report.live import open_live_model
-from hf_attncal.report.live_server import LiveServer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from chromium import Browser, found
@@ -46,13 +41,12 @@ class Gallery:
     """Takes pictures.
 
     Args:
-        demo: folder that `attncal demo` has written.
         site: folder of the site.
         place: a folder for files.
     """
 
-    def __init__(self, demo: Path, site: Path, place: Path):
-        self.demo, self.site, self.place = demo, site, place
+    def __init__(self, site: Path, place: Path):
+        self.site, self.place = site, place
         self.browser = Browser(found(), place / "profile")
         self.browser.ask("Emulation.setScrollbarsHidden", hidden=True)  # as on a phone
         for side, lines in (("text.de", PAGE), ("text.en", [pair[::-1] for pair in PAGE])):
@@ -134,27 +128,19 @@ class Gallery:
     def report(self) -> None:
         self.take("report", lambda screen: REPORT.as_uri(), BUSY)
 
-    def show(self) -> None:
-        live = open_live_model(str(self.demo / "model"), Running(), None, 4)
-        with LiveServer(live) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            self.take("show", lambda screen: server.url, BUSY)
-            server.shutdown()
-
 
 NAMES = ("readme", "demonstration", "help_run", "help_check", "help_train", "align", "check", "marked", "report")
-NAMES += ("show", "start")
+NAMES += ("start",)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(NAMES)}; by default all")
-    parser.add_argument("--demo", required=True, type=Path, help="what `attncal demo` has written")
     parser.add_argument("--site", required=True, type=Path, help="what `make site` has written")
     args = parser.parse_args()
     IMAGES.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as place:
-        gallery = Gallery(args.demo, args.site, Path(place))
+        gallery = Gallery(args.site, Path(place))
         try:
             for name in args.names or NAMES:
                 getattr(gallery, name)()

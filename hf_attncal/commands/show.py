@@ -1,44 +1,85 @@
-"""`attncal show`: a page on this machine, to type sentences and see what a model makes of them."""
+"""`attncal show`: a page on a few sentences, opened in the browser."""
 
-from hf_attncal.inference.opening import check_loadable, fetched
+import webbrowser
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hf_attncal.inference.opening import check_loadable, fetched, load_model
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import at_least
+from hf_attncal.io.encoding import decoded
+from hf_attncal.io.errors import CommandError, at_least, user_errors
+from hf_attncal.io.files import lines_of
+from hf_attncal.io.streams import check_files, check_readable, files_among, standard_input
 
-from .kinds import Model
+from .kinds import Model, Text, Written
+
+if TYPE_CHECKING:
+    from hf_attncal.report.figures.contents import Report
 
 
 def show(
-    model: Model, /, *, aligner: Model | None = None, beams: int = 4, port: int = 0, running: Running = Running()
-) -> None:
-    """Try a translation model out on a page in the browser.
+    model: Model,
+    /,
+    *sentences: str,
+    source: Text | None = None,
+    aligner: Model | None = None,
+    beams: int = 4,
+    output: Written = "show.html",
+    browser: bool = True,
+    running: Running = Running(),
+) -> "Report":
+    """Look at what a translation model makes of a few sentences, in the browser.
 
-    Serve a page on this machine and print its address. Type sentences and see their translations and, word by word,
-    what attention and methods of attribution say of them; take source words away and see what changes; and write the
-    page of `attncal analyze` for them. The address holds a token: nobody else can open it. Ctrl-C ends it.
+    Write one page and open it: each sentence with its translation, what attention and methods of attribution say word
+    by word, and the translation without the source word that matters most. The page is the sentence browser of
+    `attncal analyze` and needs no network.
 
     Examples:
-        attncal show MODEL
-        attncal show MODEL --aligner ALIGNER --port 8000
+        attncal show MODEL "The old man sold his house."
+        attncal show MODEL --source test.en --output test.html --no-browser
 
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter
-        aligner: word aligner that draws links, and marks what was left out or made up if `attncal check` has learned
-            that for it; without it, neither
+        sentences: sentences, at most 200; a translation to look at follows a tab or ` ||| `, others are the model's
+        source: file of sentences, one a line; without it and without SENTENCES, standard input
+        aligner: word aligner that draws links; without it, none
         beams: beam size
-        port: port on 127.0.0.1; 0 takes any that is free
+        output: file for the page
+        browser: open the page in the browser
         running: how the models run
 
     Returns:
-        None, when Ctrl-C ends it.
+        The report; printed, it has the verdict on the attention, and where the page is.
 
     Raises:
-        CommandError: a model cannot be loaded, or the port cannot be used.
+        CommandError: there is no sentence or there are too many, or a model cannot be loaded.
     """
     at_least("--beams", beams, 1)
-    at_least("--port", port, 0, 65535)
+    if sentences and source is not None:
+        raise CommandError("Give sentences or --source, not both.")
+    files = files_among(source)
+    check_readable(*files)
+    check_files(files, {"--output": output})
+    with user_errors():
+        lines = list(sentences) or (_standard_lines() if source is None else lines_of(source))
     model = fetched(model, running)
     check_loadable(model, aligner)
-    from hf_attncal.report.live import open_live_model
-    from hf_attncal.report.live_server import LiveServer
+    loaded = load_model(model, running, beams)
+    from hf_attncal.alignment.opening import open_aligner
+    from hf_attncal.hub.cards import read_model_card
+    from hf_attncal.report.figures.page import write_page
+    from hf_attncal.report.sentences import report_on_sentences
 
-    LiveServer.serve(open_live_model(model, running, None if aligner is None else str(aligner), beams), port)
+    links = None if aligner is None else open_aligner(aligner, replace(running, revision=None, languages=None))
+    title = read_model_card(model).name or Path(model).resolve().name
+    with user_errors():
+        report = report_on_sentences(*loaded, lines, title, aligner=links, beams=beams)
+        write_page(report, output)
+    if browser:
+        webbrowser.open(Path(output).resolve().as_uri())
+    return replace(report, written={"Page": str(output)})
+
+
+def _standard_lines() -> list[str]:
+    return decoded(standard_input().read(), "the input").splitlines()

@@ -58,7 +58,7 @@ Go on with texts of your own, a sentence a line, German in a.de and English in b
 other languages, or a translation model:
   attncal align train --source a --target b --output aligner
   attncal train --source a --target b --output model --model guided --minutes 30
-and look into the model that was just trained, in the browser: attncal show {folder}/model"""
+and look into the model that was just trained, in the browser: attncal show {folder}/model 'the old house'"""
 Scored = tuple[Sequence[AlignedPair], Sequence[WordDetails]]
 
 

@@ -1,43 +1,65 @@
-"""`attncal show`: it prints its address, and what cannot be is refused."""
+"""`attncal show`: the page is written, then opened, and what cannot be is refused."""
 
 import copy
-import re
-import socket
+import io
 
 import pytest
+from report_helpers import pairs_of
 from seq2seq_helpers import bpe_tokenizer, text_model
 
 import hf_attncal
 from hf_attncal.io.errors import CommandError
-from hf_attncal.report.live_server import LiveServer
+
+SENTENCES = ["the old house", "the young woman sees a dog"]
 
 
 @pytest.fixture
-def model(tmp_path):
+def model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for part in (text_model("marian", "ours"), copy.deepcopy(bpe_tokenizer())):
-        part.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+        part.save_pretrained("model")
+    return "model"
 
 
-def test_the_address_is_printed_and_the_page_is_served(attncal, model, monkeypatch, capfdbinary):
-    served = []
-    monkeypatch.setattr(LiveServer, "serve_forever", lambda self: served.append(self.live))
-    hf_attncal.show(model, beams=2)
-    from_python = capfdbinary.readouterr().out.decode()
-    status, out, err = attncal("show", model, "--beams", "2", "--device", "cpu")
-    assert (status, err) == (0, "")
-    for told in (from_python, out):
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=\S+\nCtrl-C ends it\.\n", told)
-    assert [(live.name, live.beams, live.aligner) for live in served] == [("model", 2, None)] * 2
+@pytest.fixture
+def opened(monkeypatch):
+    addresses = []
+    monkeypatch.setattr("webbrowser.open", addresses.append)
+    return addresses
 
 
-def test_what_cannot_be_is_refused(attncal, model):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(CommandError, match=f"^--port {port} cannot be used: "):
-            hf_attncal.show(model, port=port)
-    status, _, err = attncal("show", model, "--port", "65536")
-    assert (status, err) == (1, "attncal: error: --port must be from 0 to 65535, got 65536.\n")
-    status, _, err = attncal("show", model, "--aligner", "./nowhere")
-    assert status == 1
-    assert "./nowhere" in err
+def sources(page):
+    return [known["source"] for known, _ in pairs_of(page.read_text())]
+
+
+def test_sentences_are_arguments_files_or_the_input(attncal, model, opened, tmp_path, monkeypatch):
+    page = tmp_path / "show.html"
+    status, out, _ = attncal("show", model, *SENTENCES, "--beams", "2")
+    assert (status, sources(page)) == (0, SENTENCES)
+    assert out.startswith("- Do not trust")
+    assert out.endswith("Page: show.html\n")
+    assert opened == [page.as_uri()]
+    (tmp_path / "source").write_text("\n".join(f"{line}\tdas Haus" for line in SENTENCES))
+    assert attncal("show", model, "--source", "source", "--no-browser")[0] == 0
+    assert [known["target"] for known, _ in pairs_of(page.read_text())] == ["das Haus"] * 2
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the house\n")))
+    report = hf_attncal.show(model, output="other.html", browser=False)
+    assert report.written == {"Page": "other.html"}
+    assert sources(tmp_path / "other.html") == ["the house"]
+    assert len(opened) == 1
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"source": ["a"], "sentences": ["b"]},
+        {"sentences": ["a"], "beams": 0},
+        {"sentences": [" "]},
+        {"sentences": ["a"], "aligner": "./nowhere"},
+    ],
+)
+def test_what_cannot_be_is_refused(model, opened, tmp_path, asked):
+    with pytest.raises(CommandError):
+        hf_attncal.show(model, *asked.pop("sentences", ()), **asked)
+    assert not opened
+    assert not (tmp_path / "show.html").exists()

@@ -63,7 +63,7 @@ GIVEN = {
     "export": "model",
     "import": "folder --output new",
     "publish": "model someone/name",
-    "show": "model --aligner model",
+    "show": "model --source text --aligner model --output new",
     "demo": "--output new",
 }
 # What a command writes: a folder where a file is to be, or a folder that is not there.

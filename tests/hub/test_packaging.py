@@ -340,7 +340,7 @@ def test_readme_has_the_command_that_fetches_no_cuda_before_the_one_that_would()
 # ---- what is known to be unsafe ----
 
 # Package -> the first release without the CVEs that are published of it.
-SAFE = {"h11": "0.16", "jinja2": "3.1.6", "nltk": "3.10.4", "sentencepiece": "0.2.1", "tqdm": "4.66.3"}
+SAFE = {"jinja2": "3.1.6", "nltk": "3.10.4", "sentencepiece": "0.2.1", "tqdm": "4.66.3"}
 
 
 def test_no_release_with_a_known_vulnerability_is_allowed():

@@ -31,7 +31,7 @@ ROWS = "[...document.querySelectorAll('#maps table')[0].tBodies[0].rows].map((ro
 def pairs():
     made = [pair_view(index) for index in range(PAIRS)]
     made[7] = pair_view(7, source=HOSTILE, target=SCRIPTS)
-    made[8] = pair_view(8, source="البيت القديم جميل", target="the old house", left_out=[1], told=["no good"])
+    made[8] = pair_view(8, source="البيت القديم جميل", target="the old house")
     return made
 
 

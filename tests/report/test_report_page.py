@@ -19,7 +19,7 @@ from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, pairs_of, report,
 from hf_attncal.data.words import WordTokens
 from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.report.figures.page import SIGNED_STEPS, WEIGHT_STEPS, packed, write_page
-from hf_attncal.report.figures.pair_view import PairWeights, pair_view_html
+from hf_attncal.report.figures.pair_view import ChangedWord, PairWeights, Without, pair_view_html
 
 VOID = {"meta", "input", "br"}
 FETCHING = {"src", "href", "xlink:href", "srcset", "data", "action", "formaction", "poster", "background"}
@@ -108,23 +108,25 @@ def test_the_page_runs_its_own_script_alone_and_fetches_nothing(page):
 
 
 def test_all_that_the_script_uses_is_there_and_has_a_name(page):
-    """What it looks up by id, but for what the live page alone has; fields and lists have labels."""
+    """What it looks up by id, fields and lists have labels."""
     (script,) = Page(page).scripts
-    wanted = set(re.findall(r'\$\("([\w-]+)"\)', script)) - {"take", "back", "without", "ask", "text", "live"}
+    wanted = set(re.findall(r'\$\("([\w-]+)"\)', script))
     assert wanted <= set(Page(page).ids)
     for tag in re.findall(r'<\w+[^>]*role="(?:listbox|group|region)"[^>]*>', page):
         assert "aria-label" in tag, tag
 
 
-def test_marks_links_and_words_of_a_check_are_with_the_pair(tmp_path):
-    pair = pair_view(left_out=[2], made_up=[0], told=["no <good>"], link_kind="link of <x>")
+def test_links_and_the_effect_of_a_word_are_with_the_pair(tmp_path):
+    without = Without("<b>", (), [ChangedWord("das", loss=2.5)], [ChangedWord("ein", True)])
+    pair = pair_view(link_kind="link of <x>", without=without)
     ((known, _),) = pairs_of(written(tmp_path / "page.html", [pair]))
-    assert [known[name] for name in ("leftOut", "madeUp", "told", "linkKind")] == [
-        [2],
-        [0],
-        ["no <good>"],
-        "link of <x>",
-    ]
+    assert known["linkKind"] == "link of <x>"
+    assert known["without"] == {
+        "word": "<b>",
+        "given": [],
+        "before": [{"text": "das", "changed": False, "loss": 2.5}],
+        "after": [{"text": "ein", "changed": True, "loss": 0.0}],
+    }
     assert "link of &lt;x&gt;" in pair_view_html(pair)
 
 
@@ -319,7 +321,6 @@ ONE = np.zeros((1, 1, 7, 6))
         ({"weights": {"a": PairWeights(ONE + np.nan)}}, "must be finite"),
         ({"weights": {"a": PairWeights(ONE - 1)}}, "must not be negative unless it is `signed`, got -1"),
         ({"links": [(0, 3)]}, r"`links` of pair 0 has \(0, 3\)"),
-        ({"made_up": [1, 3]}, r"`made_up` of pair 0 must have words from 0 to 2, got \[1, 3\]"),
         ({"source": "the house"}, "`source_words` of pair 0 must have a number from -1 to 1 for each of 6 tokens"),
     ],
 )

@@ -63,7 +63,6 @@ function address() {
   address.set("by", state.words ? "words" : "tokens");
   if (state.numbers) address.set("numbers", "yes");
   if (state.word) address.set("word", `${state.word.side}.${state.word.n}`);
-  for (const n of pair.taken ?? []) address.append("without", n);
   return address;
 }
 
@@ -90,7 +89,6 @@ function recall() {
   const [side, n] = (address.get("word") ?? "").split(".");
   if (number >= 0) {
     state.word = SIDES.includes(side) && /^\d+$/.test(n) ? { side, n: Number(n) } : null;
-    server.taken?.(pairs[number], address.getAll("without").map(Number));
   }
   return number;
 }
@@ -103,7 +101,7 @@ function tell(message) {
 
 async function link() {
   const pinned = address();
-  const holds = server.link?.(pinned) ?? "It holds what is shown, and no text. Whoever has this page can add what stands behind # to its address.";
+  const holds = "It holds what is shown, and no text. Whoever has this page can add what stands behind # to its address.";
   clearTimeout(later);
   write(pinned);
   try {
@@ -223,7 +221,6 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 window.addEventListener("hashchange", () => {
-  if (server.begin && new URLSearchParams(location.hash.slice(1)).has("text")) return server.begin();
   if (recall() === null) return;
   rows();
   show();
@@ -242,8 +239,6 @@ function orders() {
 
 if (typeof DecompressionStream === "undefined") {
   fail("This browser is too old to unpack the weights (it has no DecompressionStream): a version of 2023 or later shows the sentences.");
-} else if (server.begin) {
-  server.begin();
 } else {
   orders();
   $("browser").hidden = false;

@@ -7,7 +7,7 @@ import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import chain, takewhile
 from pathlib import Path
@@ -58,8 +58,8 @@ def write_page(report: Report, path: str | Path) -> None:
             made=_record_groups(report.record),
             record=json.dumps(report.record, indent=1, ensure_ascii=False),
             first=None if first is None else pair_view_html(first),
-            pairs=map(packed_text, chain([] if first is None else [first], pairs)),
-            **browser_parts(),
+            pairs=map(_packed_text, chain([] if first is None else [first], pairs)),
+            **_browser_parts(),
         )
     )
     with whole_file(path, option="--report") as partial, open(partial, "wb") as file:
@@ -85,14 +85,9 @@ def is_page(place: str | Path) -> bool:
     return Path(place).suffix == ".html"
 
 
-def browser_parts(live: bool = False) -> dict[str, Any]:
-    """Return what the template of a page with a sentence browser needs: script and its hash, steps of weights.
-
-    Args:
-        live: with what asks the server of `attncal show`.
-    """
-    names = ("pair", "picture", *(["live"] if live else []), "page")
-    script = "\n".join(('"use strict"; {', *(_text(f"{name}.js") for name in names), "}"))
+def _browser_parts() -> dict[str, Any]:
+    """Return what the template of the sentence browser needs: script and its hash, steps of weights."""
+    script = "\n".join(('"use strict"; {', *(_text(f"{name}.js") for name in ("pair", "picture", "page")), "}"))
     return {
         "script": script,
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -239,9 +234,7 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
         "targetWords": [int(word) for word in pair.target_words],
         "links": None if pair.links is None else [[int(word) for word in link] for link in pair.links],
         "linkKind": pair.link_kind,
-        "leftOut": list(pair.left_out),
-        "madeUp": list(pair.made_up),
-        "told": list(pair.told),
+        "without": None if pair.without is None else asdict(pair.without),
         "notes": {name: float(value) for name, value in pair.notes.items() if math.isfinite(value)},
         "weights": ways,
     }
@@ -258,7 +251,7 @@ def _in_steps(weights: PairWeights) -> tuple[np.ndarray, np.ndarray]:
     return steps, np.rint(in_steps).clip(-most, most).astype(kind)
 
 
-def packed_text(pair: PairView) -> tuple[dict[str, Any], str]:
+def _packed_text(pair: PairView) -> tuple[dict[str, Any], str]:
     """Return what `packed` does, the weights as base64."""
     known, weights = packed(pair)
     return known, base64.b64encode(weights).decode()

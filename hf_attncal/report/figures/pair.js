@@ -1,7 +1,7 @@
 // A sentence pair: its weights, its words and heat maps, and what is pointed at. Every pair is two blocks behind the page:
 // what is known of it (JSON), which is read at once, and its weights (base64 of zlib, see `packed` in page.py), which are
 // unpacked when the pair is shown. Text only ever becomes text: nothing here is parsed as HTML.
-// The scripts of a page are one script: pair.js, picture.js, live.js where there is a server, and page.js, which begins.
+// The scripts of a page are one script: pair.js, picture.js and page.js, which begins.
 const STEP = 4; // bytes of a float32
 const LEAST_CURVE = 0.1; // of the largest weight: a weaker one has no curve
 const MEAN = "mean";
@@ -10,28 +10,15 @@ const SIDES = ["source", "target"];
 const $ = (id) => document.getElementById(id);
 const blocks = [...document.querySelectorAll("script.pair")];
 const pairs = blocks.map((block) => JSON.parse(block.textContent));
-// Of each pair what its weights are packed in: one pack, and of a live page one more for every way that was asked for.
-const packs = blocks.map((block, n) => [
-  {
-    ways: pairs[n].weights,
-    get text() {
-      return block.nextElementSibling.textContent; // not before it is needed: a page may have many megabytes
-    },
-  },
-]);
 const ways = [];
 const labels = new Map();
-const server = {}; // what live.js can ask for
 const state = { pair: 0, ways: [], layer: MEAN, head: MEAN, words: true, numbers: false, word: null };
 
-function offer(more) {
-  for (const { name, label } of more) {
-    if (!labels.has(name)) ways.push(name);
-    labels.set(name, label);
-  }
-  if (!state.ways.length) state.ways = ways.slice(0, 1);
+for (const { name, label } of pairs.flatMap((pair) => pair.weights)) {
+  if (!labels.has(name)) ways.push(name);
+  labels.set(name, label);
 }
-for (const pair of pairs) offer(pair.weights);
+state.ways = ways.slice(0, 1);
 
 const element = (tag, properties = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), properties);
@@ -45,18 +32,13 @@ const plain = (event) => !event.altKey && !event.ctrlKey && !event.metaKey;
 
 // ---- weights ----
 
-const unpacked = { pair: null, packs: 0, weights: null };
+const unpacked = { pair: null, weights: null };
 
 async function weightsOf(number) {
   const pair = pairs[number];
-  const packed = packs[number];
-  if (unpacked.pair !== pair || unpacked.packs !== packed.length) {
-    const count = packed.length;
-    const weights = new Map();
-    for (const { ways: known, text } of packed) {
-      for (const [name, way] of parts(pair, known, await inflated(text))) weights.set(name, way);
-    }
-    Object.assign(unpacked, { pair, packs: count, weights });
+  if (unpacked.pair !== pair) {
+    const text = blocks[number].nextElementSibling.textContent; // not before it is needed: it may have many megabytes
+    Object.assign(unpacked, { pair, weights: parts(pair, await inflated(text)) });
   }
   return unpacked.weights;
 }
@@ -70,11 +52,11 @@ async function inflated(base64) {
 }
 
 // Name of a way -> its steps of each layer and head, its bytes, and what there is to know of it.
-function parts(pair, known, buffer) {
+function parts(pair, buffer) {
   const found = new Map();
   const view = new DataView(buffer);
   let start = 0;
-  for (const way of known) {
+  for (const way of pair.weights) {
     const matrices = way.layers * way.heads;
     const columns = pair.sourceTokens.length + way.null;
     const steps = Float32Array.from({ length: matrices }, (_, n) => view.getFloat32(start + STEP * n, true));
@@ -140,7 +122,6 @@ const MEANINGS = {
   entropy: "how far the attention spreads: 0 where each word looks at one word alone",
   reliability: "share of the words whose most attended source word is the one that they depend on most (top layer)",
   NULL: "share of the attention that goes to no word",
-  wrong: "how likely anything is wrong, says the check; behind it each cause",
 };
 
 let maps = []; // what is drawn: one for each way
@@ -154,13 +135,7 @@ async function show() {
   if (!pair) return;
   $("pair").setAttribute("aria-busy", "true");
   try {
-    let weights = await weightsOf(number);
-    const missing = state.ways.filter((name) => server.way && pair.targetTokens.length && !weights.has(name));
-    if (missing.length) {
-      if (turn === drawing) draw(pair, weights);
-      for (const name of missing) await server.way(number, name);
-      weights = await weightsOf(number);
-    }
+    const weights = await weightsOf(number);
     if (turn !== drawing) return;
     draw(pair, weights);
   } catch (error) {
@@ -178,7 +153,7 @@ function fail(message) {
 function draw(pair, weights) {
   const words = [wordsOf(pair.source), wordsOf(pair.target)];
   const within = SIDES.find((side) => $(side).contains(document.activeElement));
-  $("number").textContent = [`Sentence ${pair.index + 1}`, ...pair.told].join(" · ");
+  $("number").textContent = `Sentence ${pair.index + 1}`;
   $("notes").replaceChildren(
     ...Object.entries(pair.notes).map(([name, value]) =>
       element(
@@ -205,20 +180,19 @@ function draw(pair, weights) {
     if (state.words) values = between;
     return heatMap(way, values, source, target, links);
   });
-  sentence("source", words[0], pair.leftOut);
+  sentence("source", words[0]);
   if (looked?.way.null) $("source").append(word("source", words[0].length, MARK, "null"));
-  sentence("target", words[1], pair.madeUp);
+  sentence("target", words[1]);
+  without(pair.without);
   const missing = (name) => element("p", { className: "faint", textContent: `${labels.get(name)}: not for this sentence.` });
   $("maps").replaceChildren(...maps.map((map, n) => map?.figure ?? missing(state.ways[n])));
   maps = maps.filter(Boolean);
   // One cell of all can be reached by Tab, the others from there by arrows; so with the words.
   if (maps[0]?.cells[0]?.[0]) maps[0].cells[0][0].tabIndex = 0;
   const key = pair.links ? [element("span", { className: "gold" }), pair.linkKind, element("br")] : [];
-  if (pair.leftOut.length || pair.madeUp.length) key.push(element("span", { className: "marked", textContent: "word" }), " left out of the source, or made up in the target: says the check");
   $("key").replaceChildren(...key);
   options(weights);
   if (state.word && !elementsOf(state.word.side)[state.word.n]) state.word = null;
-  server.drawn?.();
   look();
   if (within) elementsOf(state.word?.side ?? within)[state.word?.n ?? 0]?.focus(); // who goes on by key stays in the words
 }
@@ -237,9 +211,33 @@ function word(side, n, text, more = "") {
   return made;
 }
 
-function sentence(side, words, marked) {
-  const made = words.map((text, n) => word(side, n, text, marked.includes(n) ? "marked" : ""));
-  $(side).replaceChildren(...made.flatMap((one) => [one, " "]));
+function sentence(side, words) {
+  $(side).replaceChildren(...words.flatMap((text, n) => [word(side, n, text), " "]));
+}
+
+// What changes when a source word is taken away, computed when the page was written.
+function without(found) {
+  $("without").hidden = !found;
+  if (!found) return;
+  const line = (name, parts, tag) =>
+    element("p", { dir: "auto" }, element("span", { className: "faint", textContent: `${name}: ` }), ...parts.flatMap((part) => [changed(part, tag), " "]));
+  const same = [...found.before, ...found.after].every((part) => !part.changed);
+  $("without").replaceChildren(
+    element("h4", {}, "Without ", element("b", {}, element("bdi", { textContent: found.word })), ", the word that matters most"),
+    ...(found.given.length ? [line("Given", found.given, "del")] : []),
+    line(found.given.length ? "The model itself, before" : "Before", found.before, "del"),
+    line("After", found.after, "ins"),
+    element("p", { className: "faint" }, same ? "The translation stays the same. " : "", "The stronger the colour of a word, the less likely it becomes without the source word (occlusion)."),
+  );
+}
+
+function changed({ text, changed: is, loss }, tag) {
+  const made = element(is ? tag : "span", { textContent: text });
+  if (!(loss > 0.05)) return made;
+  made.classList.add("shaded");
+  made.style.setProperty("--v", Math.min(1, loss / 5).toFixed(3));
+  made.title = `${fixed(loss, 2)} nats less likely`;
+  return made;
 }
 
 // Curves between the words: of every target word to the strongest of the source, and of the one that is chosen to all.
@@ -309,7 +307,6 @@ function look() {
   for (const part of pointed) part.classList.remove("here");
   pointed = [];
   const here = at && elementsOf(at.side)[at.n];
-  server.picked?.();
   curves(here && at);
   if (!here || !looked) {
     $("readout").textContent = "Point at a word or a cell, tap it, or go there with Tab and the arrow keys.";
@@ -335,7 +332,6 @@ function look() {
   const name = (side, n) => element("b", {}, element("bdi", { textContent: elementsOf(side)[n].textContent }));
   const strongest = partnersOf(weights).slice(0, 3).flatMap((n, k) => [k ? ", " : "", name(other, n), ` ${fixed(weights[n], places)}`]);
   const linked = links.flatMap((n, k) => [k ? ", " : `; ${pair.linkKind} to `, name(other, n)]);
-  const said = here.classList.contains("marked") ? [at.side === "source" ? "; left out, says the check" : "; made up, says the check"] : [];
   $("readout").className = "";
   $("readout").replaceChildren(
     name(at.side, at.n),
@@ -343,7 +339,6 @@ function look() {
     ...(strongest.length ? strongest : ["nothing"]),
     ` (${[looked.way.label, of(looked.way)].filter(Boolean).join(", ")})`,
     ...linked,
-    ...said,
   );
 }
 

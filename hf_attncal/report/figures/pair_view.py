@@ -26,6 +26,37 @@ class PairWeights:
 
 
 @dataclass(frozen=True)
+class ChangedWord:
+    """A word of a translation, compared with another translation.
+
+    Args:
+        text: the word.
+        changed: whether the other translation lacks it.
+        loss: fall of its log-probability in nats when the source word is hidden; 0 if not known.
+    """
+
+    text: str
+    changed: bool = False
+    loss: float = 0.0
+
+
+@dataclass(frozen=True)
+class Without:
+    """What changes when a source word is taken away.
+
+    Args:
+        word: the source word.
+        given: words of the translation on the page, if it is not the model's own.
+        before, after: words of the model's translations of the whole source, and without the word.
+    """
+
+    word: str
+    given: Sequence[ChangedWord]
+    before: Sequence[ChangedWord]
+    after: Sequence[ChangedWord]
+
+
+@dataclass(frozen=True)
 class PairView:
     """A sentence pair to look at.
 
@@ -38,8 +69,7 @@ class PairView:
         links: (i source word, j target word); None where there are none to show.
         notes: name -> value, what is known of this pair alone (reliability, entropy, share of NULL).
         link_kind: what a link is, in words.
-        left_out, made_up: the source words that a check says are missing, the target words that it says are made up.
-        told: what there is to say of the pair in words, such as what a check says.
+        without: the effect of taking a source word away; None if it was not computed.
     """
 
     index: int
@@ -53,9 +83,7 @@ class PairView:
     links: Sequence[tuple[int, int]] | None = None
     notes: Mapping[str, float] = field(default_factory=dict)
     link_kind: str = "gold link"
-    left_out: Sequence[int] = ()
-    made_up: Sequence[int] = ()
-    told: Sequence[str] = ()
+    without: Without | None = None
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the weights between words, mean over layers and heads."""
@@ -77,11 +105,6 @@ def check_pair(pair: PairView) -> None:
             raise ValueError(
                 f"`{side}` of pair {pair.index} must have a number from -1 to {most - 1} for each of {count} tokens, "
                 f"got {list(numbers)}."
-            )
-    for side, marked, most in zip(("left_out", "made_up"), (pair.left_out, pair.made_up), words, strict=True):
-        if not all(0 <= word < most for word in marked):
-            raise ValueError(
-                f"`{side}` of pair {pair.index} must have words from 0 to {most - 1}, got {list(marked)}."
             )
     for link in pair.links or ():
         if not all(0 <= word < most for word, most in zip(link, words, strict=True)):
@@ -124,20 +147,26 @@ def pair_view_html(pair: PairView) -> str:
 
 def _between_words(pair: PairView, name: str, weights: PairWeights) -> dict[str, Any]:
     """Return a heat map for the template: rows of target words, with source words and, last, NULL if there is one."""
+    rows = words_of_way(pair, name)
+    layers, heads = weights.values.shape[:2]
+    means = [f"{count} {what}" for count, what in ((layers, "layers"), (heads, "heads")) if count > 1]
+    what = f"mean of {' and '.join(means)}" if means else ""
+    return {"name": display(name), "what": what, "rows": rows, "largest": float(np.abs(rows).max(initial=0))}
+
+
+def words_of_way(pair: PairView, name: str) -> np.ndarray:
+    """Return weights between words, mean over layers and heads: (target words, source words, with NULL if any)."""
     import torch
 
     from hf_attncal.data.words import WordTokens
     from hf_attncal.inference.word_attention import word_attention
 
+    weights = pair.weights[name]
     values = torch.from_numpy(with_null(weights).mean(axis=(0, 1)))
     source, target = pair.source.split(), pair.target.split()
     columns = [*pair.source_words, len(source)] if weights.null is not None else pair.source_words
-    rows = word_attention(
+    return word_attention(
         values,
         WordTokens(np.array([]), np.array(columns), len(source) + (weights.null is not None)),
         WordTokens(np.array([]), np.array(pair.target_words), len(target)),
     ).numpy()
-    layers, heads = weights.values.shape[:2]
-    means = [f"{count} {what}" for count, what in ((layers, "layers"), (heads, "heads")) if count > 1]
-    what = f"mean of {' and '.join(means)}" if means else ""
-    return {"name": display(name), "what": what, "rows": rows, "largest": float(np.abs(rows).max(initial=0))}

@@ -90,9 +90,8 @@ function paint(pen, really, size = { width: 0, height: 0 }) {
       box(left - 2, top, width + 4, LINE - 5, tint(has("below"), share), has("linked") ? colour("--gold") : null);
       const faint = has("null") || has("faint") || within.id === "target";
       text(one.textContent, left, top + 12, { ink: faint && !share ? "--faint" : "--ink" });
-      if (has("taken") || one.tagName === "DEL") box(left, top + 12, width, 1.5, colour("--ink"));
+      if (one.tagName === "DEL") box(left, top + 12, width, 1.5, colour("--ink"));
       if (one.tagName === "INS") box(left, top + 21, width, 2, colour("--ink"));
-      if (has("marked")) box(left, top + 21, width, 2, colour("--gold"));
       x += width + space;
     }
     return top + LINE;
