@@ -4,8 +4,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from pkgutil import resolve_name
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from hf_attncal.inference.opening import fetched, load_errors, load_model
@@ -22,20 +20,18 @@ if TYPE_CHECKING:
 
 GROUPS = {"The probe of a model without masks": ("probe", "probe_text")}
 _NO_PROBE = "none"
-_SELF_TEST = "hf_attncal.report.self_test:self_test_report"  # which trains, and no other analysis needs
 
 
 def analyze(
-    model: Model | None = None,
+    model: Model,
     /,
-    source: Text | None = None,
+    source: Text,
     target: Text | None = None,
     *,
     gold: Text | None = None,
     tags: Text | None = None,
     methods: Sequence[str] = (),
     report: Places = (),
-    self_test: bool = False,
     probe: NewFolder | None = None,
     probe_text: Files | None = None,
     running: Running = Running(),
@@ -51,11 +47,10 @@ def analyze(
         attncal analyze MODEL --source test.en --target test.de --report report.html figures
         attncal analyze Helsinki-NLP/opus-mt-en-de --source test.en --probe none
         attncal analyze MODEL --source test.en --target test.de --probe-text train.en train.de
-        attncal analyze --self-test
 
     Args:
-        model: folder or Hub name of an encoder-decoder, or of an adapter; without it, only --self-test
-        source: source sentences, one a line; plain, .gz, .xz or .zst; without it, only --self-test
+        model: folder or Hub name of an encoder-decoder, or of an adapter
+        source: source sentences, one a line; plain, .gz, .xz or .zst
         target: their translations; without it, what the model writes, with 4 beams
         gold: word links that people have drawn, i-j sure and ipj possible, counted from 0; without it, methods are not
             compared with such links
@@ -64,7 +59,6 @@ def analyze(
         methods: methods of attribution to compare; without it, those that take seconds
         report: where to write it: a name that ends in .html is one page to look at offline, any other a folder for
             every figure as PNG, SVG, JSON and CSV; without it, nothing is written
-        self_test: without a model, train a small one on planted links, and say which methods find them
         probe: folder to keep the probe in, or that has one; none: do without a probe, and so without contributions;
             without it, the probe is not kept
         probe_text: SOURCE and TARGET that the probe learns from; without it, all pairs but the first 500 (at most a
@@ -82,10 +76,6 @@ def analyze(
     if probe_text is not None and (is_file(probe_text) or len(probe_text) != 2):
         raise CommandError("--probe-text takes two texts, SOURCE and TARGET.")
     learned = probe_text or ()
-    if self_test and (model is not None or any(text is not None for text in (source, target, gold, tags, probe_text))):
-        raise CommandError("--self-test makes its model and text itself: leave out MODEL and files of text.")
-    if not self_test and (model is None or source is None):
-        raise CommandError("MODEL and --source must be given, or --self-test.")
     if probe == _NO_PROBE and learned:
         raise CommandError("--probe none leaves nothing for --probe-text: leave it out.")
     files = [file for file in files_among(source, target, gold, tags, *learned) if not file.startswith("spacy:")]
@@ -98,25 +88,21 @@ def analyze(
         job_progress(),
         half_minutes("analyze") as step,
     ):  # what a training says on its way is no result
-        if self_test:
-            with TemporaryDirectory(prefix="attncal-self-test-") as folder:
-                found = resolve_name(_SELF_TEST)(folder)
-        else:
-            model = fetched(model, running)
-            with load_errors(model):  # what is wrong with the name is told before torch is imported
-                from hf_attncal.report.analyze import analyze_corpus
-                from hf_attncal.report.probe import Probe
-                from hf_attncal.report.text import Corpus
-            with user_errors():
-                found = analyze_corpus(
-                    model,
-                    Corpus.read(source, target, gold, tags),
-                    methods=methods or None,
-                    probe=None if probe == _NO_PROBE else Probe(Corpus.read(*learned) if learned else None, probe),
-                    batch_size=running.batch_size or 32,
-                    step=step,
-                    load=lambda name: load_model(name, running, 2 if target is None else None),
-                )
+        model = fetched(model, running)
+        with load_errors(model):  # what is wrong with the name is told before torch is imported
+            from hf_attncal.report.analyze import analyze_corpus
+            from hf_attncal.report.probe import Probe
+            from hf_attncal.report.text import Corpus
+        with user_errors():
+            found = analyze_corpus(
+                model,
+                Corpus.read(source, target, gold, tags),
+                methods=methods or None,
+                probe=None if probe == _NO_PROBE else Probe(Corpus.read(*learned) if learned else None, probe),
+                batch_size=running.batch_size or 32,
+                step=step,
+                load=lambda name: load_model(name, running, 2 if target is None else None),
+            )
     if places:
         from hf_attncal.report.figures.page import write_report
 

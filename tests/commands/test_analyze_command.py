@@ -219,9 +219,6 @@ def test_a_stock_model_without_a_probe(attncal, stock, files, methods):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([], "MODEL and --source must be given, or --self-test"),
-        (["MODEL"], "MODEL and --source must be given"),
-        (["MODEL", "--self-test"], "--self-test makes its model and text itself"),
         (["MODEL", "--source", "source", "--probe-text", "source"], "--probe-text takes two texts"),
         (
             ["MODEL", "--source", "source", "--probe", "none", "--probe-text", "source", "target"],
