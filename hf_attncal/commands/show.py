@@ -25,8 +25,7 @@ def show(
     source: Text | None = None,
     aligner: Model | None = None,
     beams: int = 4,
-    output: Written = "show.html",
-    browser: bool = True,
+    output: Written | None = None,
     running: Running = Running(),
 ) -> "Report":
     """Look at what a translation model makes of a few sentences, in the browser.
@@ -37,7 +36,7 @@ def show(
 
     Examples:
         attncal show MODEL "The old man sold his house."
-        attncal show MODEL --source test.en --output test.html --no-browser
+        attncal show MODEL --source test.en --output test.html
 
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter
@@ -45,8 +44,7 @@ def show(
         source: file of sentences, one a line; without it and without SENTENCES, standard input
         aligner: word aligner that draws links; without it, none
         beams: beam size
-        output: file for the page
-        browser: open the page in the browser
+        output: file for the page, which is not opened then; without it, show.html, opened in the browser
         running: how the models run
 
     Returns:
@@ -60,7 +58,8 @@ def show(
         raise CommandError("Give sentences or --source, not both.")
     files = files_among(source)
     check_readable(*files)
-    check_files(files, {"--output": output})
+    page = "show.html" if output is None else output
+    check_files(files, {"--output": page})
     with user_errors():
         lines = list(sentences) or (_standard_lines() if source is None else lines_of(source))
     model = fetched(model, running)
@@ -75,10 +74,10 @@ def show(
     title = read_model_card(model).name or Path(model).resolve().name
     with user_errors():
         report = report_on_sentences(*loaded, lines, title, aligner=links, beams=beams)
-        write_page(report, output)
-    if browser:
-        webbrowser.open(Path(output).resolve().as_uri())
-    return replace(report, written={"Page": str(output)})
+        write_page(report, page, "--output")
+    if output is None:
+        webbrowser.open(Path(page).resolve().as_uri())
+    return replace(report, written={"Page": str(page)})
 
 
 def _standard_lines() -> list[str]:

@@ -40,10 +40,10 @@ def test_sentences_are_arguments_files_or_the_input(attncal, model, opened, tmp_
     assert out.endswith("Page: show.html\n")
     assert opened == [page.as_uri()]
     (tmp_path / "source").write_text("\n".join(f"{line}\tdas Haus" for line in SENTENCES))
-    assert attncal("show", model, "--source", "source", "--no-browser")[0] == 0
+    assert attncal("show", model, "--source", "source", "--output", str(page))[0] == 0
     assert [known["target"] for known, _ in pairs_of(page.read_text())] == ["das Haus"] * 2
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the house\n")))
-    report = hf_attncal.show(model, output="other.html", browser=False)
+    report = hf_attncal.show(model, output="other.html")
     assert report.written == {"Page": "other.html"}
     assert sources(tmp_path / "other.html") == ["the house"]
     assert len(opened) == 1

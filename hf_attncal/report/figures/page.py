@@ -31,14 +31,15 @@ _GROUPS = {"config": "Settings", "data_sha256": "Text (SHA-256)"}  # of the reco
 WEIGHT_STEPS, SIGNED_STEPS = 255, 127
 
 
-def write_page(report: Report, path: str | Path) -> None:
+def write_page(report: Report, path: str | Path, option: str = "--report") -> None:
     """Write a report as one HTML file that uses no network, no other file, and no script but its own.
 
     Pairs are taken one by one, and none is kept. The file is whole or as it was.
 
     Args:
         report: what is on the page.
-        path: of the file; folders that are missing are made.
+        path: path of the file; missing folders are made.
+        option: option that messages name.
 
     Raises:
         ValueError: see `files.check_charts` and `check_pair`.
@@ -62,7 +63,7 @@ def write_page(report: Report, path: str | Path) -> None:
             **_browser_parts(),
         )
     )
-    with whole_file(path, option="--report") as partial, open(partial, "wb") as file:
+    with whole_file(path, option=option) as partial, open(partial, "wb") as file:
         for piece in pieces:
             file.write(piece.encode("utf-8", "replace"))  # half of a character is no text
 
