@@ -2,8 +2,7 @@
 
 `warm(command)` gives the command to start in place of `[sys.executable, ...]`. It is a process of its own, with the
 streams, folder, environment, limits and signals of its caller; what it imports has been imported before. So what
-happens while Python or a library starts is not tried with it. Under ATTNCAL_COLD=1, which a campaign without --warm
-sets, every process starts Python.
+happens while Python or a library starts is not tried with it. Under ATTNCAL_COLD=1, every process starts Python.
 
     python warm.py serve ADDRESS KIND    the server, which ends with its standard input
     python warm.py run ADDRESS ...       the client: lends its streams, passes signals on, and ends as the child does
@@ -207,6 +206,7 @@ def become(asked: dict, streams: list[int]) -> None:
     for name in ("transformers.utils.hub", "transformers.dynamic_module_utils"):  # which read it when imported
         if "HF_MODULES_CACHE" in os.environ and name in sys.modules:
             sys.modules[name].HF_MODULES_CACHE = os.environ["HF_MODULES_CACHE"]
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     encoding, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
     for number, (name, mode) in enumerate((("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb"))):

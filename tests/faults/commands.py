@@ -42,32 +42,18 @@ class Place:
         return [*ATTNCAL, "align", "run", str(self.folder / "aligner"), *columns, *running, *options]
 
     def translate(self, *options: str) -> list[str]:
-        return self._generate("translate", *options)
-
-    def summarize(self, *options: str) -> list[str]:
-        return self._generate("summarize", *options)
-
-    def _generate(self, command: str, *options: str) -> list[str]:
         limits = ["--device=cpu", "--batch-size=1", "--beams=1", "max_new_tokens=8"]
-        return [*ATTNCAL, command, str(self.folder / "translator"), *limits, *options]
+        return [*ATTNCAL, "translate", str(self.folder / "translator"), *limits, *options]
 
     def score(self, *options: str) -> list[str]:
         gold = str(self.folder / "train.align")
         return [*ATTNCAL, "score", gold, gold, *options]
-
-    def align_select(self, output: Path) -> list[str]:
-        gold = ["--gold", str(self.folder / "train.align"), "--output", str(output), "--device=cpu"]
-        return [*ATTNCAL, "align", "select", str(self.folder / "translator"), *self._text(), *gold]
 
     def align_train(self, output: Path, *options: str) -> list[str]:
         sizes = ["tokenizer.vocab_size=200", *(f"model.{key}={size}" for key, size in SIZES.items())]
         sizes += ["model.attention_heads=2", "model.ffn_dim=16", *(f"training.{setting}" for setting in TRAINING)]
         files = [*self._text(), "--output", str(output), f"training.max_steps={STEPS}"]
         return [*ATTNCAL, "align", "train", *files, *options, *sizes]
-
-    def train_translation(self, output: Path, *options: str) -> list[str]:
-        script = [sys.executable, str(ROOT / "training" / "train.py")]
-        return [*script, "--config", str(self.folder / "translation.yaml"), *options, f"training.output_dir={output}"]
 
     def _text(self) -> list[str]:
         return ["--source", str(self.folder / "train.en"), "--target", str(self.folder / "train.de")]
@@ -79,7 +65,6 @@ ATTNCAL = [sys.executable, "-m", "hf_attncal.commands"]
 def prepare(folder: Path) -> Place:
     """Make the folder and all that the commands read."""
     import torch
-    import yaml
     from transformers import MarianConfig, MarianMTModel
 
     from hf_attncal.data.synthetic.english_german import generate_split
@@ -115,15 +100,6 @@ def prepare(folder: Path) -> Place:
     for name, model in models.items():
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
-    train = {"source": "train.en", "target": "train.de"}
-    settings = {
-        "data": {"root": str(folder), "train": train, "test": train},
-        "tokenizer": {"vocab_size": 200},
-        "model": {**SIZES, **heads, "max_position_embeddings": 64, "calibration": "gated"},
-        "training": {**yaml.safe_load("\n".join(TRAINING).replace("=", ": ")), "max_steps": STEPS},
-        "evaluation": {"num_beams": 1, "max_new_tokens": 3, "bleu_tokenize": "none"},
-    }
-    (folder / "translation.yaml").write_text(yaml.safe_dump({"job": "translation"} | settings), encoding="utf-8")
     return Place(folder)
 
 
@@ -136,6 +112,7 @@ def start(command: list[str], *, limit: int | None = None, **streams) -> subproc
     environment = {
         **os.environ,
         "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # a limit on files would leave half of one, which the next process reads
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",
