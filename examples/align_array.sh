@@ -11,7 +11,7 @@
 #   sbatch examples/align_array.sh ALIGNER SOURCE TARGET FOLDER
 #   cat FOLDER/links.*-of-00020.gz > links.gz    # once all tasks are done
 #
-# Tasks that failed can be sent again (`--array=3,17`): a part that is whole is skipped. For another number of parts:
+# Tasks that failed can be sent again (`--array=3,17`); a part that is there already is refused. For another number of parts:
 #
 #   PARTS=100 sbatch --array=1-100 examples/align_array.sh ALIGNER SOURCE TARGET FOLDER
 set -eu

@@ -44,7 +44,7 @@ def entry_of(name: str) -> dict[str, Any]:
 
 
 def script_of(line: str) -> str:
-    """Return what a command of the index runs: the file of a script, or `attncal data`."""
+    """Return what a command of the index runs: the file of a script, or a command of `attncal`."""
     program, first, *_ = shlex.split(line)
     return first if program == "python" else f"{program} {first}"
 

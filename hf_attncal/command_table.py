@@ -13,7 +13,6 @@ COMMANDS = {
     "align quick": "hf_attncal.commands.align_quick:align_quick",
     "align run": "hf_attncal.commands.align:align",
     "check": "hf_attncal.commands.check:check",
-    "data": "hf_attncal.commands.data:fetch_data",
     "demo": "hf_attncal.commands.demo:demo",
     "export": "hf_attncal.commands.export:export",
     "import": "hf_attncal.commands.import_marian:import_marian",

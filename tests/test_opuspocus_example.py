@@ -16,7 +16,6 @@ from attrs import define, field
 
 from hf_attncal import align
 from hf_attncal.commands import main
-from hf_attncal.data.shards import Shard
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "opuspocus_alignment.py"
 REGISTERED = {}
@@ -79,7 +78,7 @@ def test_each_part_is_a_task_and_links_lie_beside_the_corpora(step, monkeypatch)
     @wraps(align)
     def written(model, source, target, output, shard, **_):
         commands.append((Path(source).name, Path(target).name, shard))
-        number = Shard.parse(shard).number
+        number = int(shard.partition("/")[0])
         Path(output.format(f"{number:05}-of-00002")).write_bytes(gzip.compress(f"{number}\n".encode()))
 
     monkeypatch.setattr("hf_attncal.commands.align.align", written)

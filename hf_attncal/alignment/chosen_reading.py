@@ -5,7 +5,6 @@ from copy import copy
 from typing import Any
 
 from hf_attncal.data.languages import both_codes
-from hf_attncal.inference.opening import load_errors
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, settings_by_name
 
@@ -91,23 +90,3 @@ def changes_of(read: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]
         except (ValueError, KeyError) as error:
             raise CommandError(f"--read {name} must be {kind}, got {word!r}.") from error
     return settings
-
-
-def identity_of(name: str) -> dict[str, str | None]:
-    """Return what is known of an aligner that links depend on: version of the package, model, files beside it.
-
-    Raises:
-        CommandError: there is no such checkpoint.
-    """
-    with load_errors(name):
-        from hf_attncal._version import __version__
-        from hf_attncal.inference.files import file_beside
-        from hf_attncal.inference.revision import revision_of
-        from hf_attncal.io.files import sha256
-
-        from .probabilities import PROBABILITIES_FILE
-        from .sources import SETTINGS_FILE
-
-        beside = {file: file_beside(name, file) for file in (SETTINGS_FILE, PROBABILITIES_FILE)}
-        hashes = {file: None if path is None else f"sha256:{sha256(path)}" for file, path in beside.items()}
-        return {"hf_attncal": __version__, "model": revision_of(name), **hashes}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hf_attncal.data.pair_text import PairText
+from hf_attncal.data.pair_text import PairText, Part
 from hf_attncal.data.parting import SeenWords, record_words
 from hf_attncal.data.piecewise import until_failure
 from hf_attncal.io.errors import CommandError
@@ -119,7 +119,7 @@ def align_text(
     *,
     name: str,
     window: int,
-    part=None,
+    part: Part | None = None,
     **options,
 ) -> "list[WordAlignment] | None":
     """Align a text, and write the links or return the alignments.
@@ -131,7 +131,7 @@ def align_text(
         style: how links are written.
         name: what aligns, for the heading of a page.
         window: lines that are read before any is aligned.
-        part: a `data.shards.Part` of the text, which is written to the file of the part; None for all of it.
+        part: the lines to align; None for all of them.
         options: of `align_windows`.
 
     Raises:
@@ -143,16 +143,14 @@ def align_text(
         with text.windows(window) as windows:
             return [alignment for group in align_windows(aligner, windows, **options) for alignment in group]
     before = 0 if part is None else part.lines.start
-    writing = output_lines(os.fspath(output)) if part is None else part.output()
     seen = SeenWords(options.get("words"))
     title = os.path.basename(os.path.normpath(name)) if os.path.isdir(name) else name  # no folder of this machine
-    with writing as target, style.document(target, title), text.windows(window, part) as windows:
+    writing, reading = output_lines(os.fspath(output)), text.windows(window, part)
+    with writing as target, style.document(target, title), reading as windows:
         number = before + 1
         for group in align_windows(aligner, map(seen.window, windows), before=before, **options):
             write_lines(target, [style.line(number + place, alignment) for place, alignment in enumerate(group)])
             number += len(group)
-            if part is not None:
-                part.add(group)
     if style.counts_words:
-        record_words(output if part is None else part.path, seen.told)
+        record_words(output, seen.told)
     return None

@@ -92,8 +92,8 @@ def align(
             or a name on the Hub; alone, intfloat/multilingual-e5-small; without it, none
         save_adapted: keep what was learned as a new aligner in this folder; without it, it is forgotten
         shard: I/N: align part I of N alone. --output is a folder, or a name with {} for the number of the part. A part
-            that is complete is skipped; joined in order, the parts are what one run writes; without it, all lines are
-            aligned
+            that is there already is refused; joined in order, the parts are what one run writes; without it, all
+            lines are aligned
         running: how the model runs
 
     Returns:
@@ -104,12 +104,11 @@ def align(
         CommandError: files, a model or options that cannot be used, or a line that cannot be read or aligned; the
             lines before it have been written.
     """
-    from hf_attncal.alignment.chosen_reading import changes_of, identity_of, open_to_align
+    from hf_attncal.alignment.chosen_reading import changes_of, open_to_align
     from hf_attncal.alignment.formats import LinkStyle
     from hf_attncal.alignment.opening import check_encoder
     from hf_attncal.alignment.streaming import align_text, batch_limits, lines_at_once
-    from hf_attncal.data.pair_text import PairText
-    from hf_attncal.data.shards import check_alone, check_parts, part_of
+    from hf_attncal.data.pair_text import PairText, part_of
     from hf_attncal.inference.opening import fetched
 
     links = {"threshold": threshold, "symmetrize": symmetrize, "least_probability": least_probability}
@@ -125,29 +124,21 @@ def align(
         from hf_attncal.alignment.adapting import ADAPTED
 
         hold(save_adapted, ADAPTED, "--save-adapted")
-    if shard is None:
-        check_alone(output)
-        text.check({"--output": output})
+    window, part = lines_at_once(running.batch_size, adapt), None
+    if shard is not None:
+        if adapt or encoder is not None or format == "html":
+            raise CommandError("--adapt, --encoder and --format html need the whole text: leave them or --shard out.")
+        part = part_of(shard, output and os.fspath(output), text, window)
+        output = part.path
+    elif output is not None and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise CommandError("Several processes cannot write one output. Give each its own part with --shard.")
     else:
-        if encoder is not None:
-            raise CommandError("--encoder learns from the whole text, and --shard has a part of it: leave one out.")
-        output = output and os.fspath(output)
-        check_parts(shard, output, text.files, format, adapt)
+        text.check({"--output": output})
     if isinstance(model, str | os.PathLike):
         model = fetched(os.fspath(model), running)
-    elif shard is not None:
-        raise CommandError("--shard needs the name of a model, which is the same for all parts.")
-    size, part = running.batch_size, None
-    window = lines_at_once(size, adapt)
-    if shard is not None:
-        same = links | cut | {"format": format, "scores": scores, "null": null, "offsets": offsets, "read": changes}
-        same |= {"device": running.device, "dtype": running.dtype, "batch_size": size, "longest_line": text.longest}
-        part = part_of(shard, output, text.files, window, identity_of(model), same)
-        if part is None:
-            return None
     check_encoder(encoder)
     aligner = open_to_align(model, running, read=changes, adapt=adapt, encoder=encoder, null=null, **links)
-    how = {"adapt": adapt, "progress": running.progress, **batch_limits(size), **links, **cut}
+    how = {"adapt": adapt, "progress": running.progress, **batch_limits(running.batch_size), **links, **cut}
     alignments = align_text(aligner, text, output, style, name=str(model), window=window, part=part, **how)
     if save_adapted is not None:
         from hf_attncal.alignment.adapting import save_aligner

@@ -93,8 +93,6 @@ def test_align(attncal, files, tmp_path):
     assert (tmp_path / "links").read_text(encoding="utf-8") == written
     with pytest.raises(ValueError, match="--source and --target go together"):
         hf_attncal.align(aligner)
-    with pytest.raises(ValueError, match="needs the name of a model"):
-        hf_attncal.align(aligner, files["source"], files["target"], output=tmp_path / "parts", shard="1/2")
     with pytest.raises(ValueError, match="`layer` is for an encoder-decoder"):
         hf_attncal.align(aligner, pairs, read={"layer": 1})
 

@@ -37,7 +37,6 @@ GIVEN = {
     "--config settings --encoder model --output new tokenizer.pretrained=model model.init_from=model",
     "align tune": "model --source text --target other --links links --dev text other links --test text other links "
     "--config settings --output new",
-    "data": "multi30k --source folder --output new",
     "analyze": "model --source text --target other --gold links --tags text --probe-text text other --probe new "
     "--report figures new.html",
     "align select": "model --source text --target text --gold links --output folder",

@@ -1,8 +1,12 @@
-"""Turn published parallel text into files: the corpora that `configs/` use, and datasets of the Hub.
+"""Fetch the corpora that `configs/` use, and write them as files of one sentence per line.
+
+    python experiments/fetch_corpora.py multi30k --output data/multi30k
+    python experiments/fetch_corpora.py wpt03-enfr --output data/wpt03-enfr --source FOLDER_WITH_THE_ARCHIVES
 
 docs/experiments/corpora.md gives the origin and licence of each corpus.
 """
 
+import argparse
 import gzip
 import hashlib
 import io
@@ -10,10 +14,12 @@ import lzma
 import random
 import re
 import tarfile
+import urllib.request
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
 from hf_attncal.io.encoding import DamagedFile, decompressing
+from hf_attncal.io.files import write_bytes
 
 Fetch = Callable[[str], bytes]  # returns the bytes of a file, given its address
 Files = dict[str, bytes]  # name -> text in UTF-8, not compressed even if the name ends in .gz
@@ -41,47 +47,6 @@ _WPT03_TRAINING = 1_130_104  # pairs in the archive
 _WPT03_HELD_OUT = 20_000  # pairs at least, in whole sitting days, that the two translation splits are taken from
 _WPT03_TRANSLATION = 2_000  # pairs in each translation split
 _WPT03_SMALL = 100_000  # pairs in train.100k
-
-
-@dataclass(frozen=True)
-class PublishedCorpus:
-    """A function that makes the files of a corpus, and the licence of its text."""
-
-    make: Callable[[Fetch], Files]
-    licence: str
-    pinned: bool = False  # whether `make` checks the SHA-256 of every file that it fetches
-
-
-def hub_dataset(name: str, config: str | None, split: str, fields: tuple[str, str]) -> tuple[Files, int]:
-    """Make two files from fields of a dataset of the Hub, named `SPLIT.FIELD` (`train.en` and `train.de`).
-
-    Args:
-        name: id of the dataset, or a local folder.
-        config, split: as for `datasets.load_dataset`.
-        fields: fields of source and target; a dot leads into a nested field, and the last part names the file.
-
-    Returns:
-        The files, and the number of pairs left out because a side is empty or has a line break.
-
-    Raises:
-        ValueError: no such field, the same name for both files, or no pair is left.
-    """
-    from .corpora import load_parallel  # imports torch, which no corpus below needs
-
-    source, target = names = [f"{split}.{field.rpartition('.')[2]}" for field in fields]
-    if source == target:
-        raise ValueError(f"The fields {fields[0]!r} and {fields[1]!r} would both be written to {source}.")
-    spec = {"dataset": name, "config": config, "split": split, "source_field": fields[0], "target_field": fields[1]}
-    dataset = load_parallel(spec)
-    pairs = [
-        pair
-        for pair in zip(dataset["source"], dataset["target"], strict=True)
-        if all(side and not side.isspace() and not re.search(r"[\r\n]", side) for side in pair)
-    ]
-    if not pairs:
-        raise ValueError(f"Dataset `{name}` has no pair in {fields} of `{split}`.")
-    sides = zip(*pairs, strict=True)
-    return dict(zip(names, map(_text, sides), strict=True)), len(dataset) - len(pairs)
 
 
 def check_sha256(address: str, data: bytes, expected: str) -> None:
@@ -133,14 +98,7 @@ def wpt03_enfr(fetch: Fetch) -> Files:
     return files | _hansards(_members(fetch(f"{_WPT03}training.tar.gz")))
 
 
-CORPORA = {
-    "multi30k": PublishedCorpus(
-        multi30k, "the images of Multi30k are for non-commercial research and education", pinned=True
-    ),
-    "wpt03-enfr": PublishedCorpus(
-        wpt03_enfr, "none is stated; made available by the Canadian Parliament for research"
-    ),
-}
+CORPORA = {"multi30k": multi30k, "wpt03-enfr": wpt03_enfr}
 
 
 # ---- WPT03 ----
@@ -227,3 +185,28 @@ def _parallel(split: str, pairs: Iterable[Pair], suffix: str = "") -> Files:
 
 def _text(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def fetch(address: str, source: Path | None = None) -> bytes:
+    """Fetch an address, or read the file of its name in the folder `source`."""
+    if source is not None:
+        return (source / address.rpartition("/")[2]).read_bytes()
+    with urllib.request.urlopen(address, timeout=60) as response:
+        return response.read()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", choices=CORPORA)
+    parser.add_argument("--output", required=True, type=Path, help="empty folder, or a new one")
+    parser.add_argument("--source", type=Path, help="folder with the published files; without it, they are fetched")
+    args = parser.parse_args()
+    if args.output.exists() and any(args.output.iterdir()):
+        parser.error(f"--output {args.output} is not an empty folder")
+    for name, text in CORPORA[args.corpus](lambda address: fetch(address, args.source)).items():
+        write_bytes(compressed(name, text), args.output / name)
+        print(args.output / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,13 +6,12 @@ import io
 import json
 import lzma
 import re
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from hf_attncal.data import published
-from hf_attncal.data.published import compressed, hub_dataset, multi30k, wpt03_enfr
 from hf_attncal.data.synthetic.english_german import generate_pairs
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +36,13 @@ def tagged(side: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.fixture(scope="module")
+def fetch_corpora(experiment):
+    return experiment("fetch_corpora")
+
+
 @pytest.fixture
-def wpt03(monkeypatch):
+def wpt03(fetch_corpora, monkeypatch):
     """The three archives, by address, and the numbers of pairs and links in them; the second link is possible."""
     links, kinds = [], {"S": 0, "P": 0}
     for n, pair in enumerate(GOLD, start=1):
@@ -61,49 +65,49 @@ def wpt03(monkeypatch):
         "training": archive(training),
     }
     counts = {"S": sum(line.endswith("S\n") for line in links), "P": sum(line.endswith("P\n") for line in links)}
-    (dev, test) = published._WPT03_GOLD.values()
+    (dev, test) = fetch_corpora._WPT03_GOLD.values()
     monkeypatch.setattr(
-        published,
+        fetch_corpora,
         "_WPT03_GOLD",
         {
             "trial": (*dev[:3], (len(GOLD), counts["S"], counts["P"])),
             "test": (*test[:3], (len(GOLD) // 2, kinds["S"], kinds["P"])),
         },
     )
-    monkeypatch.setattr(published, "_WPT03_TRAINING", sum(text.count("\n") for text in training.values()) // 2)
-    monkeypatch.setattr(published, "_WPT03_HELD_OUT", 60)
-    monkeypatch.setattr(published, "_WPT03_TRANSLATION", 30)
-    monkeypatch.setattr(published, "_WPT03_SMALL", 100)
-    return {f"{published._WPT03}{name}.tar.gz": data for name, data in archives.items()}
+    monkeypatch.setattr(fetch_corpora, "_WPT03_TRAINING", sum(text.count("\n") for text in training.values()) // 2)
+    monkeypatch.setattr(fetch_corpora, "_WPT03_HELD_OUT", 60)
+    monkeypatch.setattr(fetch_corpora, "_WPT03_TRANSLATION", 30)
+    monkeypatch.setattr(fetch_corpora, "_WPT03_SMALL", 100)
+    return {f"{fetch_corpora._WPT03}{name}.tar.gz": data for name, data in archives.items()}
 
 
-def test_multi30k_is_the_text_that_was_measured_or_refused(monkeypatch):
-    texts = {name: f"a sentence of {name}\n".encode() for name in published._MULTI30K_SHA256}
+def test_multi30k_is_the_text_that_was_measured_or_refused(fetch_corpora, monkeypatch):
+    texts = {name: f"a sentence of {name}\n".encode() for name in fetch_corpora._MULTI30K_SHA256}
     monkeypatch.setattr(
-        published, "_MULTI30K_SHA256", {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
+        fetch_corpora, "_MULTI30K_SHA256", {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
     )
     at = {
-        f"{published._MULTI30K}{split}.lc.norm.tok.{language}": texts[f"{split}.{language}"]
+        f"{fetch_corpora._MULTI30K}{split}.lc.norm.tok.{language}": texts[f"{split}.{language}"]
         for split in ("train", "val", "test_2016_flickr")
         for language in ("en", "de")
     }
-    assert set(multi30k(at.__getitem__)) == {
+    assert set(fetch_corpora.multi30k(at.__getitem__)) == {
         *("train.en.gz", "train.de.gz", "val.en", "val.de", "test_2016_flickr.en", "test_2016_flickr.de")
     }
-    at[f"{published._MULTI30K}val.lc.norm.tok.de"] += b"one line more\n"
+    at[f"{fetch_corpora._MULTI30K}val.lc.norm.tok.de"] += b"one line more\n"
     with pytest.raises(ValueError, match=r"val\.lc\.norm\.tok\.de.*changed"):
-        multi30k(at.__getitem__)
+        fetch_corpora.multi30k(at.__getitem__)
 
 
-def test_checksums_of_multi30k_are_those_of_the_results():
+def test_checksums_of_multi30k_are_those_of_the_results(fetch_corpora):
     """Those of `val` and `test` stand in the results themselves; the training text is compressed there."""
     result = json.loads((ROOT / "results" / "multi30k" / "gated_seed1.json").read_text(encoding="utf-8"))
-    for name, expected in published._MULTI30K_SHA256.items():
+    for name, expected in fetch_corpora._MULTI30K_SHA256.items():
         assert result["data_sha256"].get(name, expected) == expected
 
 
-def test_wpt03_has_gold_links_from_zero_and_the_even_half_of_test(wpt03):
-    files = wpt03_enfr(wpt03.__getitem__)
+def test_wpt03_has_gold_links_from_zero_and_the_even_half_of_test(fetch_corpora, wpt03):
+    files = fetch_corpora.wpt03_enfr(wpt03.__getitem__)
     for split, pairs in (("dev", GOLD), ("test", GOLD[::2])):
         for language, side in (("en", "source"), ("fr", "target")):
             expected = [" ".join(getattr(pair, side)) for pair in pairs]
@@ -117,8 +121,8 @@ def test_wpt03_has_gold_links_from_zero_and_the_even_half_of_test(wpt03):
             ]
 
 
-def test_wpt03_trains_on_no_pair_twice_and_translates_other_days(wpt03):
-    files = wpt03_enfr(wpt03.__getitem__)
+def test_wpt03_trains_on_no_pair_twice_and_translates_other_days(fetch_corpora, wpt03):
+    files = fetch_corpora.wpt03_enfr(wpt03.__getitem__)
     pairs = {
         split: list(
             zip(
@@ -138,7 +142,7 @@ def test_wpt03_trains_on_no_pair_twice_and_translates_other_days(wpt03):
     for side in (0, 1):
         assert {pair[side] for pair in held_out}.isdisjoint(pair[side] for pair in train)
     assert train != sorted(train)
-    assert files == wpt03_enfr(wpt03.__getitem__)
+    assert files == fetch_corpora.wpt03_enfr(wpt03.__getitem__)
 
 
 @pytest.mark.parametrize(
@@ -151,58 +155,34 @@ def test_wpt03_trains_on_no_pair_twice_and_translates_other_days(wpt03):
         ("training", lambda files: {"training/a.e": "a\n", "training/a.f": "b\n"}, r"has 1 sentence pairs, not"),
     ],
 )
-def test_an_archive_that_is_another_one_is_refused(wpt03, name, damage, message):
-    address = f"{published._WPT03}{name}.tar.gz"
+def test_an_archive_that_is_another_one_is_refused(fetch_corpora, wpt03, name, damage, message):
+    address = f"{fetch_corpora._WPT03}{name}.tar.gz"
     members = {
-        path.partition("/")[2]: data.decode("latin-1") for path, data in published._members(wpt03[address]).items()
+        path.partition("/")[2]: data.decode("latin-1") for path, data in fetch_corpora._members(wpt03[address]).items()
     }
     with pytest.raises(ValueError, match=message):
-        wpt03_enfr((wpt03 | {address: archive(damage(members))}).__getitem__)
+        fetch_corpora.wpt03_enfr((wpt03 | {address: archive(damage(members))}).__getitem__)
 
 
-def test_what_is_no_archive_is_refused(wpt03):
-    address = f"{published._WPT03}trial.tar.gz"
-    whole = wpt03[address]
-    damaged = whole[:-6] + bytes([whole[-6] ^ 1]) + whole[-5:]  # the checksum, behind all that a reader of tar needs
-    for data in (b"<html>moved</html>", b"", whole[:200], whole[:-1], whole + b"garbage", damaged):
-        with pytest.raises(ValueError, match=r"not a whole \.tar\.gz"):
-            wpt03_enfr((wpt03 | {address: data}).__getitem__)
-
-
-@pytest.mark.parametrize(("suffix", "decompress"), [("", bytes), (".gz", gzip.decompress), (".xz", lzma.decompress)])
-def test_files_are_compressed_as_their_names_say(suffix, decompress):
-    data = compressed(f"train.de{suffix}", "schön\n".encode())
-    assert decompress(data).decode() == "schön\n"
-    assert data == compressed(f"train.fr{suffix}", "schön\n".encode())  # neither time nor name is in it
-
-
-# ---- datasets ----
-
-
-@pytest.fixture
-def dataset(tmp_path):
-    """A local folder in place of a dataset of the Hub."""
-    rows = [{"translation": {"en": f"line {n}", "de": f"Zeile {n}"}} for n in range(3)]
-    rows += [{"translation": {"en": "two\nlines", "de": "eine"}}, {"translation": {"en": " ", "de": "leer"}}]
-    folder = tmp_path / "owner" / "name"
-    folder.mkdir(parents=True)
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(folder)
-
-
-def test_a_dataset_becomes_two_files_of_as_many_lines(dataset):
-    files, left_out = hub_dataset(dataset, None, "train", ("translation.en", "translation.de"))
-    assert files == {"train.en": b"line 0\nline 1\nline 2\n", "train.de": b"Zeile 0\nZeile 1\nZeile 2\n"}
-    assert left_out == 2
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (("translation.en", "translation.fr"), r"no field `translation\.fr`"),
-        (("en", "translation.en"), r"would both be written to train\.en"),
-    ],
-)
-def test_fields_that_give_no_two_files_are_refused(dataset, fields, message):
-    with pytest.raises(ValueError, match=message):
-        hub_dataset(dataset, None, "train", fields)
+def test_it_is_written_from_a_folder_with_the_published_files(fetch_corpora, wpt03, tmp_path, monkeypatch):
+    (tmp_path / "published").mkdir()
+    for address, data in wpt03.items():
+        (tmp_path / "published" / address.rpartition("/")[2]).write_bytes(data)
+    command = [
+        "fetch_corpora.py",
+        "wpt03-enfr",
+        "--source",
+        str(tmp_path / "published"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    monkeypatch.setattr(sys, "argv", command)
+    fetch_corpora.main()
+    files = fetch_corpora.wpt03_enfr(wpt03.__getitem__)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == files.keys()
+    for name, decompress in (
+        ("train.100k.en.gz", gzip.decompress),
+        ("train.rest.fr.xz", lzma.decompress),
+        ("dev.en", bytes),
+    ):
+        assert decompress((tmp_path / "out" / name).read_bytes()) == files[name]
