@@ -1,6 +1,6 @@
 """Other aligners, which are commands that are found in PATH or named: eflomal and fast_align.
 
-They learn from the text that they align; eflomal can also align other text with what it has learned before.
+They learn from the text that they align.
 """
 
 import os
@@ -70,11 +70,8 @@ class PeerRun:
         return path
 
 
-def run_eflomal(command: str, pairs: Iterable[Pair], folder: Path, priors: Path | None = None) -> PeerRun:
-    """Align `pairs` with eflomal, files in `folder`. It samples without a seed: runs differ a little.
-
-    `priors` is what `eflomal_priors` kept of a run over other text.
-    """
+def run_eflomal(command: str, pairs: Iterable[Pair], folder: Path) -> PeerRun:
+    """Align `pairs` with eflomal, files in `folder`. It samples without a seed: runs differ a little."""
     sides, links = (folder / "source", folder / "target"), (folder / "forward", folder / "backward")
     real: list[bool] = []
     with sides[0].open("w", encoding="utf-8") as sources, sides[1].open("w", encoding="utf-8") as targets:
@@ -82,22 +79,10 @@ def run_eflomal(command: str, pairs: Iterable[Pair], folder: Path, priors: Path 
             sources.write(" ".join(source) + "\n")
             targets.write(" ".join(target) + "\n")
     options = dict(zip(("-s", "-t", "-f", "-r"), sides + links, strict=True))
-    if priors is not None:
-        options["-p"] = priors
     start = time.perf_counter()
     _run([command, *(str(part) for option in options.items() for part in option)])
     seconds = time.perf_counter() - start
     return _checked(PeerRun(" ".join(["eflomal-align", *options]), *links, real, seconds))
-
-
-def eflomal_priors(command: str, run: PeerRun) -> Path:
-    """What eflomal has learned in `run`, as a file beside its links; `eflomal-makepriors` lies beside `command`."""
-    folder = run.forward.parent
-    options = {"-s": folder / "source", "-t": folder / "target", "-f": run.forward, "-r": run.backward}
-    options["-p"] = folder / "priors"
-    maker = Path(command).with_name("eflomal-makepriors")
-    _run([str(maker), *(str(part) for option in options.items() for part in option)])
-    return options["-p"]
 
 
 def run_fast_align(command: str, pairs: Iterable[Pair], folder: Path, atools: str | None = None) -> PeerRun:

@@ -43,12 +43,6 @@ def entry_of(name: str) -> dict[str, Any]:
     raise ValueError(f"`{name}` is no entry of experiments/index.yaml. Those are: {', '.join(index)}.")
 
 
-def script_of(line: str) -> str:
-    """Return what a command of the index runs: the file of a script, or a command of `attncal`."""
-    program, first, *_ = shlex.split(line)
-    return first if program == "python" else f"{program} {first}"
-
-
 def commands_of(
     entry: dict[str, Any], places: dict[str, str], only: dict[str, str] | None = None
 ) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""Tiny models of every kind, how they are loaded elsewhere, and the faults of a Hub: for tests and `campaign.py`."""
+"""Tiny models of every kind, how they are loaded elsewhere, and the faults of a Hub."""
 
 import hashlib
 import json

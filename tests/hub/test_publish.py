@@ -377,16 +377,6 @@ def message(*fields: tuple[int, bytes | str]) -> bytes:
     return b"".join(bytes([number << 3 | 2, len(value)]) + value for number, value in parts)
 
 
-def message(*fields: tuple[int, bytes | str]) -> bytes:
-    """A protocol buffer of fields that have a length."""
-
-    def varint(value: int) -> bytes:
-        return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
-
-    parts = [(number, value.encode() if isinstance(value, str) else value) for number, value in fields]
-    return b"".join(varint(number << 3 | 2) + varint(len(value)) + value for number, value in parts)
-
-
 def test_a_model_of_sentencepiece_does_not_name_its_text(ready):
     pieces = message((1, message((1, "a"))), (2, message((1, "/home/anna/train.de"), (2, "/tmp/x"))))
     small = message((1, message((1, "a"))), (2, b""))
