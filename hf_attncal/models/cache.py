@@ -17,18 +17,26 @@ The keys `K W^K` of eq. 3 depend on the source alone, so generation projects the
 them through whatever happens to the cache: beams, selection, repetition, reset, offloading.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, StaticLayer
 
+if TYPE_CHECKING:  # at run time the mixin goes before a layer of either kind
+    Layer = CacheLayerMixin
+else:
+    Layer = object
 
-class _MaskKeysMixin:
+
+class _MaskKeysMixin(Layer):
     """Keeps `mask_keys`, (batch, heads, source, d_k), in step with keys and values."""
 
     mask_keys: Tensor | None = None
+    device: torch.device
 
     @classmethod
-    def from_layer(cls, layer: CacheLayerMixin, mask_keys: Tensor) -> "_MaskKeysMixin":
+    def from_layer(cls, layer: Any, mask_keys: Tensor) -> "_MaskKeysMixin":
         """Return a layer of this class that owns the state of `layer`."""
         ours = cls.__new__(cls)
         ours.__dict__.update(layer.__dict__)
@@ -78,7 +86,7 @@ class StaticMaskedLayer(_MaskKeysMixin, StaticLayer):
     """`StaticLayer` with the mask network's keys."""
 
 
-_MASKED_LAYERS = {DynamicLayer: DynamicMaskedLayer, StaticLayer: StaticMaskedLayer}
+_MASKED_LAYERS: dict[type, type[_MaskKeysMixin]] = {DynamicLayer: DynamicMaskedLayer, StaticLayer: StaticMaskedLayer}
 
 
 def store_mask_keys(cache: Cache, layer_idx: int, mask_keys: Tensor) -> None:

@@ -128,17 +128,11 @@ class RecurrentCache(StateCache):
     """
 
     def __init__(self):
-        super().__init__(Cache(layers=[NamedTensors()]), Cache(layers=[NamedTensors()]))
-
-    @property
-    def state(self) -> NamedTensors:
-        """State of the decoder."""
-        return self.self_attention_cache.layers[0]
-
-    @property
-    def source(self) -> NamedTensors:
-        """Cache of what is computed from the source once; its steps stay 0."""
-        return self.cross_attention_cache.layers[0]
+        #: State of the decoder.
+        self.state = NamedTensors()
+        #: Cache of what is computed from the source once; its steps stay 0.
+        self.source = NamedTensors()
+        super().__init__(Cache(layers=[self.state]), Cache(layers=[self.source]))
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         self.batch_select_indices(beam_idx)

@@ -18,6 +18,7 @@ they hold before they learn.
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,11 @@ from transformers import initialization as init
 from transformers.utils import logging
 
 from .functional import head_gate, perturbation_mask
+
+if TYPE_CHECKING:  # at run time the mixin goes before transformers' classes
+    from torch.nn import Module
+else:
+    Module = object
 
 logger = logging.get_logger(__name__)
 
@@ -173,7 +179,7 @@ class NullToken(nn.Module):
         init.normal_(self.key, std=std)
         if self.value is not None:
             init.normal_(self.value, std=std)
-        if self.bias is not None:
+        if self.bias is not None and bias is not None:
             init.constant_(self.bias, bias)
 
 
@@ -182,6 +188,8 @@ class StepCount(nn.Module):
 
     `counted` says whether anything has set it: training without leaves a schedule at its beginning.
     """
+
+    annealing_step: Tensor
 
     def __init__(self):
         super().__init__()
@@ -206,7 +214,7 @@ def set_steps(counts: Iterable[StepCount], step: int) -> None:
         count.counted = True
 
 
-class CountedStepsMixin:
+class CountedStepsMixin(Module):
     """A model that may have a `StepCount`, which an `AnnealingCallback` sets; goes before transformers' classes."""
 
     def _step_counts(self) -> list[StepCount]:
@@ -252,7 +260,7 @@ def calibrated_layers(model: nn.Module) -> list[int]:
     return [module.layer_idx for module in _calibrated(model)]
 
 
-def _calibrated(model: nn.Module) -> Iterator[nn.Module]:
+def _calibrated(model: nn.Module) -> Iterator[Any]:
     # By attribute and not by class: a model loaded as remote code has a class of its own.
     for module in model.modules():
         switches = getattr(module, "switches", None)
@@ -267,7 +275,7 @@ def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None
         switches: a configuration of a model or of an adapter. num_heads: H. head_dim: d_k.
         mask_rank: r of a low-rank mask network; `None` for full matrices.
     """
-    parts = {}
+    parts: dict[str, nn.Module] = {}
     if switches.calibration is not None:
         width = num_heads * head_dim
         if mask_rank is None:

@@ -16,6 +16,7 @@
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.dataclasses import strict
 from transformers.models.bart.configuration_bart import BartConfig
@@ -88,7 +89,7 @@ def check_place(chosen: dict[str, tuple[int, int]]) -> None:
 
 
 def _as_list(ids: int | list[int] | None) -> list[int | None]:
-    return ids if isinstance(ids, list) else [ids]
+    return list(ids) if isinstance(ids, list) else [ids]
 
 
 @dataclass(kw_only=True)
@@ -189,6 +190,16 @@ class AttnCalConfigMixin(FromStockMixin):
     guided_head: int = 0
     guided_weight: float | int = 0.3
     guided_shift: bool = True
+
+    if TYPE_CHECKING:  # fields of the stock configurations, which declare some of them as optional
+        d_model: Any
+        vocab_size: Any
+        decoder_vocab_size: Any
+        max_position_embeddings: Any
+        decoder_layers: Any
+        decoder_attention_heads: Any
+        pad_token_id: Any
+        decoder_start_token_id: Any
 
     def __post_init__(self, **kwargs):
         check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})

@@ -13,13 +13,14 @@
 # limitations under the License.
 """Base of the configurations whose models load checkpoints of a stock architecture."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 
 class FromStockMixin:
     """A configuration that takes the checkpoints of `stock_type` for its own; goes before the stock class."""
 
-    stock_type: str
+    model_type: ClassVar[str]
+    stock_type: ClassVar[str]
 
     def without_stock_type(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a configuration without the type of architecture that they name.

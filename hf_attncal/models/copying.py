@@ -282,6 +282,7 @@ class CopyMechanism(nn.Module):
         Returns:
             (R, N, V + E).
         """
+        assert source.search is not None
         places, same, against, slots, _, zeros = source.search
         steps, vocabulary = logits.shape[1:]
         if steps > 1:

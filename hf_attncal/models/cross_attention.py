@@ -16,13 +16,16 @@
 scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values -> output gate.
 """
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .cache import cached_mask_keys, store_mask_keys
-from .calibration import learned_parts
+from .calibration import HeadGate, MaskNetwork, OutputGate, StepCount, learned_parts
 from .copying import SearchTables
 from .functional import (
     annealed_factor,
@@ -41,6 +44,30 @@ from .functional import (
     without_empty_rows,
 )
 from .gradients import DetachedParameters
+
+if TYPE_CHECKING:  # at run time the mixins go before Marian's or BART's classes
+
+    class StockAttention(nn.Module):
+        """What is read of the stock attention."""
+
+        q_proj: nn.Linear
+        k_proj: nn.Linear
+        v_proj: nn.Linear
+        out_proj: nn.Linear
+        num_heads: int
+        head_dim: int
+        scaling: float
+        dropout: float
+
+    class StockDecoderLayer(nn.Module):
+        """What is set in the stock decoder layer."""
+
+        encoder_attn: Any
+
+        def __init__(self, config: Any, layer_idx: int | None = None): ...
+
+else:
+    StockAttention = StockDecoderLayer = object
 
 
 class AttentionContext:
@@ -90,7 +117,7 @@ class AttentionContext:
     def mean_penalty(self, num_targets: Tensor | int) -> Tensor:
         """Eq. 5 averaged over layers, heads and `num_targets` target steps; 0 where layer drop left no layer."""
         if not self.penalties:
-            return torch.zeros((), device=self.target_mask.device)
+            return torch.zeros((), device=None if self.target_mask is None else self.target_mask.device)
         return torch.stack(self.penalties).mean() / num_targets
 
     def details(self) -> dict[str, tuple[Tensor, ...] | None]:
@@ -102,7 +129,7 @@ class AttentionContext:
         }
 
 
-class CrossAttentionMixin:
+class CrossAttentionMixin(StockAttention):
     """Adds the four switches to `MarianAttention` or `BartAttention`; goes before it in the bases.
 
     `switches` says which are on, and their numbers: the model's config, here; `config` is read for what is the
@@ -110,6 +137,13 @@ class CrossAttentionMixin:
     """
 
     has_own_projections = False
+    config: Any
+    layer_idx: Any
+    mask_network: MaskNetwork
+    gate: HeadGate
+    annealing: StepCount
+    output_gate: OutputGate
+    null: Any  # a NullToken; an adapter's has no value of its own
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -147,10 +181,10 @@ class CrossAttentionMixin:
         if all_off and with_kernel:
             output = self._kernel(query, key, value, attention_mask)
         elif copied and context.search is not None and no_switch and not with_weights:
-            output = self._attend_by_tables(query, key, value, context)
+            output = self._attend_by_tables(query, key, value, context, context.search.blocked)
         elif leaky_only and self.null.bias is None and with_kernel and past_key_values is None:
             output = self._attend_leaky(query, key, value, attention_mask)
-        elif with_kernel and self._is_one_softmax(context):
+        elif with_kernel and mask_key is not None and self._is_one_softmax(context):
             output = self._attend_renormalized(hidden_states, query, key, value, mask_key, attention_mask)
         else:
             output, weights = self._attend(hidden_states, query, key, value, mask_key, attention_mask, context)
@@ -195,10 +229,10 @@ class CrossAttentionMixin:
             return self.mask_network.project_keys(encoder_states, key)
 
     def _null_parameters(self, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor | None]:
-        parameters = self.null.key, self.null.value, self.null.bias
+        key, value, bias = self.null.key, self.null.value, self.null.bias
         if context.perturb:  # the second pass trains the mask network only
-            parameters = tuple(None if p is None else p.detach() for p in parameters)
-        return parameters
+            return key.detach(), value.detach(), None if bias is None else bias.detach()
+        return key, value, bias
 
     def _kernel(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return the model's own attention, which does not tell its weights; -> (B, H, T, d_k)."""
@@ -217,12 +251,14 @@ class CrossAttentionMixin:
             attention_mask = nn.functional.pad(attention_mask, (1, 0), value=attend)
         return self._kernel(query, key, value, attention_mask)
 
-    def _attend_by_tables(self, query: Tensor, key: Tensor, value: Tensor, context: AttentionContext) -> Tensor:
+    def _attend_by_tables(
+        self, query: Tensor, key: Tensor, value: Tensor, context: AttentionContext, blocked: Tensor
+    ) -> Tensor:
         """Attention of the layer that is copied by, in a step of a search; beams are steps of their source.
 
         -> (B, H, T, d_k), and the weights of the head reported as (R, N, S).
         """
-        blocked, (batch, heads, steps, width) = context.search.blocked, query.shape
+        batch, heads, steps, width = query.shape
         rows = blocked.shape[0]
         if rows != batch:
             beams = batch // rows
@@ -305,7 +341,7 @@ class CrossAttentionMixin:
             attention = without_empty_rows(attention, real)
 
         weights = attention
-        if switches.calibration is not None:
+        if mask_key is not None:
             weights = self._calibrate(attention, null_attention, hidden_states, query, mask_key, real, context)
         if context.record_details:
             context.attentions.append(attention)
@@ -313,14 +349,14 @@ class CrossAttentionMixin:
                 context.null_attentions.append(null_attention)
         if self._is_copied_by(context):
             self._report_copies(weights, attention, context)
-        if self._is_guided_by(context):
+        if context.guided is not None and self._is_guided_by(context):
             head = context.guided[1]
             null = None if null_attention is None else null_attention[:, head]
             context.guided_attention = self._of_head(head, weights, attention), null
 
         weights = nn.functional.dropout(weights, p=self.dropout, training=self.training)
         output = torch.matmul(weights, value)
-        if switches.leaky:
+        if null_attention is not None:
             null_weight = nn.functional.dropout(null_attention, p=self.dropout, training=self.training)
             output = output + null_weight.unsqueeze(-1) * null_value[:, None].to(output.dtype)
         return output, weights
@@ -352,7 +388,7 @@ class CrossAttentionMixin:
 
         gate = self._gate_of(query)
         if context.target_mask is not None:
-            self._report_means(mask, gate, real, context)
+            self._report_means(mask, gate, real, context.target_mask, context)
         if switches.fixed_softmax:
             weights = literal_fixed_attention(attention, mask, switches.calibration_weight, real)
         else:
@@ -393,8 +429,10 @@ class CrossAttentionMixin:
         return fixed_factor(mask, self.switches.calibration_weight)
 
     @torch.no_grad()
-    def _report_means(self, mask: Tensor, gate: Tensor | None, real: Tensor | None, context: AttentionContext) -> None:
-        steps = context.target_mask[:, None, :, None]  # (B, 1, T, 1)
+    def _report_means(
+        self, mask: Tensor, gate: Tensor | None, real: Tensor | None, targets: Tensor, context: AttentionContext
+    ) -> None:
+        steps = targets[:, None, :, None]  # (B, 1, T, 1)
         cells = steps.expand(-1, -1, -1, mask.shape[-1]) if real is None else steps & real
         dtype = _at_least_float32(mask)
         mask_sum = (mask.sum(dim=1, keepdim=True, dtype=dtype) * cells).sum()
@@ -407,14 +445,14 @@ def _at_least_float32(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
-class DecoderLayerMixin:
+class DecoderLayerMixin(StockDecoderLayer):
     """Runs a decoder layer with detached parameters in the second pass; goes before the stock layer in the bases.
 
     It is here, inside the layer, so that gradient checkpointing's recomputation runs under the same mode. A class of
     ours names its cross-attention; an adapter changes the class of a layer that has one.
     """
 
-    _cross_attention_class: type[nn.Module]
+    _cross_attention_class: Callable[..., Any]
 
     def __init__(self, config, layer_idx: int | None = None):
         super().__init__(config, layer_idx)

@@ -129,7 +129,7 @@ def expected_field_size(*fields: Tensor | None) -> Tensor:
     Returns:
         (B, T).
     """
-    return sum(part.sum(dim=-1) for part in fields if part is not None)
+    return torch.stack([part.sum(dim=-1) for part in fields if part is not None]).sum(dim=0)
 
 
 # ---- schedules ----

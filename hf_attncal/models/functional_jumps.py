@@ -118,26 +118,26 @@ def jump_posterior(
 
     backwards = places.mT.contiguous()  # half the time of a product
     after = torch.ones_like(last)  # how well the rest is explained after each last position
-    found, found_null, counts, jumped = [], [], torch.zeros_like(places), []
+    links, null_links, counts, jumps_made = [], [], torch.zeros_like(places), []
     for (joint, stay, norm, share), (start, move, scale) in zip(steps[::-1], passed[::-1], strict=True):
         after = after / scale
         explained, after = joint * after, after * stay
-        found.append(move * explained)
-        found_null.append((start * after).sum(dim=-1))
+        links.append(move * explained)
+        null_links.append((start * after).sum(dim=-1))
         led = torch.bmm(explained, backwards)
         if count:
             start = start * norm
             counts = torch.baddbmm(counts, start.mT, explained)
-            jumped.append(start * led)
+            jumps_made.append(start * led)
         after = torch.addcmul(after, led, norm) + explained.sum(dim=-1, keepdim=True) * share
 
-    found = torch.stack(found[::-1]).flatten(1, 2).transpose(0, 1)[..., 1:]
-    found_null = torch.where(target_real, torch.stack(found_null[::-1]).flatten(1).T, 0.0)
+    found = torch.stack(links[::-1]).flatten(1, 2).transpose(0, 1)[..., 1:]
+    found_null = torch.where(target_real, torch.stack(null_links[::-1]).flatten(1).T, 0.0)
     likelihood = torch.stack([scale for *_, scale in passed]).log().sum(dim=0).flatten()
     likelihood = likelihood + torch.where(target_real, largest.log(), 0.0).sum(dim=1)
     if not count:
         return JumpPosterior(found, found_null, likelihood)
-    jumped = (torch.stack(jumped[::-1]) / reached).sum_to_size(reached.shape)
+    jumped = (torch.stack(jumps_made[::-1]) / reached).sum_to_size(reached.shape)
     chances = torch.einsum("tgbp,tgbs->gps", jumped, attention)
     index = _distances(size, jumps.shape[-1] // 2, jumps.device).flatten()
     tables = (

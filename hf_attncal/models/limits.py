@@ -15,6 +15,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 # Names of sizes, ours and those of stock models: layers, the width between them and within them.
 STOCK_LAYERS = ("num_hidden_layers", "num_layers", "n_layers")
@@ -73,7 +74,7 @@ def check_sizes(config) -> None:
     """
     names = getattr(config, "attribute_map", {})
     get = config.get if isinstance(config, Mapping) else lambda name: getattr(config, name, None)
-    sizes = {names.get(name, name): get(name) for name in LIMITS}
+    sizes: dict[str, Any] = {names.get(name, name): get(name) for name in LIMITS}
     for name, (least, most) in {names.get(name, name): limits for name, limits in LIMITS.items()}.items():
         size = sizes[name]
         if size is None:

@@ -16,16 +16,25 @@
 import re
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+if TYPE_CHECKING:  # at run time the mixin goes before transformers' classes
+    from transformers import PreTrainedModel as Model
+else:
+    Model = object
+
 _CHECKED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-class WholeCheckpointMixin:
+class WholeCheckpointMixin(Model):
     """`from_pretrained` of our models; goes before transformers' classes in the bases."""
 
+    _auto_class: Any
+    config_class: Any
+    _tied_weights_keys: Any
     _auto_classes: dict[str, str] = {}  # Auto class -> our class, where several classes load from one folder
 
     @classmethod
@@ -36,7 +45,8 @@ class WholeCheckpointMixin:
             ValueError: a weight is missing, which transformers would fill with random numbers, or is not finite. With
                 `output_loading_info=True`, which returns the names of what is missing, that is left to the caller.
         """
-        model, report = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        loaded: Any = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        model, report = loaded
         if output_loading_info:
             return model, report
         name = args[0] if args else kwargs.pop("pretrained_model_name_or_path", None)
@@ -144,5 +154,5 @@ def check_finite(model: nn.Module) -> None:
                 f"`{name}` has values that are not finite in {tensor.dtype}. The checkpoint is damaged, or its "
                 "precision is too low for it."
             )
-    if hasattr(model, "check_tables"):
-        model.check_tables()
+    if check_tables := getattr(model, "check_tables", None):
+        check_tables()

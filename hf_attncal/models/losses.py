@@ -14,6 +14,7 @@
 """Cross-entropy with label smoothing, over logits and straight from hidden states, and labels as decoder inputs."""
 
 import sys
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -147,4 +148,5 @@ def shift_labels(model: nn.Module, labels: torch.LongTensor) -> torch.LongTensor
             f"`decoder_input_ids` are needed with `labels` for {type(model).__name__}, which does not say how it "
             "shifts labels. Pass them."
         )
-    return shift(labels, model.config.pad_token_id, model.config.decoder_start_token_id)
+    config: Any = model.config
+    return shift(labels, config.pad_token_id, config.decoder_start_token_id)

@@ -16,6 +16,7 @@
 Shapes use B = batch, T = target steps, S = source tokens, d = d_model. Attention tensors are (B, 1, T, S): one head.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -135,7 +136,8 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         weights = weights.reshape(batch, 1, steps, -1)
         return torch.tanh(self.output_projection(torch.cat((output, hidden), dim=-1))), weights
 
-    def _scores(self, query: Tensor, key: Tensor, real: Tensor) -> Tensor:
+    def _scores(self, query: Tensor, key: Tensor, real: Tensor | None) -> Tensor:
+        assert real is not None  # of `read_source`
         scores = self._unmasked_scores(query, key, source_positions(real[:, 0, 0]))
         return scores.masked_fill(~real, torch.finfo(scores.dtype).min)
 
@@ -168,7 +170,9 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         if context.target_mask is None and not context.record_details:
             return [context] * steps  # nothing is reported
         # Means of the mask over steps are taken from all of them at once, in `join`.
-        targets = context.target_mask.unbind(1) if context.perturb else [None] * steps
+        targets: Sequence[Tensor | None] = [None] * steps
+        if context.perturb and context.target_mask is not None:
+            targets = context.target_mask.unbind(1)
         record = context.record_details or not context.perturb
         return [
             AttentionContext(context.perturb, None if t is None else t[:, None], record, context.copies)
@@ -192,4 +196,4 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         elif context.target_mask is not None:
             with torch.no_grad():
                 gate = self._gate_of(hidden.unsqueeze(1))
-            self._report_means(recorded["masks"], gate, source.real, context)
+            self._report_means(recorded["masks"], gate, source.real, context.target_mask, context)

@@ -16,10 +16,10 @@
 import logging as python_logging
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin, LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutput
@@ -38,6 +38,15 @@ from .uam import NullSuppression, UnsupervisedAlignmentModule, source_loss, sour
 # Models are trained with these fields and without, so that no checkpoint stands for either way.
 # trf-ignore: TRF041 config.calibration, config.copy, config.guided
 
+if TYPE_CHECKING:  # at run time the mixins go before transformers' classes
+    from transformers import PreTrainedModel
+
+    class Generating(PreTrainedModel, GenerationMixin):
+        pass
+
+else:
+    PreTrainedModel = Generating = object
+
 logger = logging.get_logger(__name__)
 
 
@@ -53,15 +62,15 @@ class AttnCalPreTrainedMixin(CountedStepsMixin, WholeCheckpointMixin):
         super()._init_weights(module)
         init_part(module, self.config, self.config.d_model, self.config.init_std)
 
-    def _set_gradient_checkpointing(self, enable: bool = True, **kwargs):
+    def _set_gradient_checkpointing(self, enable: bool = True, *args, **kwargs):
         """Where every way of switching checkpointing on ends; refuses the reentrant kind on a calibrated model.
 
         Raises:
             ValueError: see `refuse_reentrant`.
         """
         if enable:
-            refuse_reentrant(self.config, kwargs.get("gradient_checkpointing_func"), "a model")
-        super()._set_gradient_checkpointing(enable=enable, **kwargs)
+            refuse_reentrant(self.config, args[0] if args else kwargs.get("gradient_checkpointing_func"), "a model")
+        super()._set_gradient_checkpointing(enable, *args, **kwargs)
 
 
 def check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> None:
@@ -102,7 +111,7 @@ def _says_which_weights():
         _SDPA_LOGGER.removeFilter(replace)
 
 
-class AttnCalModelMixin:
+class AttnCalModelMixin(PreTrainedModel):
     """`forward` of the bare models: the stock one plus the details of the cross-attention."""
 
     @can_return_tuple
@@ -151,9 +160,13 @@ class AttnCalModelMixin:
         return AttnCalSeq2SeqModelOutput(**outputs, **context.details())
 
 
-class AttnCalSeq2SeqLMMixin:
+class AttnCalSeq2SeqLMMixin(Generating):
     """`forward` of the models with a language modelling head: logits and the losses."""
 
+    config: Any
+    model: Any
+    lm_head: nn.Linear
+    final_logits_bias: Tensor
     uam: UnsupervisedAlignmentModule | None
     copying: CopyMechanism | None
 

@@ -114,10 +114,11 @@ def check_training(
             raise ValueError(message)
         logger.warning_once(message)
     for module in model.modules():
-        for name, parameter in module.named_parameters() if hasattr(module, "adapter_layer_names") else ():
+        layers: Any = getattr(module, "adapter_layer_names", None)
+        for name, parameter in module.named_parameters() if layers is not None else ():
             part = name.partition(".")[0]
             known = part in ("lora_A", "lora_B") or part.startswith(("hada_", "attncal_"))
-            if parameter.requires_grad and part in module.adapter_layer_names and not known:
+            if parameter.requires_grad and part in layers and not known:
                 raise ValueError(
                     f"`{part}` of another adapter cannot be trained beside a calibration: the mask network's loss "
                     "would train it, too. Train a LoRA on linear layers (no DoRA, no embeddings) or a LoHa beside it, "
