@@ -26,7 +26,7 @@ from hf_attncal.data.synthetic.english_german import generate_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.reading import batches_of_pairs, teacher_forced
 from hf_attncal.report.attribution import METHODS, attribute, word_scores
-from hf_attncal.report.judged import judge_faithfulness
+from hf_attncal.report.judged_faithfulness import judge_faithfulness
 from hf_attncal.report.observations import observe
 
 OBSERVATIONS, FAITHFULNESS = "observations", "faithfulness"

@@ -12,14 +12,18 @@ results/analysis/gold_PAIR_NAME_seedN.json for each model.
 
 import argparse
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
 from aligners import FILES, read_gold
 from committed import RESULTS
 from frozen import Frozen, add_models, read_models
+from torch import Tensor
 
 from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.subword_pooling import largest_over_words
 from hf_attncal.data.gold import Gold
 from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
@@ -30,10 +34,34 @@ from hf_attncal.report.attributions import (
     attribution_links,
     score_attributions,
     ways_of_reading,
-    word_posteriors,
 )
 
 PATH = "integrated_gradients"
+
+
+def word_posteriors(aligner: WordAligner) -> Callable[[Iterable[str], Iterable[str]], list[Tensor]]:
+    """Return a function for the method `posterior`: what an aligner says in the direction that predicts the target.
+
+    Args:
+        aligner: of any kind.
+
+    Returns:
+        A function of sources and targets: for each pair (target words, source words), the largest weight between
+        their subwords; zeros for a pair with a side of no word.
+    """
+
+    @torch.no_grad()
+    def weights(sources: Iterable[str], targets: Iterable[str]) -> list[Tensor]:
+        pairs = [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
+        found = [torch.zeros(len(target), len(source)) for source, target in pairs]
+        for indices, of_batch in aligner.source.weights(pairs, batch_size=256, batch_tokens=4096):
+            words = largest_over_words(of_batch.forward, of_batch.target_words, of_batch.source_words).cpu()
+            for row, index in enumerate(indices):
+                target, source = found[index].shape
+                found[index] = words[row, :target, :source].clone()
+        return found
+
+    return weights
 
 
 def plain(reading: ScoredReading) -> dict:

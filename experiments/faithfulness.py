@@ -20,7 +20,7 @@ from hf_attncal.io.files import read_lines, read_pairs, write_json
 from hf_attncal.metrics import records
 from hf_attncal.models.calibration import calibrated_layers
 from hf_attncal.report.attribution import word_scores, works_on
-from hf_attncal.report.judged import judge_faithfulness
+from hf_attncal.report.judged_faithfulness import judge_faithfulness
 
 # Corpus -> its test and training text under --data.
 FILES = {

@@ -13,10 +13,8 @@ from helpers import FAMILIES
 from seq2seq_helpers import bpe_tokenizer, randomized, sized
 
 from hf_attncal.metrics.faithfulness import faithfulness
-from hf_attncal.report.faithfulness import measures
-from hf_attncal.report.figures.contents import Chart, Report, Section
-from hf_attncal.report.figures.pair_view import PairView, PairWeights
-from hf_attncal.report.judged import JudgedFaithfulness
+from hf_attncal.report.figures.contents import Chart, PairView, PairWeights, Report, Section
+from hf_attncal.report.judged_faithfulness import JudgedFaithfulness, measures
 
 # What must stay text wherever it comes from.
 HOSTILE = "</script><script>alert(1)</script> \"quotes' <!-- </style> </noscript> <b>&amp;</b> {{7*7}} ]]>"

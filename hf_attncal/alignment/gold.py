@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import Link
-from hf_attncal.drawing.table import text_table
+from hf_attncal.drawing.page_text import text_table
 from hf_attncal.hub.cards import write_probabilities_card
 from hf_attncal.inference.modes import evaluating
 from hf_attncal.layouts import CARD

@@ -4,8 +4,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from hf_attncal.drawing.fonts import families_for
-from hf_attncal.drawing.plots import FAINT, POINTS, TEXT_COLOUR, Picture
+from hf_attncal.drawing.plots import FAINT, POINTS, TEXT_COLOUR, Picture, families_for
 
 from .pictures import LINK_COLOUR, SMALL, Aligned, place, short
 

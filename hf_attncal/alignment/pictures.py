@@ -24,7 +24,7 @@ from markupsafe import Markup
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.drawing.page import PAGE_FOOT as PAGE_FOOT
 from hf_attncal.drawing.page import environment, page_beginning
-from hf_attncal.drawing.text import shown, text_width
+from hf_attncal.drawing.page_text import shown, text_width
 
 NULL_MARK = "∅"
 LINK_COLOUR, LINK_COLOUR_AT_NIGHT = "#2171b5", "#6baed6"

@@ -90,9 +90,9 @@ def analyze(
     ):  # what a training says on its way is no result
         model = fetched(model, running)
         with load_errors(model):  # what is wrong with the name is told before torch is imported
-            from hf_attncal.report.analyze import analyze_corpus
+            from hf_attncal.report.analysis import analyze_corpus
+            from hf_attncal.report.corpus import Corpus
             from hf_attncal.report.probe import Probe
-            from hf_attncal.report.text import Corpus
         with user_errors():
             found = analyze_corpus(
                 model,
@@ -104,7 +104,7 @@ def analyze(
                 load=lambda name: load_model(name, running, 2 if target is None else None),
             )
     if places:
-        from hf_attncal.report.figures.page import write_report
+        from hf_attncal.report.figures.report_files import write_report
 
         found = write_report(found, places)
     return found

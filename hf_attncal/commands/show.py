@@ -67,13 +67,15 @@ def show(
     loaded = load_model(model, running, beams)
     from hf_attncal.alignment.opening import open_aligner
     from hf_attncal.hub.cards import read_model_card
-    from hf_attncal.report.figures.page import write_page
-    from hf_attncal.report.sentences import report_on_sentences
+    from hf_attncal.report.figures.report_files import write_page
+    from hf_attncal.report.pairs import report_on_sentences
 
-    links = None if aligner is None else open_aligner(aligner, replace(running, revision=None, languages=None))
+    align = None
+    if aligner is not None:
+        align = open_aligner(aligner, replace(running, revision=None, languages=None)).align
     title = read_model_card(model).name or Path(model).resolve().name
     with user_errors():
-        report = report_on_sentences(*loaded, lines, title, aligner=links, beams=beams)
+        report = report_on_sentences(*loaded, lines, title, align=align, beams=beams)
         write_page(report, page, "--output")
     if output is None:
         webbrowser.open(Path(page).resolve().as_uri())

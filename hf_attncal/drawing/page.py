@@ -6,7 +6,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from .text import shown
+from hf_attncal.drawing.page_text import shown
 
 _FOLDER = Path(__file__).parent
 PAGE_FOOT = "</main>\n</body>\n</html>"

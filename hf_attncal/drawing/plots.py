@@ -3,21 +3,24 @@
 import io
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from hf_attncal.io.extras import need
 
 need("plot")
 
+import matplotlib
 import numpy as np
 import torch
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from torch import Tensor
 
-from .fonts import families_for
-from .text import shown, text_width
+from hf_attncal.drawing.page_text import shown, text_width
 
 # The only colours of text and rules, so that a page can turn them round at night; and what lies behind them.
 TEXT_COLOUR, FAINT = "#222222", "#6b6b6b"
@@ -48,6 +51,50 @@ class Picture(Figure):
         file = io.BytesIO()
         self.savefig(file, format="png")
         return file.getvalue()
+
+
+# ---- fonts ----
+
+
+def families_for(text: str) -> list[str]:
+    """Return the font families that matplotlib shall try in turn, so that each character of a text is found.
+
+    They are the configured ones, and installed fonts with the characters that those lack.
+
+    Warns:
+        UserWarning: no installed font has some of the characters, which are drawn as boxes.
+    """
+    families = list(matplotlib.rcParams["font.family"])
+    missing = {character for character in text if character.isprintable() and not character.isspace()}
+    for family in families:
+        missing -= _characters(font_manager.findfont(font_manager.FontProperties(family=[family])))
+    for font in _installed() if missing else ():
+        if found := missing & _characters(font.fname):
+            families.append(font.name)
+            missing -= found
+    if missing:
+        shown = "".join(sorted(missing)[:10]) + ("..." if len(missing) > 10 else "")
+        warnings.warn(
+            f"No installed font has the characters {shown}: boxes are drawn in their place. Install a font that has "
+            "them (the Noto fonts have those of most scripts) and start Python again.",
+            stacklevel=3,
+        )
+    return families
+
+
+def _installed() -> list[font_manager.FontEntry]:
+    """Return the upright fonts of the machine. Those that matplotlib brings are its defaults, or for formulas."""
+    own = Path(matplotlib.get_data_path())
+    upright = (font for font in font_manager.fontManager.ttflist if font.style == "normal")
+    return sorted((font for font in upright if own not in Path(font.fname).parents), key=lambda font: font.name)
+
+
+@cache
+def _characters(path: str) -> frozenset[str]:
+    try:
+        return frozenset(map(chr, font_manager.get_font(path).get_charmap()))
+    except (OSError, RuntimeError):  # removed since matplotlib made its list, or no font at all
+        return frozenset()
 
 
 # ---- heat maps ----

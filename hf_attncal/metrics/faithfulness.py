@@ -1,6 +1,6 @@
 """Score how faithfully attributions name the source words a model uses: means over target words, intervals, verdicts.
 
-`hf_attncal.report.faithfulness` measures the falls of log-probability that are averaged here.
+`hf_attncal.report.judged_faithfulness` measures the falls of log-probability that are averaged here.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -4,23 +4,18 @@ Every target word is linked to its best source word, in one direction. A method 
 twice: the mean over them, and the layer and head that have the lowest error on other annotated pairs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.links import best_links
-from hf_attncal.alignment.subword_pooling import largest_over_words
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_interval
 from hf_attncal.models.calibration import calibrated_layers
 from hf_attncal.models.functional import token_rows
 from hf_attncal.report.attribution import METHODS, attribute, works_on
-from hf_attncal.report.attribution.base import OfHeads
+from hf_attncal.report.attribution.method import OfHeads
 
 Links = list[frozenset[Link]]
 ATTENTION = "attention"  # what the others are compared with
@@ -218,31 +213,3 @@ def _compared(
 def _score(gold: Gold, links: Links, **resampled) -> AlignmentScore:
     # No check of indices: they come from our own words, and what is scored may well be chance.
     return alignment_error_rate(gold.links, links, check_indices=False, **resampled)
-
-
-# ---- an aligner among the methods ----
-
-
-def word_posteriors(aligner: WordAligner) -> Callable[[Iterable[str], Iterable[str]], list[Tensor]]:
-    """Return a function for the method `posterior`: what an aligner says in the direction that predicts the target.
-
-    Args:
-        aligner: of any kind.
-
-    Returns:
-        A function of sources and targets: for each pair (target words, source words), the largest weight between
-        their subwords; zeros for a pair with a side of no word.
-    """
-
-    @torch.no_grad()
-    def weights(sources: Iterable[str], targets: Iterable[str]) -> list[Tensor]:
-        pairs = [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
-        found = [torch.zeros(len(target), len(source)) for source, target in pairs]
-        for indices, of_batch in aligner.source.weights(pairs, batch_size=256, batch_tokens=4096):
-            words = largest_over_words(of_batch.forward, of_batch.target_words, of_batch.source_words).cpu()
-            for row, index in enumerate(indices):
-                target, source = found[index].shape
-                found[index] = words[row, :target, :source].clone()
-        return found
-
-    return weights

@@ -15,13 +15,15 @@ Table 3 has one sentence.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, pairwise
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hf_attncal.alignment.links import best_links
 from hf_attncal.data.pharaoh import Link
@@ -30,9 +32,35 @@ from hf_attncal.inference.reading import Reading, TokenPair, check_some_words, r
 from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.metrics.reliability import WITHOUT_MASKS, head_average
 from hf_attncal.metrics.step_measures import NEED_INFORMATION, STEP_MEASURES, LayerRows, layer_rows
+from hf_attncal.report.attribution.attention_vectors import check_blocks, null_value
+from hf_attncal.report.corpus import Tagger, tags_of
 
-from .tags import Tagger, tags_of
-from .value_norms import recorded_value_norms
+
+@contextmanager
+def recorded_value_norms(model) -> Iterator[tuple[dict[int, Tensor], dict[int, float]]]:
+    """Record the norms of value vectors of a model that is built as Marian and BART are; there are none of others.
+
+    Yields:
+        By decoder layer from 0, the norms of the value vectors in the last pass, (batch, heads, source); and those of
+        NULL, the mean over heads, where a layer has one.
+    """
+    norms: dict[int, Tensor] = {}
+    nulls: dict[int, float] = {}
+
+    def record(number: int, width: int, module: nn.Module, args: tuple, output: Tensor) -> None:
+        norms[number] = output.detach().unflatten(-1, (-1, width)).norm(dim=-1).transpose(1, 2)
+
+    with ExitStack() as hooks:
+        with suppress(ValueError):
+            check_blocks(model)
+            for number, layer in enumerate(model.get_decoder().layers):
+                attention = layer.encoder_attn
+                hook = partial(record, number, attention.head_dim)
+                hooks.enter_context(attention.v_proj.register_forward_hook(hook))
+                if (null := null_value(attention)) is not None:
+                    nulls[number] = float(null.detach().norm(dim=-1).double().mean())
+        yield norms, nulls
+
 
 ENTROPY_THRESHOLDS = tuple(0.25 * step for step in range(1, 21))  # of entropy, as far as Lu et al., Fig. 4
 BUCKETS = (0.8, 1.6, 2.4, 3.2)  # of entropy, as in Lu et al., Fig. 8

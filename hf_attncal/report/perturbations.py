@@ -30,8 +30,8 @@ from hf_attncal.inference.reading import (
     readable,
     teacher_forced,
 )
+from hf_attncal.report.attribution.method import Batch
 
-from .attribution.base import Batch
 from .attribution.predictions import encode, log_probabilities
 
 OPERATORS = ("replace", "hide", "unk", "delete")

@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from hf_attncal.inference.revision import revision_of
 from hf_attncal.io.files import read_lines, write_bytes
 from hf_attncal.layouts import ADAPTER_CONFIG, RESULTS, RUN
-
-from .text import Corpus
+from hf_attncal.report.corpus import Corpus
 
 # What only a probe needs: an analysis without one does without PEFT and the Trainer.
 _JOB = "hf_attncal.training.adapter:AdapterJob"

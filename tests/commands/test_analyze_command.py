@@ -14,7 +14,7 @@ from hf_attncal.data.pharaoh import format_links
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.source_use import source_use
 from hf_attncal.metrics.trust import verdict_of
-from hf_attncal.report.figures.page import write_page
+from hf_attncal.report.figures.report_files import write_page
 from hf_attncal.report.probe import Probe
 
 SOURCES, TARGETS = ([" ".join(pair[side]) for pair in PAIRS] for side in (0, 1))

@@ -18,8 +18,7 @@ from matplotlib.patches import PathPatch
 from picture_helpers import HOSTILE
 
 from hf_attncal.alignment.pair_plot import pair_plot
-from hf_attncal.drawing.fonts import families_for
-from hf_attncal.drawing.plots import bars, head_map, heat_map, lines, plot_receptive_fields
+from hf_attncal.drawing.plots import bars, families_for, head_map, heat_map, lines, plot_receptive_fields
 
 SOURCE = ["the", "old", "teacher", "."]
 TARGET = ["die", "alte", "Lehrerin"]

@@ -5,8 +5,8 @@ import pytest
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, with_masks
 
 from hf_attncal.data.pharaoh import GoldAlignment
-from hf_attncal.report.analyze import analyze_corpus
-from hf_attncal.report.text import Corpus
+from hf_attncal.report.analysis import analyze_corpus
+from hf_attncal.report.corpus import Corpus
 
 TAGS = [["capital" if word[0].isupper() else "small" for word in target.split()] for target in TARGETS]
 GOLD = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]

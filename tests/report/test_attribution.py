@@ -28,8 +28,8 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.words import NO_WORD
 from hf_attncal.inference.reading import batches_of_pairs, readable, teacher_forced
 from hf_attncal.report.attribution import METHODS, attribute, works_on
-from hf_attncal.report.attribution.base import Batch
-from hf_attncal.report.attribution.cross_attention import Block, read_layers
+from hf_attncal.report.attribution.attention_vectors import Block, read_layers
+from hf_attncal.report.attribution.method import Batch
 from hf_attncal.report.attribution.predictions import log_probabilities
 
 # Of different lengths, so that batches have padding on both sides.
@@ -578,7 +578,7 @@ def test_nothing_of_a_batch_is_kept(monkeypatch):
 def test_long_sentences_are_taken_apart_in_pieces(monkeypatch):
     model = model_of("bart leaky")
     whole = {method: found_by(model, method) for method in ("transformed_norm", "full_norm", "alti")}
-    monkeypatch.setattr("hf_attncal.report.attribution.cross_attention._MOST_NUMBERS", 1)
+    monkeypatch.setattr("hf_attncal.report.attribution.attention_vectors._MOST_NUMBERS", 1)
     for method, expected in whole.items():
         for found, one in zip(found_by(model, method), expected, strict=True):
             assert_close(found.scores, one.scores, 1e-12)

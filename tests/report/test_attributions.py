@@ -6,7 +6,6 @@ import pytest
 import torch
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model
 
-from hf_attncal.alignment import WordAligner
 from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.inference.word_attention import word_attention
@@ -17,7 +16,6 @@ from hf_attncal.report.attributions import (
     choose_options,
     score_attributions,
     ways_of_reading,
-    word_posteriors,
 )
 
 TEXTS = list(zip(SOURCES, TARGETS, strict=True))
@@ -111,7 +109,7 @@ def test_every_choice_scores_every_token(model, few_points):
 
 def test_layers_without_masks_have_no_contribution_to_choose(monkeypatch):
     model = text_model("marian", "ours")
-    monkeypatch.setattr("hf_attncal.report.attribution.cross_attention.calibrated_layers", lambda model: [1])
+    monkeypatch.setattr("hf_attncal.report.attribution.attention_vectors.calibrated_layers", lambda model: [1])
     assert {options.get("layer") for options in METHODS["contribution"].choices(model)} == {None, 1}
 
 
@@ -184,22 +182,3 @@ def test_nothing_to_score_is_refused(model):
         score_attributions(model, bpe_tokenizer(), TEST, Gold([], []))
     with pytest.raises(ValueError, match=r"`ways`.*got none"):
         score_attributions(model, bpe_tokenizer(), TEST, ways={})
-
-
-# ---- an aligner ----
-
-
-def test_posteriors_are_what_an_aligner_says_of_each_direction_alone(model):
-    aligner = WordAligner(model, bpe_tokenizer())
-    matrices = word_posteriors(aligner)([*SOURCES, ""], [*TARGETS, "a b"])
-    assert matrices[-1].shape == (2, 0)
-    aligned = aligner.align(TEXTS)
-    model.train()  # as it is shared
-    for matrix, one in zip(matrices, aligned, strict=False):
-        assert matrix.shape == (len(one.target), len(one.source))
-        for (i, j), score in zip(one.links, one.scores, strict=True):
-            assert math.isclose(matrix[j, i], score, rel_tol=1e-5)
-            assert matrix[j].max() == matrix[j, i]
-    way = WayOfReading("posterior", {"weights": word_posteriors(aligner)})
-    assert attribution_links(model, bpe_tokenizer(), TEXTS, way) == [frozenset(one.links) for one in aligned]
-    model.train()

@@ -14,7 +14,7 @@ from seq2seq_helpers import TARGETS as MORE_TARGETS
 from transformers import BartConfig, BartForCausalLM, MBartConfig, MBartForConditionalGeneration
 
 from hf_attncal.inference.reading import batches_of_pairs
-from hf_attncal.report.faithfulness import (
+from hf_attncal.report.judged_faithfulness import (
     CUTS,
     best_words,
     faithfulness_falls,

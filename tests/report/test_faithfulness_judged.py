@@ -10,9 +10,14 @@ from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 
 from hf_attncal.metrics.faithfulness import MeasuredFaithfulness, Verdict, faithfulness, operator_agreement
 from hf_attncal.report.attribution import attribute, word_scores
-from hf_attncal.report.faithfulness import faithfulness_falls, measures, word_effects
-from hf_attncal.report.figures.faithfulness_charts import faithfulness_by_method, faithfulness_charts, in_words
-from hf_attncal.report.judged import JudgedFaithfulness, judge_faithfulness
+from hf_attncal.report.figures.charts import faithfulness_by_method, faithfulness_charts, in_words
+from hf_attncal.report.judged_faithfulness import (
+    JudgedFaithfulness,
+    faithfulness_falls,
+    judge_faithfulness,
+    measures,
+    word_effects,
+)
 
 OPERATORS = ("replace", "hide", "unk")
 OPTIONS = {"operators": OPERATORS, "cuts": (1,), "soft": False, "draws": 1, "bootstrap": 50}

@@ -12,10 +12,9 @@ from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.metrics.base import Measured
 from hf_attncal.report.attributions import ScoredMethod, ScoredReading
-from hf_attncal.report.figures.charts import errors_by_method
-from hf_attncal.report.figures.faithfulness_charts import faithfulness_charts
-from hf_attncal.report.figures.findings import caveats_of, compared, findings_of
-from hf_attncal.report.judged import JudgedFaithfulness
+from hf_attncal.report.figures.charts import errors_by_method, faithfulness_charts
+from hf_attncal.report.figures.conclusions import caveats_of, compared, findings_of
+from hf_attncal.report.judged_faithfulness import JudgedFaithfulness
 from hf_attncal.report.observations import observe
 
 GOLD = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]

@@ -20,8 +20,8 @@ from hf_attncal.data.words import tokenize_words
 from hf_attncal.inference.reading import readings_of_pairs
 from hf_attncal.metrics.reliability import LEAST_SPREAD, attention_entropy, jensen_shannon, mask_spread
 from hf_attncal.metrics.step_measures import NEED_INFORMATION, STEP_MEASURES
+from hf_attncal.report.corpus import load_tags, read_tags, tags_of
 from hf_attncal.report.observations import TOKEN_GROUPS, observe
-from hf_attncal.report.tags import load_tags, read_tags, tags_of
 
 THRESHOLDS, BUCKETS = (1.5, 2.0, 2.25, 2.5, 2.75), (0.4, 0.8, 1.2, 1.6)
 BOUNDS = {"thresholds": THRESHOLDS, "buckets": BUCKETS}
@@ -371,7 +371,7 @@ def test_an_adapter_on_one_layer_leaves_the_others_plain():
 def test_a_model_without_values_that_are_known_has_no_norms(monkeypatch):
     """As T5's are."""
     model = text_model("marian", "stock")
-    monkeypatch.setattr("hf_attncal.report.value_norms.check_blocks", _refuse)
+    monkeypatch.setattr("hf_attncal.report.observations.check_blocks", _refuse)
     found = observe(model, bpe_tokenizer(), SOURCES[:2], TARGETS[:2])
     assert not found.group_norms.any()
     assert found.null_norms == {}

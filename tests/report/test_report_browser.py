@@ -12,8 +12,8 @@ from hf_attncal.alignment import WordAlignment
 from hf_attncal.alignment.pictures import PAGE_FOOT, page_head, page_pair
 from hf_attncal.data.words import WordTokens
 from hf_attncal.inference.word_attention import word_attention
-from hf_attncal.report.figures.page import write_page
-from hf_attncal.report.figures.pair_view import PairWeights
+from hf_attncal.report.figures.contents import PairWeights
+from hf_attncal.report.figures.report_files import write_page
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,7 +8,7 @@ import pytest
 from report_helpers import HOSTILE, chart, figure, report
 
 from hf_attncal.io.errors import CommandError
-from hf_attncal.report.figures.chart_files import write_files
+from hf_attncal.report.figures.report_files import write_files
 
 
 def read_all(folder):

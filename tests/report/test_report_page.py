@@ -18,8 +18,8 @@ from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, pairs_of, report,
 
 from hf_attncal.data.words import WordTokens
 from hf_attncal.inference.word_attention import word_attention
-from hf_attncal.report.figures.page import SIGNED_STEPS, WEIGHT_STEPS, packed, write_page
-from hf_attncal.report.figures.pair_view import ChangedWord, PairWeights, Without, pair_view_html
+from hf_attncal.report.figures.contents import ChangedWord, PairWeights, Without, pair_view_html
+from hf_attncal.report.figures.report_files import SIGNED_STEPS, WEIGHT_STEPS, packed, write_page
 
 VOID = {"meta", "input", "br"}
 FETCHING = {"src", "href", "xlink:href", "srcset", "data", "action", "formaction", "poster", "background"}
@@ -290,7 +290,7 @@ def test_an_error_in_the_middle_leaves_the_page_as_it_was(tmp_path):
 def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  `write_page` closes it
-    monkeypatch.setattr("hf_attncal.report.figures.page.open", lambda *_: full, raising=False)
+    monkeypatch.setattr("hf_attncal.report.figures.report_files.open", lambda *_: full, raising=False)
     with pytest.raises(OSError) as error:  # noqa: PT011
         write_page(report(), path)
     assert error.value.errno == errno.ENOSPC

@@ -10,15 +10,14 @@ from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.report.attribution import word_scores
-from hf_attncal.report.figures.pair_view import ChangedWord
-from hf_attncal.report.sentences import MOST_SENTENCES, changes, given_target, report_on_sentences
+from hf_attncal.report.figures.contents import ChangedWord
+from hf_attncal.report.pairs import MOST_SENTENCES, changes, given_target, report_on_sentences
 
 LINES = ["the old house is a house", "a <b>house</b>"]
 
 
-class Links:
-    def align(self, pairs):
-        return [SimpleNamespace(links=((0, 0),)) for _ in pairs]
+def first_words(pairs):
+    return [SimpleNamespace(links=((0, 0),)) for _ in pairs]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def test_a_line_may_have_its_translation_with_it(line, pair):
 
 
 def test_translations_are_the_models_unless_they_are_given(texts):
-    found = report_on_sentences(*texts, [*LINES, "", "a house\tein Haus"], "m", aligner=Links(), beams=2)
+    found = report_on_sentences(*texts, [*LINES, "", "a house\tein Haus"], "m", align=first_words, beams=2)
     views = list(found.pairs)
     assert [view.target for view in views] == [*translate_texts(*texts, LINES, num_beams=2), "ein Haus"]
     assert list(views[0].weights) == ["attention", "calibrated", "contribution", "alti", "occlusion"]

@@ -4,7 +4,8 @@ Call `attribute`. The methods are in `cross_attention.py` (with the vectors that
 `flow.py` and `predictions.py`, what they are compared with in `controls.py`.
 """
 
-from .base import Attribution
+from hf_attncal.report.attribution.method import Attribution
+
 from .methods import CONTROLS, METHODS, attribute, word_scores, works_on
 
 __all__ = ["CONTROLS", "METHODS", "Attribution", "attribute", "word_scores", "works_on"]

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from hf_attncal.data.words import NO_WORD
 from hf_attncal.inference.reading import TokenPair
-
-from .base import Batch, Method, Scores, check_number
+from hf_attncal.report.attribution.method import Batch, Method, Scores, check_number
 
 # Sources and targets -> for each pair (target words, source words).
 Aligner = Callable[[list[str], list[str]], Sequence[np.ndarray | Tensor]]

@@ -25,9 +25,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from hf_attncal.inference.reading import decoder_size
-
-from .base import Batch, Method, Scores, check_number
-from .cross_attention import Block, Layer, check_blocks, read_layers, split_null
+from hf_attncal.report.attribution.attention_vectors import Block, Layer, check_blocks, read_layers, split_null
+from hf_attncal.report.attribution.method import Batch, Method, Scores, check_number
 
 _SHARES = {"p": 1, "dim": -1, "eps": torch.finfo(torch.float32).tiny}  # of `normalize`: rows that sum to 1
 

@@ -16,10 +16,16 @@ from hf_attncal.inference.reading import (
     teacher_forced,
 )
 from hf_attncal.io.extras import Table
+from hf_attncal.report.attribution.attention_vectors import (
+    AttentionWeights,
+    Contribution,
+    FullNorm,
+    TransformedNorm,
+    ValueNorm,
+)
+from hf_attncal.report.attribution.method import Attribution, Batch, Method
 
-from .base import Attribution, Batch, Method
 from .controls import Diagonal, Posterior, Random
-from .cross_attention import AttentionWeights, Contribution, FullNorm, TransformedNorm, ValueNorm
 from .flow import ALTI, Rollout, ValueZeroing
 from .predictions import InputXGradient, IntegratedGradients, LayerGradientXActivation, Occlusion
 

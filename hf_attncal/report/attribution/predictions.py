@@ -23,9 +23,8 @@ from hf_attncal.data.words import NO_WORD
 from hf_attncal.models.calibration import calibrated_layers
 from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.losses import IGNORE_INDEX
-
-from .base import Batch, Method, Scores, check_number
-from .cross_attention import check_blocks
+from hf_attncal.report.attribution.attention_vectors import check_blocks
+from hf_attncal.report.attribution.method import Batch, Method, Scores, check_number
 
 
 def check_embeddings(model) -> None:

@@ -1,14 +1,180 @@
-"""Define the contents of a report, which `report/` fills and the writers of pages and files read."""
+"""Contents of a report: charts, sentence pairs with weights between their tokens, and findings."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .pair_view import PairView
+import numpy as np
+
+from .templates import display, report_templates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class PairWeights:
+    """Weights between the tokens of one sentence pair, from attention or one method.
+
+    Args:
+        values: (layers, heads, target tokens, source tokens), float; one layer and one head where the way of looking
+            has none. Finite; negative only where `signed`.
+        null: (layers, heads, target tokens), the share of NULL; None where there is none.
+        signed: whether values below 0 mean something (gradients, occlusion).
+    """
+
+    values: np.ndarray
+    null: np.ndarray | None = None
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class ChangedWord:
+    """A word of a translation, compared with another translation.
+
+    Args:
+        text: the word.
+        changed: whether the other translation lacks it.
+        loss: fall of its log-probability in nats when the source word is hidden; 0 if not known.
+    """
+
+    text: str
+    changed: bool = False
+    loss: float = 0.0
+
+
+@dataclass(frozen=True)
+class Without:
+    """What changes when a source word is taken away.
+
+    Args:
+        word: the source word.
+        given: words of the translation on the page, if it is not the model's own.
+        before, after: words of the model's translations of the whole source, and without the word.
+    """
+
+    word: str
+    given: Sequence[ChangedWord]
+    before: Sequence[ChangedWord]
+    after: Sequence[ChangedWord]
+
+
+@dataclass(frozen=True)
+class PairView:
+    """A sentence pair to look at.
+
+    Args:
+        index: its place in the corpus, from 0.
+        source, target: its texts; their words are what `str.split()` gives.
+        source_tokens, target_tokens: as the model reads them, special ones included, for a person to read.
+        source_words, target_words: the number of the word of each token, -1 for a token of none.
+        weights: name of a way of looking -> what it sees, in the order in which they are offered.
+        links: (i source word, j target word); None where there are none to show.
+        notes: name -> value, what is known of this pair alone (reliability, entropy, share of NULL).
+        link_kind: what a link is, in words.
+        without: the effect of taking a source word away; None if it was not computed.
+    """
+
+    index: int
+    source: str
+    target: str
+    source_tokens: Sequence[str]
+    target_tokens: Sequence[str]
+    source_words: Sequence[int]
+    target_words: Sequence[int]
+    weights: Mapping[str, PairWeights]
+    links: Sequence[tuple[int, int]] | None = None
+    notes: Mapping[str, float] = field(default_factory=dict)
+    link_kind: str = "gold link"
+    without: Without | None = None
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the weights between words, mean over layers and heads."""
+        return pair_view_html(self)
+
+
+def check_pair(pair: PairView) -> None:
+    """Raise ValueError if a pair is not what `PairView` and `PairWeights` ask for.
+
+    Raises:
+        ValueError: words of tokens, links or weights that do not fit its texts and tokens; weights that are not
+            finite, or negative and not `signed`. The message names pair and field.
+    """
+    words = len(pair.source.split()), len(pair.target.split())
+    tokens = len(pair.source_tokens), len(pair.target_tokens)
+    of_tokens = {"source_words": pair.source_words, "target_words": pair.target_words}
+    for (side, numbers), count, most in zip(of_tokens.items(), tokens, words, strict=True):
+        if len(numbers) != count or not all(-1 <= word < most for word in numbers):
+            raise ValueError(
+                f"`{side}` of pair {pair.index} must have a number from -1 to {most - 1} for each of {count} tokens, "
+                f"got {list(numbers)}."
+            )
+    for link in pair.links or ():
+        if not all(0 <= word < most for word, most in zip(link, words, strict=True)):
+            raise ValueError(
+                f"`links` of pair {pair.index} has {tuple(link)}, but its texts have {words[0]} and {words[1]} words, "
+                "which are counted from 0."
+            )
+    for name, weights in pair.weights.items():
+        what, shape = f"`weights[{name!r}]` of pair {pair.index}", weights.values.shape
+        if len(shape) != 4 or 0 in shape[:2] or shape[2:] != tokens[::-1]:
+            raise ValueError(f"{what} must be of shape (layers, heads, {tokens[1]}, {tokens[0]}), got {shape}.")
+        if weights.null is not None and weights.null.shape != shape[:3]:
+            raise ValueError(f"`null` of {what} must be of shape {shape[:3]}, got {weights.null.shape}.")
+        values = with_null(weights)
+        if not np.isfinite(values).all():
+            raise ValueError(f"{what} must be finite.")
+        # What cannot be negative may be so by rounding.
+        if not weights.signed and values.size and -values.min() > 1e-4 * values.max():
+            raise ValueError(f"{what} must not be negative unless it is `signed`, got {values.min():.4g}.")
+
+
+def with_null(weights: PairWeights) -> np.ndarray:
+    """Return weights (layers, heads, target tokens, source tokens), with NULL, if any, as the last source token."""
+    if weights.null is None:
+        return weights.values
+    return np.concatenate([weights.values, weights.null[..., None]], axis=-1)
+
+
+def pair_view_html(pair: PairView) -> str:
+    """Return a pair as HTML: for each way of looking the weights between words, mean over layers and heads; no script.
+
+    Raises:
+        ValueError: see `check_pair`.
+    """
+    check_pair(pair)
+    template = report_templates().get_template("pair.html.jinja")
+    maps = [_between_words(pair, name, weights) for name, weights in pair.weights.items()]
+    return template.render(pair=pair, maps=maps, links=set(map(tuple, pair.links or ())))
+
+
+def _between_words(pair: PairView, name: str, weights: PairWeights) -> dict[str, Any]:
+    """Return a heat map for the template: rows of target words, with source words and, last, NULL if there is one."""
+    rows = words_of_way(pair, name)
+    layers, heads = weights.values.shape[:2]
+    means = [f"{count} {what}" for count, what in ((layers, "layers"), (heads, "heads")) if count > 1]
+    what = f"mean of {' and '.join(means)}" if means else ""
+    return {"name": display(name), "what": what, "rows": rows, "largest": float(np.abs(rows).max(initial=0))}
+
+
+def words_of_way(pair: PairView, name: str) -> np.ndarray:
+    """Return weights between words, mean over layers and heads: (target words, source words, with NULL if any)."""
+    import torch
+
+    from hf_attncal.data.words import WordTokens
+    from hf_attncal.inference.word_attention import word_attention
+
+    weights = pair.weights[name]
+    values = torch.from_numpy(with_null(weights).mean(axis=(0, 1)))
+    source, target = pair.source.split(), pair.target.split()
+    columns = [*pair.source_words, len(source)] if weights.null is not None else pair.source_words
+    return word_attention(
+        values,
+        WordTokens(np.array([]), np.array(columns), len(source) + (weights.null is not None)),
+        WordTokens(np.array([]), np.array(pair.target_words), len(target)),
+    ).numpy()
+
 
 Cell = str | int | float | None
 

@@ -29,8 +29,7 @@ from torch import Tensor, nn
 
 from hf_attncal.inference.reading import decoder_size
 from hf_attncal.models.calibration import calibrated_layers
-
-from .base import Batch, OfHeads, Scores
+from hf_attncal.report.attribution.method import Batch, OfHeads, Scores
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj", "num_heads", "head_dim")
 _MOST_NUMBERS = 2**24  # of vectors at once, 64 MB in float32

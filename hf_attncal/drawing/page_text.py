@@ -1,7 +1,8 @@
-"""How wide a text is, estimated, and what of it a page may hold; without matplotlib."""
+"""Text on pages and in terminals: widths, characters that a page may hold, and tables."""
 
 import re
 import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 # Widths of characters; those of East Asia are as wide as high, other ones that are not named as `_OTHER`.
@@ -29,3 +30,11 @@ def _character_width(character: str) -> float:
 def shown(text: str) -> str:
     """Return the text with a replacement character for what no page may hold: control characters and the like."""
     return _NOT_TEXT.sub("\ufffd", text)
+
+
+def text_table(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table: its headings, then its rows; the first column is aligned left, numbers right."""
+    widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
+    for name, *numbers in [list(columns), *zip(*columns.values(), strict=True)]:
+        padded = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
+        yield "  ".join([name.ljust(widths[0]), *padded]).rstrip()

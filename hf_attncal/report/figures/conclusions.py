@@ -14,7 +14,7 @@ from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.metrics.trust import Level
 from hf_attncal.report.attribution import CONTROLS
 from hf_attncal.report.attributions import ATTENTION, ScoredMethod
-from hf_attncal.report.judged import YARDSTICK, JudgedFaithfulness
+from hf_attncal.report.judged_faithfulness import YARDSTICK, JudgedFaithfulness
 from hf_attncal.report.observations import Observations
 
 from .templates import listed, nats, percent, sentence_pairs

@@ -18,19 +18,16 @@ from hf_attncal.metrics import records
 from hf_attncal.metrics.trust import AttentionVerdict, verdict_of
 from hf_attncal.report.attribution import METHODS, word_scores, works_on
 from hf_attncal.report.attributions import ScoredMethod, WayOfReading, score_attributions
-from hf_attncal.report.figures.chart_files import write_files
-from hf_attncal.report.figures.charts import errors_by_method, observation_charts, section
-from hf_attncal.report.figures.contents import Report
-from hf_attncal.report.figures.faithfulness_charts import faithfulness_charts
-from hf_attncal.report.figures.findings import CONTRIBUTION, caveats_of, findings_of, parked_in, why_withheld
-from hf_attncal.report.figures.page import write_page
-from hf_attncal.report.figures.pair_view import PairView
-from hf_attncal.report.judged import JudgedFaithfulness, judge_faithfulness
+from hf_attncal.report.corpus import Corpus
+from hf_attncal.report.figures.charts import errors_by_method, faithfulness_charts, observation_charts, section
+from hf_attncal.report.figures.conclusions import CONTRIBUTION, caveats_of, findings_of, parked_in, why_withheld
+from hf_attncal.report.figures.contents import PairView, Report
+from hf_attncal.report.figures.report_files import write_files, write_page
+from hf_attncal.report.judged_faithfulness import JudgedFaithfulness, judge_faithfulness
 from hf_attncal.report.observations import Observations, observe
 
 from .pairs import BROWSED, pair_views
 from .probe import USUAL_PROBE, Probe, check_can_have_probe
-from .text import Corpus
 
 # Each costs less than some fifty forward passes (benchmarks/attribution.py), and none needs an aligner.
 QUICK = tuple(name for name in METHODS if name not in ("integrated_gradients", "posterior"))
