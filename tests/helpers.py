@@ -1,8 +1,10 @@
 """Tiny models, batches and the comparisons that the tests share; the comparisons are tested in test_functional.py."""
 
+import functools
 import itertools
 import json
 import math
+import operator
 import os
 import socket
 import subprocess
@@ -26,6 +28,7 @@ from hf_attncal import (
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import AlignedPair
 from hf_attncal.layouts import COUNTS, Fate, fate_of, kind_of_folder
+from hf_attncal.variants import VARIANTS
 
 # stock configuration, stock model, our configuration, our model
 FAMILIES = {
@@ -53,28 +56,31 @@ TINY = {
     "decoder_start_token_id": 2,
 }
 
-# Every combination of switches that goes another way through the code.
+OBJECTIVES = ("copy", "guided")  # variants that leave the weights as they are; they have test files of their own
+# Settings that the tests of a variant need beside its switch.
+SHORT = {"annealed": {"annealing_steps": 10}}
+
+
+def switched(*names: str, **others: Any) -> dict[str, Any]:
+    """Return the settings that switch on variants of the table, by their names."""
+    settings = [{VARIANTS[name].field: VARIANTS[name].value} | SHORT.get(name, {}) for name in names]
+    return functools.reduce(operator.or_, settings, {}) | others
+
+
+CALIBRATIONS = {name: switched(name) for name, variant in VARIANTS.items() if variant.field == "calibration"}
+# Every variant of the weights, and every combination that goes another way through the code.
 SWITCHES = {
-    "fixed": {"calibration": "fixed"},
-    "annealed": {"calibration": "annealed", "annealing_steps": 10},
-    "gated": {"calibration": "gated"},
-    "gated, head": {"calibration": "gated", "mask_projection": "head"},
-    "gated, renormalized": {"calibration": "gated", "renormalize": True},
-    "fixed, softmax": {"calibration": "fixed", "fixed_softmax": True},
-    "gated, leaky": {"calibration": "gated", "leaky": True},
-    "annealed, gumbel": {"calibration": "annealed", "annealing_steps": 10, "gumbel": True},
-    "gated, leaky, gumbel, head": {
-        "calibration": "gated",
-        "leaky": True,
-        "gumbel": True,
-        "gumbel_temperature": 0.7,
-        "mask_projection": "head",
-    },
-    "leaky": {"leaky": True},
-    "gumbel": {"gumbel": True},
-    "leaky, gumbel": {"leaky": True, "gumbel": True},
+    **CALIBRATIONS,
+    "gated, head": switched("gated", mask_projection="head"),
+    "gated, renormalized": switched("gated", renormalize=True),
+    "fixed, softmax": switched("fixed", fixed_softmax=True),
+    "gated, leaky": switched("gated", "leaky"),
+    "annealed, gumbel": switched("annealed", "gumbel"),
+    "gated, leaky, gumbel, head": switched("gated", "leaky", "gumbel", gumbel_temperature=0.7, mask_projection="head"),
+    **{name: switched(name) for name in VARIANTS if name not in (*CALIBRATIONS, *OBJECTIVES)},
+    "leaky, gumbel": switched("leaky", "gumbel"),
     "output gate": {"output_gate": True},
-    "gated, leaky, output gate": {"calibration": "gated", "leaky": True, "output_gate": True},
+    "gated, leaky, output gate": switched("gated", "leaky", output_gate=True),
 }
 CALIBRATED = {name: switches for name, switches in SWITCHES.items() if "calibration" in switches}
 

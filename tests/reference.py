@@ -416,9 +416,11 @@ class SlowModel:
             combined = fixed(a, a_c, config.calibration_weight)
         elif config.calibration == "annealed":
             combined = annealed(a, a_c, annealing(self.annealing_step, config.annealing_steps))
-        else:
+        elif config.calibration == "gated":
             g = gate(query, self.added[prefix + "gate.weight"], self.added[prefix + "gate.bias"])
             combined = gated(a, a_c, g)
+        else:
+            raise NotImplementedError(f"there is no loop for {config.calibration!r}: write it from its equation")
         return renormalized(combined, a.sum(dim=-1)) if config.renormalize else combined
 
 

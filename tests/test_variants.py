@@ -10,6 +10,7 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.commands.adapt import adapt
 from hf_attncal.commands.train import train
 from hf_attncal.families import translators
+from hf_attncal.models.calibration import FUSIONS
 from hf_attncal.models.configuration_attncal import CALIBRATIONS, AttnCalMarianConfig
 from hf_attncal.training.choices import adapter_names, model_names
 from hf_attncal.variants import VARIANTS, Variant
@@ -66,6 +67,7 @@ def test_a_variant_has_all_of_its_parts(variant):
 
 def test_the_validator_and_the_table_know_the_same_calibrations():
     assert tuple(v.value for v in VARIANTS.values() if v.field == "calibration") == CALIBRATIONS
+    assert tuple(FUSIONS) == CALIBRATIONS
 
 
 def test_each_choice_of_the_commands_is_in_their_help_and_each_switch_of_a_family_is_a_variant():

@@ -17,15 +17,22 @@ Models and adapters are made of the same parts under the same names: `learned_pa
 they hold before they learn.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.utils import logging
 
-from .functional import head_gate, perturbation_mask
+from .functional import (
+    annealed_factor,
+    annealing_gamma,
+    fixed_factor,
+    gated_factor,
+    head_gate,
+    perturbation_mask,
+)
 
 if TYPE_CHECKING:  # at run time the mixin goes before transformers' classes
     from torch.nn import Module
@@ -268,6 +275,33 @@ def _calibrated(model: nn.Module) -> Iterator[Any]:
             yield module
 
 
+class Fusion(NamedTuple):
+    """How a kind of calibration fuses plain and calibrated attention.
+
+    Args:
+        factor: function of the mask (B, H, T, S), the gate (B, H, T, 1) or None, and the cross-attention, that returns
+            the factor of the plain weights, (B, H, T, S).
+        parts: what it learns beside the mask network, as functions of (num_heads, head_dim), by their names in the
+            cross-attention.
+    """
+
+    factor: Callable[[Tensor, Tensor, Any], Tensor]
+    parts: dict[str, Callable[[int, int], nn.Module]] = {}
+
+
+def _annealed(mask: Tensor, gate: Tensor, attention: Any) -> Tensor:
+    gamma = annealing_gamma(attention.annealing.annealing_step, attention.switches.annealing_steps)
+    return annealed_factor(mask, gamma)
+
+
+# Every value of `calibration`: `configuration_attncal.py` validates the names.
+FUSIONS = {
+    "fixed": Fusion(lambda mask, gate, attention: fixed_factor(mask, attention.switches.calibration_weight)),
+    "annealed": Fusion(_annealed, {"annealing": lambda num_heads, head_dim: StepCount()}),
+    "gated": Fusion(lambda mask, gate, attention: gated_factor(mask, gate), {"gate": HeadGate}),
+}
+
+
 def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None = None) -> dict[str, nn.Module]:
     """Return the parts that a cross-attention with these switches learns, uninitialised, by their names in it.
 
@@ -282,10 +316,7 @@ def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None
             parts["mask_network"] = MaskNetwork(width, num_heads, switches.mask_projection)
         else:
             parts["mask_network"] = LowRankMaskNetwork(width, num_heads, mask_rank)
-    if switches.calibration == "gated":
-        parts["gate"] = HeadGate(num_heads, head_dim)
-    if switches.calibration == "annealed":
-        parts["annealing"] = StepCount()
+        parts |= {name: make(num_heads, head_dim) for name, make in FUSIONS[switches.calibration].parts.items()}
     if switches.output_gate:
         parts["output_gate"] = OutputGate(num_heads, head_dim)
     if switches.leaky:

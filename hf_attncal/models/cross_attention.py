@@ -25,14 +25,10 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .cache import cached_mask_keys, store_mask_keys
-from .calibration import HeadGate, MaskNetwork, OutputGate, StepCount, learned_parts
+from .calibration import FUSIONS, HeadGate, MaskNetwork, OutputGate, StepCount, learned_parts
 from .copying import SearchTables
 from .functional import (
-    annealed_factor,
-    annealing_gamma,
     attention_scores,
-    fixed_factor,
-    gated_factor,
     gumbel_attention,
     literal_fixed_attention,
     perturbation_penalty,
@@ -413,7 +409,7 @@ class CrossAttentionMixin(StockAttention):
         return weights
 
     def _gate_of(self, query: Tensor) -> Tensor | None:
-        return self.gate(query) if self.switches.calibration == "gated" else None
+        return self.gate(query) if "gate" in FUSIONS[self.switches.calibration].parts else None
 
     def _gate_output(self, output: Tensor, query: Tensor, context: AttentionContext) -> Tensor:
         """What the heads read, (B, H, T, d_k), times the factor of each head, if there is an output gate."""
@@ -422,11 +418,7 @@ class CrossAttentionMixin(StockAttention):
         return output * self.output_gate(query, constant=context.perturb).to(output.dtype)
 
     def _fusion_factor(self, mask: Tensor, gate: Tensor | None) -> Tensor:
-        if gate is not None:
-            return gated_factor(mask, gate)
-        if self.switches.calibration == "annealed":
-            return annealed_factor(mask, annealing_gamma(self.annealing.annealing_step, self.switches.annealing_steps))
-        return fixed_factor(mask, self.switches.calibration_weight)
+        return FUSIONS[self.switches.calibration].factor(mask, gate, self)
 
     @torch.no_grad()
     def _report_means(

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from helpers import (
+    CALIBRATIONS,
     FAMILIES,
     TINY,
     assert_close,
@@ -30,10 +31,10 @@ A, B = V, V + 1  # slots: another word in every source
 # Sources with a word that comes twice, with one, two and no words of their own; targets that copy them, or not.
 PAIRS = [([4, A, 7, A, B, 2], [6, A, B, 7, 2]), ([A, 2], [9, A, 2]), ([5, 8, 5, 2], [UNK, 5, 2])]
 FAMILY_NAMES = [*FAMILIES, "luong"]
-CALIBRATIONS = {
+SETTINGS = {
     "plain": {},
     "leaky": {"leaky": True},
-    "fixed": {"calibration": "fixed"},
+    **CALIBRATIONS,
     "gated, leaky": {"calibration": "gated", "leaky": True},
     "gated, renormalized": {"calibration": "gated", "renormalize": True},
     "output gate": {"output_gate": True},
@@ -117,7 +118,7 @@ def slow_loss(model, batch, pairs, perturb: bool = False) -> torch.Tensor:
 
 @pytest.mark.third("family", "switches", "left")
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
-@pytest.mark.parametrize("switches", CALIBRATIONS.values(), ids=CALIBRATIONS)
+@pytest.mark.parametrize("switches", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_probabilities_loss_and_gradients(family: str, switches: dict, left: bool):
     """In one batch with sources whose unknown words differ."""
@@ -152,7 +153,7 @@ def test_probabilities_loss_and_gradients(family: str, switches: dict, left: boo
 
 @pytest.mark.half("family", "switches")
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-@pytest.mark.parametrize("switches", [s for s in CALIBRATIONS.values() if "calibration" in s], ids=str)
+@pytest.mark.parametrize("switches", [s for s in SETTINGS.values() if "calibration" in s], ids=str)
 def test_the_two_objectives_stay_exact(family: str, switches: dict):
     """The mask network learns from perturbed copies, all others from calibrated ones."""
     model, batch = build(family, label_smoothing=0.1, mask_penalty=0.0, **switches).train(), batch_of(PAIRS)

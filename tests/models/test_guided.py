@@ -6,6 +6,7 @@ import pytest
 import reference
 import torch
 from helpers import (
+    CALIBRATIONS,
     FAMILIES,
     LINKED_PAIRS,
     LINKS,
@@ -26,10 +27,10 @@ from luong_helpers import tiny_luong
 from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.losses import IGNORE_INDEX
 
-CALIBRATIONS = {
+SETTINGS = {
     "plain": {},
     "leaky": {"leaky": True},
-    "fixed": {"calibration": "fixed"},
+    **CALIBRATIONS,
     "gated, leaky": {"calibration": "gated", "leaky": True},
     "gated, renormalized": {"calibration": "gated", "renormalize": True},
     "output gate": {"output_gate": True},
@@ -74,7 +75,7 @@ def slow_guided_loss(model, batch) -> torch.Tensor:
 @pytest.mark.half("switches", "shift", "left")
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("shift", [True, False], ids=["reads", "predicts"])
-@pytest.mark.parametrize("switches", CALIBRATIONS.values(), ids=CALIBRATIONS)
+@pytest.mark.parametrize("switches", SETTINGS.values(), ids=SETTINGS)
 def test_loss_and_gradients(family: str, switches: dict, shift: bool, left: bool):
     model, batch = build(family, guided_shift=shift, **switches), guided_batch(left=left)
     outputs = model(**batch, compute_mask_loss=False)

@@ -2,15 +2,14 @@
 
 import pytest
 import torch
-from helpers import assert_close, tiny_model
+from helpers import CALIBRATIONS, assert_close, tiny_model
 from torch import Tensor, nn
 
 from hf_attncal.models.cross_attention import AttentionContext, CrossAttentionMixin
 
 RENORMALIZED = {
-    "fixed": {"calibration": "fixed", "calibration_weight": 0.7},
-    "annealed": {"calibration": "annealed", "annealing_steps": 10},
-    "gated": {"calibration": "gated"},
+    **CALIBRATIONS,
+    "fixed, heavy": {"calibration": "fixed", "calibration_weight": 0.7},
     "gated, head": {"calibration": "gated", "mask_projection": "head"},
 }
 MASKS = {

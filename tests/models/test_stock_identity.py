@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from helpers import (
+    CALIBRATIONS,
     FAMILIES,
     SWITCHES,
     TINY,
@@ -19,7 +20,6 @@ from helpers import (
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 DROPOUT = {"dropout": 0.3, "attention_dropout": 0.3, "activation_dropout": 0.3}
-CALIBRATIONS = ("fixed", "annealed", "gated")
 
 
 def twins(family, implementation="sdpa", dtype=torch.float64, **config):
