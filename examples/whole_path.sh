@@ -18,7 +18,7 @@ attncal analyze "$output/model" --source "$text/dev.$source" --target "$text/dev
 
 # A word aligner that counts, and what it takes for a good translation.
 attncal align train --config hmm --source "$text/train.$source" --target "$text/train.$target" --output "$output/aligner"
-attncal check "$output/aligner" --clean-source "$text/train.$source" --clean-target "$text/train.$target"
+attncal check learn "$output/aligner" --source "$text/train.$source" --target "$text/train.$target"
 
 # What goes up is listed first.
 attncal publish "$output/model" "$name" language="$source,$target" --dry-run

@@ -7,7 +7,7 @@
     python experiments/check.py --data ROOT --model FOLDER --output DIR speed
 
 ROOT has a folder for each corpus. FOLDER is an aligner that has learned what good pairs look like (`attncal check
-FOLDER --clean-source ... --clean-target ...`): from clean text and errors planted into it, never from annotated
+learn FOLDER --source ... --target ...`): from clean text and errors planted into it, never from annotated
 translations. DIR is results/check.
 
 - `hallucinations`: ROC AUC and precision at 90 % recall on the annotated translations of Guerreiro et al. (2023), dev
@@ -32,7 +32,8 @@ import other_errors
 import torch
 
 from hf_attncal.checking.check_self_test import plant_and_check
-from hf_attncal.checking.checker import VERDICTS, Checker, PairVerdict, SharedTargets
+from hf_attncal.checking.checker import Checker, SharedTargets
+from hf_attncal.checking.verdicts import VERDICTS, PairVerdict
 from hf_attncal.io.encoding import open_to_read
 from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records

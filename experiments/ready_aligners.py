@@ -191,7 +191,7 @@ def folder_of(name: str, folder: Path | None) -> Path:
 
 
 def _learn_check(made: Path, texts: dict[str, Path], ready: ReadyAligner) -> None:
-    hf_attncal.check(made, clean_source=str(texts[ready.source]), clean_target=str(texts[ready.target]))
+    hf_attncal.check_learn(made, source=str(texts[ready.source]), target=str(texts[ready.target]))
 
 
 def raw_texts(text: Text, data: Path, place: Path) -> dict[str, Path]:

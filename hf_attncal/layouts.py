@@ -165,7 +165,7 @@ LAYOUTS = {
                     CHECK_FILE,
                     "what a check goes by",
                     "hf_attncal.checking.check_model:CheckModel",
-                    learned_by="attncal check {model} --clean-source FILE --clean-target FILE",
+                    learned_by="attncal check learn {model} --source FILE --target FILE",
                 ),
                 File(COUNTS, "an aligner that counts", "hf_attncal.alignment.aligner_job:AlignerJob", _STAYS),
                 File(

@@ -107,7 +107,7 @@ def test_of_two_that_save_into_one_folder_the_second_is_refused_at_once(attncal,
         for command in (
             (*ADAPT, "--save-adapted", "new"),
             ("align", "select", "mt", "--source", "source", "--target", "target", "--output", "new"),
-            ("check", "aligner", "--clean-source", "source", "--clean-target", "target"),
+            ("check", "learn", "aligner", "--source", "source", "--target", "target"),
         ):
             with alone(here / "aligner" / LOCK):
                 status, err = attncal(*command)

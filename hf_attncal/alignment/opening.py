@@ -18,6 +18,7 @@ _ALIGNER = "hf_attncal.alignment.aligner:WordAligner"
 _LOAD = "hf_attncal.alignment.aligner:load_to_align"
 _PLAIN = "hf_attncal.alignment.plain_counts:plain_aligner"
 _ENCODER = "hf_attncal.alignment.encoder_prior:EncoderPrior"
+AUTO = "auto"  # stands for the default encoder
 # What lies beside a model that aligns.
 _SETTINGS = "hf_attncal.alignment.sources:saved_settings"
 _PROBABILITIES = "hf_attncal.alignment.probabilities:saved_probabilities"
@@ -63,11 +64,13 @@ def check_encoder(encoder: Any) -> None:
 
 
 def chosen_encoder(name: str | Path) -> str | Path:
-    """Return the encoder that the settings in a folder without a model name (`attncal align select`), or the name.
+    """Return the default encoder for "auto", the encoder that a folder of `attncal align select` names, or the name.
 
     Raises:
         ValueError: the settings cannot be read.
     """
+    if name == AUTO:
+        return DEFAULT_ENCODER[0]
     path = Path(name) / SETTINGS_FILE
     if not path.is_file() or (path.parent / CONFIG).exists():
         return name
@@ -76,25 +79,25 @@ def chosen_encoder(name: str | Path) -> str | Path:
 
 
 def name_of_encoder(encoder: Any) -> str:
-    """Return the folder or Hub name of an encoder, of True the default; raise CommandError if there is none."""
-    if not isinstance(encoder, str | os.PathLike | bool):
+    """Return the folder or Hub name of an encoder, for "auto" the default; raise CommandError if there is none."""
+    if not isinstance(encoder, str | os.PathLike):
         raise CommandError(f"`encoder` must be a folder or a name on the Hub, got {type(encoder).__name__}.")
     check_encoder(encoder)
-    return DEFAULT_ENCODER[0] if isinstance(encoder, bool) else os.fspath(encoder)
+    return DEFAULT_ENCODER[0] if encoder == AUTO else os.fspath(encoder)
 
 
 def open_encoder(encoder: Any, running: Running, adapted: bool = True) -> Any:
     """Load an `EncoderPrior` that will help an aligner.
 
     Args:
-        encoder: folder or Hub name, True for the default; or a loaded one; None for none. Each is returned as it is.
+        encoder: folder or Hub name, "auto" for the default; or a loaded one; None for none. Each is returned as it is.
         running: how it runs; `dtype` and `revision` are the aligner's.
         adapted: as of `EncoderPrior.from_pretrained`.
 
     Raises:
         CommandError: it cannot be loaded or is of another kind.
     """
-    if encoder is None or not isinstance(encoder, str | os.PathLike | bool):
+    if encoder is None or not isinstance(encoder, str | os.PathLike):
         return encoder
     name = name_of_encoder(encoder)
     with load_errors(os.fspath(chosen_encoder(name))):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.checking.check_learning import learn_check as learn_check
     from hf_attncal.checking.checker import Checker as Checker
-    from hf_attncal.checking.checker import PairVerdict as PairVerdict
+    from hf_attncal.checking.verdicts import PairVerdict as PairVerdict
 
 _LAZY = {
     "Checker": "hf_attncal.checking.checker",
-    "PairVerdict": "hf_attncal.checking.checker",
+    "PairVerdict": "hf_attncal.checking.verdicts",
     "learn_check": "hf_attncal.checking.check_learning",
 }
 

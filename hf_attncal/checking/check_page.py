@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from hf_attncal.drawing.page import PAGE_FOOT, page_beginning
 
-from .checker import VERDICTS, FlaggedSpan, PairVerdict, marked_text
+from .verdicts import VERDICTS, FlaggedSpan, PairVerdict, marked_text
 
 _TOLD = {
     "left_out": "left out",

@@ -11,8 +11,9 @@ from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
 from hf_attncal.drawing.page_text import text_table
 from hf_attncal.metrics.detection import Detection, detection
 
-from .checker import MARKED_ABOVE, NOT_KNOWN, Checker
+from .checker import Checker
 from .facts import PLANTED_FACTS
+from .verdicts import MARKED_ABOVE, NOT_KNOWN
 
 # The probability that an error of a kind should raise.
 VERDICT_OF = {

@@ -10,7 +10,8 @@ from hf_attncal.metrics.base import Measured, Metric, ratio
 from hf_attncal.metrics.means import mean_difference, means
 
 from .alarms import TextAlarm
-from .checker import MARKED_ABOVE, VERDICTS, Checker, PairVerdict
+from .checker import Checker
+from .verdicts import MARKED_ABOVE, VERDICTS, PairVerdict
 
 SHARES = (
     "lines flagged",

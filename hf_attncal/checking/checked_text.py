@@ -1,4 +1,4 @@
-"""Check a text: a verdict for each line and the forms it is written in, or what all verdicts come to."""
+"""Check a text: a verdict for each line, the forms in which verdicts are written, and the alarm of a text."""
 
 import heapq
 import math
@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hf_attncal.data.piecewise import LineError
 from hf_attncal.inference.running import Running
@@ -22,20 +22,24 @@ from hf_attncal.io.streams import (
     is_file,
     json_line,
     line_error,
+    output_lines,
     rows_of_texts,
     text_name,
+    write_lines,
 )
 
 from .alarms import FEWEST, meaning
-from .checker import NOT_KNOWN, VERDICTS, Checker, PairVerdict, SharedTargets
+from .checker import Checker, SharedTargets
+from .verdicts import NOT_KNOWN, VERDICTS, PairVerdict
 
 if TYPE_CHECKING:
-    from .check_self_test import SelfTest
-    from .check_summary import Comparison, Summary
+    from .check_summary import Summary
+
+Result = TypeVar("Result")
 
 _SAMPLE = 2000  # pairs that an alarm is set on
 _USUAL = 0.004, 0.025  # share of right lines that an alarm of 1 in 100 may flag unsaid
-_SEED = 1  # of the errors that a self-test plants
+_SEED = 1
 _NAMING = "tsv", "json"  # forms that say of a line that its language is not known
 
 
@@ -72,64 +76,14 @@ def _can_be_read_twice(text: Text) -> bool:
     return os.path.isfile(text) if is_file(text) else hasattr(text, "__len__")
 
 
-def checked_text(
-    checker: Checker,
-    source: Text,
-    target: Text,
-    running: Running,
-    form: str,
-    *,
-    worst: int | None = None,
-    bootstrap: int = 1000,
-    compare_with: Text | None = None,
-    self_test: bool = False,
-    false_alarms: float | None = None,
-) -> "Iterator[PairVerdict] | Summary | Comparison | SelfTest":
-    """Check a text in the way that is asked for.
-
-    Args:
-        checker, source, target, running: as for `check_texts`.
-        form: "summary" for a summary, "kept" for the verdicts on lines that are not flagged, else all verdicts.
-        worst: so many verdicts, those first in which a fault is most probable; None for all.
-        bootstrap: resamples for intervals and tests.
-        compare_with: other translations, for a comparison.
-        self_test: for a self-test on planted errors.
-        false_alarms: share of right lines that the alarm may flag, which is set on the text; None: as it was learned.
+def known_verdicts(checker: Checker, source: Text, target: Text, running: Running, form: str) -> Iterator[PairVerdict]:
+    """Yield the verdicts of `check_texts`; in a form that would not say so, an unknown language is an error.
 
     Raises:
-        CommandError: see `check_texts`, `summarize_verdicts`, `compare_verdicts` and `plant_and_check`; or an encoder
-            alone does not know the languages, and the form would not say so.
+        CommandError: as of `check_texts`; or an encoder alone does not know the languages, and lines without a verdict
+            would pass for clean ones.
     """
-    with user_errors():
-        if false_alarms is not None:
-            checker = _with_alarm(checker, source, target, running, false_alarms)
-        if self_test:
-            from .check_self_test import plant_and_check
-
-            return plant_and_check(checker, list(read_pairs_to_check(source, target, running)), seed=_SEED)
-        verdicts = _of_known(checker, check_texts(checker, source, target, running), form)
-        if compare_with is not None:
-            from .check_summary import compare_verdicts
-
-            others = _of_known(checker, check_texts(checker, source, compare_with, running), "summary")
-            names = text_name(target, "target"), text_name(compare_with, "compare_with")
-            return compare_verdicts(checker, verdicts, others, bootstrap, names)
-        if form == "summary":
-            from .check_summary import summarize_verdicts
-
-            wrong = array("d")
-            summary = summarize_verdicts(checker, _kept_wrong(verdicts, wrong), bootstrap)
-            return summary if checker.encoder else replace(summary, on_text=meaning(checker.model, wrong))
-    if false_alarms is None and checker.encoder is None:
-        verdicts = _with_meaning(checker, verdicts)
-    if worst is not None:
-        return iter(heapq.nlargest(worst, verdicts, key=lambda verdict: (verdict.wrong, -verdict.line)))
-    return (verdict for verdict in verdicts if form != "kept" or not verdict.flagged)
-
-
-def _of_known(checker: Checker, verdicts: Iterator[PairVerdict], form: str) -> Iterator[PairVerdict]:
-    """Yield verdicts; refuse lines that an encoder alone does not know where they would pass for clean ones."""
-    for verdict in verdicts:
+    for verdict in check_texts(checker, source, target, running):
         if checker.aligner is None and NOT_KNOWN in verdict.names and form not in _NAMING:
             raise CommandError(
                 f"No line gets a verdict: {checker.encoder.told()}. Give MODEL, an aligner of these languages."
@@ -137,7 +91,63 @@ def _of_known(checker: Checker, verdicts: Iterator[PairVerdict], form: str) -> I
         yield verdict
 
 
-def _with_alarm(checker: Checker, source: Text, target: Text, running: Running, share: float) -> Checker:
+def checked_lines(
+    checker: Checker,
+    source: Text,
+    target: Text,
+    running: Running,
+    form: str,
+    *,
+    worst: int | None = None,
+    as_learned: bool = True,
+) -> Iterator[PairVerdict]:
+    """Return the verdicts on a text that a form has.
+
+    Args:
+        checker, source, target, running: as for `check_texts`.
+        form: "kept" has the lines that are not flagged, any other all.
+        worst: number of verdicts, those first in which a fault is most probable. Default: all, in their order.
+        as_learned: the alarm is that of the clean text; then a warning says what it means on another one.
+
+    Raises:
+        CommandError: as of `known_verdicts`.
+    """
+    verdicts = known_verdicts(checker, source, target, running, form)
+    if as_learned and checker.encoder is None:
+        verdicts = _with_meaning(checker, verdicts)
+    if form == "kept":
+        verdicts = (verdict for verdict in verdicts if not verdict.flagged)
+    if worst is not None:
+        return iter(heapq.nlargest(worst, verdicts, key=lambda verdict: (verdict.wrong, -verdict.line)))
+    return verdicts
+
+
+def summarized_text(checker: Checker, source: Text, target: Text, running: Running, bootstrap: int) -> "Summary":
+    """Return the summary of a text, with `bootstrap` resamples; errors are those of `known_verdicts`."""
+    from .check_summary import summarize_verdicts
+
+    wrong = array("d")
+    with user_errors():
+        verdicts = known_verdicts(checker, source, target, running, "summary")
+        summary = summarize_verdicts(checker, _kept_wrong(verdicts, wrong), bootstrap)
+    return summary if checker.encoder else replace(summary, on_text=meaning(checker.model, wrong))
+
+
+def with_false_alarms(
+    checker: Checker, source: Text, target: Text, running: Running, share: str | float | None
+) -> Checker:
+    """Return a checker whose alarm is set on a text.
+
+    Args:
+        checker, source, target, running: as for `check_texts`.
+        share: share of right lines that may be flagged, such as 1%; None for the checker as it is.
+
+    Raises:
+        CommandError: no share, a text that can be read only once, or see `Checker.with_false_alarms`.
+    """
+    if share is None:
+        return checker
+    share = _share(share)
     for text in (source, target):
         if not _can_be_read_twice(text):
             raise CommandError(
@@ -149,9 +159,18 @@ def _with_alarm(checker: Checker, source: Text, target: Text, running: Running, 
             sample.append(pair)
         elif (place := rng.randrange(number + 1)) < _SAMPLE:
             sample[place] = pair
-    checker, alarm = checker.with_false_alarms(sample, share)
+    with user_errors():
+        checker, alarm = checker.with_false_alarms(sample, share)
     LOG.info("%s", alarm)
     return checker
+
+
+def _share(text: str | float) -> float:
+    """Return the share that a text such as 1% or 0.01 stands for."""
+    try:
+        return float(str(text).removesuffix("%")) / (100 if str(text).endswith("%") else 1)
+    except ValueError:
+        raise CommandError(f"--false-alarms must be a share such as 1% or 0.01, got {text!r}.") from None
 
 
 def _kept_wrong(verdicts: Iterable[PairVerdict], wrong: array) -> Iterator[PairVerdict]:
@@ -177,6 +196,15 @@ def _with_meaning(checker: Checker, verdicts: Iterable[PairVerdict]) -> Iterator
         )
     else:
         LOG.info("%s", told)
+
+
+def written(result: Result, output: str | os.PathLike[str] | None) -> Result | None:
+    """Write a result into a file, as it prints; return it where there is none."""
+    if output is None:
+        return result
+    with output_lines(os.fspath(output)) as file:
+        write_lines(file, str(result).splitlines())
+    return None
 
 
 def lines_of_verdicts(verdicts: Iterable[PairVerdict], form: str, names: tuple[str, str]) -> Iterator[str]:

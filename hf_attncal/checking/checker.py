@@ -7,12 +7,13 @@ What it goes by is learned from clean text, once for each aligner (`check_learni
 `check.json`.
 """
 
+import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from hf_attncal.alignment.ready import ready_or_named
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.files import file_beside
+from hf_attncal.inference.opening import fetched
+from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.layouts import CHECK_FILE
 
 from .alarms import TextAlarm, alarm_for
@@ -28,16 +32,13 @@ from .check_model import REASONS, CheckModel, Judged, judged_together
 from .evidence import alien_share, cut_for, evidence_of_words, read_evidence
 from .glossary import Glossary
 from .logistic import mean_odds
+from .verdicts import MARKED_ABOVE, NOT_KNOWN, NOTES, VERDICTS, FlaggedSpan, PairVerdict
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.encoder_prior import EncoderPrior
 
     from .encoder_check import EncoderJudge
 
-VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")
-NOT_KNOWN = "language not known"  # name of a line without a verdict
-NOTES = ("empty source", "empty target", "identical sides", NOT_KNOWN)  # names that a line may have without a fault
-MARKED_ABOVE = 0.5  # probability of a word from which on it is marked
 _SHARES = 0.001, 0.5  # of false alarms
 _LONG_ENOUGH = 5  # words of a target that many sources should not share
 _MANY = 3
@@ -52,125 +53,6 @@ _WHY = {  # of `REASONS`, with the name of the other side
     "not translated": "not translated",
 }
 _SUSPECT = 0.51  # probability of the one word that is marked where none is by itself
-
-
-@dataclass(frozen=True, slots=True)
-class FlaggedSpan:
-    """Words of one side that belong together.
-
-    Args:
-        words: the first and the one after the last, from 0. characters: likewise.
-        reason: why they are marked, in words.
-        probability: of its most probable word to be wrong.
-    """
-
-    words: tuple[int, int]
-    characters: tuple[int, int]
-    reason: str = ""
-    probability: float = 1.0
-
-
-class Finding(NamedTuple):
-    """One thing that is wrong with a line that is flagged.
-
-    Args:
-        kind: "left out", "made up", or a name of `PairVerdict.names`.
-        source, target: where; None where it is of no words of this side.
-        reason: in words.
-        probability: that it is wrong.
-    """
-
-    kind: str
-    source: FlaggedSpan | None
-    target: FlaggedSpan | None
-    reason: str
-    probability: float
-
-
-@dataclass(frozen=True, slots=True)
-class PairVerdict:
-    """The verdict on one sentence pair.
-
-    Args:
-        source, target: the texts.
-        wrong: probability that anything is wrong, from all that is known of the line; it decides what is flagged, what
-            is kept, and which line is the worst.
-        left_out: probability that words of the source were left out.
-        made_up: probability that the target says what the source does not.
-        repeats: probability that the target repeats itself.
-        detached: probability that the target as a whole is no translation of the source.
-        changed: probability that a number, a negation or a name is not that of the source.
-        source_words: probability of each source word to be left out, (S,): it has no partner, was changed, or was not
-            translated; at most `MARKED_ABOVE` in a line that is not flagged. target_words: of each target word to be
-            made up or said again, (T,).
-        left_out_spans, made_up_spans: where these are above `MARKED_ABOVE`.
-        names: what can be told by name: "empty source", "empty target", "identical sides", "untranslated", "wrong
-            language", "alien script", "one target for N sources", and where `changed` is flagged what was changed:
-            "wrong number", "negation lost", "negation added", "wrong name", or a rule that is broken (`rules.RULES`).
-            A line that is not flagged has no other than `NOTES`, and one that is has one of them or a span.
-        flagged: what is wrong with a line of which `wrong` is above the alarm: the most probable cause, and others
-            that are more probable than not; () of a line that is not flagged.
-        line: number of the pair in its text, from 1; None of a pair that is not of a text.
-    """
-
-    source: str
-    target: str
-    wrong: float
-    left_out: float
-    made_up: float
-    repeats: float
-    detached: float
-    changed: float
-    source_words: tuple[float, ...]
-    target_words: tuple[float, ...]
-    left_out_spans: tuple[FlaggedSpan, ...]
-    made_up_spans: tuple[FlaggedSpan, ...]
-    names: tuple[str, ...]
-    flagged: tuple[str, ...]
-    line: int | None = None
-
-    @property
-    def findings(self) -> list[Finding]:
-        """What is wrong, one by one: what is told by name, then the spans of both sides; none if not flagged."""
-        if not self.flagged:
-            return []
-        named = [Finding(name, None, None, name, self.wrong) for name in self.names]
-        left_out = [Finding("left out", one, None, one.reason, one.probability) for one in self.left_out_spans]
-        made_up = [Finding("made up", None, one, one.reason, one.probability) for one in self.made_up_spans]
-        return named + left_out + made_up
-
-    @property
-    def hallucinated(self) -> float:
-        """Probability that the target is made up, in part or as a whole, or repeats itself."""
-        return 1 - (1 - self.made_up) * (1 - self.repeats)
-
-    def to_dict(self) -> dict:
-        """Return plain data, for JSON: probabilities rounded to four decimals, None of a line without a verdict."""
-        sides = {"source": self.source, "target": self.target}
-        judged = NOT_KNOWN not in self.names
-        scores = {name: round(getattr(self, name), 4) if judged else None for name in ("wrong", *VERDICTS)}
-        words = {f"{side}_words": [round(value, 3) for value in getattr(self, f"{side}_words")] for side in sides}
-        spans = {
-            name: [
-                {
-                    "words": list(span.words),
-                    "characters": list(span.characters),
-                    "reason": span.reason,
-                    "probability": round(span.probability, 3),
-                }
-                for span in getattr(self, name)
-            ]
-            for name in ("left_out_spans", "made_up_spans")
-        }
-        line = {} if self.line is None else {"line": self.line}
-        return {**line, **sides, **scores, **spans, **words, "names": list(self.names), "flagged": list(self.flagged)}
-
-    def marked(self) -> tuple[str, str]:
-        """Return both texts, with `[-left out-]` and `{+made up+}` around the spans."""
-        return (
-            marked_text(self.source, self.left_out_spans, "[-", "-]"),
-            marked_text(self.target, self.made_up_spans, "{+", "+}"),
-        )
 
 
 class SharedTargets:
@@ -301,7 +183,7 @@ class Checker:
         if alarm.right is None:
             raise ValueError(
                 f"`false_alarms` cannot be set on this text: {alarm.why}. Leave it out, or let the check learn from "
-                "clean text like this one (--clean-source)."
+                "clean text like this one (attncal check learn)."
             )
         return Checker(self.aligner, replace(self.model, alarm=alarm.alarm), glossary=self.glossary), alarm
 
@@ -476,9 +358,64 @@ def saved_check(name: str | Path, revision: str | None = None) -> CheckModel:
     if file is None:
         raise ValueError(
             f"{name} has no {CHECK_FILE}: it must first learn what good pairs look like, from the text it was trained "
-            f"on: attncal check {name} --clean-source FILE --clean-target FILE."
+            f"on: attncal check learn {name} --source FILE --target FILE."
         )
     return CheckModel.load(file)
+
+
+def aligner_to_check(model: Any, running: Running) -> tuple[Any, str | None]:
+    """Return a `WordAligner`, and the folder or Hub name that it was loaded from; None for one made in memory.
+
+    Args:
+        model: that name, or the aligner.
+        running: how it runs.
+
+    Raises:
+        CommandError: it cannot be loaded.
+    """
+    from hf_attncal.alignment.opening import open_aligner
+
+    if isinstance(model, str | os.PathLike):
+        name = fetched(model, running)
+        return open_aligner(name, running, plain=True), name
+    return model, getattr(model.model.config, "name_or_path", None) or None
+
+
+def open_checker(model: Any, running: Running, encoder: Any = None) -> Checker:
+    """Return the `Checker` of a word aligner, an encoder or both.
+
+    Args:
+        model: folder or Hub name of an aligner, or one that is loaded; or a `Checker`. None: the encoder alone.
+        running: how they run.
+        encoder: as for `alignment.opening.open_encoder`.
+
+    Raises:
+        CommandError: one of them cannot be loaded, or nothing was learned for the aligner.
+    """
+    from hf_attncal.alignment.opening import check_encoder, open_encoder
+
+    if model is None and encoder is None:
+        raise CommandError("There is nothing to check with: give MODEL, a word aligner, or --encoder.")
+    check_encoder(encoder)
+    aligner, check, glossary = None, None, None
+    if isinstance(model, Checker):
+        if encoder is None:
+            return model
+        aligner, check, glossary = model.aligner, model.aligner and model.model, model.glossary
+    elif model is not None:
+        aligner, name = aligner_to_check(model, running)
+        if name is None:
+            raise CommandError("`model` must be the name of an aligner or a Checker: this aligner was made in memory.")
+        with user_errors((OSError, ValueError)):
+            check = saved_check(name)
+    judge = None
+    if encoder is not None:
+        from .encoder_check import EncoderJudge
+
+        with user_errors((ValueError,)):
+            judge = EncoderJudge(open_encoder(encoder, running, adapted=False))
+    with user_errors((ValueError,)):
+        return Checker(aligner, check, judge, glossary)
 
 
 def _spans(side: Segments, words: np.ndarray, reasons: np.ndarray, other: str) -> tuple[FlaggedSpan, ...]:
@@ -503,23 +440,6 @@ def _spans(side: Segments, words: np.ndarray, reasons: np.ndarray, other: str) -
                 )
             start = None
     return tuple(found)
-
-
-def marked_text(
-    text: str,
-    spans: Sequence[FlaggedSpan],
-    before: str | Sequence[str],
-    after: str,
-    written: Callable[[str], str] = str,
-) -> str:
-    """Return the text, its pieces as `written` gives them, with `before` (one for each span) and `after` around."""
-    befores = [before] * len(spans) if isinstance(before, str) else before
-    parts, done = [], 0
-    for span, before in zip(spans, befores, strict=True):
-        begin, end = span.characters
-        parts += [written(text[done:begin]), before, written(text[begin:end]), after]
-        done = end
-    return "".join([*parts, written(text[done:])])
 
 
 def _copied(source: Sequence[str], target: Sequence[str]) -> bool:

@@ -88,8 +88,8 @@ def align(
             without it, what was saved with the model
         adapt: learn from the text while it is aligned, in windows of 20,000 pairs: for a text unlike the one that the
             model has learned from; a known text stays as it is. The model must count, or have counts in its folder hmm
-        encoder: a multilingual encoder (BERT, XLM-R, ...) that helps a word aligner or a translation model, a folder
-            or a name on the Hub; alone, intfloat/multilingual-e5-small; without it, none
+        encoder: a multilingual encoder (BERT, XLM-R, ...) that helps a word aligner or a translation model: a folder
+            or Hub name, or auto for intfloat/multilingual-e5-small; without it, none
         save_adapted: keep what was learned as a new aligner in this folder; without it, it is forgotten
         shard: I/N: align part I of N alone. --output is a folder, or a name with {} for the number of the part. A part
             that is there already is refused; joined in order, the parts are what one run writes; without it, all

@@ -43,7 +43,7 @@ def align_quick(
     Examples:
         attncal align quick --source text.en --target text.de --output links.align
         attncal align quick --source new.en --target new.de --with-source known.en --with-target known.de
-        attncal align quick --source text.en --target text.de --encoder --output links.align
+        attncal align quick --source text.en --target text.de --encoder auto --output links.align
         attncal align quick --source raw.en --target raw.ja --tokenize --offsets --output spans.txt
 
     Args:
@@ -69,8 +69,8 @@ def align_quick(
             no index
         threshold: a link must score above this; without it, 0.5
         symmetrize: how the two directions are merged; without it, harmonic
-        encoder: a multilingual encoder (BERT, XLM-R, ...) that helps where text is little, a folder or a name on the
-            Hub; alone, intfloat/multilingual-e5-small; without it, none
+        encoder: a multilingual encoder (BERT, XLM-R, ...) that helps where text is little: a folder or Hub name,
+            or auto for intfloat/multilingual-e5-small; without it, none
         running: how it runs: threads, longest_line and progress
 
     Returns:

@@ -34,7 +34,7 @@ def train_aligner(
     Examples:
         attncal align train --source train.en --target train.de --output aligner
         attncal align train --source train.en --target train.de --output aligner --config hmm
-        attncal align train --source train.en --target train.de --output aligner --encoder
+        attncal align train --source train.en --target train.de --output aligner --encoder auto
         attncal align train --source train.en --target train.de --output aligner --dev dev.en dev.de dev.align
 
     Args:
@@ -47,7 +47,7 @@ def train_aligner(
         output: folder of the aligner and its checkpoints; without it, that of --config
         config: hmm (counts alone, minutes), small (a network), base (for a GPU), or a YAML file; without it, the size
             of the text decides
-        encoder: a multilingual encoder that helps the counts, a folder or a name on the Hub; alone,
+        encoder: a multilingual encoder that helps the counts: a folder or Hub name, or auto for
             intfloat/multilingual-e5-small; without it, none. What is trained works without it
         minutes: time budget, for fewer steps if need be; without it, no limit
         dry_run: say what would be trained and how long, no more

@@ -26,6 +26,7 @@ from .kinds import STANDARD, Setting, Values
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
 _DASH = "\0"  # which no token of a command line holds
+_PARENTS = {"align": "Align the words of sentence pairs."}  # help of words that are no command by themselves
 _RUNNING = Group("Running", sort_key=90)
 _COMMON = """For every command:
   -h, --help     show this help
@@ -138,7 +139,7 @@ def app_of(names: Sequence[str], name_type: type = str) -> App:
         parent = app
         for word in above:
             if word not in parent:
-                parent.command(App(name=word, help="Align the words of sentence pairs.", **options))
+                parent.command(App(name=word, help=_PARENTS.get(word, ""), **options))
             parent = parent[word]
         function = resolve_name(functions()[name])
         epilogue = f"{examples_of(function)}\n\n{_COMMON}".strip()
@@ -180,9 +181,12 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
         rest[place : place + 1] = ALIASES[name]
         name = ALIASES[name][0]
     if name is not None:
-        rest = _completed(_settings_behind(rest, name), name)
+        rest = _settings_behind(rest, name)
     _check_shared_numbers(rest, name)
-    app = app_of([name] if name is not None else list(functions()))
+    names = [name]
+    if name is None or {"-h", "--help"} & set(rest):  # the help of a command names those under it
+        names = [one for one in functions() if name is None or f"{one} ".startswith(f"{name} ")]
+    app = app_of(names)
     if name is None and (not rest or rest == ["align"]):
         from rich.console import Console
 
@@ -249,19 +253,6 @@ def _settings_behind(tokens: list[str], name: str) -> list[str]:
     if "--" in tokens or not settings or not (own or any(parameter.annotation == Setting for parameter in parameters)):
         return tokens
     return [*(token for token in tokens if token not in (*settings, own)), own or "--", *settings]
-
-
-def _completed(tokens: list[str], name: str) -> list[str]:
-    """Put its value behind an option that may stand alone and does (`Kind.alone`)."""
-    parameters = inspect.signature(resolve_name(functions()[name])).parameters.values()
-    kinds = {f"--{parameter.name}": kind_of(parameter.annotation) for parameter in parameters}
-    found: list[str] = []
-    for token, following in zip(tokens, [*tokens[1:], "--"], strict=True):
-        found.append(token)
-        kind = kinds.get(token)
-        if kind is not None and kind.alone and following.startswith("-"):
-            found.append(kind.alone)
-    return found
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> str:

@@ -4,8 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from hf_attncal.layouts import DEFAULT_ENCODER
-
 
 class Kind(NamedTuple):
     """How a value is given on the command line.
@@ -17,14 +15,12 @@ class Kind(NamedTuple):
         written: what is written there, which the gate looks at first (`guarded.py`); "" for what is read. A `folder`
             holds no model; a `place` is a page if its name ends in .html, else a folder; `beside` is a folder for a
             file that lies beside MODEL; a `model` is saved again where its own mark is.
-        alone: the value of the option where none follows it; "" where one has to.
     """
 
     shown: str
     many: bool = False
     standard: bool = False
     written: Literal["", "file", "folder", "place", "beside", "model"] = ""
-    alone: str = ""
 
 
 Path = str | os.PathLike[str]
@@ -50,8 +46,8 @@ Model = Annotated[Path, Kind("MODEL")]
 Models = Annotated[Path | Sequence[Path], Kind("MODEL", many=True)]
 # The same, or what was loaded from it.
 Loaded = Annotated[Path | Any, Kind("MODEL")]
-# An encoder that helps: a folder, a name on the Hub, or an `EncoderPrior`.
-Encoder = Annotated[Path | Any | None, Kind("MODEL", alone=DEFAULT_ENCODER[0])]
+# An encoder that helps: a folder, a name on the Hub, "auto" for the default one, or an `EncoderPrior`.
+Encoder = Annotated[Path | Any | None, Kind("MODEL")]
 # `key=value`, as many as there are.
 Setting = Annotated[str, Kind("KEY=VALUE", many=True)]
 # Values by name; on the command line `key=value`, several behind one option or anywhere.

@@ -8,7 +8,8 @@ from pathlib import Path
 from hf_attncal.alignment.plain_counts import plain_aligner
 from hf_attncal.alignment.ready import ready_or_named
 from hf_attncal.checking.checked_text import lines_of_verdicts
-from hf_attncal.checking.checker import Checker, PairVerdict, saved_check
+from hf_attncal.checking.checker import Checker, saved_check
+from hf_attncal.checking.verdicts import PairVerdict
 from hf_attncal.data.segmentation import segment
 from hf_attncal.io.files import write_text
 

@@ -33,10 +33,11 @@ from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.embedding_rows import EmbeddingRows, rows_in_file
 from hf_attncal.alignment.encoder import EncoderReader, EncoderStates
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_settings
+from hf_attncal.alignment.opening import chosen_encoder, name_of_encoder
 from hf_attncal.alignment.quick import hear_own_counts, link_cells, quick_aligner
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.commands import main
-from hf_attncal.commands.app import call_of
+from hf_attncal.commands.app import UsageError, call_of
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.io.errors import CommandError
 from hf_attncal.layouts import DEFAULT_ENCODER
@@ -489,12 +490,12 @@ def test_the_commands_take_an_encoder(folder, files, tmp_path, capsys):
     assert loaded.align(PAIRS) == align(str(tmp_path / "counts"), PAIRS, encoder=folder)
 
 
-def test_an_encoder_that_is_not_named_is_the_default_one():
+def test_auto_is_the_default_encoder_and_the_option_takes_a_value():
+    assert chosen_encoder("auto") == name_of_encoder("auto") == DEFAULT_ENCODER[0]
+    assert name_of_encoder("./auto/x") == "./auto/x"
     for line in (["align", "quick", "--encoder"], ["align", "run", "model", "--encoder", "--adapt"]):
-        run, _ = call_of([*line, "--source=a", "--target=b"])
-        function = run.__closure__
-        bound = next(cell.cell_contents for cell in function if hasattr(cell.cell_contents, "arguments"))
-        assert bound.arguments["encoder"] == DEFAULT_ENCODER[0]
+        with pytest.raises(UsageError, match="--encoder"):
+            call_of([*line, "--source=a", "--target=b"])
     run, _ = call_of(["align", "quick", "--encoder", "mine", "--source=a"])
     bound = next(cell.cell_contents for cell in run.__closure__ if hasattr(cell.cell_contents, "arguments"))
     assert bound.arguments["encoder"] == "mine"

@@ -82,7 +82,7 @@ def test_nothing_is_written_into_the_package(name, tmp_path):
     for side in ("a", "b"):
         (tmp_path / side).write_text("ein Haus ist alt\n" * 60)
     with pytest.raises(CommandError, match="belongs to the package, and stays as it is: copy it, and name the copy"):
-        hf_attncal.check(name, clean_source=tmp_path / "a", clean_target=tmp_path / "b")
+        hf_attncal.check_learn(name, source=tmp_path / "a", target=tmp_path / "b")
 
 
 def test_what_was_put_together_goes_when_the_program_ends():

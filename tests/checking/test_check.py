@@ -16,8 +16,8 @@ from hf_attncal.checking.check_learning import SOUGHT, learn_check
 from hf_attncal.checking.check_model import CHECK_FILE, PLANTED, CheckModel, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
-from hf_attncal.checking.checked_text import checked_text
-from hf_attncal.checking.checker import NOTES, VERDICTS, Checker, SharedTargets, saved_check
+from hf_attncal.checking.checked_text import checked_lines
+from hf_attncal.checking.checker import Checker, SharedTargets, saved_check
 from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_tokens
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.held_out import without
@@ -30,6 +30,7 @@ from hf_attncal.checking.line_features import (
     strongest_runs,
 )
 from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, mean_network
+from hf_attncal.checking.verdicts import NOTES, VERDICTS
 from hf_attncal.checking.word_classes import CLASSES, Vocabulary
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.data.synthetic.translation_errors import plant_errors
@@ -362,11 +363,11 @@ def test_one_verdict_decides_everything(checker, learned):
         also = [name for name in VERDICTS if getattr(verdict, name) > 0.5]
         assert not verdict.flagged or {most, *also} == set(verdict.flagged)
     sources, targets = zip(*pairs, *moved, strict=True)
-    kept = list(checked_text(checker, sources, targets, Running(), "kept"))
+    kept = list(checked_lines(checker, sources, targets, Running(), "kept"))
     assert {verdict.line for verdict in kept} == {
         number for number, verdict in enumerate(verdicts[:120], 1) if not verdict.flagged
     }
-    worst = list(checked_text(checker, sources, targets, Running(), "tsv", worst=10))
+    worst = list(checked_lines(checker, sources, targets, Running(), "tsv", worst=10))
     assert [verdict.wrong for verdict in worst] == sorted((verdict.wrong for verdict in verdicts[:120]), reverse=True)[
         :10
     ]
@@ -461,7 +462,7 @@ def test_damaged_facts(learned, tmp_path, damage):
     values = json.loads((learned[0] / CHECK_FILE).read_text())
     values["facts"] |= damage
     (tmp_path / CHECK_FILE).write_text(json.dumps(values))
-    with pytest.raises(ValueError, match=f"`facts.{next(iter(damage))}` must be .*--clean-source"):
+    with pytest.raises(ValueError, match=f"`facts.{next(iter(damage))}` must be .*attncal check learn"):
         CheckModel.load(tmp_path / CHECK_FILE)
 
 
@@ -492,13 +493,13 @@ def test_a_damaged_model(checker, tmp_path):
         {"totals": turned}, {"clean": None}, {"denials": []},
     ):  # fmt: skip
         path.write_text(json.dumps(values | damage))
-        with pytest.raises(ValueError, match="--clean-source"):
+        with pytest.raises(ValueError, match="attncal check learn"):
             CheckModel.load(path)
     (tmp_path / "empty").mkdir()
     path.write_text("{")
     with pytest.raises(ValueError, match=str(path)):
         CheckModel.load(path)
-    with pytest.raises(ValueError, match="--clean-source FILE"):
+    with pytest.raises(ValueError, match=r"attncal check learn .* --source FILE"):
         saved_check(tmp_path / "empty")
 
 

@@ -18,7 +18,7 @@ from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking import check_self_test, encoder_check
 from hf_attncal.checking.check_model import CheckModel, judged_together
 from hf_attncal.checking.check_self_test import plant_and_check
-from hf_attncal.checking.checker import NOT_KNOWN, VERDICTS, Checker
+from hf_attncal.checking.checker import Checker
 from hf_attncal.checking.encoder_check import (
     FILE,
     PARTS_OF_VERDICT,
@@ -30,6 +30,7 @@ from hf_attncal.checking.encoder_check import (
 )
 from hf_attncal.checking.encoder_evidence import TEMPERATURE, WORD_FEATURES, EncoderEye, Read, usual_of, word_features
 from hf_attncal.checking.logistic import Network, log_odds, sigmoid
+from hf_attncal.checking.verdicts import NOT_KNOWN, VERDICTS
 from hf_attncal.commands import main
 from hf_attncal.data.segmentation import segment
 from hf_attncal.data.words import is_punctuation
@@ -367,8 +368,8 @@ def test_the_command_takes_an_encoder_alone(encoder, judge, tmp_path, capsys):
         assert not told.out
         assert "does not know one of the languages" in told.err
         assert "Give MODEL" in told.err
-    for asked in (["--self-test"], ["--compare-with", files[3]]):
-        assert main(["check", "--encoder", str(tmp_path / "encoder"), *files, *asked]) == 1
+    for job, *asked in (["test"], ["compare", "--other", files[3]]):
+        assert main(["check", job, "--encoder", str(tmp_path / "encoder"), *files, *asked]) == 1
         assert re.search("language is not known|does not know one of the languages", capsys.readouterr().err)
     found = check(source=SOURCES, target=TARGETS, encoder=EncoderPrior(*encoder), format="summary")
     assert "encoder" in found.signature
@@ -379,14 +380,10 @@ def test_the_command_takes_an_encoder_alone(encoder, judge, tmp_path, capsys):
     ("given", "told"),
     [
         ({}, "nothing to check with: give MODEL, a word aligner, or --encoder"),
-        ({"encoder": "x", "clean_source": "a", "clean_target": "b"}, "--clean-source is what an aligner learns from"),
         ({"encoder": "no/such/name/here"}, "no/such/name/here"),
         ({"encoder": "x", "source": "a.md", "target": "b.md"}, "Documents are paired by a word aligner: give MODEL"),
     ],
 )
-def test_what_cannot_be_checked_with_is_told(given, told, tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).write_text("a b c\n", encoding="utf-8")
-    given = {name: str(tmp_path / value) if name.startswith("clean") else value for name, value in given.items()}
+def test_what_cannot_be_checked_with_is_told(given, told):
     with pytest.raises(CommandError, match=told):
         check(**{"source": ["a b c"], "target": ["a b c"]} | given)

@@ -14,8 +14,10 @@ AHEAD = "attncal: error: "
 def here(trained):
     from hf_attncal.commands import main
 
-    clean = "--clean-source", str(trained / "train.en"), "--clean-target", str(trained / "train.de")
-    assert (trained / "aligner" / "check.json").exists() or main(["check", str(trained / "aligner"), *clean]) == 0
+    clean = "--source", str(trained / "train.en"), "--target", str(trained / "train.de")
+    assert (trained / "aligner" / "check.json").exists() or main(
+        ["check", "learn", str(trained / "aligner"), *clean]
+    ) == 0
     pairs = list(zip(*((trained / f"dev.{side}").read_text().splitlines()[:24] for side in ("en", "de")), strict=True))
     folder = trained / "documents"
     folder.mkdir(exist_ok=True)
@@ -203,7 +205,7 @@ def test_from_python(here):
         (("book.en.md",), "book.en.md is in one language: name its translation, too."),
         (("de.po", "book.de.md"), "de.po has both languages (PO): name it alone."),
         (("book.en.md", "book.de.srt"), "name two documents in one format."),
-        (("book.en.md", "book.de.md", "--self-test"), "--self-test is for lines of text"),
+        (("book.en.md", "book.de.md", "--false-alarms", "1%"), "--false-alarms is for lines of text"),
     ],
 )
 def test_documents_that_do_not_go_together(attncal, options, message):

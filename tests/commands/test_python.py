@@ -224,7 +224,7 @@ def test_check(attncal, trained, monkeypatch):
     monkeypatch.chdir(trained)
     sources, targets = ((trained / name).read_text().splitlines()[:20] for name in ("dev.en", "dev.de"))
     targets[3] = ""
-    learned = hf_attncal.check("aligner", clean_source="train.en", clean_target=["train.de"])
+    learned = hf_attncal.check_learn("aligner", source="train.en", target=["train.de"])
     assert str(learned) == "wrote aligner/check.json, learned from 800 pairs"
     verdicts = hf_attncal.check("aligner", sources, targets)
     assert [(verdict.line, verdict.source) for verdict in verdicts] == list(enumerate(sources, start=1))
@@ -240,8 +240,8 @@ def test_check(attncal, trained, monkeypatch):
     pair = ("--source", "some.en", "--target", "some.de")
     summary = hf_attncal.check(checker, "some.en", "some.de", format="summary")
     assert (summary.lines, f"{summary}\n") == (20, attncal("check", "aligner", *pair, "--format", "summary")[1])
-    compared = hf_attncal.check(checker, "some.en", "some.de", compare_with=trained / "some.de")
+    compared = hf_attncal.check_compare(checker, source="some.en", target="some.de", other=trained / "some.de")
     assert set(compared.p_values.values()) == {1.0}
-    assert f"{compared}\n" == attncal("check", "aligner", *pair, "--compare-with", str(trained / "some.de"))[1]
-    tested = hf_attncal.check(checker, "dev.en", "dev.de", self_test=True)
-    assert f"{tested}\n" == attncal("check", "aligner", "--source", "dev.en", "--target", "dev.de", "--self-test")[1]
+    assert f"{compared}\n" == attncal("check", "compare", "aligner", *pair, "--other", str(trained / "some.de"))[1]
+    tested = hf_attncal.check_test(checker, source="dev.en", target="dev.de")
+    assert f"{tested}\n" == attncal("check", "test", "aligner", "--source", "dev.en", "--target", "dev.de")[1]

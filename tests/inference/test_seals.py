@@ -17,7 +17,7 @@ from hf_attncal.alignment import Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.encoder import EncoderStates
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt, saved_probabilities
 from hf_attncal.alignment.sources import saved_settings
-from hf_attncal.checking.opening import open_checker
+from hf_attncal.checking.checker import open_checker
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference import seals
 from hf_attncal.inference.running import Running

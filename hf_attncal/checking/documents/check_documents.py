@@ -16,8 +16,9 @@ from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.streams import LONGEST_LINE, line_error
 
 from ..checked_text import lines_of_verdicts
-from ..checker import Checker, PairVerdict, SharedTargets
+from ..checker import Checker, SharedTargets
 from ..logistic import log_odds, sigmoid
+from ..verdicts import PairVerdict
 from .document_formats import LINES, Format, format_of, noted, read_document
 from .findings import (
     DocumentFinding,

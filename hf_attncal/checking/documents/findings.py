@@ -8,6 +8,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import read_lines
 from hf_attncal.io.streams import json_line
 
-from ..checker import PairVerdict
 from ..rules import placeholders_of
+from ..verdicts import PairVerdict
 from .segments import Segment
 
 # Kind of a finding -> what it says in general.
@@ -36,6 +37,7 @@ _SURE = {"missing": 0.95, "added": 0.95, "placeholders": 0.97}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _COLUMNS = ("id", "probability", "kind", "source", "target", "reason")
 _ERROR_ABOVE = 0.9  # probability from which on SARIF calls a finding an error
+_ERROR_STATUS = 2  # exit status of an error, where 1 means findings
 _SHOWN = 80  # characters of a text in a reason
 
 
@@ -292,3 +294,44 @@ def dismissed_ids(file: str | Path) -> frozenset[str]:
 def kept(findings: Iterable[DocumentFinding], dismissed: frozenset[str]) -> list[DocumentFinding]:
     """Return the findings that nobody called right."""
     return [finding for finding in findings if finding.id not in dismissed] if dismissed else list(findings)
+
+
+# ---- the exit status of continuous integration ----
+
+
+class FoundError(CommandError):
+    """There are findings above the bar.
+
+    Args:
+        message: number of the findings, and the first.
+        findings: the findings.
+    """
+
+    exit_status = 1
+
+    def __init__(self, message: str, findings: tuple[DocumentFinding, ...]):
+        super().__init__(message)
+        self.findings = findings
+
+
+def raise_above(findings: Iterable[DocumentFinding], bar: float | None) -> None:
+    """Raise FoundError for findings that are more probable than a bar, if there is one."""
+    above = () if bar is None else tuple(one for one in findings if one.probability > bar)
+    if above:
+        first = above[0]
+        raise FoundError(
+            f"{len(above)} finding{'s' * (len(above) > 1)} above {bar}, the first at "
+            f"{first.target or first.source}: {first.reason}",
+            above,
+        )
+
+
+@contextmanager
+def errors_exit_apart(bar: float | None) -> Iterator[None]:
+    """Give errors another exit status than findings, where findings have one."""
+    try:
+        yield
+    except Exception as error:
+        if bar is not None and not hasattr(error, "exit_status"):
+            error.exit_status = _ERROR_STATUS
+        raise
