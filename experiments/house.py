@@ -5,12 +5,13 @@
 
 A line of code is a line with a token that is no docstring and no comment; `experiments/reach.py` says what a command
 reaches, and `experiments/walks.py` what a stop is. With `--tests` the tests of `make test` run first, on every core,
-and their minutes of wall clock are written too; without it those of an earlier file are kept.
+natively and as on a processor with AVX2 and no more, and mypy; without it what an earlier file says of them is kept.
 """
 
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,21 +28,41 @@ from hf_attncal.metrics import records
 ROOMS = ("hf_attncal", "tests", "experiments", "benchmarks")
 
 
-def run_tests() -> dict[str, float | int | str]:
-    """Run the tests of `make test`; return the minutes they took, the number of processes and the last line of pytest.
+# What makes a processor compute as an older one does; the Makefile has the same.
+PROCESSORS = {
+    "native": {},
+    "avx2": {
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "CT2_FORCE_CPU_ISA": "AVX2",
+        "CT2_USE_MKL": "0",
+    },
+}
 
-    Raises:
-        SystemExit: a test fails.
+
+def run_tests(processor: str) -> dict[str, float | int]:
+    """Run the tests of `make test` as on a processor of `PROCESSORS`.
+
+    Returns:
+        The minutes of wall clock, the number of processes, and how many tests passed and failed.
     """
     processes = os.cpu_count() or 1
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), "--dist", "worksteal", "-m", "not slow"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | PROCESSORS[processor]
     started = time.monotonic()
-    done = subprocess.run(command, cwd=walks.ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE)
+    done = subprocess.run(command, cwd=walks.ROOT, env=environment, stdout=subprocess.PIPE)
     minutes = (time.monotonic() - started) / 60
-    last_line = done.stdout.decode().rstrip().splitlines()[-1].strip("= ")
-    if done.returncode:
-        raise SystemExit(f"The tests failed: {last_line}")
-    return {"minutes": round(minutes, 1), "processes": processes, "result": last_line}
+    last_line = done.stdout.decode().rstrip().splitlines()[-1]
+    counts = {name: int(number) for number, name in re.findall(r"(\d+) (passed|failed|error)", last_line)}
+    failed = counts.get("failed", 0) + counts.get("error", 0)
+    return {"minutes": round(minutes, 1), "processes": processes, "passed": counts["passed"], "failed": failed}
+
+
+def type_errors() -> int:
+    """Return the number of errors that mypy finds in the package."""
+    done = subprocess.run([sys.executable, "-m", "mypy", "hf_attncal"], cwd=walks.ROOT, stdout=subprocess.PIPE)
+    found = re.search(r"Found (\d+) error", done.stdout.decode())
+    return int(found[1]) if found else 0
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -54,9 +75,11 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     results = records.record({})
     if options.tests:
-        results["tests"] = run_tests()
+        results["tests"] = {processor: run_tests(processor) for processor in PROCESSORS}
+        results["types"] = {"errors": type_errors()}
     elif options.output.exists():
-        results["tests"] = json.loads(options.output.read_text(encoding="utf-8")).get("tests")
+        earlier = json.loads(options.output.read_text(encoding="utf-8"))
+        results |= {name: earlier[name] for name in ("tests", "types") if name in earlier}
     results["lines_of_code"] = {
         room: sum(reach.lines_of_code(path.read_text(encoding="utf-8")) for path in (walks.ROOT / room).rglob("*.py"))
         for room in ROOMS
