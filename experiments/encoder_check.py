@@ -389,9 +389,8 @@ def fit_verdict(
     """Set how rare each part of what is known is in clean lines, what their sum makes probable, and the alarm.
 
     A network over all features, as an aligner has one, learns what planted errors look like and ranks what was
-    annotated less well (docs/log.md). All `texts` count the same in what is usual, and the alarm is where one in a
-    hundred clean lines of a text lies, in the median of them. In all lines together it would be where those of the two
-    texts lie whose translations are freest.
+    annotated less well (docs/log.md). All `texts` count the same in what is usual, and in the alarm, which is where one
+    in a hundred of their clean lines lies.
     """
     causes = {kind: CheckModel.judge(model, lines[kind], of).causes for kind, of in looked.items()}
     parts = {kind: model.line_parts(of, causes[kind]) for kind, of in looked.items()}
@@ -405,8 +404,9 @@ def fit_verdict(
     bias, slope = fit_logistic(np.concatenate(list(values.values()))[:, None], truths, of_rows)
     model.added = float(bias), float(slope)
     of_clean = model.scores(model.judge(lines["clean"], looked["clean"]).verdict_features)
-    of_texts = [of_clean[[text == one for text in texts]] for one in number]
-    model.alarm = float(model.wrong_of(np.median([np.quantile(one, 1 - FALSE_ALARMS) for one in of_texts])))
+    order = of_clean.argsort()
+    below = weights[order].cumsum() / weights.sum()
+    model.alarm = float(model.wrong_of(of_clean[order][np.searchsorted(below, 1 - FALSE_ALARMS)]))
 
 
 def write_model(encoder: EncoderPrior, common: np.ndarray, network: Network, model: EncoderCheckModel) -> None:
