@@ -389,8 +389,8 @@ def fit_verdict(
     """Set how rare each part of what is known is in clean lines, what their sum makes probable, and the alarm.
 
     A network over all features, as an aligner has one, learns what planted errors look like and ranks what was
-    annotated less well (docs/log.md). All `texts` count the same in what is usual, and in the alarm, which is where one
-    in a hundred of their clean lines lies.
+    annotated less well (docs/log.md). All `texts` count the same in what is usual, and in the alarm, which is where
+    one in a hundred of their clean lines lies.
     """
     causes = {kind: CheckModel.judge(model, lines[kind], of).causes for kind, of in looked.items()}
     parts = {kind: model.line_parts(of, causes[kind]) for kind, of in looked.items()}
