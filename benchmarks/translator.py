@@ -19,7 +19,7 @@ from rich.progress import track
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from hf_attncal import export
-from hf_attncal.inference.opening import load_model
+from hf_attncal.inference.encoder_decoders import load_model
 from hf_attncal.inference.running import Running
 
 FORMATS = {"float32": "ctranslate2", "int8": "ctranslate2-int8"}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hf_attncal.data.segmentation import Segments
-from hf_attncal.data.synthetic.translation_errors import NEGATIONS
+from hf_attncal.data.words import NEGATIONS
 
 from .evidence import LinkEvidence
 from .number_values import Languages, Number, compare_numbers

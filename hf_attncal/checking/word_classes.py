@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_attncal.data.synthetic.translation_errors import NEGATIONS
-from hf_attncal.data.words import is_punctuation
+from hf_attncal.data.words import NEGATIONS, is_punctuation
 
 from .evidence import LinkEvidence
 from .facts import HAS, alike_among, words_with_numbers

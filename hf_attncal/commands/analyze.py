@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
-from hf_attncal.inference.opening import fetched, load_errors, load_model
+from hf_attncal.inference.encoder_decoders import load_model
+from hf_attncal.inference.opening import fetched, load_errors
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.files import is_file

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_attncal.inference.opening import check_loadable, fetched, load_model
+from hf_attncal.inference.encoder_decoders import load_model
+from hf_attncal.inference.opening import check_loadable, fetched
 from hf_attncal.inference.running import Running
 from hf_attncal.io.encoding import decoded
 from hf_attncal.io.errors import CommandError, at_least, user_errors

@@ -72,7 +72,8 @@ def summarize(
 
     settings = generation_settings(generation)
     check_text(source, {"--output": output})
-    from hf_attncal.inference.opening import fetched, load_model
+    from hf_attncal.inference.encoder_decoders import load_model
+    from hf_attncal.inference.opening import fetched
 
     name = fetched(model, running)
     loaded = load_model(name, running, beams or 2)

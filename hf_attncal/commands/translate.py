@@ -97,7 +97,8 @@ def translate(
 
     settings = generation_settings(generation)
     check_text(source, {"--output": output, "--alignments": links})
-    from hf_attncal.inference.opening import check_loadable, fetched, load_model
+    from hf_attncal.inference.encoder_decoders import load_model
+    from hf_attncal.inference.opening import check_loadable, fetched
 
     check_loadable(aligner, check)
     name = fetched(model, running)

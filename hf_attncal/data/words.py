@@ -19,6 +19,19 @@ import numpy as np
 from .languages import check_target, codes_of, fronts, leading_code
 
 NO_WORD = -1  # for a token that belongs to no word
+# Negations, without which a sentence says the opposite, in lower case.
+NEGATIONS = frozenset(
+    {
+        *("not", "n't", "'nt", "'t", "no", "never", "nobody", "nothing", "none", "neither", "nor", "cannot"),
+        *("nicht", "kein", "keine", "keinen", "keinem", "keiner", "keines", "nie", "niemals", "niemand", "nichts"),
+        *("niemandem", "niemanden", "keinerlei", "keineswegs", "nirgends", "nirgendwo", "nowhere"),
+        *("pas", "jamais", "rien", "aucun", "aucune", "non"),
+        *("betg", "nagin", "nagina", "nagut", "nagliu"),  # Romansh
+        *("niet", "geen", "nooit", "niets", "inte", "inget", "ingen", "inga", "aldrig", "ikke", "aldri"),
+        *("nunca", "nada", "nadie", "ningún", "ninguno", "ninguna", "não", "nenhum", "nenhuma", "ninguém"),
+        *("nessuno", "nessuna", "nessun", "niente", "nulla"),
+    }
+)
 _METASPACE = "▁"
 _MOST_KEPT = 1 << 17  # words whose tokens `WordTokenizer` remembers: some 50 MB
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # U+3000 is the last white space of Unicode

@@ -1,23 +1,16 @@
-"""From the name of a checkpoint to a model, and what is said where that fails."""
+"""Names of checkpoints, devices, and the messages where a checkpoint cannot be loaded."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import DEBUG
 from pathlib import Path
-from pkgutil import resolve_name
 
-from hf_attncal.io.errors import CommandError, one_line, user_errors
+from hf_attncal.io.errors import CommandError, one_line
 from hf_attncal.io.messages import LOG
 
 from .names import check_name, is_hub_name
 from .running import Running
-
-# What loads an encoder-decoder, and what tries it out: imported once the name of the model is known to be good.
-_LOAD_CONFIG = "hf_attncal.inference.loading:load_config"
-_LOAD_MODEL = "hf_attncal.inference.loading:load_seq2seq"
-_TRY_OUT = "hf_attncal.inference.translation:translate_texts"
-_LANGUAGES = "hf_attncal.data.languages"
 
 
 def fetched(name: str | os.PathLike[str], running: Running) -> str:
@@ -141,49 +134,3 @@ def choose_device(running: Running) -> str:
     except (RuntimeError, AssertionError) as error:
         raise CommandError(f"--device {device} cannot be used: {one_line(error)}") from error
     return device
-
-
-def load_model(name: str | tuple, running: Running, beams: int | None = 2):
-    """Load model and tokenizer of an encoder-decoder checkpoint.
-
-    Args:
-        name: folder or Hub name of an encoder-decoder, or of an adapter; or model and tokenizer, which are returned.
-        running: how it runs.
-        beams: with how many beams to try out whether the model generates; None: it need not.
-
-    Raises:
-        CommandError: the checkpoint is missing or of another kind, or the device cannot be used.
-    """
-    if isinstance(name, tuple):
-        if running.languages is not None:
-            with user_errors():
-                resolve_name(_LANGUAGES).speak(*name, running.languages)
-        return name
-    trust_remote_code = running.trust_remote_code
-    with load_errors(name):
-        from hf_attncal.inference.files import blamed
-        from hf_attncal.inference.translator_model import is_exported, load_translator
-
-        if is_exported(name):
-            model, tokenizer = load_translator(name, running, choose_device(running))
-            resolve_name(_LANGUAGES).speak(None, tokenizer, running.languages)
-            return model, tokenizer
-
-        # Not None: transformers would then ask the user, and read the answer from standard input, which is our data.
-        config = resolve_name(_LOAD_CONFIG)(name, trust_remote_code=trust_remote_code)
-        if not config.is_encoder_decoder:
-            raise CommandError(
-                f"{name} holds a model of type {config.model_type!r}, which is not an encoder-decoder by its "
-                "config.json. Give a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
-            )
-        how = {"dtype": running.dtype, "trust_remote_code": trust_remote_code, "languages": running.languages}
-        model, tokenizer = resolve_name(_LOAD_MODEL)(name, **how)
-        resolve_name(_LANGUAGES).check_target(tokenizer)
-    model = model.to(choose_device(running)).eval()
-    # Without a try errors of its files would be blamed on the first line.
-    with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
-        if beams is not None:
-            text = resolve_name(_LANGUAGES).sample(tokenizer)
-            resolve_name(_TRY_OUT)(model, tokenizer, [text], num_beams=beams, max_new_tokens=2)
-    tell_model(name, model)
-    return model, tokenizer

@@ -11,8 +11,8 @@ from hf_attncal import export, translate
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.commands import main
+from hf_attncal.inference.encoder_decoders import load_model
 from hf_attncal.inference.generation import Search, generate_lines
-from hf_attncal.inference.opening import load_model
 from hf_attncal.inference.running import Running
 
 pytest.importorskip("ctranslate2")

@@ -19,8 +19,8 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.commands import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.inference.encoder_decoders import load_model
 from hf_attncal.inference.loading import bf16_is_fast, load_config, load_seq2seq
-from hf_attncal.inference.opening import load_model
 from hf_attncal.inference.running import Running
 
 TEXT = "the old house is a house"

@@ -9,24 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_attncal.data.words import is_punctuation
+from hf_attncal.data.words import NEGATIONS, is_punctuation
 
 Words = tuple[str, ...]
 Pair = tuple[Words, Words]
 
-# Negations, without which a sentence says the opposite. For other languages, pass `negations` to `plant_errors`.
-NEGATIONS = frozenset(
-    {
-        *("not", "n't", "'nt", "'t", "no", "never", "nobody", "nothing", "none", "neither", "nor", "cannot"),
-        *("nicht", "kein", "keine", "keinen", "keinem", "keiner", "keines", "nie", "niemals", "niemand", "nichts"),
-        *("niemandem", "niemanden", "keinerlei", "keineswegs", "nirgends", "nirgendwo", "nowhere"),
-        *("pas", "jamais", "rien", "aucun", "aucune", "non"),
-        *("betg", "nagin", "nagina", "nagut", "nagliu"),  # Romansh
-        *("niet", "geen", "nooit", "niets", "inte", "inget", "ingen", "inga", "aldrig", "ikke", "aldri"),
-        *("nunca", "nada", "nadie", "ningún", "ninguno", "ninguna", "não", "nenhum", "nenhuma", "ninguém"),
-        *("nessuno", "nessuna", "nessun", "niente", "nulla"),
-    }
-)
 _CLAUSE_ENDS = frozenset(",;:.!?，。；、！？।")
 _FEWEST, _MOST = 3, 12  # words of a clause that is inserted into another sentence
 

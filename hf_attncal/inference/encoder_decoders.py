@@ -1,0 +1,58 @@
+"""From the name of a checkpoint to an encoder-decoder that has been tried out."""
+
+from hf_attncal.io.errors import CommandError, user_errors
+
+from .opening import choose_device, load_errors, tell_model
+from .running import Running
+
+
+def load_model(name: str | tuple, running: Running, beams: int | None = 2):
+    """Load model and tokenizer of an encoder-decoder checkpoint.
+
+    Args:
+        name: folder or Hub name of an encoder-decoder, or of an adapter; or model and tokenizer, which are returned.
+        running: how it runs.
+        beams: with how many beams to try out whether the model generates; None: it need not.
+
+    Raises:
+        CommandError: the checkpoint is missing or of another kind, or the device cannot be used.
+    """
+    if isinstance(name, tuple):
+        if running.languages is not None:
+            from hf_attncal.data.languages import speak
+
+            with user_errors():
+                speak(*name, running.languages)
+        return name
+    trust_remote_code = running.trust_remote_code
+    with load_errors(name):
+        from hf_attncal.data.languages import check_target, sample, speak
+
+        from .files import blamed
+        from .loading import load_config, load_seq2seq
+        from .translation import translate_texts
+        from .translator_model import is_exported, load_translator
+
+        if is_exported(name):
+            model, tokenizer = load_translator(name, running, choose_device(running))
+            speak(None, tokenizer, running.languages)
+            return model, tokenizer
+
+        # Not None: transformers would then ask the user, and read the answer from standard input, which is our data.
+        config = load_config(name, trust_remote_code=trust_remote_code)
+        if not config.is_encoder_decoder:
+            raise CommandError(
+                f"{name} holds a model of type {config.model_type!r}, which is not an encoder-decoder by its "
+                "config.json. Give a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
+            )
+        how = {"dtype": running.dtype, "trust_remote_code": trust_remote_code, "languages": running.languages}
+        model, tokenizer = load_seq2seq(name, **how)
+        check_target(tokenizer)
+    model = model.to(choose_device(running)).eval()
+    # Without a try errors of its files would be blamed on the first line.
+    with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
+        if beams is not None:
+            text = sample(tokenizer)
+            translate_texts(model, tokenizer, [text], num_beams=beams, max_new_tokens=2)
+    tell_model(name, model)
+    return model, tokenizer
