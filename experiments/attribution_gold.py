@@ -24,7 +24,7 @@ from torch import Tensor
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.subword_pooling import largest_over_words
-from hf_attncal.data.gold import Gold
+from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate

@@ -160,7 +160,7 @@ LAYOUTS = {
                     "hf_attncal.alignment.probabilities:LinkProbabilities",
                     learned_by="attncal align calibrate {model} --source FILE --target FILE --gold FILE",
                 ),
-                File(DIAGRAM, "how good these are", "hf_attncal.hub.cards:write_probabilities_card"),
+                File(DIAGRAM, "how good these are", "hf_attncal.hub.model_cards:write_probabilities_card"),
                 File(
                     CHECK_FILE,
                     "what a check goes by",
@@ -180,7 +180,7 @@ LAYOUTS = {
         Layout(
             "card",
             (
-                File(CARD, "the model card", "hf_attncal.hub.cards:write_model_card"),
+                File(CARD, "the model card", "hf_attncal.hub.model_cards:write_model_card"),
                 *(File(f"LICENSE{suffix}", "the licence") for suffix in ("", ".txt", ".md")),
                 *(File(f"NOTICE{suffix}", "a notice of the licence") for suffix in ("", ".txt", ".md")),
             ),

@@ -18,8 +18,8 @@ from hf_attncal.alignment.adapting import save_aligner
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.commands import main
 from hf_attncal.hub import PublishError
-from hf_attncal.hub.folder import inspect_folder
-from hf_attncal.hub.publish import publish_folder
+from hf_attncal.hub.hub_folder import inspect_folder
+from hf_attncal.hub.publication import publish_folder
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import fill_folder, whole_file, write_text

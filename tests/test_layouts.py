@@ -15,8 +15,8 @@ from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.alignment.encoder import EncoderStates
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub.cards import write_probabilities_card
-from hf_attncal.hub.publish import publish_folder
+from hf_attncal.hub.model_cards import write_probabilities_card
+from hf_attncal.hub.publication import publish_folder
 from hf_attncal.inference.files import check_model_files
 from hf_attncal.inference.names import check_name
 from hf_attncal.layouts import (

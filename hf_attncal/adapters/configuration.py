@@ -10,7 +10,7 @@ from typing import ClassVar
 from peft import PeftConfig, TaskType
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
 
-from hf_attncal.hub.cards import write_adapter_card
+from hf_attncal.hub.model_cards import write_adapter_card
 from hf_attncal.layouts import ADAPTER_CONFIG, check_one_model
 from hf_attncal.models.configuration_attncal import CALIBRATIONS, check_settings
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 
-from hf_attncal.data.folding import solid
 from hf_attncal.data.languages import speak
 from hf_attncal.data.parting import WORDS, split_words
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
-from hf_attncal.data.segmentation import segment, white_space_words
+from hf_attncal.data.segmentation import segment, solid, white_space_words
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.seals import check_counts
 from hf_attncal.io.encoding import check_line

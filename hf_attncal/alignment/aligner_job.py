@@ -17,14 +17,14 @@ from transformers import PreTrainedModel, Trainer, TrainingArguments
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, calibrate_links, score_aligner, tune_links
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
+from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, folded, segmented, tokenize_for_alignment
-from hf_attncal.data.folding import fold_line
-from hf_attncal.data.gold import Gold
 from hf_attncal.data.rows import Rows
+from hf_attncal.data.segmentation import fold_line
 from hf_attncal.families import Family, aligners
-from hf_attncal.hub.cards import Result, write_model_card, write_probabilities_card
+from hf_attncal.hub.model_cards import Result, write_model_card, write_probabilities_card
 from hf_attncal.inference.modes import evaluating
 from hf_attncal.inference.seals import seal_counts
 from hf_attncal.io.files import write_json
@@ -121,8 +121,8 @@ class AlignerDataConfig(DataConfig):
     Args:
         raw_text: the text is not tokenised: it is cut into words (`data.segmentation`) first. An aligner then does so
             with what it aligns, too, and `gold` is links of the words that white space parts.
-        fold: words are folded (`data.folding`): case, quotes, dashes, widths, digits. An aligner then folds what it
-            aligns, too. None: if the tokenizer is trained on the text.
+        fold: words are folded (`data.segmentation.fold`): case, quotes, dashes, widths, digits. An aligner then folds
+            what it aligns, too. None: if the tokenizer is trained on the text.
     """
 
     raw_text: bool = False

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from hf_attncal.data.pharaoh import Link, check_index_base, parse_hypotheses
-from hf_attncal.data.scored import ScoredText, words_of_sides
+from hf_attncal.data.texts import ScoredText, words_of_sides
 from hf_attncal.drawing.page_text import text_table
 from hf_attncal.metrics.base import Measured
 from hf_attncal.metrics.means import mean_difference, means

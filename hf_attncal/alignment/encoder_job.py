@@ -24,7 +24,7 @@ from hf_attncal.alignment.selection import select_states, select_states_by_agree
 from hf_attncal.alignment.sources import saved_settings
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import tokenize_for_alignment
-from hf_attncal.hub.cards import Result, write_tuned_encoder_card
+from hf_attncal.hub.model_cards import Result, write_tuned_encoder_card
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import load_config, load_seq2seq, load_whole
 from hf_attncal.inference.modes import evaluating

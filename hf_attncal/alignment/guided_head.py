@@ -7,7 +7,7 @@ from typing import Any
 from accelerate import PartialState
 from torch import Tensor
 
-from hf_attncal.data.gold import Gold
+from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.inference.reading import read
 from hf_attncal.models.functional import token_rows
 

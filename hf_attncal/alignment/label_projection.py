@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
-from hf_attncal.data.chunk_tags import is_chunk_tag
+from hf_attncal.alignment.projection import is_chunk_tag
 from hf_attncal.data.parting import WORDS, LinkedPair, WordParting
 from hf_attncal.data.piecewise import in_line
 from hf_attncal.io.streams import json_line, output_lines, write_lines

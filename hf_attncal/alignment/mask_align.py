@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hf_attncal.data.batching import batches_by_length, padded
-from hf_attncal.data.folding import fold
+from hf_attncal.data.segmentation import fold
 from hf_attncal.data.words import NO_WORD, WordTokenizer, WordTokens
 from hf_attncal.families import FAMILIES
 

@@ -9,14 +9,16 @@ of a run belong to the run, others part it. The run with most links is the span,
 out is counted. Two spans never claim the same word.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from math import isclose
 from typing import NamedTuple, TypeVar
 
-from hf_attncal.data.chunk_tags import OUTSIDE, chunks_of
 from hf_attncal.data.pharaoh import Link, check_inside_pair
 
+OUTSIDE = "O"
+_TAG = re.compile(r"O|[BI]-[^\s-]\S*")
 Owner = TypeVar("Owner", bound=Hashable)
 # Of a target word: source word -> weight of the link.
 Votes = Sequence[dict[int, float]]
@@ -180,3 +182,29 @@ def _claim(found: Votes, inside: Sequence[int | None], owned: list[int | None], 
         for j in free or [j for j in tied if counts[owned[j]] > 1][:1]:
             counts[owned[j]] -= 1
             owned[j] = number
+
+
+# ---- tags of chunks ----
+
+
+def is_chunk_tag(tag: str) -> bool:
+    """Return whether a tag is `O`, `B-TYPE` or `I-TYPE`."""
+    return _TAG.fullmatch(tag) is not None
+
+
+def chunks_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return type, first and last word (from 0) of every chunk of a sentence.
+
+    seqeval gives the same, but it has no wheel, and building its source needs more than pip.
+    """
+    kinds = [tag[2:] for tag in tags]  # "" outside
+    begins = [
+        place
+        for place, (tag, kind) in enumerate(zip(tags, kinds, strict=True))
+        if kind and (tag[0] == "B" or place == 0 or kinds[place - 1] != kind)
+    ]
+    ends = [
+        next((after for after in range(first + 1, len(tags)) if after in begins or not kinds[after]), len(tags))
+        for first in begins
+    ]
+    return [(kinds[first], first, end - 1) for first, end in zip(begins, ends, strict=True)]

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hf_attncal.data.folding import NOTHING, fold, solid
 from hf_attncal.data.parting import WORDS, split_words
-from hf_attncal.data.segmentation import segment
+from hf_attncal.data.segmentation import NOTHING, fold, segment, solid
 from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, train_bpe_backend
 from hf_attncal.data.words import WordTokenizer
 from hf_attncal.models.functional_mask_align import harmonic_mean
@@ -45,7 +44,7 @@ def quick_links(
 
     Args:
         pairs, tokenize, words: as of `WordAligner.align`.
-        fold_words: look words up without regard to case, quotes, dashes, width (`data.folding`).
+        fold_words: look words up without regard to case, quotes, dashes, width (`data.segmentation`).
         encoder: an `EncoderPrior` that has read no other text; None for counts alone.
         beside: other pairs, which are counted and not aligned.
         options: others of `WordAligner.align`.

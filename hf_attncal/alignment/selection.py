@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hf_attncal.data.gold import Gold
+from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base
 from hf_attncal.inference.opening import choose_device, load_errors, tell_model
 from hf_attncal.inference.running import Running

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hf_attncal.data.pair_text import PairText, Part
 from hf_attncal.data.parting import SeenWords, record_words
 from hf_attncal.data.piecewise import until_failure
+from hf_attncal.data.texts import PairText, Part
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (

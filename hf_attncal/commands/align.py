@@ -108,7 +108,7 @@ def align(
     from hf_attncal.alignment.formats import LinkStyle
     from hf_attncal.alignment.opening import check_encoder
     from hf_attncal.alignment.streaming import align_text, batch_limits, lines_at_once
-    from hf_attncal.data.pair_text import PairText, part_of
+    from hf_attncal.data.texts import PairText, part_of
     from hf_attncal.inference.opening import fetched
 
     links = {"threshold": threshold, "symmetrize": symmetrize, "least_probability": least_probability}

@@ -57,7 +57,7 @@ def calibrate(
     pairs = list(zip(*read_sides(source, target, running.longest_line), strict=True))
     aligner = open_aligner(model, running, raw_scores=True)
     from hf_attncal.alignment.gold import calibrate_links
-    from hf_attncal.data.gold import Gold, gold_links
+    from hf_attncal.data.annotated_pairs import Gold, gold_links
 
     with user_errors():
         calibration = calibrate_links(aligner, Gold(pairs, gold_links(gold, pairs)), bootstrap=1000)

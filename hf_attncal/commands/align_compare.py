@@ -49,7 +49,7 @@ def compare(
         CommandError: fewer than two alignments, or a file that is wrong; the message says which.
     """
     from hf_attncal.alignment.comparison import compare_texts
-    from hf_attncal.data.scored import read_scored
+    from hf_attncal.data.texts import read_scored
     from hf_attncal.io.streams import check_files, files_among
 
     one_of("`words`", words, get_args(WordLimits))

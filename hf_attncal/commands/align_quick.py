@@ -81,7 +81,7 @@ def align_quick(
     """
     from hf_attncal.alignment.formats import LinkStyle
     from hf_attncal.alignment.opening import check_encoder
-    from hf_attncal.data.pair_text import PairText
+    from hf_attncal.data.texts import PairText
 
     running.takes("threads", "longest_line", "progress")
     at_least("--threshold", threshold, 0, 1)

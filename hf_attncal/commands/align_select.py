@@ -78,7 +78,7 @@ def select(
     folder = folder_beside(model, output, "alignment.json")
     sides = read_sides(source, target, running.longest_line)
     from hf_attncal.alignment.selection import choose_reading, load_to_choose
-    from hf_attncal.data.gold import gold_links
+    from hf_attncal.data.annotated_pairs import gold_links
     from hf_attncal.data.languages import both_codes
 
     with user_errors():

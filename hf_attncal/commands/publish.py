@@ -8,7 +8,7 @@ from hf_attncal.io.errors import user_errors
 from .kinds import Folder, Values
 
 if TYPE_CHECKING:
-    from hf_attncal.hub.publish import Publication
+    from hf_attncal.hub.publication import Publication
 
 
 def publish(
@@ -52,7 +52,7 @@ def publish(
     Raises:
         CommandError: a file that must not be published, a folder that does not load, or an answer of the Hub.
     """
-    from hf_attncal.hub.publish import PublishError, publish_folder
+    from hf_attncal.hub.publication import PublishError, publish_folder
     from hf_attncal.hub.published_card import CardFields
 
     with user_errors(PublishError):

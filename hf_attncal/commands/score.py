@@ -93,7 +93,7 @@ def score(
         raise CommandError("--source and --target belong together: pass both or neither.")
     if without_punctuation and source is None:
         raise CommandError("--without-punctuation needs the words: pass --source and --target.")
-    from hf_attncal.data.scored import read_scored
+    from hf_attncal.data.texts import read_scored
     from hf_attncal.io.files import is_file
 
     options = {"bootstrap": bootstrap, "format": format}

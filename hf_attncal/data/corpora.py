@@ -24,12 +24,11 @@ from transformers import PreTrainedTokenizerBase
 from hf_attncal.io.files import read_lines, read_pairs
 
 from .batching import beginning
-from .copying import CopyTokenizer
-from .folding import fold_line
+from .copy_tokenizer import CopyTokenizer
 from .languages import code_is_last
 from .pharaoh import Link
 from .rows import Rows
-from .segmentation import segment
+from .segmentation import fold_line, segment
 from .words import WordTokens, encode_sources, encode_targets, special_target_id, tokenize_words
 
 try:
@@ -131,7 +130,7 @@ def lowercased(dataset: Dataset) -> Dataset:
 
 
 def folded(dataset: Dataset) -> Dataset:
-    """Fold words (`data.folding`); missing sentences stay missing."""
+    """Fold words (`data.segmentation`); missing sentences stay missing."""
     return _changed(dataset, fold_line, "Folding")
 
 

@@ -1,6 +1,8 @@
 """Publish a folder, a page or a metric on the Hub: check it, write its card, load it without this package."""
 
-from .cards import (
+from .hub_folder import HubFolder, inspect_folder
+from .isolated import load_in_fresh_process, translate_in_fresh_process
+from .model_cards import (
     CardFacts,
     Result,
     read_model_card,
@@ -9,9 +11,7 @@ from .cards import (
     write_trained_adapter_card,
     write_tuned_encoder_card,
 )
-from .folder import HubFolder, inspect_folder
-from .isolated import load_in_fresh_process, translate_in_fresh_process
-from .publish import Publication, PublishError, publish_folder
+from .publication import Publication, PublishError, publish_folder
 from .published_card import CardFields
 from .translator_export import ExportError, export_translator
 

@@ -11,7 +11,7 @@ from huggingface_hub.utils import yaml_dump
 
 from hf_attncal.io.errors import CommandError, settings_by_name
 
-from .cards import render
+from .model_cards import render
 
 EVALUATIONS = ".eval_results"
 _START, _END = "<!-- hf_attncal: published -->", "<!-- hf_attncal: end of published -->"

@@ -15,7 +15,7 @@ from hf_attncal.io.files import fill_folder
 from hf_attncal.io.gate import saving_into
 from hf_attncal.layouts import CTRANSLATE2, EXPORTED, SETTINGS_FILE
 
-from .folder import inspect_folder
+from .hub_folder import inspect_folder
 
 QUANTIZATIONS = {"ctranslate2": "float32", "ctranslate2-int8": "int8"}
 # Fields of the configuration that change what is computed, and what to do instead.

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hf_attncal.data.protobuf import without_names_of_text
+from hf_attncal.data.spm import without_names_of_text
 from hf_attncal.families import FAMILIES
 from hf_attncal.io.errors import UnreadableError
 from hf_attncal.io.files import json_text, sha256, write_json

@@ -14,7 +14,7 @@ from hf_attncal.data.pharaoh import (
     parse_alignments,
     parse_hypotheses,
 )
-from hf_attncal.data.scored import ScoredText, words_of_sides
+from hf_attncal.data.texts import ScoredText, words_of_sides
 from hf_attncal.io.errors import CommandError
 
 from .aer import AlignmentScore, alignment_error_rate, find_index_mismatch, paired_bootstrap, paired_p_value

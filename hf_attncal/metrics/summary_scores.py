@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hf_attncal.data.scored import ScoredText
+from hf_attncal.data.texts import ScoredText
 
 from .rouge import ROUGE, ROUGE_MEASURES, RougeScore, rouge_counts, rouge_signature
 from .tables import SEED, ScoreTable

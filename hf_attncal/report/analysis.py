@@ -8,9 +8,9 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from hf_attncal.data.gold import Gold
+from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.languages import languages_of, take_code
-from hf_attncal.hub.cards import CardFacts, read_model_card
+from hf_attncal.hub.model_cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs
 from hf_attncal.inference.source_use import source_use

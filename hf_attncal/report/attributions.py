@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hf_attncal.alignment.links import best_links
-from hf_attncal.data.gold import Gold
+from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_interval
 from hf_attncal.models.calibration import calibrated_layers

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hf_attncal.data.gold import gold_links
+from hf_attncal.data.annotated_pairs import gold_links
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.inference.generation import LineTooLongError
 from hf_attncal.inference.reading import PairTooLongError

@@ -5,7 +5,7 @@ from typing import Any
 
 from hf_attncal.data.languages import card_languages
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub.cards import Result
+from hf_attncal.hub.model_cards import Result
 
 from .settings import Settings, as_list
 

@@ -6,8 +6,8 @@ import numpy as np
 from datasets import Dataset, Value
 from datasets.fingerprint import generate_random_fingerprint
 
+from hf_attncal.data.annotated_pairs import Gold, iter_links
 from hf_attncal.data.corpora import List
-from hf_attncal.data.gold import Gold, iter_links
 from hf_attncal.data.pharaoh import check_index_base
 from hf_attncal.data.rows import LinkRows, Rows
 from hf_attncal.training.settings import SPLITS, DataConfig

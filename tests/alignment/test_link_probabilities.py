@@ -19,7 +19,7 @@ from hf_attncal.alignment.probabilities import PROBABILITIES_FILE, Platt, saved_
 from hf_attncal.alignment.quality import estimate_quality
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
 from hf_attncal.commands import main
-from hf_attncal.data.gold import Gold
+from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_attncal.data.folding import NOTHING, fold, fold_line, solid
 from hf_attncal.data.parting import split_words
-from hf_attncal.data.segmentation import raw_means, segment
+from hf_attncal.data.segmentation import NOTHING, fold, fold_line, raw_means, segment, solid
 
 
 @pytest.mark.parametrize(

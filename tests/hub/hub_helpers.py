@@ -34,7 +34,7 @@ from hf_attncal.families import FAMILIES
 from hf_attncal.hub import PublishError, publish_folder, write_model_card
 from hf_attncal.hub.published_card import pinned_revision
 
-publishing = import_module("hf_attncal.hub.publish")  # the file
+publishing = import_module("hf_attncal.hub.publication")  # the file
 SMALL = {"vocab_size": 40, "d_model": 8, "attention_heads": 2, "ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1}
 # Name -> the class and the configuration of a tiny model of each kind.
 KINDS = {

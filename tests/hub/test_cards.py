@@ -16,7 +16,7 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.tokenizer import train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import CardFacts, Result, inspect_folder, read_model_card, write_model_card
-from hf_attncal.hub.cards import CARD_END, CARD_START, write_probabilities_card
+from hf_attncal.hub.model_cards import CARD_END, CARD_START, write_probabilities_card
 from hf_attncal.metrics.probabilities import probability_score
 
 TEXTS = {"model_name": "me/model", "summary": "A summary.", "training_data": "three lines", "example": "a b"}

@@ -19,11 +19,11 @@ from transformers import BertConfig, BertModel
 from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
-from hf_attncal.data.protobuf import without_names_of_text
+from hf_attncal.data.spm import without_names_of_text
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import PublishError, Result, publish_folder, write_model_card
-from hf_attncal.hub.cards import write_tuned_encoder_card
+from hf_attncal.hub.model_cards import write_tuned_encoder_card
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
 from hf_attncal.inference.seals import fingerprint, write_sealed
 

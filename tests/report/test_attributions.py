@@ -6,7 +6,7 @@ import pytest
 import torch
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model
 
-from hf_attncal.data.gold import Gold
+from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.report.attribution import METHODS, attribute

@@ -27,9 +27,9 @@ from hf_attncal.alignment.encoder_job import (
 from hf_attncal.alignment.gold import score_aligner
 from hf_attncal.commands import main
 from hf_attncal.commands.align_select import select
+from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import load_parallel
-from hf_attncal.data.gold import Gold
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import tokenize_words

@@ -27,7 +27,7 @@ from huggingface_hub.utils import get_session, validate_repo_id
 from jinja2 import TemplateError
 from safetensors import SafetensorError, safe_open
 
-from hf_attncal.data.protobuf import without_names_of_text
+from hf_attncal.data.spm import without_names_of_text
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.names import is_hub_name
 from hf_attncal.inference.seals import sealed
@@ -45,7 +45,7 @@ from hf_attncal.layouts import (
     file_of,
 )
 
-from .folder import HubFolder, inspect_folder
+from .hub_folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process
 from .published_card import CardFields, evaluation_files, pinned_revision, published_card
 

@@ -22,7 +22,7 @@ from hf_attncal.io.files import whole_file, write_text
 from hf_attncal.layouts import CARD, DIAGRAM
 from hf_attncal.metrics.probabilities import ProbabilityScore
 
-from .folder import base_folder, inspect_folder
+from .hub_folder import base_folder, inspect_folder
 
 # The templates are package data in an installed package; in a clone they are in a folder beside it.
 _PACKAGE = Path(__file__).parents[1]
