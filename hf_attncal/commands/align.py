@@ -1,10 +1,10 @@
 """`attncal align run`: the word alignment of each sentence pair."""
 
 import os
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, at_least, one_of
+from hf_attncal.io.errors import CommandError, at_least
 from hf_attncal.io.gate import hold
 
 from .kinds import Encoder, LinkFormat, Merging, Model, ModelFolder, Output, Pairs, Text, Values, WordLimits
@@ -115,7 +115,6 @@ def align(
     cut = {"tokenize": tokenize, "words": words}
     at_least("--threshold", threshold, 0, 1)
     at_least("--least-probability", least_probability, 0, 1)
-    one_of("--words", words, get_args(WordLimits))
     style, text = LinkStyle(format, scores, null, offsets), PairText(source, target, running.longest_line)
     changes = changes_of(read)
     if save_adapted is not None:

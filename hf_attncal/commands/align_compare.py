@@ -1,9 +1,9 @@
 """`attncal align compare`: which of several word alignments of a text is better, where nobody annotated it."""
 
 import os
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from hf_attncal.io.errors import CommandError, one_of, user_errors
+from hf_attncal.io.errors import CommandError, user_errors
 
 from .kinds import STANDARD, Text, WordLimits, Written
 
@@ -52,7 +52,6 @@ def compare(
     from hf_attncal.data.texts import read_scored
     from hf_attncal.io.streams import check_files, files_among
 
-    one_of("`words`", words, get_args(WordLimits))
     files = files_among(*hypotheses)
     if len(hypotheses) < 2:
         raise CommandError(f"HYP must be two files of links or more, got {files[0] if files else 'one'} alone.")

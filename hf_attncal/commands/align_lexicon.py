@@ -1,9 +1,9 @@
 """`attncal align lexicon`: which words are linked, how often, and with what probability."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import at_least, one_of
+from hf_attncal.io.errors import at_least
 
 from .kinds import Links, Output, Text, WordLimits
 
@@ -61,7 +61,6 @@ def lexicon(
     at_least("--least-count", least_count, 1)
     at_least("--least-probability", least_probability, 0, 1)
     at_least("--top", top, 1)
-    one_of("`words`", words, get_args(WordLimits))
     from hf_attncal.alignment.link_counts import count_links, write_lexicon
     from hf_attncal.alignment.linked_texts import open_linked
     from hf_attncal.io.streams import counted

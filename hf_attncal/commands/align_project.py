@@ -1,9 +1,9 @@
 """`attncal align project`: tags, spans or inline markup of source sentences, carried over word links to the target."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, one_of
+from hf_attncal.io.errors import CommandError
 
 from .kinds import Links, Output, Text, WordLimits
 
@@ -65,7 +65,6 @@ def project(
     if len(given) != 1:
         told = " and ".join(f"--{name}" for name in given) or "none of them"
         raise CommandError(f"Give one of --tags, --spans and --markup, got {told}.")
-    one_of("`words`", words, get_args(WordLimits))
     if untagged is not None and tags is None:
         raise CommandError("--untagged is the tag of a word without links: give --tags, or leave it out.")
     if untagged is not None and untagged.split() != [untagged]:

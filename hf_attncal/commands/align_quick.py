@@ -1,10 +1,10 @@
 """`attncal align quick`: align a text by what it says itself."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, at_least, one_of, user_errors
+from hf_attncal.io.errors import CommandError, at_least, user_errors
 
 from .kinds import Encoder, LinkFormat, Merging, Output, Pairs, Text, WordLimits
 
@@ -85,8 +85,6 @@ def align_quick(
 
     running.takes("threads", "longest_line", "progress")
     at_least("--threshold", threshold, 0, 1)
-    one_of("--symmetrize", symmetrize, get_args(Merging))
-    one_of("--words", words, get_args(WordLimits))
     style = LinkStyle(format, scores, null, offsets)
     if (with_source is None) != (with_target is None):
         raise CommandError("--with-source and --with-target go together: give both files.")

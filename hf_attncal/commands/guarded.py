@@ -9,10 +9,11 @@ from dataclasses import fields, replace
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from hf_attncal.alignment.ready import ready_or_named
-from hf_attncal.io.errors import user_errors
+from hf_attncal.io.errors import one_of, user_errors
 from hf_attncal.io.gate import check_apart, check_file, check_folder, job, reads
 from hf_attncal.layouts import check_one_model
 
@@ -30,11 +31,22 @@ def kind_of(annotation: Any) -> Kind | None:
     return None
 
 
+def choices_of(annotation: Any) -> tuple:
+    """Return the values that a Literal allows, optional or not; none for a parameter of another type."""
+    annotation = getattr(annotation, "__origin__", annotation) if hasattr(annotation, "__metadata__") else annotation
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    literals = [part for part in parts if part is not type(None)]
+    return get_args(literals[0]) if len(literals) == 1 and get_origin(literals[0]) is Literal else ()
+
+
 @cache
 def guarded(function: Callable) -> Callable:
     """Return the function of a command, behind the gate."""
     described = signature(function)
     kinds = {name: kind_of(parameter.annotation) for name, parameter in described.parameters.items()}
+    # The command line checks these itself; a call from Python does not.
+    choices = {name: choices_of(parameter.annotation) for name, parameter in described.parameters.items()}
+    choices = {name: values for name, values in choices.items() if values}
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -44,6 +56,8 @@ def guarded(function: Callable) -> Callable:
         except TypeError:
             return function(*arguments, **options)  # Python's own message
         bound.apply_defaults()
+        for name, values in choices.items():
+            one_of(f"`{name}`", bound.arguments[name], values)
         for name, kind in kinds.items():
             if kind is None or kind.shown not in _MODELS:
                 continue

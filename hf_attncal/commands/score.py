@@ -1,8 +1,8 @@
 """`attncal score`: word links against a gold alignment, or summaries against references."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from hf_attncal.io.errors import CommandError, at_least, one_of
+from hf_attncal.io.errors import CommandError, at_least
 
 from .kinds import Files, Text, WordLimits
 
@@ -84,7 +84,6 @@ def score(
         },
     }
     at_least("--bootstrap", bootstrap, 0)
-    one_of("`words`", words, get_args(WordLimits))
     if wrong := [option for option, value in others[metric].items() if value not in (None, False, ())]:
         raise CommandError(f"{wrong[0]} is not for --metric {metric}: leave it out.")
     if not hypotheses:

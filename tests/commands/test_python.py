@@ -1,7 +1,9 @@
 """The functions of the commands from Python: over lists and files, with the result that the command writes."""
 
 import copy
+import inspect
 import re
+from pkgutil import resolve_name
 
 import pytest
 from aligner_helpers import counting_aligner
@@ -9,6 +11,9 @@ from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
 import hf_attncal
 from hf_attncal.checking import Checker
+from hf_attncal.command_table import COMMANDS
+from hf_attncal.commands.guarded import choices_of
+from hf_attncal.io.errors import CommandError
 
 SOURCE, TARGET, LINKS = ["the old house", "the cat"], ["das alte Haus", "die Katze"], ["0-0 1-1 2-2", "0-0 1-1"]
 
@@ -245,3 +250,24 @@ def test_check(attncal, trained, monkeypatch):
     assert f"{compared}\n" == attncal("check", "compare", "aligner", *pair, "--other", str(trained / "some.de"))[1]
     tested = hf_attncal.check_test(checker, source="dev.en", target="dev.de")
     assert f"{tested}\n" == attncal("check", "test", "aligner", "--source", "dev.en", "--target", "dev.de")[1]
+
+
+# ---- all commands ----
+
+CHOICES = [
+    (function, name, values)
+    for function in map(resolve_name, COMMANDS.values())
+    for name, parameter in inspect.signature(function).parameters.items()
+    if (values := choices_of(parameter.annotation))
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "values"), CHOICES, ids=[f"{f.__name__}-{name}" for f, name, _ in CHOICES]
+)
+def test_a_value_that_is_no_choice_is_refused_before_anything_is_read(function, name, values):
+    needed = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    given = ["nowhere" for p in needed if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = {p.name: "nowhere" for p in needed if p.kind is p.KEYWORD_ONLY} | {name: "jsn"}
+    with pytest.raises(CommandError, match=rf"`{name}` must be {values[0]}.*got jsn"):
+        getattr(hf_attncal, function.__name__)(*given, **named)
