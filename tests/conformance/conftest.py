@@ -33,7 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     """Turn a skip into a failure where the test case names its `stock_test_case` and that one does run the test."""
     report = yield
-    if FETCHED and report.skipped and hasattr(getattr(item, "cls", None), "stock_test_case") and not may_skip(item.cls, item.name):
+    ours = FETCHED and hasattr(getattr(item, "cls", None), "stock_test_case")
+    if ours and report.skipped and not may_skip(item.cls, item.name):
         report.outcome = "failed"
         report.longrepr = f"{item.name} is skipped, which {item.cls.__name__} may not: {call.excinfo.value}"
     return report
