@@ -98,7 +98,7 @@ def score(
     options = {"bootstrap": bootstrap, "format": format}
     proposed = {f"hypothesis {number}": text for number, text in enumerate(hypotheses, start=1)}
     if metric == "rouge":
-        from hf_attncal.metrics.summary_scores import score_summaries
+        from hf_attncal.metrics.rouge import score_summaries
 
         more = [references] if is_file(references) else references
         named = {f"reference {number}": text for number, text in enumerate([gold, *more], start=1)}

@@ -13,8 +13,7 @@ from hf_attncal.alignment import GoldAlignment, Seq2SeqAttention, argmax_links, 
 from hf_attncal.data.collators import NullCollator
 from hf_attncal.data.tokenizer import NULL, null_token_id
 from hf_attncal.data.words import tokenize_words
-from hf_attncal.inference.reading import readings_of_pairs
-from hf_attncal.inference.repeated import shared_among_places
+from hf_attncal.inference.reading import readings_of_pairs, shared_among_places
 from hf_attncal.inference.word_attention import source_rows, word_attention
 
 UAM = Seq2SeqAttention(0, shift=False, weights="uam")

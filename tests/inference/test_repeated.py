@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import assert_close, assert_identical
 
-from hf_attncal.inference.repeated import shared_among_places
+from hf_attncal.inference.reading import shared_among_places
 
 SENTENCE = ["the", "old", "house", "and", "the", "new", "garden"]
 IDS = [SENTENCE.index(word) for word in SENTENCE]  # the second "the" has the number of the first

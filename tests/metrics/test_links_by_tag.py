@@ -4,7 +4,7 @@ import pytest
 
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.aer import alignment_error_rate
-from hf_attncal.metrics.links_by_tag import aer_by_tag
+from hf_attncal.metrics.link_errors import aer_by_tag
 
 SENTENCES = [(["the", "house", "is", "old"], ["das", "Haus", "ist", "alt"]), (["a", "dog"], ["ein", "Hund"])]
 TAGS = [["D", "N", "V", "A"], ["D", "N"]]

@@ -3,7 +3,7 @@
 import pytest
 
 from hf_attncal.data.pharaoh import GoldAlignment
-from hf_attncal.metrics.prediction_and_alignment import CATEGORIES, prediction_and_alignment
+from hf_attncal.metrics.link_errors import CATEGORIES, prediction_and_alignment
 
 # The links of word 4 are possible ones alone; word 5 of the first pair has none.
 GOLD = [

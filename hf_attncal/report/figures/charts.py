@@ -15,9 +15,8 @@ import yaml
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured
 from hf_attncal.metrics.faithfulness import Verdict
-from hf_attncal.metrics.links_by_tag import TagErrors, aer_by_tag
+from hf_attncal.metrics.link_errors import PredictionAndAlignment, TagErrors, aer_by_tag, prediction_and_alignment
 from hf_attncal.metrics.means import means
-from hf_attncal.metrics.prediction_and_alignment import PredictionAndAlignment, prediction_and_alignment
 from hf_attncal.report.attribution import CONTROLS
 from hf_attncal.report.attributions import ScoredMethod
 from hf_attncal.report.judged_faithfulness import AREAS, YARDSTICK, JudgedFaithfulness
