@@ -42,13 +42,11 @@ def present_forms(verb):
 VERBS = [verb for verbs in lexicon.VERBS.values() for verb in verbs]
 PREFIXES = {verb.german_infinitive.split("|")[0] for verb in VERBS if "|" in verb.german_infinitive}
 PREPOSITIONS = {"mit", "an", "auf", "vor", "zu", "ein"}  # prefixes that are also words of their own
-PRESENT = {form for verb in VERBS for form in present_forms(verb)}
 LAST_FORMS = {
     (verb.german_infinitive.split("|")[0] if "|" in verb.german_infinitive else "") + form
     for verb in VERBS
     for form in present_forms(verb)
 }
-NONFINITE = {form for verb in VERBS for form in (verb.german_participle, verb.german_infinitive.replace("|", ""))}
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +115,6 @@ def test_noun_forms(noun, case, plural, form):
     assert lexicon.noun_form(entry, case, plural) == form
 
 
-def test_verb_forms():
-    assert [lexicon.verb_form("an|rufen", "ruft", person) for person in range(3)] == ["rufe", "ruft", "rufen"]
-    assert [lexicon.english_verb_form("go", person) for person in range(3)] == ["go", "goes", "go"]
-    assert lexicon.english_verb_form("carry", 1) == "carries"
-    assert lexicon.english_verb_form("play", 1) == "plays"
-
-
 PREDICATES = [  # verb, tense, person, negated, question; English; German in a main clause and in a subordinate one
     ("call+up", "present", 1, False, False, "calls up", "ruft ... an", "anruft"),
     ("call+up", "present", 0, False, True, "do ... call up", "rufe ... an", "anrufe"),
@@ -178,19 +169,6 @@ def test_modal_verbs(negated, question, expected):
             assert any(99 in meanings for _, meanings in group.auxiliaries)
     assert expected.items() <= seen.items()
     assert len(seen) == (4 if negated else 5)
-
-
-def test_lengths_and_shape(pairs):
-    for pair in pairs:
-        assert 3 <= len(pair.source) <= 16
-        assert 3 <= len(pair.target) <= 16
-        assert pair.source[-1] == pair.target[-1]
-        assert pair.source[-1] in {".", "?"}
-        assert (len(pair.source) - 1, len(pair.target) - 1) in pair.links
-        for words in (pair.source, pair.target):
-            assert words[0][0].isupper()
-            assert all(word and not any(map(str.isspace, word)) for word in words)
-        assert all(i < len(pair.source) and j < len(pair.target) for i, j in pair.links)
 
 
 def test_links_join_translations(pairs):
@@ -251,14 +229,6 @@ def test_most_words_are_linked(pairs):
         assert 0.9 < linked / total < 0.99
 
 
-def test_there_is_reordering(pairs):
-    def crossing(pair):
-        links = sorted(pair.links)
-        return any(i < k and j > m for i, j in links for k, m in links)
-
-    assert 0.4 < sum(map(crossing, pairs)) / len(pairs) < 0.95
-
-
 def clauses(pair):
     """The parts of the German sentence between its commas and the final mark."""
     start = 0
@@ -276,38 +246,6 @@ def test_subordinate_clauses_end_in_their_verb(pairs):
                 assert words[-1] in FINITE | LAST_FORMS, pair
                 assert not PREFIXES & set(words) - PREPOSITIONS, pair
                 checked += 1
-    assert checked > 1000
-
-
-def test_main_clauses_have_one_finite_verb_early(pairs):
-    """Second position after one constituent, or first in questions and after a subordinate clause."""
-    after_clause = 0
-    for pair in pairs:
-        parts = list(clauses(pair))
-        for number, (_, words) in enumerate(parts):
-            if words[0].lower() in CONJUNCTIONS:
-                continue
-            if (number and parts[number - 1][1][0].lower() in CONJUNCTIONS) or pair.target[-1] == "?":
-                assert words[0].lower() in FINITE | PRESENT, pair
-                after_clause += 1
-            else:
-                assert words[0].lower() not in FINITE | PRESENT, pair
-                assert set(words[1:]) & (FINITE | PRESENT | {"glaube", "weiß", "sage", "hoffe"} | {
-                    form for row in lexicon.MATRIX_VERBS for form in row[1:]}), pair  # fmt: skip
-    assert after_clause > 500
-
-
-def test_nonfinite_forms_end_the_clause(pairs):
-    """A participle or infinitive is last in its clause, or last but one with the finite verb behind it."""
-    checked = 0
-    infinitives_only = NONFINITE - PRESENT
-    for pair in pairs:
-        for _, words in clauses(pair):
-            for place, word in enumerate(words):
-                if word in infinitives_only and word not in LAST_FORMS:
-                    rest = words[place + 1 :]
-                    assert not rest or (len(rest) == 1 and rest[0] in FINITE), pair
-                    checked += 1
     assert checked > 1000
 
 
@@ -335,20 +273,6 @@ def test_every_entry_of_the_lexicon_is_used(pairs):
     assert {noun.plural for kind, nouns in NOUNS.items() for noun in nouns if kind != "place"} <= words
 
 
-def test_size_of_the_vocabularies(pairs):
-    for side, largest in ((0, 500), (1, 550)):
-        assert 250 < len({word.lower() for pair in pairs for word in pair[side]}) < largest
-
-
-def test_more_than_a_million_sentences(pairs):
-    """n draws from N equally likely sentences have about n^2 / 2N repeats; with unequal chances they have more, so the
-    estimate of N is a low one. Short sentences, which are few, are left aside."""
-    long = [pair.source for pair in pairs if len(pair.source) >= 6]
-    repeats = len(long) - len(set(long))
-    assert len(long) > 4000
-    assert len(long) ** 2 / 2 / max(repeats, 1) > 1e6
-
-
 def test_seeds(pairs):
     assert generate_pairs(100, seed=3) == pairs[:100]
     assert generate_pairs(100, seed=4) != pairs[:100]
@@ -362,12 +286,6 @@ def test_split_shares_no_sentence():
         sentences = [pair[side] for part in split for pair in part]
         assert len(set(sentences)) == len(sentences)
     assert generate_split(3000, 300, 200, seed=7) == split
-
-
-def test_str(pairs):
-    source, target, links = str(pairs[0]).split(" ||| ")
-    assert (tuple(source.split()), tuple(target.split())) == pairs[0][:2]
-    assert frozenset(tuple(map(int, link.split("-"))) for link in links.split()) == pairs[0].links
 
 
 def test_pairs_are_written_as_two_files_of_as_many_lines(tmp_path):

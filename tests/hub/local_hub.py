@@ -145,7 +145,6 @@ class Handler(BaseHTTPRequestHandler):
     def create(self, body: bytes) -> None:
         asked = json.loads(body)
         name = f"{asked['organization']}/{asked['name']}"
-        name = f"spaces/{name}" if asked.get("type") == "space" else name
         if name in self.server.repositories:
             self.answer(409, {"error": "it exists", "url": f"{self.server.url}/{name}"})
             return
@@ -157,8 +156,8 @@ class Handler(BaseHTTPRequestHandler):
         errors = [] if ":" in front else [{"message": "no metadata"}]
         self.answer(200 if not errors else 400, {"errors": errors, "warnings": []})
 
-    def preupload(self, body: bytes, kind: str, name: str, revision: str) -> None:
-        repository = self.repository(kind, name)
+    def preupload(self, body: bytes, name: str, revision: str) -> None:
+        repository = self.repository(name)
         if repository is None:
             return
         present = repository.files(revision) or {}
@@ -187,8 +186,8 @@ class Handler(BaseHTTPRequestHandler):
         self.server.stored[oid] = body
         self.answer(200)
 
-    def commit(self, body: bytes, kind: str, name: str, revision: str) -> None:
-        repository = self.repository(kind, name)
+    def commit(self, body: bytes, name: str, revision: str) -> None:
+        repository = self.repository(name)
         if repository is None:
             return
         self.server.before_commit()
@@ -211,8 +210,8 @@ class Handler(BaseHTTPRequestHandler):
         repository.messages.append(header["value"]["summary"])
         self.answer(200, {"commitUrl": f"{self.server.url}/{name}/commit/{oid}", "commitOid": oid})
 
-    def info(self, _body: bytes, kind: str, name: str, revision: str | None) -> None:
-        repository = self.repository(kind, name)
+    def info(self, _body: bytes, name: str, revision: str | None) -> None:
+        repository = self.repository(name)
         if repository is None:
             return
         files = repository.files(revision or "main")
@@ -224,8 +223,8 @@ class Handler(BaseHTTPRequestHandler):
         told = {"id": name, "sha": sha, "private": repository.private, "siblings": siblings}
         self.answer(200, told)
 
-    def tree(self, _body: bytes, kind: str, name: str, revision: str, folder: str | None) -> None:
-        repository = self.repository(kind, name)
+    def tree(self, _body: bytes, name: str, revision: str, folder: str | None) -> None:
+        repository = self.repository(name)
         if repository is None:
             return
         files = repository.files(revision)
@@ -241,8 +240,8 @@ class Handler(BaseHTTPRequestHandler):
             entries.append(entry)
         self.answer(200, entries)
 
-    def resolve(self, _body: bytes, kind: str | None, name: str, revision: str, path: str) -> None:
-        repository = self.repository("space" if kind else "model", name)
+    def resolve(self, _body: bytes, name: str, revision: str, path: str) -> None:
+        repository = self.repository(name)
         if repository is None:
             return
         files = repository.files(revision)
@@ -257,8 +256,8 @@ class Handler(BaseHTTPRequestHandler):
             headers |= {"X_Linked_Etag": f'"{sha256(content)}"', "X_Linked_Size": str(len(content))}
         self.answer(200, content, **headers)
 
-    def repository(self, kind: str, name: str) -> Repository | None:
-        found = self.server.repositories.get(f"spaces/{name}" if kind == "space" else name)
+    def repository(self, name: str) -> Repository | None:
+        found = self.server.repositories.get(name)
         if found is None:
             self.answer(404, {"error": "no such repository"}, X_Error_Code="RepoNotFound")
         return found
@@ -276,11 +275,11 @@ _NAME = r"([\w.-]+/[\w.-]+)"
 ROUTES = (
     (r"POST /api/repos/create", Handler.create),
     (r"POST /api/validate-yaml", Handler.validate),
-    (rf"POST /api/(model|space)s/{_NAME}/preupload/([^/]+)", Handler.preupload),
-    (rf"POST /(?:spaces/)?{_NAME}\.git/info/lfs/objects/batch", Handler.batch),
+    (rf"POST /api/models/{_NAME}/preupload/([^/]+)", Handler.preupload),
+    (rf"POST /{_NAME}\.git/info/lfs/objects/batch", Handler.batch),
     (r"PUT /store/(\w+)", Handler.store),
-    (rf"POST /api/(model|space)s/{_NAME}/commit/([^/]+)", Handler.commit),
-    (rf"GET /api/(model|space)s/{_NAME}(?:/revision/([^/]+))?", Handler.info),
-    (rf"GET /api/(model|space)s/{_NAME}/tree/([^/]+)(?:/(.+))?", Handler.tree),
-    (rf"(?:GET|HEAD) /(spaces/)?{_NAME}/resolve/([^/]+)/(.+)", Handler.resolve),
+    (rf"POST /api/models/{_NAME}/commit/([^/]+)", Handler.commit),
+    (rf"GET /api/models/{_NAME}(?:/revision/([^/]+))?", Handler.info),
+    (rf"GET /api/models/{_NAME}/tree/([^/]+)(?:/(.+))?", Handler.tree),
+    (rf"(?:GET|HEAD) /{_NAME}/resolve/([^/]+)/(.+)", Handler.resolve),
 )

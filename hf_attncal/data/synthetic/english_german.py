@@ -19,8 +19,6 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from hf_attncal.data.pharaoh import format_links
-
 from . import lexicon
 from .lexicon import DETERMINERS, FINITE, KEIN, NOUNS, THE, A, Determiner, Noun, Verb
 
@@ -37,9 +35,6 @@ class AlignedPair(NamedTuple):
     source: tuple[str, ...]
     target: tuple[str, ...]
     links: frozenset[tuple[int, int]]
-
-    def __str__(self) -> str:
-        return f"{' '.join(self.source)} ||| {' '.join(self.target)} ||| {format_links(self.links)}"
 
 
 class SyntheticSplit(NamedTuple):
