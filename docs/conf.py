@@ -38,6 +38,7 @@ docs/data
 docs/distributed
 docs/publishing
 docs/reliability
+docs/licences
 ```
 
 ```{toctree}

@@ -67,7 +67,7 @@ def test_the_file_of_the_package_fits_the_default_encoder():
     with safe_open(LEARNED_FILE, "pt") as file:
         said, names = file.metadata(), set(file.keys())
         shapes = {name: file.get_slice(name).get_shape() for name in names}
-    assert said == {"layer": "7", "probe": "encoder.layer.6.output.dense"}
+    assert {"layer": "7", "probe": "encoder.layer.6.output.dense"}.items() <= said.items()
     assert len([name for name in names if name.endswith(".a")]) == 7 * 6
     assert {shapes[name][-1] for name in names if name.endswith(".a")} == {384, 1536}
     assert LEARNED_FILE.stat().st_size < 300_000

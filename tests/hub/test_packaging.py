@@ -60,7 +60,7 @@ def wheel(tmp_path_factory):
     """Built from a copy, as a build leaves its traces beside the sources."""
     pytest.importorskip("setuptools", minversion="77")
     source, wheels = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
     for name in ("hf_attncal", "model_cards"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
