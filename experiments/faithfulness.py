@@ -53,7 +53,7 @@ def measure(model, tokenizer, texts: dict[str, tuple[list[str], list[str]]], cou
     for kind, (sources, targets) in texts.items():
         scores, seconds = scores_of(model, tokenizer, sources, targets, args.steps)
         started = time.perf_counter()
-        options = {"kind": kind, "draws": args.draws, "frequencies": counts, "soft": not args.hard}
+        options = {"kind": kind, "draws": args.draws, "frequencies": counts}
         options |= {"bootstrap": args.bootstrap, "batch_size": args.batch_size}
         judged = judge_faithfulness(model, tokenizer, sources, targets, scores, **options)
         seconds["(faithfulness of all)"] = round(time.perf_counter() - started, 2)
@@ -84,8 +84,7 @@ def main() -> None:
     add_models(parser)
     parser.add_argument("--method", default="contribution", help="whose verdicts are told; attention without it")
     parser.add_argument("--pairs", type=int, default=100, help="of the test text that are measured")
-    parser.add_argument("--draws", type=int, default=1, help="of other words, and of the soft measures")
-    parser.add_argument("--hard", action="store_true", help="leave the soft measures out")
+    parser.add_argument("--draws", type=int, default=1, help="of other words")
     parser.add_argument("--steps", type=int, default=8, help="points of integrated gradients")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals")
     parser.add_argument("--batch-size", type=int, default=64)

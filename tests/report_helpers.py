@@ -107,7 +107,7 @@ def made_up_judged(
 ) -> JudgedFaithfulness:
     """Methods whose falls are around a mean by every measure and operator."""
     generator = np.random.default_rng(0)
-    shape = len(operators), len(measures((1,), False)), 3
+    shape = len(operators), len(measures((1,))), 3
     falls = [{name: mean + noise * generator.normal(size=shape) for name, mean in means.items()} for _ in range(pairs)]
-    found = faithfulness(falls, operators, measures((1,), False), targets="output", bootstrap=100)
+    found = faithfulness(falls, operators, measures((1,)), targets="output", bootstrap=100)
     return JudgedFaithfulness(found, {})

@@ -1,12 +1,13 @@
 """Analyse a model: measure everything that a report says of it, and put the report together."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.languages import languages_of, take_code
@@ -92,7 +93,6 @@ def analyze_corpus(
     *,
     methods: Sequence[str] | None = None,
     probe: Probe | None = USUAL_PROBE,
-    most: int | None = None,
     measured: int = 30,
     browsed: int = 100,
     batch_size: int = 32,
@@ -114,7 +114,6 @@ def analyze_corpus(
         tokenizer: tokenizer of the model; None for a model given by name.
         methods: names of methods of attribution; None for those that work on the model and take seconds.
         probe: probe for a model without masks; None for no probe, and so no contributions.
-        most: number of pairs to look at, from the first; None for all.
         measured: number of pairs, from the first, on which faithfulness is measured; 0 for none.
         browsed: number of pairs, from the first, that the page shows; 0 for none.
         batch_size: pairs read at once.
@@ -137,15 +136,7 @@ def analyze_corpus(
             "`tokenizer` must be the tokenizer of the model, got None: give both, or a model by its name."
         )
     corpus = replace(corpus, sources=take_code(tokenizer, corpus.sources))  # no word that could be taken away
-    learned = None
-    if probe is not None and CONTRIBUTION not in works_on(model):
-        chosen_methods(model, methods and [name for name in methods if name != CONTRIBUTION])
-        check_can_have_probe(model, checkpoint)
-        corpus, learned = probe.parted(corpus, checkpoint)
-    else:
-        chosen_methods(model, methods)
-    if most is not None:
-        corpus = corpus.first(most)
+    corpus, learned = _parted(model, checkpoint, corpus, methods, probe)
     if corpus.targets is None:
         step(f"translating {len(corpus.sources):,} sentences")
         corpus = corpus.written_by(model, tokenizer, batch_size)  # with a probe the model would write the same
@@ -159,18 +150,65 @@ def analyze_corpus(
         with probe.trained(checkpoint, learned, seed, languages_of(tokenizer)) as adapter:
             model, tokenizer = load(adapter)
 
-    texts = model, tokenizer, list(corpus.sources), list(corpus.targets)
     resampled = {"bootstrap": bootstrap, "seed": seed}
+    found = _measure(model, tokenizer, corpus, methods, measured, batch_size, resampled, step)
+    card = read_model_card(checkpoint) if checkpoint else CardFacts()
+    title = card.name or Path(checkpoint).resolve().name if checkpoint else model.config.model_type
+    settings = {
+        "title": title,
+        "pairs": len(corpus.sources),
+        "batch_size": batch_size,
+        "probe_pairs": None if learned is None else len(learned.sources),
+        **resampled,
+    }
+    views = _views(model, tokenizer, corpus.first(browsed), found, batch_size)
+    return _report(corpus, found, settings, card, views, probe)
+
+
+@dataclass(frozen=True)
+class _Measurements:
+    """Everything measured over a corpus; `names` are the methods, `withheld` says why contributions are not shown."""
+
+    names: list[str]
+    observed: Observations
+    verdict: AttentionVerdict
+    scored: dict[str, ScoredMethod] | None
+    judged: JudgedFaithfulness | None
+    withheld: str
+
+
+def _parted(
+    model, checkpoint: str, corpus: Corpus, methods: Sequence[str] | None, probe: Probe | None
+) -> tuple[Corpus, Corpus | None]:
+    """Check the methods, and return the pairs to look at and those that a probe learns from, if it needs one."""
+    if probe is None or CONTRIBUTION in works_on(model):
+        chosen_methods(model, methods)
+        return corpus, None
+    chosen_methods(model, methods and [name for name in methods if name != CONTRIBUTION])
+    check_can_have_probe(model, checkpoint)
+    return probe.parted(corpus, checkpoint)
+
+
+def _measure(
+    model,
+    tokenizer,
+    corpus: Corpus,
+    methods: Sequence[str] | None,
+    measured: int,
+    batch_size: int,
+    resampled: Mapping[str, int],
+    step: Callable[..., None],
+) -> _Measurements:
+    """Read the corpus, and compare methods with gold links and by taking words away."""
+    texts = model, tokenizer, list(corpus.sources), list(corpus.targets)
     step(f"reading {len(corpus.sources):,} pairs")
     observed = observe(*texts, tags=corpus.tags, alignments=corpus.gold is not None, batch_size=batch_size)
     step("asking what the model loses without its source")
-    verdict = verdict_of(source_use(*texts, batch_size=batch_size), bootstrap=bootstrap)
+    verdict = verdict_of(source_use(*texts, batch_size=batch_size), bootstrap=resampled["bootstrap"])
     withheld = why_withheld(observed)
-    is_stock = learned is not None or not (observed.layers["mask"] or observed.layers["null"])
     names = chosen_methods(model, methods)
     if withheld and not observed.calibrated:
         names = [name for name in names if name != CONTRIBUTION]
-    kind = "output" if corpus.are_output else "reference"
     scored = judged = None
     if corpus.gold is not None and names:
         gold = Gold(list(zip(corpus.sources, corpus.targets, strict=True)), corpus.gold)
@@ -184,58 +222,74 @@ def analyze_corpus(
         judged = judge_faithfulness(
             *few_texts,
             {name: word_scores(*few_texts, name, batch_size=batch_size) for name in names},
-            kind=kind,
-            soft=False,
+            kind=_kind(corpus),
             draws=1,
             frequencies=Counter(chain.from_iterable(map(str.split, corpus.sources))),
             batch_size=batch_size,
             **resampled,
         )
+    return _Measurements(names, observed, verdict, scored, judged, withheld)
 
-    card = read_model_card(checkpoint) if checkpoint else CardFacts()
-    title = card.name or Path(checkpoint).resolve().name if checkpoint else model.config.model_type
-    learned_pairs = None if learned is None else len(learned.sources)
-    settings = {
-        "title": title,
-        "targets": kind,
-        "pairs": len(corpus.sources),
-        "measured": 0 if judged is None else len(judged.found.words),
-        "methods": names,
-        "batch_size": batch_size,
-        "probe_pairs": learned_pairs,
-        "withheld": withheld and {"layers": list(observed.idle), "why": withheld},
-        **resampled,
-    }
-    files = dict(corpus.files)
-    if probe is not None and probe.pairs is not None:
-        files |= {f"probe_{name}": file for name, file in probe.pairs.files.items()}
-    shown = corpus.first(browsed)
+
+def _views(model, tokenizer, shown: Corpus, found: _Measurements, batch_size: int) -> _Pairs:
+    """Return the pairs of the page, which the model reads again at each iteration."""
     links = None if shown.gold is None else [pair.possible for pair in shown.gold]
-    ways = {name: {} for name in BROWSED if name in names}
-    views = {"links": links, "informed": observed.calibrated, "batch_size": batch_size}
-    written = "what the model writes" if corpus.are_output else "reference translations"
-    probed = "" if learned is None else f"; probe trained on {learned_pairs:,} others"
-    text = f"{len(corpus.sources):,} sentence pairs, {written}{probed}"
+    ways = {name: {} for name in BROWSED if name in found.names}
+    options = {"links": links, "informed": found.observed.calibrated, "batch_size": batch_size}
+    return _Pairs(partial(pair_views, model, tokenizer, shown.sources, shown.targets, ways, **options))
+
+
+def _report(
+    corpus: Corpus,
+    found: _Measurements,
+    settings: Mapping[str, Any],
+    card: CardFacts,
+    views: _Pairs,
+    probe: Probe | None,
+) -> Analysis:
+    """Put the report together: findings, charts, and how it was made."""
+    observed, scored, judged, kind = found.observed, found.scored, found.judged, _kind(corpus)
+    resampled = {name: settings[name] for name in ("bootstrap", "seed")}
+    count, probe_pairs = settings["pairs"], settings["probe_pairs"]
+    is_stock = probe_pairs is not None or not (observed.layers["mask"] or observed.layers["null"])
     sides = {"sources": corpus.sources, "targets": corpus.targets}
     sections = [section("corpus", observation_charts(observed, gold=corpus.gold, **sides, **resampled))]
     if scored is not None:
         sections.append(section("gold", [errors_by_method(scored)]))
     if judged is not None:
         sections.append(section("faithfulness", faithfulness_charts(judged)))
+    settings = {
+        **settings,
+        "targets": kind,
+        "measured": 0 if judged is None else len(judged.found.words),
+        "methods": found.names,
+        "withheld": found.withheld and {"layers": list(observed.idle), "why": found.withheld},
+    }
+    files = dict(corpus.files)
+    if probe is not None and probe.pairs is not None:
+        files |= {f"probe_{name}": file for name, file in probe.pairs.files.items()}
+    written = "what the model writes" if corpus.are_output else "reference translations"
+    probed = "" if probe_pairs is None else f"; probe trained on {probe_pairs:,} others"
+    text = f"{count:,} sentence pairs, {written}{probed}"
+    level = found.verdict.level
     return Analysis(
-        title=title,
+        title=settings["title"],
         summary=[
             *([parked_in(observed, **resampled)] if is_stock else []),
-            str(verdict),
-            *findings_of(observed, scored, judged, gold=corpus.gold or (), level=verdict.level, **resampled),
+            str(found.verdict),
+            *findings_of(observed, scored, judged, gold=corpus.gold or (), level=level, **resampled),
         ],
-        caveats=caveats_of(observed, judged, targets=kind, pairs=len(corpus.sources), probe_pairs=learned_pairs),
+        caveats=caveats_of(observed, judged, targets=kind, pairs=count, probe_pairs=probe_pairs),
         sections=sections,
-        pairs=_Pairs(partial(pair_views, model, tokenizer, shown.sources, shown.targets, ways, **views)),
-        record={**records.record(settings, files), "verdict": verdict.to_dict()},
+        pairs=views,
+        record={**records.record(settings, files), "verdict": found.verdict.to_dict()},
         about={**card.facts, "Text": text, "Date": date.today().isoformat()},
         observed=observed,
         scored=scored,
         judged=judged,
-        verdict=verdict,
+        verdict=found.verdict,
     )
+
+
+def _kind(corpus: Corpus) -> str:
+    return "output" if corpus.are_output else "reference"

@@ -2,8 +2,7 @@
 
 Comprehensiveness (DeYoung et al. 2020, "ERASER") is by how much the log-probability of a target word falls when the
 source words with the highest scores are taken away: much, where they are those that count. Sufficiency is by how much
-it falls when only these are kept: little. Soft (Zhao and Aletras 2023): each word is taken away, or kept, with a
-probability that is its score. How a word is taken away is the operator's: see `perturbations.py`.
+it falls when only these are kept: little. How a word is taken away is the operator's: see `perturbations.py`.
 
 `hf_attncal.metrics.faithfulness` averages over pairs, with intervals.
 """
@@ -33,7 +32,6 @@ from .attribution import CONTROLS
 from .perturbations import OPERATORS, Change, Perturber, WordFrequencies
 
 CUTS = (1, 0.2, 0.5)
-_SOFT = 1  # purpose of random numbers: see `Perturber.generator`
 Scores = Sequence[ArrayLike | None]
 
 
@@ -64,14 +62,14 @@ class WordEffects(NamedTuple):
     effects: np.ndarray
 
 
-def measures(cuts: Sequence[float] = CUTS, soft: bool = True) -> tuple[str, ...]:
+def measures(cuts: Sequence[float] = CUTS) -> tuple[str, ...]:
     """Return the names of the measures of `faithfulness_falls`, in their order.
 
     `comprehensiveness@1`, `comprehensiveness@0.2` and so on, one for each of `cuts`, and `comprehensiveness`, their
-    mean (the area over the cuts); the same of `sufficiency`; with `soft` `soft_comprehensiveness`, `soft_sufficiency`.
+    mean (the area over the cuts); the same of `sufficiency`.
     """
-    hard = [[*(f"{name}@{cut}" for cut in cuts), name] for name in ("comprehensiveness", "sufficiency")]
-    return (*chain.from_iterable(hard), *(["soft_comprehensiveness", "soft_sufficiency"] if soft else []))
+    names = "comprehensiveness", "sufficiency"
+    return tuple(chain.from_iterable([*(f"{name}@{cut}" for cut in cuts), name] for name in names))
 
 
 def faithfulness_falls(
@@ -82,7 +80,6 @@ def faithfulness_falls(
     scores: Mapping[str, Scores],
     *,
     cuts: Sequence[float] = CUTS,
-    soft: bool = True,
     draws: int = 3,
     **perturbing,
 ) -> Iterator[PairFalls]:
@@ -99,10 +96,7 @@ def faithfulness_falls(
         scores: for each name, such as that of a method, a matrix for each pair, (target words, source words), the
             highest for what counts most; None for a pair that is left out. Of equal scores the first is higher.
         cuts: how many source words are the best: a whole number, or a share above 0 and at most 1, rounded up.
-        soft: measure the soft ones, too. Probabilities are scores divided by the highest of their row; what is
-            negative is 0, and so is a row without a positive score.
-        draws: number of draws of other words with `replace`, and of the words that soft measures take away; results
-            are means.
+        draws: number of draws of other words with `replace`; results are means.
         **perturbing: `operators` (see `perturbations.py`), `frequencies` (how often each word is seen, for `replace`;
             by default in `sources`), `seed` (of draws, which depend on a pair alone), `batch_size` (most sources at
             once) and `source_prefix` (text in front of every source).
@@ -127,7 +121,7 @@ def faithfulness_falls(
     if len({str(cut) for cut in cuts}) < len(cuts):
         raise ValueError(f"`cuts` must differ, got {tuple(cuts)}.")
     prepared = _prepared(model, tokenizer, sources, targets, draws, **perturbing)
-    return _falls(*prepared, sources, scores, cuts, soft, draws)
+    return _falls(*prepared, sources, scores, cuts, draws)
 
 
 def word_effects(
@@ -156,18 +150,11 @@ def best_words(scores: np.ndarray, cut: float) -> np.ndarray:
     return ranks < count
 
 
-def keep_probabilities(scores: np.ndarray) -> np.ndarray:
-    """Turn scores into probabilities, the highest of each row 1; see `soft` of `faithfulness_falls`."""
-    positive = scores.clip(min=0)
-    highest = positive.max(axis=-1, keepdims=True, initial=0)
-    return np.divide(positive, highest, out=np.zeros_like(positive), where=highest > 0)
-
-
 # ---- passes ----
 
 
 def _falls(
-    perturber: Perturber, batches, sources: Sequence[str], scores: Mapping[str, Scores], cuts, soft: bool, draws: int
+    perturber: Perturber, batches, sources: Sequence[str], scores: Mapping[str, Scores], cuts, draws: int
 ) -> Iterator[PairFalls]:
     """Yield the falls of each pair; arguments are those of `faithfulness_falls`."""
     for pairs, _ in batches:
@@ -176,12 +163,8 @@ def _falls(
             changes = {}
             for name, matrices in scores.items():
                 matrix = np.asarray(matrices[pair.index], dtype=np.float64)
-                best = [best_words(matrix, cut)[None] for cut in cuts]
+                best = [best_words(matrix, cut) for cut in cuts]
                 kept = [*(~words for words in best), *best]
-                if soft:
-                    numbers = perturber.generator(pair, _SOFT, 0).random((draws, *matrix.shape))
-                    taken = numbers < keep_probabilities(matrix)
-                    kept += [~taken, taken]
                 changes[name] = [
                     [_changes(operator, words, draws) for words in kept] for operator in perturber.operators
                 ]
@@ -197,11 +180,9 @@ def _falls(
             falls = {}
             for name, by_operator in changes.items():
                 after = [[_mean_of_own_words(changed, rows) for rows in by_measure] for by_measure in by_operator]
-                hard, rest = np.split(whole - np.array(after), [2 * len(cuts)], axis=1)
-                parts = [
-                    part for half in np.split(hard, 2, axis=1) for part in (half, half.mean(axis=1, keepdims=True))
-                ]
-                falls[name] = np.concatenate([*parts, rest], axis=1)
+                halves = np.split(whole - np.array(after), 2, axis=1)
+                parts = [part for half in halves for part in (half, half.mean(axis=1, keepdims=True))]
+                falls[name] = np.concatenate(parts, axis=1)
             yield PairFalls(pair.index, falls)
 
 
@@ -211,19 +192,17 @@ def _mean_of_own_words(changed: Mapping[Change, np.ndarray], changes: list[list[
 
 
 def _changes(operator: str, kept: np.ndarray, draws: int) -> list[list[Change]]:
-    """Return a change for each draw and row of `kept`, (1 or draws, rows, source words)."""
-    is_drawn = operator == "replace"
-    count = max(len(kept), draws if is_drawn else 1)
+    """Return a change for each draw and row of `kept`, (rows, source words)."""
     return [
-        [Change(operator, draw if is_drawn else 0, row.tobytes()) for row in kept[min(draw, len(kept) - 1)]]
-        for draw in range(count)
+        [Change(operator, draw, row.tobytes()) for row in kept]
+        for draw in range(draws if operator == "replace" else 1)
     ]
 
 
 def _effects(perturber: Perturber, batches, sources: Sequence[str], draws: int) -> Iterator[WordEffects]:
     """Yield the effects of each pair; arguments are those of `word_effects`."""
     for pairs, _ in batches:
-        kept = [~np.eye(pair.source.words, dtype=bool)[None] for pair in pairs]
+        kept = [~np.eye(pair.source.words, dtype=bool) for pair in pairs]
         wanted = [[_changes(operator, words, draws) for operator in perturber.operators] for words in kept]
         asked = [
             dict.fromkeys(chain.from_iterable(chain.from_iterable(changes)), range(pair.target.words))
@@ -395,7 +374,6 @@ def judge_faithfulness(
     bootstrap: int = 1000,
     operators: Sequence[str] = OPERATORS,
     cuts: Sequence[float] = CUTS,
-    soft: bool = True,
     seed: int = 0,
     **reading,
 ) -> JudgedFaithfulness:
@@ -408,7 +386,7 @@ def judge_faithfulness(
             circular under an operator is known by its name, also before an `@` (`contribution@layer1`).
         kind: what the targets are, `reference` or `output` (of the model).
         bootstrap: resamples of the pairs for each interval; 0 for none, and then no verdicts.
-        operators, cuts, soft: see `faithfulness_falls`.
+        operators, cuts: see `faithfulness_falls`.
         seed: of draws and resamples.
         **reading: `draws`, `frequencies`, `batch_size` and `source_prefix` of `faithfulness_falls`.
 
@@ -418,14 +396,12 @@ def judge_faithfulness(
     reading |= {"operators": operators, "seed": seed}
     texts = (model, tokenizer, sources, targets)
     resampled = {"bootstrap": bootstrap, "seed": seed}
-    falls = sorted(
-        faithfulness_falls(*texts, scores, cuts=cuts, soft=soft, **reading), key=lambda by_pair: by_pair.index
-    )
+    falls = sorted(faithfulness_falls(*texts, scores, cuts=cuts, **reading), key=lambda by_pair: by_pair.index)
     circular = {name: CIRCULAR.get(name.partition("@")[0], ()) for name in scores}
     found = faithfulness(
         (by_pair.falls for by_pair in falls),
         operators,
-        measures(cuts, soft),
+        measures(cuts),
         targets=kind,
         circular=circular,
         **resampled,

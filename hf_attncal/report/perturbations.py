@@ -4,7 +4,7 @@ An operator says how a word is taken away:
 
 - `replace`: another word stands in its place, drawn from the frequencies of words; the source still looks like text;
 - `hide`: its tokens are masked out of the cross-attention, the states of the encoder stay as they are;
-- `unk`, `mask`: the tokenizer's unknown token or mask token stands in the place of each of its tokens;
+- `unk`: the tokenizer's unknown token stands in the place of each of its tokens;
 - `delete`: the source is written without it.
 
 Tokens of no word, such as the end of the sentence, are never touched.
@@ -35,9 +35,6 @@ from hf_attncal.report.attribution.method import Batch
 from .attribution.predictions import encode, log_probabilities
 
 OPERATORS = ("replace", "hide", "unk", "delete")
-_TOKENS = {"unk": "unk_token_id", "mask": "mask_token_id"}
-_KNOWN = (*OPERATORS, "mask")
-_REPLACEMENT = 0  # purpose of random numbers: see `Perturber.generator`
 
 
 class Change(NamedTuple):
@@ -142,14 +139,10 @@ class Perturber:
     source_prefix: str = ""
 
     def __post_init__(self) -> None:
-        if not self.operators or len(set(self.operators)) < len(self.operators) or set(self.operators) - {*_KNOWN}:
-            raise ValueError(f"`operators` must be some of {', '.join(_KNOWN)}, each once, got {self.operators!r}.")
-        for operator, name in _TOKENS.items():
-            if operator in self.operators and getattr(self.tokenizer, name, None) is None:
-                raise ValueError(
-                    f"`operators` has {operator!r}, for which the tokenizer must have a `{name}`, got one without. "
-                    "Leave it out."
-                )
+        if not self.operators or len(set(self.operators)) < len(self.operators) or set(self.operators) - {*OPERATORS}:
+            raise ValueError(f"`operators` must be some of {', '.join(OPERATORS)}, each once, got {self.operators!r}.")
+        if "unk" in self.operators and getattr(self.tokenizer, "unk_token_id", None) is None:
+            raise ValueError("`operators` has 'unk', but the tokenizer has no `unk_token_id`. Leave it out.")
         if "replace" in self.operators and self.frequencies is None:
             raise ValueError("`frequencies` must be given for the operator 'replace', got None.")
         if "hide" in self.operators:
@@ -157,10 +150,10 @@ class Perturber:
         if self.batch_size < 1:
             raise ValueError(f"`batch_size` must be >= 1, got {self.batch_size}.")
 
-    def generator(self, pair: TokenPair, purpose: int, draw: int) -> np.random.Generator:
+    def generator(self, pair: TokenPair, draw: int) -> np.random.Generator:
         """Return the generator of the random numbers of a pair, the same wherever it stands."""
         content = (len(pair.source.ids), *pair.source.ids.tolist(), *pair.target.ids.tolist())
-        return np.random.default_rng([self.seed, purpose, draw, *content])
+        return np.random.default_rng([self.seed, 0, draw, *content])
 
     @torch.no_grad()
     def log_probabilities(
@@ -209,16 +202,15 @@ class Perturber:
         others: dict[tuple[int, int], list[str]] = {}
         for number, (row, change) in enumerate(wanted):
             kept, pair, words = np.frombuffer(change.kept, dtype=bool), pairs[row], sources[row].split()
-            if change.operator in _TOKENS:
-                token = getattr(self.tokenizer, _TOKENS[change.operator])
-                ids = np.where(_of_words(pair.source, ~kept), token, pair.source.ids)
+            if change.operator == "unk":
+                ids = np.where(_of_words(pair.source, ~kept), self.tokenizer.unk_token_id, pair.source.ids)
                 tokens[number] = pair.source._replace(ids=ids)
             elif change.operator == "delete":
                 texts[number] = " ".join(compress(words, kept))
             else:
                 place = row, change.draw
                 if place not in others:
-                    others[place] = self.frequencies.others(words, self.generator(pair, _REPLACEMENT, change.draw))
+                    others[place] = self.frequencies.others(words, self.generator(pair, change.draw))
                 texts[number] = " ".join(np.where(kept, words, others[place]))
         tokens |= zip(texts, tokenize_words(self.tokenizer, [*texts.values()], prefix=self.source_prefix), strict=True)
         rows = [pairs[row]._replace(source=tokens[number]) for number, (row, _) in enumerate(wanted)]

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 
 from hf_attncal.inference.revision import revision_of
@@ -13,9 +12,6 @@ from hf_attncal.io.files import read_lines, write_bytes
 from hf_attncal.layouts import ADAPTER_CONFIG, RESULTS, RUN
 from hf_attncal.report.corpus import Corpus
 
-# What only a probe needs: an analysis without one does without PEFT and the Trainer.
-_JOB = "hf_attncal.training.adapter:AdapterJob"
-_CAN_BE_ADAPTED = "hf_attncal.adapters.tuner:check_adaptable"
 _ADAPTER = "adapter"
 _MOST_AGAIN = 0.1  # of the pairs to look at: short sentences come again in any text
 _LOOKED_AT = 500  # pairs to look at, where the probe learns from the same text
@@ -141,8 +137,11 @@ def _train(checkpoint: str, text: Corpus, folder: Path, steps: int | None, seed:
         values["languages"] = languages
     if steps is not None:
         values["training"]["max_steps"] = steps
-    job = resolve_name(_JOB)
-    job.train(job.settings.make(values), resume=True)
+    from hf_attncal.training.adapter import (
+        AdapterJob,  # an analysis without a probe needs neither PEFT nor the Trainer
+    )
+
+    AdapterJob.train(AdapterJob.settings.make(values), resume=True)
     return values["training"]["output_dir"]
 
 
@@ -160,7 +159,9 @@ def _check_others(corpus: Corpus, learned: Corpus) -> None:
 def check_can_have_probe(model, checkpoint: str) -> None:
     """Raise ValueError, before text is read for a probe, if the model cannot have one; the message says what to do."""
     try:
-        resolve_name(_CAN_BE_ADAPTED)(model)
+        from hf_attncal.adapters.tuner import check_adaptable
+
+        check_adaptable(model)
         if not checkpoint:
             raise ValueError("the model must be saved, because an adapter names its model. Give its name.")
     except ValueError as error:

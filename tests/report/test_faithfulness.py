@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 import torch
 from luong_helpers import tiny_luong
-from seq2seq_helpers import KINDS, bpe_tokenizer, randomized, sized, text_model
+from seq2seq_helpers import KINDS, bpe_tokenizer, sized, text_model
 from seq2seq_helpers import SOURCES as MORE_SOURCES
 from seq2seq_helpers import TARGETS as MORE_TARGETS
-from transformers import BartConfig, BartForCausalLM, MBartConfig, MBartForConditionalGeneration
+from transformers import BartConfig, BartForCausalLM
 
 from hf_attncal.inference.reading import batches_of_pairs
 from hf_attncal.report.judged_faithfulness import (
     CUTS,
     best_words,
     faithfulness_falls,
-    keep_probabilities,
     measures,
     word_effects,
 )
@@ -103,14 +102,14 @@ def perturber(model, **options) -> Perturber:
     return Perturber(model, bpe_tokenizer(), frequencies=WordFrequencies.of(SOURCES), **options)
 
 
-def random_numbers(model, index: int, purpose: int, draw: int) -> np.random.Generator:
+def random_numbers(model, index: int, draw: int) -> np.random.Generator:
     ((pair,), _), *_ = batches_of_pairs(model, bpe_tokenizer(), [SOURCES[index]], [TARGETS[index]])
-    return perturber(model).generator(pair, purpose, draw)
+    return perturber(model).generator(pair, draw)
 
 
 def others_of(model, index: int) -> list[list[str]]:
     """The words that stand in for those of a source, in each draw."""
-    generators = [random_numbers(model, index, 0, draw) for draw in range(DRAWS)]
+    generators = [random_numbers(model, index, draw) for draw in range(DRAWS)]
     return [perturber(model).frequencies.others(SOURCES[index].split(), one) for one in generators]
 
 
@@ -125,8 +124,8 @@ def slow_best(row: list[float], cut: float) -> set[int]:
 @pytest.mark.third("family", "model", "operator")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_hard_falls_are_those_of_every_source_written_and_read_alone(model, operator):
-    index, names = 1, measures(CUTS, soft=False)
-    found = falls_of(model, operators=[operator], soft=False)[index]["one"][0]
+    index, names = 1, measures(CUTS)
+    found = falls_of(model, operators=[operator])[index]["one"][0]
     source, target, others = SOURCES[index], TARGETS[index], others_of(model, index)
     everything = set(range(len(source.split())))
     for word, row in enumerate(SCORES["one"][index].tolist()):
@@ -142,25 +141,6 @@ def test_hard_falls_are_those_of_every_source_written_and_read_alone(model, oper
             assert found[names.index(kind)][word] == pytest.approx(sum(falls) / len(falls), abs=1e-10)
 
 
-@pytest.mark.half("family", "operator")
-@pytest.mark.parametrize("operator", ["replace", "hide"])
-def test_soft_falls_take_words_away_with_the_probability_of_their_score(family, operator):
-    model, index, names = text_model(family, "ours"), 1, measures()
-    found = falls_of(model, operators=[operator])[index]["other"][0]
-    scores, others = SCORES["other"][index], others_of(model, index)
-    numbers = random_numbers(model, index, 1, 0).random((DRAWS, *scores.shape))
-    everything = set(range(scores.shape[1]))
-    for word, row in enumerate(scores.tolist()):
-        falls = {"soft_comprehensiveness": 0.0, "soft_sufficiency": 0.0}
-        for draw in range(DRAWS):
-            taken = {i for i, score in enumerate(row) if numbers[draw, word, i] < max(score, 0) / max(row)}
-            for name, removed in (("soft_comprehensiveness", taken), ("soft_sufficiency", everything - taken)):
-                each = slow_fall(model, SOURCES[index], TARGETS[index], word, removed, operator, others[draw])
-                falls[name] += each / DRAWS
-        for name, fall in falls.items():
-            assert found[names.index(name)][word] == pytest.approx(fall, abs=1e-10)
-
-
 def test_effects_of_single_words(model):
     index, others = 1, others_of(model, 1)
     effects = {one.index: one.effects for one in word_effects(model, bpe_tokenizer(), SOURCES, TARGETS, draws=DRAWS)}
@@ -174,49 +154,27 @@ def test_effects_of_single_words(model):
                 assert effects[index][number, word, place] == pytest.approx(sum(each) / len(each), abs=1e-10)
 
 
-def test_a_word_that_is_kept_always_or_taken_never_changes_nothing(family):
+def test_a_word_that_is_kept_always_changes_nothing(family):
     model = text_model(family, "stock")
     names, everything = measures((1.0,)), {"all": [np.ones(words) for words in WORDS]}
     for falls in falls_of(model, scores=everything, cuts=(1.0,)).values():
         assert (falls["all"][:, names.index("sufficiency")] == 0).all()
-        assert (falls["all"][:, names.index("soft_sufficiency")] == 0).all()
         assert np.abs(falls["all"][:, names.index("comprehensiveness")]).max() > 0.1
-    nothing = {"none": [-np.ones(words) for words in WORDS]}
-    for falls in falls_of(model, scores=nothing, cuts=(1.0,)).values():
-        assert (falls["none"][:, names.index("soft_comprehensiveness")] == 0).all()
 
 
 def test_the_model_is_left_as_it_was(model):
-    falls_of(model, soft=False, cuts=(1,))
+    falls_of(model, cuts=(1,))
     assert model.training
     assert model.config._attn_implementation == "sdpa"
 
 
-def test_a_recurrent_model_and_one_whose_tokenizer_masks():
+def test_a_recurrent_model_is_measured():
     tokenizer = bpe_tokenizer()
     torch.manual_seed(0)
     size = {"vocab_size": len(tokenizer), "max_source_length": 64}
     size |= {name: getattr(tokenizer, name) for name in ("pad_token_id", "eos_token_id")}
-    falls = falls_of(tiny_luong(**size, decoder_start_token_id=tokenizer.pad_token_id), soft=False, cuts=(1,))
-    hidden = falls[0]["one"][OPERATORS.index("hide")]
-    assert np.abs(hidden).max() > 1e-4
-
-    model = randomized(MBartForConditionalGeneration(MBartConfig(**sized(tokenizer))).double()).eval()
-
-    class Masks:
-        """The tokenizer with a mask token, which is the unknown one."""
-
-        mask_token_id = tokenizer.unk_token_id
-
-        def __getattr__(self, name):
-            return getattr(tokenizer, name)
-
-        def __call__(self, *args, **kwargs):
-            return tokenizer(*args, **kwargs)
-
-    options = {"operators": ("mask", "unk"), "soft": False}
-    for one in faithfulness_falls(model, Masks(), SOURCES, TARGETS, SCORES, **options):
-        np.testing.assert_allclose(one.falls["one"][0], one.falls["one"][1], atol=1e-10)
+    falls = falls_of(tiny_luong(**size, decoder_start_token_id=tokenizer.pad_token_id), cuts=(1,))
+    assert sorted(falls) == list(range(len(SOURCES)))
 
 
 # ---- batches, order, seeds ----
@@ -247,10 +205,8 @@ def test_another_seed_draws_otherwise_and_the_same_one_the_same():
     model = text_model("marian", "stock")
     first, same, other = (falls_of(model, seed=seed)[0]["one"] for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, same)
-    hard = slice(0, len(measures(soft=False)))
-    assert not np.allclose(first[0, hard], other[0, hard])  # replace
-    np.testing.assert_allclose(first[1:, hard], other[1:, hard])
-    assert not np.allclose(first[1:, hard.stop :], other[1:, hard.stop :])
+    assert not np.allclose(first[0], other[0])  # replace
+    np.testing.assert_allclose(first[1:], other[1:])
 
 
 def test_pairs_with_a_side_of_no_word_are_left_out():
@@ -279,11 +235,6 @@ def test_best_words_by_number_and_by_share():
     assert best_words(row, 0.21).sum() == 2
     assert best_words(row, 1.0).all()
     assert best_words(np.zeros((1, 10)), 0.3).sum() == 3  # and not 4: 0.3 * 10 is above 3
-
-
-def test_probabilities_are_shares_of_the_highest():
-    rows = np.array([[2.0, 1.0, 0.0, -3.0], [0.0, 0.0, 0.0, 0.0], [-1.0, -2.0, -3.0, -4.0]])
-    assert keep_probabilities(rows).tolist() == [[1.0, 0.5, 0.0, 0.0], [0.0] * 4, [0.0] * 4]
 
 
 def test_words_are_replaced_by_others_in_proportion_to_their_frequency():
@@ -318,9 +269,8 @@ def test_words_are_replaced_by_others_in_proportion_to_their_frequency():
         ({"cuts": (True,)}, "got True"),
         ({"cuts": (2, 2)}, "must differ"),
         ({"draws": 0}, "`draws` must be >= 1, got 0"),
-        ({"operators": ()}, "`operators` must be some of replace, hide, unk, delete, mask"),
+        ({"operators": ()}, "`operators` must be some of replace, hide, unk, delete"),
         ({"operators": ("drop",)}, r"got \('drop',\)"),
-        ({"operators": ("mask",)}, "tokenizer must have a `mask_token_id`, got one without"),
         ({"frequencies": {"a": 1}}, "at least two words"),
         ({"frequencies": {"a": 1, "b c": 1}}, "got 'b c' with 1"),
         ({"batch_size": 0}, "`batch_size` must be >= 1, got 0"),

@@ -20,7 +20,7 @@ from hf_attncal.report.judged_faithfulness import (
 )
 
 OPERATORS = ("replace", "hide", "unk")
-OPTIONS = {"operators": OPERATORS, "cuts": (1,), "soft": False, "draws": 1, "bootstrap": 50}
+OPTIONS = {"operators": OPERATORS, "cuts": (1,), "draws": 1, "bootstrap": 50}
 METHODS = ("attention", "contribution", "occlusion", "random")
 
 
@@ -52,9 +52,9 @@ def test_words_are_those_of_attribute_in_the_order_of_the_pairs(model):
 def test_it_is_what_its_parts_are(model, scores, judged):
     texts = model, bpe_tokenizer(), SOURCES, TARGETS
     options = {"operators": OPERATORS, "draws": 1}
-    falls = {one.index: one.falls for one in faithfulness_falls(*texts, scores, cuts=(1,), soft=False, **options)}
+    falls = {one.index: one.falls for one in faithfulness_falls(*texts, scores, cuts=(1,), **options)}
     rows = (falls[index] for index in range(len(SOURCES)))
-    expected = faithfulness(rows, OPERATORS, measures((1,), False), targets="reference", bootstrap=50)
+    expected = faithfulness(rows, OPERATORS, measures((1,)), targets="reference", bootstrap=50)
     for method in METHODS:
         np.testing.assert_allclose(judged.found.sums[method], expected.sums[method], rtol=1e-6, atol=1e-6)
         assert judged.found.score(method).value == pytest.approx(expected.score(method).value)
