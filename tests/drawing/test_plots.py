@@ -4,7 +4,6 @@ import io
 import re
 import shutil
 import warnings
-from itertools import combinations, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -134,30 +133,6 @@ def test_fields_are_drawn_below_each_other_on_one_scale(fields):
     assert len({axes.get_position().y0 for axes in side_by_side}) == 1
 
 
-def test_short_labels_are_upright_and_long_ones_are_turned(fields):
-    for read, rotation in ((READ, 0), (["beginning", *READ[1:]], 90)):
-        axes = panels_of(plot_receptive_fields(fields, read, PREDICTED))[0]
-        assert {label.get_rotation() for label in axes.get_xticklabels()} == {rotation}
-        if not rotation:
-            axes.figure.draw_without_rendering()
-            boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
-            assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
-
-
-@pytest.mark.parametrize("read", [READ, ["beginning of a sequence", *READ[1:]]])
-@pytest.mark.parametrize("title", [None, "A title that is longer than both of the panels together"])
-def test_fields_do_not_overlap(fields, tmp_path, read, title):
-    figure = plot_receptive_fields(fields, read, PREDICTED, title=title)
-    for name, begin in (("fields.png", b"\x89PNG"), ("fields.svg", b"<?xml")):
-        figure.savefig(tmp_path / name)
-        assert (tmp_path / name).read_bytes().startswith(begin)
-    boxes = [axes.get_tightbbox() for axes in panels_of(figure)] + [text.get_window_extent() for text in figure.texts]
-    assert all(figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
-    assert all(figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1 for box in boxes)
-    for one, other in combinations(boxes, 2):
-        assert one.x1 <= other.x0 or other.x1 <= one.x0 or one.y1 <= other.y0 or other.y1 <= one.y0
-
-
 def test_bad_fields_are_refused(fields):
     with pytest.raises(ValueError, match=r"'truth'.*\(3, 4\).*4 predicted.*3 read"):
         plot_receptive_fields(fields, PREDICTED, READ)
@@ -195,16 +170,6 @@ def test_a_pair_is_drawn_with_links_scores_and_nulls():
     assert to_rgba(figure.get_facecolor()) == (1, 1, 1, 1)
 
 
-def test_words_of_a_pair_do_not_touch():
-    words = ["illicit", "mammoth", "WAVE", "Führungsgewässer", "l'", ".", "Ответственность"]
-    figure = pair_plot(aligned(words, ["a"], (), ()))
-    figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts if text.get_text() in words]
-    assert all(one.x1 + 3 < other.x0 for one, other in pairwise(boxes))
-    assert boxes[0].x0 >= 0
-    assert boxes[-1].x1 <= figure.bbox.x1
-
-
 def test_a_notebook_shows_a_figure_without_pyplot():
     figure = pair_plot(aligned(HOSTILE, ["$"], ((0, 0),), (0.5,)))
     assert figure._repr_png_().startswith(b"\x89PNG")
@@ -230,12 +195,6 @@ def test_one_warning_for_all_missing_characters(own_fonts):
     assert len(found) == 1
     assert all(character in str(found[0].message) for character in "東京に")
     assert "Tokyo" not in str(found[0].message)
-
-
-def test_words_that_can_be_drawn_need_no_warning(own_fonts):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert families_for("Ответ الكتاب שלום naïve\u200d\x07") == ["DejaVu Sans"]
 
 
 def test_a_font_that_has_the_characters_is_chosen(own_fonts, tmp_path):
@@ -314,30 +273,6 @@ def test_bars_are_as_long_as_their_numbers_with_lines_for_their_intervals():
     assert top < bottom
     assert first.yaxis_inverted()
     assert (first.get_xlabel(), second.get_xlabel()) == ("share", "difference")
-
-
-def test_names_differ_by_colour_and_by_hatch():
-    figure = bars(BARS, ["noun", "verb"])
-    kinds = [container[0] for axes in figure.axes for container in axes.containers]
-    assert len({to_rgba(bar.get_facecolor()) for bar in kinds}) == len({bar.get_hatch() for bar in kinds}) == 3
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["attention", "phi", "attention less phi"]
-    assert bars({"a": {"": [(1.0, None)]}}, ["x"]).legends == []
-
-
-@pytest.mark.parametrize("count", [1, 3, 7])
-def test_nothing_of_bars_is_cut_off(count):
-    labels = ["noun", "a rather long kind of word, 名詞"[:27]]
-    series = {f"a name of some length, {n}": [(0.001 * n, (0, 0.01)), (1.0, (0.5, 1.0))] for n in range(count)}
-    for panels in ({"share": series}, {"share": series, "entropy of attention (nats)": series}):
-        figure = bars(panels, labels)
-        whole = figure.bbox
-        boxes = [axes.get_tightbbox() for axes in figure.axes] + [of.get_window_extent() for of in figure.legends]
-        for box in boxes:
-            assert whole.x0 <= box.x0 < box.x1 <= whole.x1
-            assert whole.y0 <= box.y0 < box.y1 <= whole.y1
-        assert all(left.x1 <= right.x0 for left, right in pairwise(boxes[: len(panels)]))
-        assert all(legend.y1 <= axes.y0 for legend in boxes[len(panels) :] for axes in boxes[: len(panels)])
 
 
 def test_bars_that_cannot_be_drawn_are_refused():

@@ -256,15 +256,6 @@ def test_attention_is_the_mean_of_what_is_chosen(model, layer, head):
     assert_close(found_by(model, "attention", layer=layer, head=head)[1].scores, expected, 1e-10)
 
 
-def test_a_single_head_is_that_head(model):
-    for method in ("value_norm", "transformed_norm", "full_norm"):
-        both = [found_by(model, method, layer=0, head=head)[1].scores for head in (0, 1)]
-        assert not torch.allclose(*both)
-    means = found_by(model, "value_norm", layer=0)[1].scores
-    heads = [found_by(model, "value_norm", layer=0, head=head)[1].scores for head in (0, 1)]
-    assert_close(means, sum(heads) / 2, 1e-10)
-
-
 def test_null_is_what_weights_of_leaky_attention_lack():
     model = model_of("marian leaky")
     model.config.calibration = None
@@ -292,12 +283,6 @@ def test_attention_before_its_calibration():
     found = found_by(model, "attention", calibrated=False)[2].scores
     assert_close(found, mean, 1e-10)
     assert not torch.allclose(found, found_by(model, "attention")[2].scores)
-
-
-def test_attention_before_the_calibration_of_an_adapter_is_that_of_the_other_layers_too():
-    model = model_of("marian adapted")
-    (before, used) = (found_by(model, "attention", layer=0, calibrated=calibrated)[0] for calibrated in (False, True))
-    assert_close(before.scores, used.scores)
 
 
 def test_contributions_are_those_of_the_masks():
@@ -549,32 +534,6 @@ def test_what_has_not_been_read_yet_changes_nothing(model, method):
         assert found.prefix.tril().abs().sum() > 0
 
 
-@pytest.mark.half("model")
-def test_float32_is_close(model):
-    narrow = copy.deepcopy(model).float()
-    for method in ("alti", "value_zeroing", "input_x_gradient", "occlusion"):
-        for found, expected in zip(found_by(narrow, method), found_by(model, method), strict=True):
-            assert found.scores.dtype == torch.float32
-            size = max(1.0, float(expected.scores.abs().max()))
-            assert_close(found.scores.double() / size, expected.scores / size, 1e-4)
-
-
-def test_nothing_of_a_batch_is_kept(monkeypatch):
-    """A batch is read when its first attribution is asked for, and what is handed out is no view of it."""
-    model, passes = model_of("marian stock"), []
-    handle = model.get_encoder().register_forward_hook(lambda *call: passes.append(None))
-    try:
-        found = attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "alti", batch_size=1)
-        assert not passes
-        first = next(found)
-        assert len(passes) == 1
-        assert model.training
-    finally:
-        handle.remove()
-    for tensor in (first.scores, first.prefix):
-        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-
-
 def test_long_sentences_are_taken_apart_in_pieces(monkeypatch):
     model = model_of("bart leaky")
     whole = {method: found_by(model, method) for method in ("transformed_norm", "full_norm", "alti")}
@@ -623,13 +582,6 @@ def test_discrete_transformers_have_attention_and_occlusion(streams):
     assert not {"alti", "value_norm", "value_zeroing"} & set(works_on(model))
     for method in works_on(model):
         assert len(found_by(model, method, **options_of(method))) == len(SOURCES)
-
-
-def test_two_streams_have_no_single_embedding():
-    config = DiscreteTransformerConfig(**sized(bpe_tokenizer()), streams=2)
-    model = DiscreteTransformerForConditionalGeneration(config)
-    with pytest.raises(ValueError, match="two streams has two"):
-        attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "input_x_gradient")
 
 
 def test_recurrent_models_have_gradients_and_attention():

@@ -69,13 +69,6 @@ def test_links_are_those_of_the_loops(model, method, shift, options):
         assert found != links_of(model, method, **options)
 
 
-def test_a_pair_with_a_side_of_no_word_has_no_link(model):
-    found = attribution_links(model, bpe_tokenizer(), [TEXTS[0], (" ", "a"), TEXTS[1]], WayOfReading("diagonal"))
-    assert found[1] == frozenset()
-    assert found[0]
-    assert found[2]
-
-
 def test_what_does_not_look_at_heads_is_not_shifted(model):
     with pytest.raises(ValueError, match=r"`shift`.*got 'alti'"):
         attribution_links(model, bpe_tokenizer(), TEXTS, WayOfReading("alti", shift=True))
@@ -92,19 +85,6 @@ def test_choices_are_all_layers_heads_and_signs(model):
     assert METHODS["integrated_gradients"].choices(model) == [{}, {"norm": True}]
     assert {"layer": 1, "norm": True} in METHODS["layer_gradient_x_activation"].choices(model)
     assert METHODS["alti"].choices(model) == [{}]
-
-
-@pytest.mark.half("model")
-def test_every_choice_scores_every_token(model, few_points):
-    """A pair is read: what `attribute` returns computes nothing before."""
-    taken = 0
-    for method in ways_of_reading(model).keys() & METHODS.keys():
-        for options in METHODS[method].choices(model):
-            (one,) = attribute(model, bpe_tokenizer(), SOURCES[:1], TARGETS[:1], method, **options)
-            assert one.scores.shape == (len(one.target.ids), len(one.source.ids)), (method, options)
-            assert one.scores.isfinite().all(), (method, options)
-            taken += 1
-    assert taken > len(METHODS)
 
 
 def test_layers_without_masks_have_no_contribution_to_choose(monkeypatch):
@@ -133,11 +113,6 @@ def test_dev_chooses_the_lowest_error_of_all_layers_and_heads(model):
     assert math.isclose(best.aer, min(rates.values()))
     assert METHODS["attention"].choices(model).index(options) == min(rates, key=rates.__getitem__)
     assert math.isclose(mean.aer, rates[0])
-
-
-def test_options_that_are_given_are_not_chosen(model):
-    options, _, _ = choose_options(model, bpe_tokenizer(), DEV, WayOfReading("attention", {"layer": 1}))
-    assert options["layer"] == 1
 
 
 def test_scores_are_of_test_alone_with_differences_to_attention_read_alike(model):

@@ -146,19 +146,6 @@ def test_errors_are_those_of_the_top_layer_unless_another_is_asked_for(found, ch
         assert first[9] == pytest.approx(scores[0] - scores[1])
 
 
-def test_a_curve_ends_where_it_has_all_predictions(found):
-    (axes,) = by_entropy(found, bootstrap=0).draw().axes
-    assert len(axes.lines) == 3
-    for layer, line in enumerate(axes.lines):
-        bounds, levels = line.get_data()
-        shares = found.steps_up_to(layer).sum(axis=0)
-        drawn = [found.thresholds.index(bound) for bound in bounds]
-        assert all(shares[place, 0] >= 0.01 * shares[place, 1] for place in drawn)
-        assert shares[drawn[-1], 0] == shares[drawn[-1], 1]
-        assert shares[drawn[-2], 0] < shares[drawn[-2], 1]
-        assert levels[-1] == pytest.approx(found.mean("reliability", layer))
-
-
 def test_a_curve_has_its_intervals_and_its_axes_begin_at_0(found):
     chart = by_entropy(found, bootstrap=20)
     (axes,) = chart.draw().axes

@@ -162,12 +162,6 @@ def test_a_word_that_is_kept_always_changes_nothing(family):
         assert np.abs(falls["all"][:, names.index("comprehensiveness")]).max() > 0.1
 
 
-def test_the_model_is_left_as_it_was(model):
-    falls_of(model, cuts=(1,))
-    assert model.training
-    assert model.config._attn_implementation == "sdpa"
-
-
 def test_a_recurrent_model_is_measured():
     tokenizer = bpe_tokenizer()
     torch.manual_seed(0)
@@ -214,13 +208,6 @@ def test_pairs_with_a_side_of_no_word_are_left_out():
     scores = {"one": [SCORES["one"][0], None, None]}
     found = falls_of(model, [SOURCES[0], " ", "a"], [TARGETS[0], "b", ""], scores)
     assert sorted(found) == [0]
-
-
-def test_scores_may_be_tensors():
-    model = text_model("marian", "stock")
-    tensors = {name: [torch.from_numpy(matrix) for matrix in of] for name, of in SCORES.items()}
-    found, expected = (falls_of(model, scores=scores, operators=["hide"])[0]["one"] for scores in (tensors, SCORES))
-    np.testing.assert_array_equal(found, expected)
 
 
 # ---- sets ----

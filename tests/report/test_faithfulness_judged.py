@@ -8,15 +8,12 @@ import pytest
 from report_helpers import made_up_judged
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 
-from hf_attncal.metrics.faithfulness import MeasuredFaithfulness, Verdict, faithfulness, operator_agreement
+from hf_attncal.metrics.faithfulness import MeasuredFaithfulness, Verdict
 from hf_attncal.report.attribution import attribute, word_scores
 from hf_attncal.report.figures.charts import faithfulness_by_method, faithfulness_charts, in_words
 from hf_attncal.report.judged_faithfulness import (
     JudgedFaithfulness,
-    faithfulness_falls,
     judge_faithfulness,
-    measures,
-    word_effects,
 )
 
 OPERATORS = ("replace", "hide", "unk")
@@ -47,22 +44,6 @@ def test_words_are_those_of_attribute_in_the_order_of_the_pairs(model):
     assert found[2] is None
     for one in attribute(model, bpe_tokenizer(), SOURCES[:2], TARGETS[:2], "alti"):
         np.testing.assert_allclose(found[one.index], one.words().numpy(), rtol=1e-5)
-
-
-def test_it_is_what_its_parts_are(model, scores, judged):
-    texts = model, bpe_tokenizer(), SOURCES, TARGETS
-    options = {"operators": OPERATORS, "draws": 1}
-    falls = {one.index: one.falls for one in faithfulness_falls(*texts, scores, cuts=(1,), **options)}
-    rows = (falls[index] for index in range(len(SOURCES)))
-    expected = faithfulness(rows, OPERATORS, measures((1,)), targets="reference", bootstrap=50)
-    for method in METHODS:
-        np.testing.assert_allclose(judged.found.sums[method], expected.sums[method], rtol=1e-6, atol=1e-6)
-        assert judged.found.score(method).value == pytest.approx(expected.score(method).value)
-    effects = (one.effects for one in word_effects(*texts, **options))
-    agreement = operator_agreement(effects, OPERATORS, bootstrap=0)
-    assert {both: tau.value for both, tau in judged.agreement.items()} == pytest.approx(
-        {both: tau.value for both, tau in agreement.items()}
-    )
 
 
 def test_circular_pairs_are_known_by_the_name_before_the_at(model, scores):
@@ -163,12 +144,3 @@ def test_a_verdict_is_told_in_words():
         "no verdict: ways to take words away disagree, or cannot tell, or neither names any (hide and unk left out: "
         "circular)"
     )
-
-
-def test_without_intervals_there_are_no_verdicts(model, scores):
-    options = OPTIONS | {"bootstrap": 0}
-    found = judge_faithfulness(model, bpe_tokenizer(), SOURCES, TARGETS, scores, kind="reference", **options)
-    charts = faithfulness_charts(found)
-    assert [chart.name for chart in charts] == ["comprehensiveness", "sufficiency", "operator_agreement"]
-    assert charts[0].rows[0][2] is None
-    assert found.to_dict("attention")["unbeaten"] == {}

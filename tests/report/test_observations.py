@@ -1,9 +1,7 @@
 """The analyses of a corpus against loops over single pairs; batches, padding and order; what cannot be observed."""
 
 import math
-import random
 import sys
-import weakref
 from types import MappingProxyType, ModuleType, SimpleNamespace
 
 import numpy as np
@@ -17,7 +15,6 @@ from transformers import BertConfig, BertModel
 
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.words import tokenize_words
-from hf_attncal.inference.reading import readings_of_pairs
 from hf_attncal.metrics.reliability import LEAST_SPREAD, attention_entropy, jensen_shannon, mask_spread
 from hf_attncal.metrics.step_measures import NEED_INFORMATION, STEP_MEASURES
 from hf_attncal.report.corpus import load_tags, read_tags, tags_of
@@ -147,18 +144,6 @@ def test_best_words_and_predictions_are_those_of_the_loops(both):
         assert predicted.tolist() == [slow.sums["predicted", index, j] for j in range(len(predicted))]
 
 
-def test_a_word_is_predicted_where_one_of_its_tokens_is():
-    """A model that chooses the same token whatever it reads."""
-    model = FAMILIES["marian"][3](FAMILIES["marian"][2](**sized(bpe_tokenizer())))
-    target = TARGETS[0]
-    ids, word_ids = bpe_tokenizer()(text_target=target)["input_ids"], word_ids_of(target, target=True)
-    with torch.no_grad():
-        model.final_logits_bias[0, ids[1]] = 1e4
-    found = observe(model, bpe_tokenizer(), SOURCES[:1], [target], alignments=True)
-    expected = {word for word, token in zip(word_ids, ids, strict=True) if token == ids[1]}
-    assert {j for j, right in enumerate(found.predicted[0]) if right} == expected
-
-
 @pytest.mark.parametrize("kind", ["stock", "ours"])
 def test_norms_are_those_of_the_value_vectors(family, kind):
     model = text_model(family, kind)
@@ -276,20 +261,6 @@ def test_batches_and_padding_change_nothing(batch_size):
     assert again.links("contribution", 1) == usual.links("contribution", 1)
 
 
-def test_the_order_of_pairs_changes_nothing(family):
-    model = text_model(family, "ours")
-    usual = observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=tags, alignments=True, **BOUNDS)
-    order = random.Random(1).sample(range(len(SOURCES)), len(SOURCES))
-    assert order != sorted(order)
-    texts = [SOURCES[index] for index in order], [TARGETS[index] for index in order]
-    shuffled = observe(model, bpe_tokenizer(), *texts, tags=tags, alignments=True, **BOUNDS)
-    assert shuffled.pairs.tolist() == list(range(len(SOURCES)))
-    for name, values in values_of(shuffled).items():
-        np.testing.assert_allclose(values, values_of(usual)[name][order], rtol=0, atol=1e-9, err_msg=name)
-    links = usual.links("attention", 2)
-    assert shuffled.links("attention", 2) == [links[index] for index in order]
-
-
 def test_pairs_without_words_are_left_out_and_keep_their_places():
     model = text_model("marian", "ours")
     sources, targets = ["", SOURCES[0], "x"], ["y", TARGETS[0], " "]
@@ -300,26 +271,6 @@ def test_pairs_without_words_are_left_out_and_keep_their_places():
     assert found.links("attention", 0) == [frozenset(), *alone.links("attention", 0), frozenset()]
     assert [len(of) for of in found.predicted] == [1, len(TARGETS[0].split()), 0]
     assert not found.predicted[0].any()
-
-
-def test_nothing_of_a_batch_is_kept(monkeypatch):
-    read = []
-
-    def watched(*args, **options):
-        for pairs, reading in readings_of_pairs(*args, **options):
-            read.append(weakref.ref(reading))
-            yield pairs, reading
-            del reading
-            # `observe` itself still has the last one.
-            assert [one() for one in read[:-1]] == [None] * (len(read) - 1)
-
-    monkeypatch.setattr("hf_attncal.report.observations.readings_of_pairs", watched)
-    found = observe(text_model("marian", "ours"), bpe_tokenizer(), SOURCES, TARGETS, tags=tags, batch_size=1)
-    assert len(read) == len(SOURCES) == len(found.pairs)
-    # What is kept of a pair is as much for a long one as for a short one.
-    kept = [found.by_layer["entropy"], found.by_threshold, found.by_bucket, found.by_tag, found.group_norms]
-    assert {len(of) for of in kept} == {len(SOURCES)}
-    assert sum(of[0].nbytes for of in kept) < 2500
 
 
 def test_the_model_is_as_it_was(family):

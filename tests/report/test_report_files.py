@@ -5,9 +5,8 @@ import json
 from xml.etree import ElementTree
 
 import pytest
-from report_helpers import HOSTILE, chart, figure, report
+from report_helpers import HOSTILE, chart, report
 
-from hf_attncal.io.errors import CommandError
 from hf_attncal.report.figures.report_files import write_files
 
 
@@ -44,14 +43,6 @@ def test_the_same_report_gives_the_same_bytes(tmp_path):
     assert read_all(tmp_path / "a") == read_all(tmp_path / "b")
 
 
-def test_pairs_are_left_to_the_page(tmp_path):
-    def pairs():
-        raise AssertionError("they can be read once only")
-        yield
-
-    write_files(report(pairs()), tmp_path)
-
-
 def test_files_of_the_same_name_are_replaced_and_others_stay(tmp_path):
     (tmp_path / "bars.csv").write_text("old")
     (tmp_path / "mine.txt").write_text("mine")
@@ -82,16 +73,3 @@ def test_an_error_leaves_the_folder_as_it_was(tmp_path, charts, message):
     with pytest.raises((ValueError, RuntimeError), match=message):
         write_files(report(charts=charts), tmp_path)
     assert read_all(tmp_path) == {"report.json": b"old"}
-
-
-def test_a_file_in_the_place_of_the_folder_is_an_error_that_names_it(tmp_path):
-    (tmp_path / "figures").write_text("mine")
-    with pytest.raises(CommandError, match="figures is a file"):
-        write_files(report(), tmp_path / "figures")
-    assert (tmp_path / "figures").read_text() == "mine"
-
-
-def test_a_figure_is_drawn_once(tmp_path):
-    drawn = []
-    write_files(report(charts=[chart(draw=lambda: drawn.append(1) or figure())]), tmp_path)
-    assert drawn == [1]

@@ -1,12 +1,8 @@
 """The page of a report: whole, offline, nothing but text, and the weights as they were but for the stated rounding."""
 
 import base64
-import errno
-import gc
 import hashlib
-import os
 import re
-import weakref
 from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import unquote
@@ -169,44 +165,10 @@ def test_weights_are_what_they_were_but_for_half_a_step():
     assert len(data) < sum(weights.values.size + 500 for weights in pair.weights.values())
 
 
-def test_a_matrix_of_zeros_and_a_large_one_survive():
-    values = np.zeros((2, 1, 7, 6))
-    values[1] = 1e30
-    known, data = packed(pair_view(weights={"a": PairWeights(values)}))
-    ((_, found, _),) = unpack(known, data)
-    np.testing.assert_allclose(found, values, rtol=1e-6)
-
-
 def test_without_pairs_there_is_no_browser_and_no_script(tmp_path):
     page = Page(written(tmp_path / "page.html"))
     assert page.scripts == []
     assert "Sentences" not in page.text
-
-
-def test_a_report_of_nothing_is_a_page(tmp_path):
-    page = Page(written(tmp_path / "page.html", summary=[], caveats=[], sections=[], record={}))
-    assert HOSTILE in page.text
-
-
-def test_pairs_are_taken_one_by_one(tmp_path):
-    alive = weakref.WeakSet()
-    most = 0
-
-    class Tracked(dict):
-        __hash__ = object.__hash__
-
-    def pairs():
-        nonlocal most
-        for index in range(8):
-            weights = Tracked(pair_view(index).weights)
-            alive.add(weights)
-            yield pair_view(index, weights=weights)
-            del weights
-            gc.collect()
-            most = max(most, len(alive))
-
-    assert len(pairs_of(written(tmp_path / "page.html", pairs()))) == 8
-    assert most <= 3  # the one at hand, the one before it, and the first
 
 
 def test_names_between_backticks_are_set_apart_and_wide_charts_get_the_whole_width(tmp_path):
@@ -284,26 +246,6 @@ def test_an_error_in_the_middle_leaves_the_page_as_it_was(tmp_path):
         write_page(report(pairs()), path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
-def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
-    path = tmp_path / "page.html"
-    full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  `write_page` closes it
-    monkeypatch.setattr("hf_attncal.report.figures.report_files.open", lambda *_: full, raising=False)
-    with pytest.raises(OSError) as error:  # noqa: PT011
-        write_page(report(), path)
-    assert error.value.errno == errno.ENOSPC
-    assert error.value.filename == str(path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_in_the_place_of_the_page_is_an_error(tmp_path):
-    (tmp_path / "page.html").mkdir()
-    with pytest.raises(IsADirectoryError) as error:
-        write_page(report(), tmp_path / "page.html")
-    assert error.value.filename == str(tmp_path / "page.html")
-    assert list((tmp_path / "page.html").iterdir()) == []
 
 
 ONE = np.zeros((1, 1, 7, 6))
