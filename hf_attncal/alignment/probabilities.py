@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from hf_attncal.inference.files import file_beside
-from hf_attncal.inference.schema import Maybe, Numbers, check_values
 from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import PROBABILITIES_FILE
 
@@ -184,20 +183,9 @@ class LinkProbabilities:
             ValueError: the file holds something else, or was learned for another model; the message names it.
         """
         with sealed(Path(path)) as values:
-            check_values(values, _SCHEMA)
             rules = {name: Platt(**rule) for name, rule in values["rules"].items()}
             ends = (None if values.get(name) is None else tuple(values[name]) for name in ("unknown", "score"))
             return cls(rules, values["pairs"], values.get("settings"), *ends)
-
-
-_RULE = {"slope": Numbers(least=0, most=1e3), "intercept": Numbers(least=-1e3, most=1e3)}
-_SCHEMA = {
-    "pairs": Numbers(least=1, most=1e12, whole=True),
-    "settings": Maybe(None, missing=True),
-    "unknown": Maybe(Numbers((2,), least=0, most=1), missing=True),
-    "score": Maybe(Numbers((2,), least=0, most=2), missing=True),
-    "rules": dict.fromkeys(SYMMETRIZATIONS, Maybe(_RULE, missing=True, null=False)),
-}
 
 
 def saved_probabilities(name: str | Path, revision: str | None = None) -> LinkProbabilities | None:

@@ -16,13 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hf_attncal.inference.schema import Each, ListOfWords, Maybe, Numbers, OneOf, WordNumbers, check_values
 from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import CHECK_FILE
 
 from .evidence import LinkEvidence
 from .facts import (
-    FACT_EDGES,
     FACT_GROUPS,
     LACKS,
     NEGATION,
@@ -34,11 +32,10 @@ from .facts import (
     fact_features,
     find_facts,
 )
-from .line_features import FEATURES, LEARNED_BEFORE, OF_WORDS, chains, features_of_words, line_features
+from .line_features import FEATURES, chains, features_of_words, line_features
 from .logistic import Network, log_odds, mean_odds, scaled_features, sigmoid
-from .number_values import LANGUAGES
-from .rules import RULE_NAMES, broken_rules, wrong_by_rules
-from .word_classes import MOST_WORDS, Sides, Vocabulary, seen
+from .rules import broken_rules, wrong_by_rules
+from .word_classes import Sides, Vocabulary, seen
 
 _ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
 _HARDLY = 0.01  # probability
@@ -197,8 +194,8 @@ class CheckModel:
         found = []
         for side, network in enumerate(self.networks):
             ends = np.cumsum([len(line.best[side]) for line in lines])[:-1]
-            values = features_of_words(lines, sides, longer, side)[:, : network.scale.shape[1]]
-            found.append(np.split(network(values).round(_DIGITS), ends))
+            values = network(features_of_words(lines, sides, longer, side)).round(_DIGITS)
+            found.append(np.split(values, ends))
         return found
 
     def longer(self, lines: Sequence[LinkEvidence]) -> list[float]:
@@ -356,15 +353,7 @@ class CheckModel:
             ValueError: the file holds something else, or was learned for another aligner; the message names it.
         """
         with sealed(Path(path)) as values:
-            check_values(values, _SCHEMA)
             facts = values["facts"]
-            bins = len(FACT_EDGES[facts["field"]]) + 1
-            check_values(facts["table"], Numbers((2, len(FACT_GROUPS), 3, bins), -100, 100), "facts.table")
-            for side, (counts, total) in enumerate(zip(values["counts"], values["totals"], strict=True)):
-                check_values(counts, WordNumbers(Numbers(least=1, most=1e15, whole=True)), f"counts[{side}]")
-                missing = total - sum(counts.values())  # the words that are too rare to be kept
-                if missing < 0 or (missing and len(counts) < MOST_WORDS):
-                    raise ValueError(f"`totals[{side}]` must be the sum of `counts[{side}]`, got {total}.")
             return cls(
                 Vocabulary(tuple(values["counts"]), tuple(values["totals"]), tuple(values["languages"])),
                 tuple(values["scripts"]),
@@ -423,56 +412,6 @@ def _moved(probability: np.ndarray, alarm: float, other: float) -> np.ndarray:
     if alarm == other:
         return probability
     return sigmoid(log_odds(probability) + log_odds(np.array(other)) - log_odds(np.array(alarm)))
-
-
-class _OneNetwork(NamedTuple):
-    """A network of so many features, or of as many as there were `before`."""
-
-    features: int
-    before: int = 0
-
-    def check(self, value: object, name: str) -> None:
-        """As `schema.Numbers.check`."""
-        scale = value.get("scale") if isinstance(value, dict) else None
-        means = scale[0] if isinstance(scale, list) and scale else None
-        inputs = self.before if isinstance(means, list) and len(means) == self.before else self.features
-        check_values(
-            value, {"scale": Each((Numbers((inputs,)), Numbers((inputs,), least=1e-9))), "layers": Maybe(None)}, name
-        )
-        layers = value["layers"]
-        if not isinstance(layers, list) or not layers:
-            raise ValueError(f"`{name}.layers` must be a list of layers.")
-        for number, layer in enumerate(layers):
-            outputs = len(layer[0]) if isinstance(layer, list) and layer and isinstance(layer[0], list) else 1
-            outputs = 1 if number == len(layers) - 1 else outputs
-            Numbers((inputs + 1, outputs), -1e4, 1e4).check(layer, f"{name}.layers[{number}]")
-            inputs = outputs
-
-
-# What is in the file. The table of `facts` depends on its field, and `counts` on the totals.
-_COUNT = Numbers(least=0, most=1e15, whole=True)
-_SCHEMA = {
-    "learned": dict.fromkeys(("pairs", "sample", "seed"), _COUNT),
-    "facts": {
-        "field": OneOf(FACT_EDGES),
-        "table": Maybe(None),
-        "head": Numbers((1 + 2 * len(FACT_GROUPS),), -1e4, 1e4),
-    },
-    "rules": dict.fromkeys(RULE_NAMES, Numbers(least=0, most=1)),
-    "denials": Each((dict.fromkeys(Denials._fields, ListOfWords()),) * 2),
-    "clean": Numbers((len(CLEAN_SHARES),), -1e4, 1e4),
-    "parts": Numbers((PARTS,), least=0, most=1),
-    "verdict": _OneNetwork(len(VERDICT_FEATURES)),
-    "alarm": Numbers(least=0, most=1),
-    "lengths": Each((Numbers(least=-20, most=20), Numbers(least=1e-9, most=1e3), Numbers(least=0, most=1e6))),
-    "heads": {name: Numbers((1 + len(cause.features),), -1e4, 1e4) for name, cause in CAUSES.items()},
-    "scale": Each((Numbers((len(FEATURES),)), Numbers((len(FEATURES),), least=1e-9))),
-    "networks": Each((_OneNetwork(len(OF_WORDS), LEARNED_BEFORE),) * 2),
-    "scripts": Each((WordNumbers(Numbers(least=0, most=1), 1.001),) * 2),
-    "languages": Each((Maybe(OneOf(LANGUAGES)),) * 2),
-    "totals": Numbers((2,), least=0, most=1e15, whole=True),
-    "counts": Each((Maybe(None),) * 2),
-}
 
 
 def columns_of(cause: str) -> list[int]:

@@ -27,18 +27,14 @@ _SHIFTS = {"best": (-2, -1, 1, 2), "known": (-1, 1), "share": (-1, 1)}
 _SHIFTS_OF_LESS = (-2, -1, 1, 2)
 _EDGE = {"best": -1.0, "known": 3.0, "share": 0.8, "less than usual": 0.0}
 
-_BEFORE_USUAL = (
+OF_WORDS = (
     *("best", "known", "forward", "backward", "share", "claimed", "jump before", "jump after", "near"),
     *(f"{name} {step:+d}" for name, steps in _SHIFTS.items() for step in steps),
     *("surprisal", "surprisal of the partner", "partner is punctuation", "words", "other words", "longer"),
     *("support", "support of the other side", "place", "first or last", *CLASSES),
-)  # fmt: skip
-LEARNED_BEFORE = len(_BEFORE_USUAL)  # features of a check that was learned before the others were known
-OF_WORDS = (
-    *_BEFORE_USUAL,
     *(f"{name}{of}" for of in ("", " of the partner") for name in ("usual", "without a partner", "less than usual")),
     *(f"less than usual {step:+d}" for step in _SHIFTS_OF_LESS),
-)
+)  # fmt: skip
 _OF_SIDE = (
     *("evidence", "unpartnered", "support", "language", "known", "run", "mass"),
     *("mild run", "strict run", "in 2 words", "in 4 words", "in 6 words", "in a row", "likeliest", "highest", "third"),

@@ -23,7 +23,7 @@ from typing import Any
 from hf_attncal.layouts import UNFINISHED
 
 from .encoding import TOLD, DamagedFile, check_line, decoded, decompressing, suffix_of
-from .gate import check_file, check_kept, open_descriptor, reads, saving_into
+from .gate import check_file, open_descriptor, reads, saving_into
 
 # A full disk, quota or file; and how safetensors and tokenizers, then torch, say it in words.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -192,10 +192,8 @@ def whole_file(path: str | Path, new: bool = False, option: str | None = None) -
         with writing(path):
             yield Path(path)
         return
-    if option is not None:
-        check_file(path, option)
+    check_file(path, option)
     path = Path(path).resolve()  # a symbolic link stays one
-    check_kept(path)
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.partial")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -269,7 +267,7 @@ def fill_folder(
             }
             names = sorted(ranks, key=ranks.get)
             for name in names:
-                check_kept(folder.resolve() / name)
+                check_file(folder.resolve() / name)
             for name in reversed(names):
                 if ranks[name]:
                     (folder / name).unlink(missing_ok=True)

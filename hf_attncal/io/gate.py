@@ -1,9 +1,8 @@
-"""One gate for every write: who may write what, and one process at a time.
+"""Three rules for every write: not over an input, not over a file of a model, one writer a folder.
 
-A file of a model is part of what lies with it (`layouts.LAYOUTS`): where a folder holds a model, only what saves into
-that folder writes names of the table. What a command reads, it does not overwrite. `commands/guarded.py` asks for
-every output that a user names, before anything is loaded; `files.py` and `streams.py` ask again for every file
-that is written, so that no command can forget to.
+A job notes what it reads, and the folders that it claims. `commands/guarded.py` checks every output that a user names
+before anything is loaded; `files.py` and `streams.py` check every file that is written, so that no command can forget
+to. Which names belong to a model, `layouts.LAYOUTS` says.
 """
 
 import errno
@@ -16,30 +15,32 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
+from hf_attncal.io.errors import CommandError
 from hf_attncal.layouts import CONFIG, COUNTS, LOCK, RUN, WEIGHTS, File, file_of, files, kind_of_folder
-
-from .errors import CommandError
 
 _WINDOWS = sys.platform == "win32"
 _PACKAGES = [Path(__file__).resolve().parents[1]]  # this one's folder, and what is put together of it
-_CLAIMED: dict[str, bool] = {}  # folders that this process saves into, and whether any file of them is its own
 # Weights are kept in a folder that is no model's, too; and what was learned, from what a user names.
 _WEIGHTS = [*map(file_of, (WEIGHTS, "pytorch_model.bin", "adapter_model.bin")), *files("export")]
-_LEARNED = [*files("aligner")]
+_OF_MODELS = [file for file in files() if file not in files("around")]
+_BESIDE = [*files("aligner", "card", "run")]  # what is written beside a model that is there
 
 
-# ---- what is read ----
+# ---- jobs ----
 
 
-class _Job(NamedTuple):
-    """What a job reads, files and folders of models; and what it holds to its end."""
+@dataclass
+class _Job:
+    """What a job reads, files and folders of models; the folders that it has claimed; what it holds to its end."""
 
-    read: list[str]
-    held: ExitStack
+    read: list[str] = field(default_factory=list)
+    claims: dict[Path, bool] = field(default_factory=dict)  # and whether any file of the folder is the job's own
+    held: ExitStack = field(default_factory=ExitStack)
 
 
 _JOBS: ContextVar[tuple[_Job, ...]] = ContextVar("jobs", default=())  # that run now, the innermost last
@@ -47,9 +48,10 @@ _JOBS: ContextVar[tuple[_Job, ...]] = ContextVar("jobs", default=())  # that run
 
 @contextmanager
 def job() -> Iterator[None]:
-    """Take note of all that is read in the block: nothing in it writes over that."""
-    with ExitStack() as stack:
-        token = _JOBS.set((*_JOBS.get(), _Job([], stack)))
+    """Take note of what is read and claimed in the block; what it holds is free again at the end."""
+    of_block = _Job()
+    with of_block.held:
+        token = _JOBS.set((*_JOBS.get(), of_block))
         try:
             yield
         finally:
@@ -71,25 +73,20 @@ def _read() -> list[str]:
     return [name for job in _JOBS.get() for name in job.read]
 
 
-def _stats_of_read() -> Iterator[tuple[str, os.stat_result]]:
-    """Yield all files that are read, those in folders of models and standard input among them."""
-    with suppress(OSError, ValueError, AttributeError):  # a notebook has none
-        yield "standard input", os.fstat(sys.stdin.fileno())
-    for name in _read():
-        folders = [folder for folder in (name, os.path.join(name, COUNTS)) if os.path.isdir(folder)]
-        inside = [
-            os.path.join(folder, file) for folder in folders for file in sorted(os.listdir(folder)) if _row(file)
-        ]
-        for path in inside or [name]:
-            with suppress(OSError, ValueError):
-                yield path, os.stat(path)
+def _claims() -> dict[Path, bool]:
+    return {folder: own for job in _JOBS.get() for folder, own in job.claims.items()}
 
 
 # ---- files ----
 
 
-def check_file(path: str | os.PathLike[str], option: str = "--output") -> None:
-    """Refuse a file that a user names as an output: an input, or a file of a model, by whatever name.
+def check_file(path: str | os.PathLike[str], option: str | None = None) -> None:
+    """Refuse to write a file over an input, or over a file of a model, by whatever name.
+
+    Args:
+        path: of the file. A pipe or a device is written to.
+        option: what the user names it with; it is written as `path`.partial first. None for a writer that knows its
+            name: it may write what lies beside a model, and any file of a folder that the job saves a model into.
 
     Raises:
         CommandError: it is refused; the message names both.
@@ -98,32 +95,19 @@ def check_file(path: str | os.PathLike[str], option: str = "--output") -> None:
         real = os.path.realpath(path)
     except ValueError as error:  # a zero byte
         raise CommandError(f"{option} {os.fspath(path)!r} cannot be opened: {error}.") from error
-    if os.path.exists(real) and not os.path.isfile(real):  # a pipe, a device, or a folder, which is refused elsewhere
+    if os.path.exists(real) and not os.path.isfile(real):  # a folder is refused elsewhere
         return
-    for name in (real, f"{real}.partial"):
-        if problem := _overwrites(name) or _in_folder(Path(name)):
-            raise CommandError(f"{option} {path} {problem}. Give another name.")
-    if os.path.lexists(f"{real}.partial"):
+    if option is None and (_own(Path(real)) or _row(os.path.basename(real)) in _BESIDE):
+        return
+    for name in (real,) if option is None else (real, f"{real}.partial"):
+        named = Path(name)
+        folders = [named.parent] if option is None else named.parents
+        if problem := _overwrites(name) or _in_model(named, folders):
+            raise CommandError(f"{path if option is None else f'{option} {path}'} {problem}. Give another name.")
+    if option is not None and os.path.lexists(f"{real}.partial"):
         partial = os.lstat(f"{real}.partial")
         if stat.S_ISLNK(partial.st_mode) or partial.st_nlink > 1:
             raise CommandError(f"{real}.partial is a link to another file, which would be overwritten. Remove it.")
-
-
-def check_kept(path: Path) -> None:
-    """Refuse to replace an input, or weights and settings of a model, with any file, whoever writes it.
-
-    Raises:
-        CommandError: it is refused; the message names both.
-    """
-    if _own(path):
-        return
-    row = _row(path.name)
-    learned = row in (*_LEARNED, *files("card", "run"))
-    problem = None if learned else _overwrites(str(path))
-    if problem is None and row is not None and not learned:
-        problem = _in_folder(path)
-    if problem is not None:
-        raise CommandError(f"{path} {problem}. Give another name.")
 
 
 def check_apart(outputs: Iterable[tuple[str, str]]) -> None:
@@ -132,18 +116,19 @@ def check_apart(outputs: Iterable[tuple[str, str]]) -> None:
     Raises:
         CommandError: it is refused; the message names both.
     """
-    written: dict[str, tuple[int, str]] = {}
-    for number, (option, path) in enumerate(outputs):
+    written: dict[str, str] = {}
+    for option, path in outputs:
         if is_special(path) and not os.path.isdir(path):
             continue
-        real = _same(os.path.realpath(path))
-        for name in (real, f"{real}.partial"):
-            if written.setdefault(name, (number, option))[0] != number:
-                raise CommandError(f"{option} {path} would overwrite that of {written[name][1]}. Give another name.")
-    for name, (_, option) in written.items():
-        for other, (_, folder) in written.items():
-            if os.path.dirname(name) == other and _row(os.path.basename(name)):
-                raise CommandError(f"{option} {name} would overwrite a file of {folder} {other}. Give another name.")
+        names = {_same(os.path.realpath(path)), _same(f"{os.path.realpath(path)}.partial")}
+        if clash := names & written.keys():
+            raise CommandError(f"{option} {path} would overwrite that of {written[clash.pop()]}. Give another name.")
+        written |= dict.fromkeys(names, option)
+    for name, option in written.items():
+        folder, file = os.path.split(name)
+        if folder in written and _row(file):
+            other = written[folder]
+            raise CommandError(f"{option} {name} would overwrite a file of {other} {folder}. Give another name.")
 
 
 def is_special(path: str | os.PathLike[str]) -> bool:
@@ -168,37 +153,40 @@ def open_descriptor(path: str | Path) -> int | None:
 
 
 def _overwrites(path: str) -> str | None:
-    """Say which file that is read a path is, by another name too."""
+    """Say which file that is read a path is, by whatever name: an input, standard input or a file of a model."""
     if not os.path.isfile(path):
         return None
-    there = os.stat(path)
-    for name, read in _stats_of_read():
-        if os.path.samestat(read, there):
-            return f"would overwrite {name}, the same file"
-    return None
+    there, known = os.stat(path), []
+    with suppress(OSError, ValueError, AttributeError):  # a notebook has none
+        known.append(("standard input", os.fstat(sys.stdin.fileno())))
+    for name in _read():
+        folders = [folder for folder in (name, os.path.join(name, COUNTS)) if os.path.isdir(folder)]
+        inside = [os.path.join(folder, file) for folder in folders for file in os.listdir(folder) if _row(file)]
+        for file in inside or [name]:
+            with suppress(OSError, ValueError):
+                known.append((file, os.stat(file)))
+    same = [name for name, read in known if os.path.samestat(read, there)]
+    return f"would overwrite {same[0]}, the same file" if same else None
 
 
-def _in_folder(path: Path) -> str | None:
-    """Say what part of a model's folder a path is, or would be taken for."""
-    for folder in path.parents:
-        inside = path.relative_to(folder).parts
-        row = _row(inside[0])
-        if row is None or str(folder) in (folder.anchor, os.path.expanduser("~")):  # which holds .cache and more
+def _in_model(path: Path, folders: Iterable[Path]) -> str | None:
+    """Say what part of a model in one of these folders a file or folder is, or would be taken for."""
+    for folder in folders:
+        name = path.relative_to(folder).parts[0]
+        if (row := _row(name)) is None:
             continue
-        kind = kind_of_folder(folder)
-        if _CLAIMED.get(str(folder)):
-            kind = kind or "model"
+        kind = kind_of_folder(folder) or ("model" if _claims().get(folder) else None)
         if kind is not None:
             does = "would overwrite" if path.exists() else "has the name of"
-            return f"{does} a file of the {kind} in {folder} ({inside[0]}: {row.what})"
-        if len(inside) == 1 and path.is_file() and row in (*_WEIGHTS, *_LEARNED):
+            return f"{does} a file of the {kind} in {folder} ({name}: {row.what})"
+        if path.parent == folder and path.is_file() and row in (*_WEIGHTS, *files("aligner")):
             return f"would overwrite {row.what} in {folder}"
     return None
 
 
 def _row(name: str) -> File | None:
     """Return the row of a name, as a file system that ignores case has it."""
-    return next((file for file in files() if fnmatchcase(_same(name), _same(file.name))), None)
+    return next((file for file in _OF_MODELS if fnmatchcase(_same(name), _same(file.name))), None)
 
 
 def _same(name: str) -> str:
@@ -207,7 +195,8 @@ def _same(name: str) -> str:
 
 
 def _own(path: Path) -> bool:
-    return any(_CLAIMED.get(str(folder), False) for folder in (path, *path.parents))
+    claims = _claims()
+    return any(claims.get(folder, False) for folder in (path, *path.parents))
 
 
 # ---- folders ----
@@ -238,7 +227,7 @@ def check_folder(
     if (what := _held(folder)) and not (marked and (folder / RUN).is_file()):
         advice = ", or call it MODEL." if model is not None and (folder / CONFIG).exists() else "."
         raise CommandError(f"{option} {path} holds {what}: it is not overwritten. Name another folder{advice}")
-    if not _own(folder) and (problem := _in_folder(folder)):
+    if not _own(folder) and (problem := _in_model(folder, folder.parents)):
         raise CommandError(f"{option} {path} {problem}. Name another folder.")
 
 
@@ -256,22 +245,22 @@ def _held(folder: Path) -> str | None:
 def saving_into(
     folder: str | os.PathLike[str], by: str | None = None, option: str = "--output", own: bool = True
 ) -> Iterator[None]:
-    """Have a folder for this process alone, to save into; made if it is missing, and then removed if it stays empty.
+    """Claim a folder for this job, to save into; made if it is missing, and then removed if it stays empty.
 
     Args:
         folder: the folder.
         by: what saves a whole model: a folder with a model must have it in its `run.json`, and must not be read now.
             None for files beside a model that is there.
         option: what names it, for messages.
-        own: within the block, this process may write any file of the folder.
+        own: within the block, the job may write any file of the folder.
 
     Raises:
-        CommandError: another process saves into it, or it is not to be saved over.
+        CommandError: another job saves into it, or it is not to be saved over.
     """
     path = Path(os.path.realpath(folder))
     if any(map(path.is_relative_to, _PACKAGES)):
         raise CommandError(f"{folder} belongs to the package, and stays as it is: copy it, and name the copy.")
-    if str(path) in _CLAIMED:
+    if path in _claims():
         yield
         return
     if by is not None:
@@ -279,19 +268,22 @@ def saving_into(
     new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
+        if not _JOBS.get():
+            stack.enter_context(job())
+        claims = _JOBS.get()[-1].claims
         try:
             stack.enter_context(alone(path / LOCK))
         except BlockingIOError as error:
             raise CommandError(
                 f"{folder} is in use by another process. Wait for it, or name another folder ({option})."
             ) from error
-        _CLAIMED[str(path)] = own
+        claims[path] = own
         try:
             if by is not None:
                 _check_mark(path, folder, by, option)  # another process may have filled it before the lock
             yield
         finally:
-            del _CLAIMED[str(path)]
+            del claims[path]
             with suppress(OSError):  # an open file keeps its name on some systems; a folder in use is kept
                 (path / LOCK).unlink()
                 if new:
@@ -319,27 +311,15 @@ def mark_in(folder: Path) -> Mapping[str, Any]:
 
 
 def _check_mark(path: Path, folder: str | os.PathLike[str], by: str, option: str) -> None:
+    """Refuse a folder that is read from, or holds a model that something else has saved."""
     for name in _read():
-        if os.path.isdir(path) and os.path.isdir(name) and os.path.samefile(name, path):
-            raise CommandError(f"{option} {folder} is the folder of {name}, which is read. Name another folder.")
-        name = os.path.realpath(name)
-        if os.path.dirname(name) == str(path) and os.path.isfile(name) and (row := _row(os.path.basename(name))):
-            raise CommandError(f"{option} {folder} would overwrite {name} ({row.what}), which is read. Move it.")
-    what = _held(path)
-    if what is None:
-        return
-    values = mark_in(path)
-    was = values.get("written_by")
-    if was != by:
+        real = os.path.realpath(name)
+        if real == str(path) or (os.path.dirname(real) == str(path) and _row(os.path.basename(real))):
+            raise CommandError(f"{option} {folder} holds {name}, which is read. Name another folder.")
+    what, was = _held(path), mark_in(path).get("written_by")
+    if what is not None and was != by:
         told = f" of {was}" if isinstance(was, str) else ""
-        if (path / RUN).exists() and not told:
-            told = f", and its {RUN} is not the JSON that was written"
         raise CommandError(f"{option} {folder} holds {what}{told}: it is not overwritten. Name another folder.")
-    learned = [path.name for path in path.glob("*") if _row(path.name) in _LEARNED]
-    if learned and "run" not in values:
-        raise CommandError(
-            f"{option} {folder} holds {learned[0]}, which was learned for the model there. Name another folder."
-        )
 
 
 # ---- alone ----

@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.held_out import without
 from hf_attncal.checking.line_features import (
-    LEARNED_BEFORE,
     OF_WORDS,
     chains,
     features_of_words,
@@ -457,15 +455,6 @@ def test_the_model_is_what_was_saved(learned, checker, tmp_path):
     assert saved_check(folder).learned == {"pairs": 1500, "sample": 300, "seed": 0}
 
 
-@pytest.mark.parametrize("damage", [{"table": [1.0]}, {"head": [1.0]}, {"field": "none"}])
-def test_damaged_facts(learned, tmp_path, damage):
-    values = json.loads((learned[0] / CHECK_FILE).read_text())
-    values["facts"] |= damage
-    (tmp_path / CHECK_FILE).write_text(json.dumps(values))
-    with pytest.raises(ValueError, match=f"`facts.{next(iter(damage))}` must be .*attncal check learn"):
-        CheckModel.load(tmp_path / CHECK_FILE)
-
-
 def test_a_dropped_negation_is_a_change(checker, learned):
     """Its probability rises, and its word is marked more than all others but few."""
     result = plant_and_check(checker, learned[1], kinds=["negation"]).found[0]
@@ -487,41 +476,15 @@ def test_words_that_were_not_translated_are_marked(checker, learned):
 def test_a_damaged_model(checker, tmp_path):
     path = checker.model.save(tmp_path)
     values = json.loads(path.read_text())
-    turned = list(checker.model.vocabulary.totals[::-1])
-    for damage in (
-        {"heads": {}}, {"networks": [[0.0]]}, {"verdict": {"scale": []}}, {"scale": None}, {"totals": 3},
-        {"totals": turned}, {"clean": None}, {"denials": []},
-    ):  # fmt: skip
-        path.write_text(json.dumps(values | damage))
-        with pytest.raises(ValueError, match="attncal check learn"):
-            CheckModel.load(path)
+    path.write_text(json.dumps(values | {"totals": [1, 2]}))
+    with pytest.raises(ValueError, match=r"it has been changed.*attncal check learn"):
+        CheckModel.load(path)
     (tmp_path / "empty").mkdir()
     path.write_text("{")
     with pytest.raises(ValueError, match=str(path)):
         CheckModel.load(path)
     with pytest.raises(ValueError, match=r"attncal check learn .* --source FILE"):
         saved_check(tmp_path / "empty")
-
-
-def test_a_check_that_was_learned_before_what_is_usual_was_known(checker, learned, tmp_path):
-    """Its networks look at the first features alone; one of any other size is refused."""
-    lines, model = read_evidence(checker.aligner, learned[1][:5]), checker.model
-    sides = [model.seen(line) for line in lines]
-    for size in (LEARNED_BEFORE, LEARNED_BEFORE - 1):
-        fewer = tuple(
-            Network(scale[:, :size], (first[[*range(size), -1]], *rest))
-            for scale, (first, *rest) in ((one.scale, one.layers) for one in model.networks)
-        )
-        path = replace(model, networks=fewer).save(tmp_path)
-        if size != LEARNED_BEFORE:
-            with pytest.raises(ValueError, match="networks"):
-                CheckModel.load(path)
-            continue
-        found = CheckModel.load(path).against(lines, sides)
-        for side in (0, 1):
-            values = features_of_words(lines, sides, model.longer(lines), side)[:, :size]
-            assert np.concatenate(found[side]) == pytest.approx(fewer[side](values), abs=1e-3)
-            assert not np.allclose(np.concatenate(found[side]), np.concatenate(model.against(lines, sides)[side]))
 
 
 @pytest.mark.slow

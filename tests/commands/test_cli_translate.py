@@ -238,7 +238,7 @@ def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, ali
         status, out, err = attncal(*command, text=TEXT)
         assert (status, out) == (1, "")
         assert f"error: {translator.folder} cannot be loaded: {path} " in err
-        assert "writes it anew" in err
+        assert "writes it again" in err
     finally:
         path.unlink()
 

@@ -401,7 +401,7 @@ def test_calibrate_and_run(attncal, trained, here):
     (trained / "aligner" / PROBABILITIES_FILE).write_text('{"layer": 1}')
     status, _, err = attncal(*run)
     assert status == 1
-    assert f"{PROBABILITIES_FILE} cannot be used: `layer` is no field" in err
+    assert f"{PROBABILITIES_FILE} cannot be used: `seal` is missing" in err
     command = ["align", "calibrate", model, *gold, "--gold", str(trained / "dev.links")]
     assert attncal(*command)[0] == 0  # it does not read what it writes anew
     assert attncal(*run)[1] == after

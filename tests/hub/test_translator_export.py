@@ -148,7 +148,7 @@ def test_an_export_of_another_model_is_refused(tmp_path, capsys):
     assert main(["translate", str(folder / "ctranslate2"), "--source", __file__]) == 1
     told = capsys.readouterr().err
     assert "attncal export" in told
-    assert "writes it anew" in told
+    assert "writes it again" in told
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_damaged_export_is_named(tmp_path, capsys):
     assert main(["translate", str(folder / "ctranslate2"), "--source", __file__]) == 1
     assert "exported.json cannot be used" in capsys.readouterr().err
     (folder / "ctranslate2" / "model.bin").write_bytes(b"x")
-    export(folder, format="ctranslate2")  # writes it anew
+    export(folder, format="ctranslate2")  # writes it again
     (folder / "ctranslate2" / "model.bin").write_bytes(b"x")
     assert main(["translate", str(folder / "ctranslate2"), "--source", __file__]) == 1
     assert "ctranslate2 cannot be read" in capsys.readouterr().err

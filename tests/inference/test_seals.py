@@ -133,13 +133,7 @@ def other_tokenizer(folder):
     train_bpe_tokenizer([*TARGETS, *SOURCES, "other words of another text"], 90).save_pretrained(folder)
 
 
-def other_field(folder):
-    config = json.loads((folder / "config.json").read_text())
-    config["lowercase"] = not config["lowercase"]
-    (folder / "config.json").write_text(json.dumps(config))
-
-
-OTHERS = {"weights": other_weights, "another weights": other_precision, "tokenizer.json": other_tokenizer}
+OTHERS = {"weights": other_weights, "another weights": other_precision, "tokenizer": other_tokenizer}
 
 
 @EVERY
@@ -160,24 +154,6 @@ def test_what_an_adapted_aligner_is_saved_over_is_refused(models, tmp_path):
         WordAligner.from_pretrained(folder, device="cpu")
 
 
-@pytest.mark.parametrize("model", ["encoder"], indirect=True)
-def test_of_a_model_that_is_not_ours_fields_may_be_missing_and_not_other(model):
-    config = json.loads((model / "config.json").read_text())
-    del config["layer_norm_eps"]
-    (model / "config.json").write_text(json.dumps(config | {"new": 5}))
-    assert read(model).layer == 1
-    changed(model / "config.json", hidden_act="relu")
-    with pytest.raises(ValueError, match=r"with another `hidden_act` of config.json"):
-        read(model)
-
-
-@pytest.mark.parametrize("model", ["counts", "network"], indirect=True)
-def test_another_setting_is_named(model):
-    other_field(model)
-    with pytest.raises(ValueError, match=r"another `lowercase` of config.json.*attncal align calibrate .*/model "):
-        read(model)
-
-
 def test_a_file_of_another_model_is_refused(models, tmp_path):
     folder = shutil.copytree(models / "network", tmp_path / "model")
     shutil.copy(models / "counts" / FILE, folder)
@@ -190,7 +166,7 @@ def test_what_is_read_of_a_model_is_part_of_what_was_learned_from_it(models, tmp
     LinkProbabilities({"intersection": Platt(1.0, 0.0)}, 2, EncoderStates(layer=1).to_dict()).save(folder)
     assert saved_probabilities(folder)
     EncoderStates(layer=2).save(folder)
-    with pytest.raises(ValueError, match=r"with another `layer` of alignment.json"):
+    with pytest.raises(ValueError, match=r"with another alignment.json"):
         saved_probabilities(folder)
 
 
@@ -217,17 +193,15 @@ def changed(path, **entries):
 @pytest.mark.parametrize("model", ["network"], indirect=True)
 def test_a_value_that_could_be_meant_is_no_longer_what_was_written(model):
     changed(model / FILE, pairs=3)
-    with pytest.raises(ValueError, match=f"{FILE} cannot be used: `pairs` is not what was written"):
+    with pytest.raises(ValueError, match=f"{FILE} cannot be used: it has been changed since it was written"):
         read(model)
 
 
 @pytest.mark.parametrize("model", ["network"], indirect=True)
-@pytest.mark.parametrize(
-    "seal", [None, 5, {}, {"text": "", "fields": {}, "model": 0}, {"text": "", "fields": {}, "model": {}}]
-)
+@pytest.mark.parametrize("seal", [None, 5, {}, {"values": "", "model": {}}])
 def test_a_seal_that_is_none(model, seal):
     changed(model / FILE, seal=seal)
-    with pytest.raises(ValueError, match=r"`(seal|pairs)` is (not what was written|missing)"):
+    with pytest.raises(ValueError, match=r"`seal` is missing|it has been changed"):
         read(model)
 
 
@@ -238,37 +212,28 @@ def test_a_file_that_was_only_written_in_another_way_is_read(model):
     assert read(model) == GIVEN
 
 
-@pytest.mark.parametrize("model", ["network"], indirect=True)
-def test_a_key_twice(model):
-    text = (model / FILE).read_text()
-    (model / FILE).write_text(text.replace('"pairs": 2,', '"pairs": 2, "pairs": 2,'))
-    with pytest.raises(ValueError, match="`pairs` is given twice"):
-        read(model)
-
-
 # ---- weights ----
 
 
 def test_of_large_weights_a_part_of_each_tensor_is_read(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "hmm_align"}')
-    weights = {"large": torch.arange(9000.0), "small": torch.ones(3)}
+    weights = {"layers.0.large": torch.arange(9000.0), "layers.0.small": torch.ones(3)}
 
     def digest(of=()):
         found = {name: value.clone() for name, value in weights.items()}
         for name, place in of:
             found[name][place] += 1
         save_file(found, tmp_path / "model.safetensors")
-        seals._digest_of_files.cache_clear()
         return fingerprint(tmp_path)["weights"]
 
     whole = digest()
-    assert len({whole, digest([("large", 400)]), digest([("small", 2)])}) == 3
+    assert len({whole, digest([("layers.0.large", 400)]), digest([("layers.0.small", 2)])}) == 3
     monkeypatch.setattr(seals, "_BLOCK", 1000)
     monkeypatch.setattr(seals, "_MOST", 4000)
     part = digest()
-    assert part != digest([("large", 0)]) != digest([("large", 8999)])
-    assert part != digest([("small", 1)])
-    assert part == digest([("large", 400)])  # in a block that is passed over
+    assert part != digest([("layers.0.large", 0)]) != digest([("layers.0.large", 8999)])
+    assert part != digest([("layers.0.small", 1)])
+    assert part == digest([("layers.0.large", 400)])  # in a block that is passed over
 
 
 # ---- adapters, and counts beside a network ----
