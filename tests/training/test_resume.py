@@ -278,7 +278,7 @@ def test_a_folder_of_something_else_is_refused(arguments, tmp_path):
         script.main([*arguments, "--resume"])
     for text in ("{", "{}", "3"):
         (run / "run.json").write_text(text, encoding="utf-8")
-        with pytest.raises(ValueError, match=r"run.json.*JSON"):
+        with pytest.raises(ValueError, match=r"holds a run \(run.json\)"):
             script.main([*arguments, "--resume"])
     assert sorted(path.name for path in run.iterdir()) == ["model.safetensors", "run.json"]
 
