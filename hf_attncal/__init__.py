@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.commands.align_quick import align_quick as align_quick
     from hf_attncal.commands.align_select import select as select
     from hf_attncal.commands.align_train import train_aligner as train_aligner
-    from hf_attncal.commands.align_tune import tune_encoder as tune_encoder
     from hf_attncal.commands.analyze import analyze as analyze
     from hf_attncal.commands.check import check as check
     from hf_attncal.commands.check_compare import check_compare as check_compare

@@ -8,7 +8,6 @@ COMMANDS = {
     "align project": "hf_attncal.commands.align_project:project",
     "align select": "hf_attncal.commands.align_select:select",
     "align train": "hf_attncal.commands.align_train:train_aligner",
-    "align tune": "hf_attncal.commands.align_tune:tune_encoder",
     "analyze": "hf_attncal.commands.analyze:analyze",
     "align quick": "hf_attncal.commands.align_quick:align_quick",
     "align run": "hf_attncal.commands.align:align",

@@ -78,7 +78,7 @@ class Family(NamedTuple):
         switches: fields of `variants.py` that it has.
         forms: further names of it for `--model`, with their settings of the section `model`.
         attention: function that describes the attention of a configuration in words.
-        source: class that reads word alignments off it; None if they are read off its attention or its encoder.
+        source: class that reads word alignments off it; None if they are read off its attention.
         counted: whether an aligner learns by counting, not by gradients.
         summary: how an aligner works, for its card.
     """
@@ -203,6 +203,7 @@ _OWN = {
             model="MaskAlignModel",
             auto="AutoModel",
             card=Card("aligner", ("prediction", *_LINKS), "word-alignment", None, pairs=True),
+            presets=("small",),
             source="hf_attncal.alignment.mask_align:MaskAlignSource",
             summary="a masked translation model in each direction",
         ),
@@ -245,6 +246,8 @@ _OWN = {
     )
 }
 FAMILIES = Table(_OWN, "attncal.families")
+# Class that reads word alignments off an encoder-decoder whose row names none, of transformers or ours.
+ENCODER_DECODER_SOURCE = "hf_attncal.alignment.seq2seq:Seq2SeqSource"
 # Model types of transformers that average the loss over a micro-batch and ignore `num_items_in_batch`
 # (transformers issue 47688).
 IGNORE_NUM_ITEMS = ("marian", "bart", "mbart", "pegasus", "m2m_100")
@@ -271,6 +274,14 @@ def aligners() -> dict[str, Family]:
 def default_of(job: str) -> Family:
     """Return the family that a job ("translation", "summarization", "language") trains by default."""
     return next(family for family in FAMILIES.values() if job in family.default_of)
+
+
+def source_of(config) -> type | None:
+    """Return the class that reads word alignments off a model of this configuration; None if nothing does."""
+    family = FAMILIES.get(config.model_type)
+    if family is not None and family.source is not None:
+        return family.resolve("source")
+    return resolve_name(ENCODER_DECODER_SOURCE) if config.is_encoder_decoder else None
 
 
 def stock_type(model_type: str) -> str:

@@ -19,6 +19,7 @@ SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabil
 DIAGRAM, COUNTS, COUNTS_SEAL = "link_probabilities.png", "hmm", "seal.json"
 # The encoder that helps aligners where none is named, and its commit on the Hub.
 DEFAULT_ENCODER = "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98"
+AUTO_ENCODER = "auto"  # stands for it
 COUNTING = "counting"  # below the folder of a run
 CTRANSLATE2, EXPORTED = "ctranslate2", "exported.json"  # a folder, and in it of which model it is
 UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
@@ -146,13 +147,13 @@ LAYOUTS = {
             marks=(TOKENIZER_CONFIG, TOKENIZER),
         ),
         Layout(
-            "aligner",  # a model or an adapter; the same files lie beside a tuned encoder
+            "aligner",  # a model or an adapter
             (
                 File(
                     SETTINGS_FILE,
                     "what is read of the model",
-                    "hf_attncal.alignment.sources:ReadingSettings",
-                    learned_by="attncal align select {model} --source FILE --target FILE",
+                    "hf_attncal.alignment.seq2seq:Seq2SeqAttention",
+                    learned_by="attncal align select {model} --source FILE --target FILE --gold FILE",
                 ),
                 File(
                     PROBABILITIES_FILE,

@@ -25,7 +25,6 @@ SMALL = {
     "translate": ["max_new_tokens=5"],
     "summarize": ["max_new_tokens=5"],
     "adapt": _TRANSLATOR,
-    "align tune": [*_NETWORK, "training.max_steps=2"],
     "align train --config hmm": ["tokenizer.vocab_size=150"],
     "align train": [
         *_NETWORK,

@@ -12,8 +12,8 @@ from hub_helpers import KINDS, saved
 
 from hf_attncal.adapters.checkpoints import save_adapter
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
-from hf_attncal.alignment.encoder import EncoderStates
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
+from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub.model_cards import write_probabilities_card
 from hf_attncal.hub.publication import publish_folder
@@ -69,7 +69,7 @@ def test_an_aligner_with_all_that_lies_beside_it(tmp_path):
         aligner.model.save_pretrained(folder)
         aligner.tokenizer.save_pretrained(folder)
     LinkProbabilities({"harmonic": Platt(1.0, 0.0)}, pairs=2).save(tmp_path)
-    EncoderStates(layer=1).save(tmp_path)
+    Seq2SeqAttention(layer=1).save(tmp_path)
     score = probability_score([[0.2, 0.9]], [[False, True]])
     write_probabilities_card(tmp_path, score, score, "two links")
     assert_layouts_know(tmp_path)
@@ -127,7 +127,7 @@ def test_a_folder_without_any_mark_is_no_model(tmp_path):
 def test_what_was_chosen_to_read_goes_up_and_a_model_inside_stays_behind(tmp_path):
     folder = tmp_path / "model"
     saved("marian", folder)
-    EncoderStates(layer=1).save(folder)
+    Seq2SeqAttention(layer=1).save(folder)
     options = {"dry_run": True, "try_loading": False}
     assert "alignment.json" in publish_folder(folder, OUR_NAME, **options).files
     saved("bart", folder / "full")

@@ -132,9 +132,7 @@ def test_adapters(work_through):
 @pytest.mark.slow
 def test_alignment(work_through, laid_out, capsys):
     shutil.copytree(laid_out / desk.BASE, "model")  # what `attncal train` leaves
-    work_through(
-        ROOT / "docs" / "alignment.md", "tuned", "pairs.html", "model/alignment.json", "tuned_encoder/alignment.json"
-    )
+    work_through(ROOT / "docs" / "alignment.md", "tuned", "pairs.html", "model/alignment.json")
     assert "AER" in capsys.readouterr().out
 
 

@@ -18,7 +18,7 @@ with unless `--allow-changes` is given. Several processes read the same batches 
 In the end `training.output_dir` holds the model (of a text the mean of the last `average_last` checkpoints; an adapter
 instead, with `adapter.lora` one in a folder each and `full`, a model with both in it) with its tokenizer, what was
 generated from dev and test, and `results.json` with the scores. `configs/reference_<job>.yaml` explains every key.
-`attncal train`, `adapt`, `align train` and `align tune` are the same jobs without a configuration file.
+`attncal train`, `adapt` and `align train` are the same jobs without a configuration file.
 """
 
 import argparse

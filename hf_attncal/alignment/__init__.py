@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.adapting import Adaptation as Adaptation
     from hf_attncal.alignment.aligner import WordAligner as WordAligner
+    from hf_attncal.alignment.attention_heads import choose_reading as choose_reading
+    from hf_attncal.alignment.attention_heads import select_attention as select_attention
     from hf_attncal.alignment.batches import AlignBatch as AlignBatch
     from hf_attncal.alignment.comparison import ComparedLinks as ComparedLinks
     from hf_attncal.alignment.comparison import compare_links as compare_links
-    from hf_attncal.alignment.encoder import EncoderStates as EncoderStates
     from hf_attncal.alignment.generated import GeneratedAlignment as GeneratedAlignment
     from hf_attncal.alignment.generated import align_generated as align_generated
     from hf_attncal.alignment.gold import Calibration as Calibration
@@ -25,10 +26,6 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.merging import WordAlignment as WordAlignment
     from hf_attncal.alignment.probabilities import LinkProbabilities as LinkProbabilities
     from hf_attncal.alignment.quick import quick_links as quick_links
-    from hf_attncal.alignment.selection import choose_reading as choose_reading
-    from hf_attncal.alignment.selection import select_attention as select_attention
-    from hf_attncal.alignment.selection import select_states as select_states
-    from hf_attncal.alignment.selection import select_states_by_agreement as select_states_by_agreement
     from hf_attncal.alignment.seq2seq import Seq2SeqAttention as Seq2SeqAttention
     from hf_attncal.alignment.seq2seq import seq2seq_weights as seq2seq_weights
     from hf_attncal.alignment.sources import Weights as Weights
@@ -50,7 +47,6 @@ _MODULES = {
     "hf_attncal.alignment.aligner": ("WordAligner",),
     "hf_attncal.alignment.batches": ("AlignBatch",),
     "hf_attncal.alignment.comparison": ("ComparedLinks", "compare_links"),
-    "hf_attncal.alignment.encoder": ("EncoderStates",),
     "hf_attncal.alignment.generated": ("GeneratedAlignment", "align_generated"),
     "hf_attncal.alignment.gold": ("Calibration", "calibrate_links"),
     "hf_attncal.alignment.label_projection": ("ProjectedLine", "project_labels"),
@@ -59,12 +55,7 @@ _MODULES = {
     "hf_attncal.alignment.merging": ("WordAlignment",),
     "hf_attncal.alignment.probabilities": ("LinkProbabilities",),
     "hf_attncal.alignment.quick": ("quick_links",),
-    "hf_attncal.alignment.selection": (
-        "choose_reading",
-        "select_attention",
-        "select_states",
-        "select_states_by_agreement",
-    ),
+    "hf_attncal.alignment.attention_heads": ("choose_reading", "select_attention"),
     "hf_attncal.alignment.seq2seq": ("Seq2SeqAttention", "seq2seq_weights"),
     "hf_attncal.alignment.sources": ("Weights", "WeightSource"),
     "hf_attncal.alignment.symmetrization": ("SYMMETRIZATIONS", "harmonic", "symmetrize", "symmetrize_links"),

@@ -8,7 +8,6 @@ of the pair is new, so that known pairs of a mixed text teach little, and are al
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +61,6 @@ def adapt_counts(
     weight: float | None = None,
     passes: int = PASSES,
     least: float = 0.0,
-    witness: Any | None = None,
 ) -> Adaptation:
     """Count over a tokenised text with what the model knows as the prior, and leave the result in the model.
 
@@ -72,7 +70,6 @@ def adapt_counts(
         weight: what a link counts, in [0, 1]; None: as much as of its pair is new (`weights_of`).
         passes: times that the text is read, >= 1.
         least: if a smaller share of the pairs is new, the model stays as it is.
-        witness: as of `CountLearner`.
 
     Raises:
         ValueError: a setting out of range.
@@ -85,7 +82,7 @@ def adapt_counts(
         return Adaptation(len(sources), 0.0, 0.0)
     device = model.device
     model.to("cpu", torch.float32)
-    learner = CountLearner(model, sources, targets, witness=witness)
+    learner = CountLearner(model, sources, targets)
     unknown, tokens = learner.unknown()
     share = float(unknown.sum() / tokens.sum())
     if weight is None and share <= KNOWN:  # a known text has odd pairs, too, and is aligned as before

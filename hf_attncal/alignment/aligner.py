@@ -10,7 +10,6 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from hf_attncal.data.languages import speak
 from hf_attncal.data.parting import WORDS, split_words
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import segment, solid, white_space_words
-from hf_attncal.families import FAMILIES
+from hf_attncal.families import FAMILIES, source_of
 from hf_attncal.inference.seals import check_counts
 from hf_attncal.io.encoding import check_line
 from hf_attncal.layouts import CONFIG, COUNTS
@@ -28,14 +27,10 @@ from .adapting import MANY, PASSES, REPLACED, Adaptation, adapt_counts, weights_
 from .merging import WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
 from .ready import ready_or_named
-from .sources import SOURCES, ReadingSettings, WeightSource, check_threshold, saved_settings
+from .sources import WeightSource, check_threshold
 from .symmetrization import SYMMETRIZATIONS
 
 Sentence = str | Sequence[str]
-# What models of transformers are loaded with, which an aligner that counts has no need of.
-_ENCODER = "hf_attncal.alignment.encoder_prior:EncoderPrior"
-_OWN_COUNTS = "hf_attncal.alignment.quick:hear_own_counts"
-_CONFIG_OF = "hf_attncal.inference.loading:load_config"
 # Pairs of words of a sentence pair, and about how many bytes each takes: two lines of 10,000 letters are fewer.
 MOST_CELLS, _BYTES_OF_CELL = 3 * 10**7, 60
 
@@ -44,12 +39,9 @@ class WordAligner:
     """Aligns the words of sentence pairs.
 
     Args:
-        model: a word aligner of ours, or an encoder-decoder or an encoder of transformers; it is put into evaluation
-            mode.
+        model: a word aligner of ours, or an encoder-decoder of transformers; it is put into evaluation mode.
         tokenizer: its tokenizer; a word aligner needs a fast one.
-        settings: what to read: `Seq2SeqAttention` for the cross-attention of an encoder-decoder, `EncoderStates` for
-            the states of its encoder or of an encoder alone; None for the attention, where there is one, and the
-            default of either.
+        settings: the attention of an encoder-decoder that is read, a `Seq2SeqAttention`. Default: that of its layers.
         probabilities: what makes scores probabilities; None: they are as the model has them.
         encoder: an `EncoderPrior`, for a word aligner or attention; None for none.
 
@@ -60,18 +52,18 @@ class WordAligner:
 
     Raises:
         ValueError: a slow tokenizer with Mask-Align, `settings` with Mask-Align, a recurrent model without attention,
-            languages that the tokenizer of an encoder wants, or a model of another kind.
+            or a model of another kind.
     """
 
     def __init__(
         self,
         model,
         tokenizer,
-        settings: ReadingSettings | None = None,
+        settings: Any | None = None,
         probabilities: LinkProbabilities | None = None,
         encoder: Any | None = None,
     ):
-        self.source = source_of(model.config, "The model", settings)(model.eval(), tokenizer, settings)
+        self.source = _source_of(model.config, "The model")(model.eval(), tokenizer, settings)
         self.probabilities = probabilities
         self.adapted: WordAligner | None = None
         self._before: WordAligner | None = None  # the counts before they adapted, which know what is new
@@ -99,7 +91,7 @@ class WordAligner:
         dtype: str | torch.dtype | None = None,
         trust_remote_code: bool = False,
         revision: str | None = None,
-        settings: ReadingSettings | None = None,
+        settings: Any | None = None,
         encoder: Any | None = None,
         languages: str | Sequence[str] | None = None,
     ) -> "WordAligner":
@@ -107,8 +99,7 @@ class WordAligner:
 
         Args:
             name: "deen" or "ende", an aligner of the package (`alignment.ready`); or folder or Hub name of a word
-                aligner, of any encoder-decoder (Marian, BART, ours, ...) or an adapter for one, or of any encoder
-                (BERT, XLM-R, ...).
+                aligner, of any encoder-decoder (Marian, BART, ours, ...), or an adapter for one.
             device: None for a GPU if there is one.
             dtype: None for the one that the checkpoint is saved in.
             trust_remote_code: run the model code that comes with the checkpoint.
@@ -127,7 +118,9 @@ class WordAligner:
         model, tokenizer, saved = load_to_align(name, **options)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         if isinstance(encoder, str | Path):
-            encoder = resolve_name(_ENCODER).from_pretrained(encoder, device=device)
+            from .encoder_prior import EncoderPrior
+
+            encoder = EncoderPrior.from_pretrained(encoder, device=device)
         return cls(model.to(device), tokenizer, settings or saved, saved_probabilities(name, revision), encoder)
 
     @property
@@ -141,20 +134,18 @@ class WordAligner:
         return self.source.tokenizer
 
     @property
-    def settings(self) -> ReadingSettings | None:
-        """Settings for reading an encoder-decoder or an encoder; None for the default, and for other models."""
+    def settings(self):
+        """`Seq2SeqAttention` of an encoder-decoder; None for the default, and for other models."""
         return self.source.settings
 
     def believe(self, encoder: Any | None) -> None:
         """Let an `EncoderPrior` help, or none; links of counts are then made with what it says of each pair.
 
         Raises:
-            ValueError: an encoder is read.
+            ValueError: the model is read by a source that no encoder can help.
         """
         if encoder is not None and not self.source.may_have_prior:
-            raise ValueError(
-                f"`encoder` helps a word aligner or attention, and the model is {self.source.kind}: leave it out."
-            )
+            raise ValueError(f"`encoder` cannot help {self.source.kind}: leave it out.")
         self.source.prior = encoder
         if encoder is not None:
             self.probabilities = None  # of scores without it
@@ -163,20 +154,12 @@ class WordAligner:
         """Change single settings, by name; the others stay.
 
         Args:
-            changes: fields of the settings. `weights` may ask for another kind, states in place of attention or the
-                other way round; what is not given is then the default.
+            changes: fields of the settings.
 
         Raises:
             ValueError: there is no such setting, or its value is wrong.
         """
-        kind: type[WeightSource] = type(self.source)
-        if "weights" in changes and kind.settings_type is not None:
-            sources = [resolve_name(name) for name in SOURCES]
-            kind = next((s for s in sources if changes["weights"] in s.settings_type.readable), sources[0])
-        if isinstance(self.source, kind) or not kind.reads(self.model.config):
-            self.source.choose(**changes)
-        else:
-            self.source = kind.chosen(self.model, self.tokenizer, changes)
+        self.source.choose(**changes)
 
     def check(
         self,
@@ -360,8 +343,14 @@ class WordAligner:
             passes: times that the text is read.
 
         Raises:
-            ValueError: a model that does not count and has no counts beside it, or a setting out of range.
+            ValueError: a model that does not count and has no counts beside it, an encoder that helps, or a setting
+                out of range.
         """
+        if self.source.prior is not None:
+            raise ValueError(
+                "an aligner cannot adapt to a text while an encoder helps it: align with the encoder alone, or count "
+                "the text with it (`attncal align quick --encoder`)."
+            )
         family = FAMILIES.get(self.source.model.config.model_type)
         if family is None or not family.counted:
             return self._adapt_beside(list(pairs), weight=weight, passes=passes, tokenize=tokenize, words=words)
@@ -376,12 +365,8 @@ class WordAligner:
         if self.source.tokenize if tokenize is None else tokenize:
             read = [tuple(segment(" ".join(side), words).words for side in pair) for pair in read]
         read = [tuple(tuple(map(solid, side)) for side in pair) for pair in read]
-        sides, encoder = self.source.tokens_of(read), self.source.prior
-        tokens = [side.ids for side in sides]
-        if encoder is not None:
-            resolve_name(_OWN_COUNTS)(encoder, read)
-        witness = None if encoder is None else encoder.witness(read, sides)
-        adapted = adapt_counts(self.source.model, tokens[::2], tokens[1::2], weight, passes, least, witness)
+        tokens = [side.ids for side in self.source.tokens_of(read)]
+        adapted = adapt_counts(self.source.model, tokens[::2], tokens[1::2], weight, passes, least)
         if adapted.weight:
             self.model.config.name_or_path = ""  # it is not what lies there any more, nor is what lies beside that
         return adapted
@@ -399,7 +384,6 @@ class WordAligner:
             check_counts(folder.parent)
             before = WordAligner.from_pretrained(folder, device=self.model.device)
             adapted = WordAligner(deepcopy(before.model), before.tokenizer)
-            adapted.source.prior = self.source.prior
         result = adapted._adapt(pairs, **options, least=MANY)
         if result.new < MANY:
             return result
@@ -440,32 +424,25 @@ def load_to_align(
         saved: read the settings; else they are to be written anew, and may be those of another model.
         dtype, revision, languages, options: of `from_pretrained`.
     """
+    from hf_attncal.inference.loading import load_config  # which an aligner that counts has no need of
+
     options["revision"] = revision
-    source = source_of(resolve_name(_CONFIG_OF)(name, **options), name)
+    source = _source_of(load_config(name, **options), name)
     model, tokenizer = source.load(name, dtype=dtype, **options)
     if languages is not None:
         speak(model, tokenizer, languages)
-    has_settings = saved and source.settings_type is not None
-    return model, tokenizer, saved_settings(name, revision) if has_settings else None
+    return model, tokenizer, source.saved_settings(name, revision) if saved else None
 
 
-def source_of(config, name: str | Path, settings: ReadingSettings | None = None) -> type[WeightSource]:
-    """Return the class that reads a model of that configuration, with such settings.
-
-    Raises:
-        ValueError: nothing does; the message calls the model `name`.
-    """
-    family = FAMILIES.get(config.model_type)
-    if family is not None and family.source is not None:
-        return family.resolve("source")
-    # The first that the settings are for, else the first.
-    fitting = [source for source in map(resolve_name, SOURCES) if source.reads(config)]
-    if not fitting:
+def _source_of(config, name: str | Path) -> type[WeightSource]:
+    """Return the class that reads a model of that configuration; raise ValueError about `name` if nothing does."""
+    source = source_of(config)
+    if source is None:
         raise ValueError(
-            f"{name} is of type {config.model_type!r}, which reads from left to right. Alignment needs a word "
-            "aligner, an encoder (BERT, XLM-R, ...) or an encoder-decoder (Marian, BART, ... or one of ours)."
+            f"{name} is of type {config.model_type!r}. Alignment needs a word aligner or an encoder-decoder (Marian, "
+            "BART, ... or one of ours); an encoder (BERT, XLM-R, ...) helps counts: `attncal align quick --encoder`."
         )
-    return next((source for source in fitting if isinstance(settings, source.settings_type)), fitting[0])
+    return source
 
 
 def _words(pair: tuple[Sentence, Sentence], number: int, parted: str) -> Iterator[tuple[str, ...]]:

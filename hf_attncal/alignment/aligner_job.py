@@ -73,7 +73,7 @@ _ADVICE = (
     " Else train for longer (`training.num_train_epochs`). Where NULL takes most, the directions agreed before they "
     "had learned anything: raise `training.agreement_warmup_steps`."
 )
-# "hmm", "small" and "base": what each is made for stands in its file.
+# "hmm" and "small": what each is made for stands in its file.
 SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in names_of("aligner")}
 _NETWORK, _COUNTS = "small", "hmm"
 # The weight of links that an encoder helped to find: with 1 or 16 a network stays further from them.

@@ -13,7 +13,6 @@ The states are those of Jalili Sabet et al. 2020 (SimAlign) and Dou and Neubig 2
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,15 +27,13 @@ from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import bf16_is_fast, load_whole
 from hf_attncal.io.messages import LOG
-from hf_attncal.layouts import DEFAULT_ENCODER, WEIGHTS
+from hf_attncal.layouts import AUTO_ENCODER, DEFAULT_ENCODER, WEIGHTS
 from hf_attncal.models.loading import check_finite
 
 from .belief import Belief, Witness
-from .embedding_rows import rows_in_file
-from .encoder import EncoderReader, EncoderStates
 from .encoder_adapter import adapt_encoder
-from .opening import chosen_encoder
-from .sources import Words, saved_settings
+from .encoder_reader import EncoderReader, rows_in_file
+from .sources import Words
 
 TEMPERATURE = 0.07
 _HEIGHT = 0.6  # of an encoder's layers that are run: the 7th of 12 is better than the 8th on every dev set
@@ -58,12 +55,13 @@ class EncoderPrior:
         model: an encoder, or a model with one. Layers above the one that is read are taken out of it, and the others
             are put into `dtype`.
         tokenizer: its tokenizer.
-        settings: layer, languages and prefixes count; None: `default_settings`.
+        layer: 0 for the input of the first layer, n for the output of the nth; a negative one counts from the top.
+            None: `default_layer`.
+        languages: codes of source and target, see `EncoderReader`.
         dtype: None: bfloat16 where the processor multiplies it fast.
 
     Attributes:
         known: of each side, the share of the words whose partner is recognised beyond chance; None before any text.
-        met: what `known` is made of (`recognised`), of the pairs that told it; None before any text.
         adapted: whether its weights are those that have learned from links.
 
     Raises:
@@ -73,20 +71,25 @@ class EncoderPrior:
         UserWarning: it does not know the languages of the text that it reads first.
     """
 
-    def __init__(self, model, tokenizer, settings: EncoderStates | None = None, dtype: torch.dtype | None = None):
-        self.settings = settings = settings or default_settings(model)
-        self.reader = EncoderReader(model.eval(), tokenizer, settings)
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        layer: int | None = None,
+        languages: tuple[str | None, str | None] = (None, None),
+        dtype: torch.dtype | None = None,
+    ):
+        self.reader = EncoderReader(model.eval(), tokenizer, languages)
         if dtype is None and model.device.type == "cpu" and bf16_is_fast():
             dtype = torch.bfloat16
         self.dtype = dtype or model.dtype
-        self.layer = lowered(self.reader, settings.layer, dtype)
+        self.layer = lowered(self.reader, default_layer(model) if layer is None else layer, dtype)
         self.adapted = False
         self.forget()
 
     def forget(self) -> None:
         """Be as one that has read no text yet."""
         self.known: tuple[float, float] | None = None
-        self.met: np.ndarray | None = None
         self.belief = Belief()
         self._means: list[Tensor] = []
         self._remembered: dict[Words, np.ndarray] = {}
@@ -107,26 +110,26 @@ class EncoderPrior:
 
         Args:
             adapted: change the weights of the default encoder as it has learned from links (`encoder_adapter.py`).
-            languages: those of the text, where the tokenizer has codes of languages; else it needs none.
+            languages: of the text, SOURCE-TARGET, if the tokenizer has codes of languages; others need none.
 
         Raises:
             OSError, ValueError: there is none, or see the class.
         """
-        model_name = chosen_encoder(name)
-        if model_name == DEFAULT_ENCODER[0] and revision is None and not Path(model_name).is_dir():
+        if name == AUTO_ENCODER:
+            name = DEFAULT_ENCODER[0]
+        if name == DEFAULT_ENCODER[0] and revision is None and not Path(name).is_dir():
             revision = DEFAULT_ENCODER[1]
         options = {"trust_remote_code": trust_remote_code, "revision": revision}
-        model, tokenizer = load_whole(AutoModel, model_name, finite=False, **options)
-        settings = saved_settings(name, revision)
-        settings = settings if isinstance(settings, EncoderStates) else default_settings(model)
+        model, tokenizer = load_whole(AutoModel, name, finite=False, **options)
         if languages is not None and codes_of(tokenizer):
             speak(None, tokenizer, languages)
-            settings = replace(settings, **both_codes(tokenizer))
-        changed = adapted and adapt_encoder(model.base_model, settings.layer)
-        made = cls(model.to(device), tokenizer, settings, dtype)
+        layer, codes = default_layer(model), both_codes(tokenizer)
+        changed = adapted and adapt_encoder(model.base_model, layer)
+        sides = codes.get("source_language"), codes.get("target_language")
+        made = cls(model.to(device), tokenizer, layer, sides, dtype)
         made.adapted = changed
         words = made.reader.encoder.get_input_embeddings()
-        rows = rows_in_file(file_beside(model_name, WEIGHTS, revision), words, made.dtype)
+        rows = rows_in_file(file_beside(name, WEIGHTS, revision), words, made.dtype)
         if rows is not None:
             made.reader.encoder.set_input_embeddings(rows)
         return made
@@ -136,12 +139,6 @@ class EncoderPrior:
         cells = self.cells(pairs)
         self._remembered = dict(zip(pairs, cells, strict=True))
         return cells
-
-    def say(self, pairs: Sequence[Words], cells: Sequence[np.ndarray]) -> None:
-        """Have these in place of e, until others are remembered; what they are worth is to be learned."""
-        strength, self.belief = self.belief.strength, Belief()
-        self.belief.strength = strength
-        self._remembered = dict(zip(pairs, cells, strict=True))
 
     def cells(self, pairs: Sequence[Words]) -> list[np.ndarray]:
         """Return e of each pair, (source words, target words) float16.
@@ -177,12 +174,7 @@ class EncoderPrior:
         order = sorted(range(len(own)), key=lambda n: own[n].shape)
         others = [_harmonic(sources[n], targets[other]) for n, other in pairwise(order)]
         if others:
-            self.met = np.zeros((2, 2, 2, len(order)))
-            for kind, some in enumerate(([own[n] for n in order], others)):
-                for n, cells in enumerate(some):
-                    self.met[0, kind, :, n] = [cells.max(axis).sum(dtype=np.float64) for axis in (1, 0)]
-                    self.met[1, kind, :, n] = cells.shape
-            self.known = tuple(map(float, recognised(self.met.sum(axis=-1))))
+            self.known = recognised([own[n] for n in order], others)
             beyond = (min(self.known) - _UNKNOWN) / (_KNOWN - _UNKNOWN)
             self.belief.strength = min(1.0, max(0.0, beyond))
             LOG.info("%s", self.told())
@@ -239,25 +231,26 @@ class EncoderPrior:
         return [found[text] if found[text].shape[1] == size else torch.zeros(len(text), size) for text in texts]
 
 
-def recognised(met: np.ndarray) -> np.ndarray:
-    """Return the share of the words whose partner is recognised beyond chance (Cohen's kappa), (2 sides, ...).
+def recognised(pairs: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Return the share of the words of each side whose partner is recognised beyond chance (Cohen's kappa).
 
     Args:
-        met: the largest e of each word, added up, and the number of words, of pairs and of sentences that are no
-            translations of each other, (2, 2, 2 sides, ...).
+        pairs: e of translations. others: e of sentences that are no translations of each other.
     """
-    share, chance = met[0] / np.maximum(met[1], 1)
-    return (share - chance) / np.maximum(1 - chance, 1e-9)
+    best, words = np.zeros((2, 2)), np.zeros((2, 2))
+    for kind, some in enumerate((pairs, others)):
+        for cells in some:
+            best[kind] += [cells.max(axis).sum(dtype=np.float64) for axis in (1, 0)]
+            words[kind] += cells.shape
+    share, chance = best / np.maximum(words, 1)
+    return tuple(((share - chance) / np.maximum(1 - chance, 1e-9)).tolist())
 
 
-def default_settings(model) -> EncoderStates:
-    """Return what is read of a model where nothing lies beside it: three fifths of the way up, or the whole encoder.
-
-    The encoder of an encoder-decoder has been made for its top.
-    """
+def default_layer(model) -> int:
+    """Return the layer to read: three fifths of the way up, or the top, which a decoder has been made to read."""
     if model.config.is_encoder_decoder:
-        return EncoderStates(layer=-1)
-    return EncoderStates(layer=round(_HEIGHT * model.config.get_text_config().num_hidden_layers))
+        return -1
+    return round(_HEIGHT * model.config.get_text_config().num_hidden_layers)
 
 
 def lowered(reader: EncoderReader, layer: int, dtype: torch.dtype | None = None) -> int:

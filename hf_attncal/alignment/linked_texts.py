@@ -27,7 +27,7 @@ from hf_attncal.io.streams import (
 )
 
 # By name: whoever reads links from files need not know of models.
-_OPEN_ALIGNER = "hf_attncal.alignment.opening:open_to_link"
+_OPEN_ALIGNER = "hf_attncal.alignment.aligner_opening:open_to_link"
 _END = object()
 Texts = Iterable[tuple[str, str]]
 

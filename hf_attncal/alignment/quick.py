@@ -94,13 +94,14 @@ def quick_aligner(
     )
     model = HMMTables(config).eval()
     sides = WordTokenizer(tokenizer)(lines)
-    if len(sides) <= 2 * MOST_PAIRS_READ:
+    witness = None if encoder is None else encoder.witness(read, sides)
+    helped = encoder is not None and encoder.belief.strength > 0
+    if not helped and len(sides) <= 2 * MOST_PAIRS_READ:  # an encoder knows what words that look alike tell
         words = [line.split() for line in lines]
         pairs = list(zip(words[::2], words[1::2], strict=True))
         begin_with(model, prior_counts(pairs, sides, lambda token: backend.id_to_token(token).strip(SPACE)))
     tokens = [side.ids for side in sides]
-    witness = None if encoder is None else encoder.witness(read, sides)
-    iterations = _HELPED if encoder is not None and encoder.belief.strength else ITERATIONS
+    iterations = _HELPED if helped else ITERATIONS
     CountLearner(model, tokens[::2], tokens[1::2], witness=witness).run(iterations)
     return WordAligner(model, tokenizer, encoder=encoder)
 
@@ -114,14 +115,3 @@ def link_cells(aligner: WordAligner, pairs: Sequence[Words]) -> list[np.ndarray]
         for index, cells, (sources, targets) in zip(indices, both, weights.words, strict=True):
             found[index] = cells[:sources, :targets].numpy()
     return found
-
-
-def hear_own_counts(encoder: Any, pairs: Sequence[Words]) -> None:
-    """Let an `EncoderPrior` say of a text what it and counts of this text alone agree on: `sqrt(e q)`.
-
-    q are the links of `quick_aligner`. They know the words of the text, which counts of other text may not, and stand
-    in for a part of the encoder: where the text is too small to be counted, e remains.
-    """
-    links = link_cells(quick_aligner(pairs, encoder=encoder), pairs)
-    if encoder.belief.strength:
-        encoder.say(pairs, [np.sqrt(e * q).astype(e.dtype) for e, q in zip(encoder.cells(pairs), links, strict=True)])

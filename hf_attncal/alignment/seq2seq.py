@@ -11,14 +11,16 @@ has y_t as its output and y_t-1 as its input. Two steps may speak for y_t:
 Which layer and heads align best differs from model to model: `select_attention` finds out on annotated pairs.
 """
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import (
     Layers,
@@ -30,11 +32,13 @@ from hf_attncal.inference.reading import (
     has_uam,
     readings_of_pairs,
 )
+from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.inference.word_attention import word_attention
+from hf_attncal.layouts import SETTINGS_FILE
 from hf_attncal.models.calibration import calibrated_layers
 from hf_attncal.models.functional import token_rows
 
-from .sources import ReadingSettings, Weights, WeightSource, Words, check_threshold, is_index
+from .sources import Weights, WeightSource, Words, check_threshold
 
 # What is read: of a cross-attention the weights that are used, or what each token contributes (Lu et al., eq. 6); or
 # what the unsupervised alignment module says, as one layer with one head.
@@ -45,7 +49,7 @@ READABLE_WEIGHTS = ("attention", "contribution", "uam")
 
 
 @dataclass(frozen=True)
-class Seq2SeqAttention(ReadingSettings):
+class Seq2SeqAttention:
     """Which attention of an encoder-decoder is its word alignment.
 
     Args:
@@ -70,9 +74,6 @@ class Seq2SeqAttention(ReadingSettings):
     weights: str = "attention"
     threshold: float | None = None
     beside: "Seq2SeqAttention | None" = None
-
-    readable: ClassVar[tuple[str, ...]] = READABLE_WEIGHTS
-    what: ClassVar[str] = "the attention of an encoder-decoder"
 
     def __post_init__(self):
         check_weights(self.weights)
@@ -101,6 +102,43 @@ class Seq2SeqAttention(ReadingSettings):
                 "`layer` and `heads` are those of attention and must be left out with `weights='uam'`, got "
                 f"{self.layer} and {self.heads}."
             )
+
+    def to_dict(self) -> dict:
+        """Return plain data, for JSON."""
+        return json.loads(json.dumps(asdict(self)))
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "Seq2SeqAttention":
+        """Return the settings that `to_dict` gave.
+
+        Raises:
+            ValueError: an unknown key, no `layer`, or a wrong value.
+        """
+        known = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or "layer" not in values or not set(values) <= known:
+            raise ValueError(
+                f"Alignment settings must have the key `layer` and no keys but {sorted(known)}: {values!r}"
+            )
+        return cls(**values)
+
+    def save(self, folder: str | Path, model: str | Path | None = None) -> Path:
+        """Write the settings beside the checkpoint in `folder`, or of another `model`; return the path of the file."""
+        path = Path(folder) / SETTINGS_FILE
+        write_sealed(self.to_dict(), path, model)
+        return path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Seq2SeqAttention | None":
+        """Load the settings that were saved in `folder`; None where it holds none.
+
+        Raises:
+            ValueError: the file does not hold settings; the message names it.
+        """
+        path = Path(folder) / SETTINGS_FILE
+        if not path.is_file():
+            return None
+        with sealed(path) as values:
+            return cls.from_dict(values)
 
     @property
     def readings(self) -> "tuple[Seq2SeqAttention, ...]":
@@ -176,6 +214,11 @@ class Seq2SeqAttention(ReadingSettings):
         self._check(len(layers), next(iter(present.values())).shape[-3], list(present))
         layer = layers[self.layer]
         return (layer if self.heads is None else layer[..., list(self.heads), :, :]).mean(dim=-3)
+
+
+def is_index(value: object) -> bool:
+    """Return whether a value is a whole number; to Python `True` is one, too."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_weights(weights: object) -> None:
@@ -280,7 +323,7 @@ class Seq2SeqSource(WeightSource):
     """One direction, between words: what a decoder attends to while it is given the target."""
 
     kind = "an encoder-decoder"
-    settings_type = Seq2SeqAttention
+    has_settings = True
     symmetrizations = ("forward",)
     why_no_other = "which has one direction (align both with two models, and merge them with `alignment.symmetrize`)"
     symmetrization = "forward"
@@ -299,18 +342,15 @@ class Seq2SeqSource(WeightSource):
         return None if self.settings is None else self.settings.threshold
 
     @classmethod
-    def reads(cls, config) -> bool:
-        return config.is_encoder_decoder
+    def saved_settings(cls, name: str | Path, revision: str | None = None) -> Seq2SeqAttention | None:
+        file = file_beside(name, SETTINGS_FILE, revision)
+        return None if file is None else Seq2SeqAttention.load(file.parent)
 
     @classmethod
     def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:
         return load_seq2seq(name, dtype=dtype, **options)
 
     def choose(self, **changes: Any) -> None:
-        for name in changes.keys() - {field.name for field in fields(Seq2SeqAttention)}:
-            raise ValueError(
-                f"`{name}` is for the states of an encoder, and attention is read. Add `weights='states'`."
-            )
         chosen = self.settings is not None
         known = self.settings or Seq2SeqAttention.default_of(self.model)
         if known.weights == "uam" and {"layer", "heads"} & changes.keys():

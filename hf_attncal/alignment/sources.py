@@ -1,16 +1,12 @@
 """Sources of weights: what reads a model and tells the `WordAligner` how strongly its words belong together.
 
-A source is a class with this interface in a file of its own, which the row of a family names (`families.py`); those of
-any encoder-decoder and any encoder are named here. They are imported when a model asks for them.
+A source is a class with this interface in a file of its own. The row of a family names it (`families.py`).
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -18,92 +14,16 @@ from torch import Tensor
 
 from hf_attncal.data.batching import padded
 from hf_attncal.data.words import NO_WORD, WordTokens
-from hf_attncal.inference.files import file_beside
-from hf_attncal.inference.seals import sealed, write_sealed
-from hf_attncal.layouts import SETTINGS_FILE
 
 from .symmetrization import SYMMETRIZATIONS
 
-# What reads a model whose family names no source: the first that can, unless the settings are for another.
-SOURCES = ("hf_attncal.alignment.seq2seq:Seq2SeqSource", "hf_attncal.alignment.encoder:EncoderSource")
 Words = tuple[Sequence[str], Sequence[str]]
-
-
-class ReadingSettings:
-    """Base of the settings that say what is read of a model: frozen dataclasses with fields `layer` and `weights`."""
-
-    readable: ClassVar[tuple[str, ...]]  # the values of `weights` that are settings of this class
-    what: ClassVar[str]  # what messages call it
-
-    def to_dict(self) -> dict:
-        """Return plain data, for JSON."""
-        return json.loads(json.dumps(asdict(self)))
-
-    @classmethod
-    def from_dict(cls, values: dict) -> Self:
-        """Return the settings that `to_dict` gave.
-
-        Raises:
-            ValueError: an unknown key, no `layer`, or a wrong value.
-        """
-        known = {field.name for field in fields(cls)}
-        if not isinstance(values, dict) or "layer" not in values or not set(values) <= known:
-            raise ValueError(
-                f"Alignment settings must have the key `layer` and no keys but {sorted(known)}: {values!r}"
-            )
-        return cls(**values)
-
-    def save(self, folder: str | Path, model: str | Path | None = None) -> Path:
-        """Write the settings beside the checkpoint in `folder`, or of another `model`; return the path of the file."""
-        path = Path(folder) / SETTINGS_FILE
-        write_sealed(self.to_dict(), path, model)
-        return path
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Self | None:
-        """Load the settings of this class that were saved in `folder`; None where it holds none.
-
-        Of the base class: of whichever class they are.
-
-        Raises:
-            ValueError: the file does not hold settings; the message names it.
-        """
-        path = Path(folder) / SETTINGS_FILE
-        if not path.is_file():
-            return None
-        with sealed(path) as values:
-            if cls is not ReadingSettings:
-                return cls.from_dict(values)
-            kinds = {weights: kind for kind in _kinds_of_settings() for weights in kind.readable}
-            named = values.get("weights", "attention")
-            if not isinstance(named, str) or named not in kinds:
-                raise ValueError(f"`weights` must be one of {tuple(kinds)}, got {named!r}.")
-            return kinds[named].from_dict(values)
-
-
-def saved_settings(name: str | Path, revision: str | None = None) -> ReadingSettings | None:
-    """Load the settings beside a checkpoint or an adapter, in a folder or on the Hub; None where there are none.
-
-    Raises:
-        ValueError: see `ReadingSettings.load`.
-    """
-    file = file_beside(name, SETTINGS_FILE, revision)
-    return None if file is None else ReadingSettings.load(file.parent)
-
-
-def _kinds_of_settings() -> list[type[ReadingSettings]]:
-    return [resolve_name(source).settings_type for source in SOURCES]
 
 
 def check_threshold(value: object) -> None:
     """Raise ValueError for what no score can be compared with."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError(f"`threshold` must be from 0 to 1, got {value!r}.")
-
-
-def is_index(value: object) -> bool:
-    """Return whether a value is a whole number; to Python `True` is one, too."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class Weights(NamedTuple):
@@ -140,14 +60,14 @@ class WeightSource(ABC):
     Args:
         model: in evaluation mode, on the device to use.
         tokenizer: its tokenizer.
-        settings: what to read; None for the default. Only for a source with `settings_type`.
+        settings: what to read, `Seq2SeqAttention`; None for the default. Only for a source that has some.
 
     Raises:
         ValueError: a tokenizer or settings that do not suit the model.
     """
 
     kind: ClassVar[str]  # what messages call the model
-    settings_type: ClassVar[type[ReadingSettings] | None] = None
+    has_settings: ClassVar[bool] = False
     symmetrizations: ClassVar[tuple[str, ...]] = SYMMETRIZATIONS
     why_no_other: ClassVar[str] = ""  # of the symmetrizations
     has_null: ClassVar[bool] = True
@@ -162,18 +82,20 @@ class WeightSource(ABC):
         self.model = model
         self.tokenizer = tokenizer
         self.settings = settings
-        if settings is not None and not isinstance(settings, self.settings_type or ()):
-            told = "Leave them out." if self.settings_type is None else f"Give {self.settings_type.__name__}."
+        if settings is not None and not self.has_settings:
             raise ValueError(
-                f"`settings` choose {settings.what}, but the model is {self.kind}, got {settings}. {told}"
+                f"`settings` choose the attention of an encoder-decoder, but the model is {self.kind}, got "
+                f"{settings}. Leave them out."
             )
 
     @classmethod
-    def chosen(cls, model, tokenizer, changes: dict[str, Any]) -> Self:
-        """Return a source with such settings; what is not given is the default."""
-        source = cls(model, tokenizer)
-        source.choose(**changes)
-        return source
+    def saved_settings(cls, name: str | Path, revision: str | None = None) -> Any | None:
+        """Load the settings beside a checkpoint, in a folder or on the Hub; None where there are none.
+
+        Raises:
+            ValueError: the file does not hold settings; the message names it.
+        """
+        return None
 
     @classmethod
     @abstractmethod
@@ -186,9 +108,7 @@ class WeightSource(ABC):
         Raises:
             ValueError: there is no such setting, or its value is wrong.
         """
-        raise ValueError(
-            f"`{next(iter(changes))}` is for an encoder-decoder or an encoder, but the model is {self.kind}."
-        )
+        raise ValueError(f"`{next(iter(changes))}` is for an encoder-decoder, but the model is {self.kind}.")
 
     def check_settings(self) -> None:  # noqa: B027 - not every source has settings
         """Raise ValueError if the model does not have what `settings` name; called only where there are some."""

@@ -90,16 +90,3 @@ def _crossing(forward: Tensor, backward: Tensor) -> Tensor:
     before = torch.zeros(*(size + 1 for size in forward.shape), dtype=torch.double)
     before[1:, 1:] = (forward * backward.mT).sqrt().cpu().double().cumsum(0).cumsum(1)
     return (before[:, -1:] - before) + (before[-1:, :] - before)
-
-
-def window_slices(length: int, size: int) -> list[slice]:
-    """Return windows of at most `size` positions that cover `length` positions, evenly spread.
-
-    Neighbours share at least a quarter of a window (where `size` > 1).
-    """
-    if length <= size:
-        return [slice(0, length)]
-    stride = max(1, size - -(-size // 4))
-    steps = -(-(length - size) // stride)
-    starts = [step * (length - size) // steps for step in range(steps + 1)]
-    return [slice(start, start + size) for start in starts]

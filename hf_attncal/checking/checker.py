@@ -373,7 +373,7 @@ def aligner_to_check(model: Any, running: Running) -> tuple[Any, str | None]:
     Raises:
         CommandError: it cannot be loaded.
     """
-    from hf_attncal.alignment.opening import open_aligner
+    from hf_attncal.alignment.aligner_opening import open_aligner
 
     if isinstance(model, str | os.PathLike):
         name = fetched(model, running)
@@ -387,12 +387,12 @@ def open_checker(model: Any, running: Running, encoder: Any = None) -> Checker:
     Args:
         model: folder or Hub name of an aligner, or one that is loaded; or a `Checker`. None: the encoder alone.
         running: how they run.
-        encoder: as for `alignment.opening.open_encoder`.
+        encoder: as for `alignment.aligner_opening.open_encoder`.
 
     Raises:
         CommandError: one of them cannot be loaded, or nothing was learned for the aligner.
     """
-    from hf_attncal.alignment.opening import check_encoder, open_encoder
+    from hf_attncal.alignment.aligner_opening import check_encoder, open_encoder
 
     if model is None and encoder is None:
         raise CommandError("There is nothing to check with: give MODEL, a word aligner, or --encoder.")

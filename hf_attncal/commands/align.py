@@ -55,11 +55,11 @@ def align(
         echo 'the house ||| das Haus' | attncal align run MODEL --scores
         attncal align run MODEL --source text.ja.zst --target text.en.zst --tokenize --offsets --output links.zst
         attncal align run MODEL --source text.en --target text.de --shard 3/20 --output 'links.{}.gz'
-        attncal align run google-bert/bert-base-multilingual-cased --source a --target b --read layer=8
+        attncal align run MODEL --source text.en --target text.de --read layer=3
 
     Args:
-        model: deen or ende (German and English, in the package); or folder or Hub name of a word aligner, an
-            encoder-decoder or an encoder (BERT, XLM-R, ...)
+        model: deen or ende (German and English, in the package); or folder or Hub name of a word aligner or an
+            encoder-decoder
         source: source sentences, one a line, plain or compressed (.gz, .xz, .zst); without --target, lines
             `source ||| target`; without it, standard input
         target: target sentences, as many lines; without it, they stand in the lines of --source
@@ -83,11 +83,11 @@ def align(
         symmetrize: how the two directions are merged; without it, the model's own way
         least_probability: leave out links that are less likely to be right than this; needs a calibrated aligner;
             without it, none is left out
-        read: what to read of an encoder-decoder or an encoder: layer=8, heads=0,3, shift=false, weights=attention,
-            contribution, uam or states, source_language=de, source_prefix='>>deu<< ', and the same of the target;
-            without it, what was saved with the model
+        read: what to read of an encoder-decoder: layer=3, heads=0,3, shift=false, weights=attention, contribution or
+            uam, source_prefix='>>deu<< '; without it, what was saved with the model
         adapt: learn from the text while it is aligned, in windows of 20,000 pairs: for a text unlike the one that the
-            model has learned from; a known text stays as it is. The model must count, or have counts in its folder hmm
+            model has learned from; a known text stays as it is. The model must count, or have counts in its folder
+            hmm. With an encoder, count the text instead: align quick --encoder auto
         encoder: a multilingual encoder (BERT, XLM-R, ...) that helps a word aligner or a translation model: a folder
             or Hub name, or auto for intfloat/multilingual-e5-small; without it, none
         save_adapted: keep what was learned as a new aligner in this folder; without it, it is forgotten
@@ -104,9 +104,8 @@ def align(
         CommandError: files, a model or options that cannot be used, or a line that cannot be read or aligned; the
             lines before it have been written.
     """
-    from hf_attncal.alignment.chosen_reading import changes_of, open_to_align
+    from hf_attncal.alignment.aligner_opening import changes_of, check_encoder, open_to_align
     from hf_attncal.alignment.formats import LinkStyle
-    from hf_attncal.alignment.opening import check_encoder
     from hf_attncal.alignment.streaming import align_text, batch_limits, lines_at_once
     from hf_attncal.data.texts import PairText, part_of
     from hf_attncal.inference.opening import fetched
@@ -117,6 +116,11 @@ def align(
     at_least("--least-probability", least_probability, 0, 1)
     style, text = LinkStyle(format, scores, null, offsets), PairText(source, target, running.longest_line)
     changes = changes_of(read)
+    if adapt and encoder is not None:
+        raise CommandError(
+            "--adapt goes without --encoder: align with the encoder alone, or count the text with it "
+            "(`attncal align quick --encoder`)."
+        )
     if save_adapted is not None:
         if not adapt:
             raise CommandError("--save-adapted needs --adapt, which learns what is saved.")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hf_attncal.alignment.opening import open_aligner
+from hf_attncal.alignment.aligner_opening import open_aligner
 from hf_attncal.inference.files import folder_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running

@@ -71,7 +71,7 @@ def align_quick(
         symmetrize: how the two directions are merged; without it, harmonic
         encoder: a multilingual encoder (BERT, XLM-R, ...) that helps where text is little: a folder or Hub name,
             or auto for intfloat/multilingual-e5-small; without it, none
-        running: how it runs: threads, longest_line and progress
+        running: how it runs: threads, longest_line, progress, and the languages of an encoder that has codes for them
 
     Returns:
         An alignment for each pair, if there is no `output`: `links`, `scores`, and the `score` of the pair.
@@ -79,11 +79,11 @@ def align_quick(
     Raises:
         CommandError: files or options that cannot be used.
     """
+    from hf_attncal.alignment.aligner_opening import check_encoder
     from hf_attncal.alignment.formats import LinkStyle
-    from hf_attncal.alignment.opening import check_encoder
     from hf_attncal.data.texts import PairText
 
-    running.takes("threads", "longest_line", "progress")
+    running.takes("threads", "longest_line", "progress", "languages")
     at_least("--threshold", threshold, 0, 1)
     style = LinkStyle(format, scores, null, offsets)
     if (with_source is None) != (with_target is None):
@@ -97,7 +97,7 @@ def align_quick(
 
     import torch
 
-    from hf_attncal.alignment.opening import open_encoder
+    from hf_attncal.alignment.aligner_opening import open_encoder
     from hf_attncal.alignment.quick import quick_aligner
     from hf_attncal.alignment.streaming import align_text
 

@@ -45,8 +45,8 @@ def train_aligner(
         test: the same for a last score; without it, there is none
         links: links of the training pairs in Pharaoh format, from any other aligner; without it, those of counts
         output: folder of the aligner and its checkpoints; without it, that of --config
-        config: hmm (counts alone, minutes), small (a network), base (for a GPU), or a YAML file; without it, the size
-            of the text decides
+        config: hmm (counts alone, minutes), small (a network), or a YAML file; without it, the size of the text
+            decides
         encoder: a multilingual encoder that helps the counts: a folder or Hub name, or auto for
             intfloat/multilingual-e5-small; without it, none. What is trained works without it
         minutes: time budget, for fewer steps if need be; without it, no limit
@@ -59,7 +59,7 @@ def train_aligner(
     Raises:
         CommandError: files or settings that do not fit, or a folder with another run.
     """
-    from hf_attncal.alignment.opening import name_of_encoder
+    from hf_attncal.alignment.aligner_opening import name_of_encoder
     from hf_attncal.training.asked import Asked
 
     asked = Asked("train_aligner", settings, source, target, dev, test, links, output, config, minutes, default=None)

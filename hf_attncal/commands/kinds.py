@@ -43,7 +43,6 @@ Written = Annotated[Path, Kind("FILE", written="file")]
 Places = Annotated[Path | Sequence[Path], Kind("FILE", many=True, written="place")]
 # A folder, or a name on the Hub.
 Model = Annotated[Path, Kind("MODEL")]
-Models = Annotated[Path | Sequence[Path], Kind("MODEL", many=True)]
 # The same, or what was loaded from it.
 Loaded = Annotated[Path | Any, Kind("MODEL")]
 # An encoder that helps: a folder, a name on the Hub, "auto" for the default one, or an `EncoderPrior`.

@@ -66,7 +66,7 @@ def show(
     model = fetched(model, running)
     check_loadable(model, aligner)
     loaded = load_model(model, running, beams)
-    from hf_attncal.alignment.opening import open_aligner
+    from hf_attncal.alignment.aligner_opening import open_aligner
     from hf_attncal.hub.model_cards import read_model_card
     from hf_attncal.report.figures.report_files import write_page
     from hf_attncal.report.pairs import report_on_sentences

@@ -104,7 +104,7 @@ def translate(
     name = fetched(model, running)
     loaded = load_model(name, running, beams)
     name = None if loaded is model else getattr(loaded[0], "of_model", name)  # beside which its links are chosen
-    from hf_attncal.alignment.opening import aligner_beside
+    from hf_attncal.alignment.aligner_opening import aligner_beside
     from hf_attncal.checking.checker import open_checker
     from hf_attncal.data.languages import sample
     from hf_attncal.inference.answers import answer_text, try_answers

@@ -9,7 +9,6 @@ from .model_cards import (
     write_adapter_card,
     write_model_card,
     write_trained_adapter_card,
-    write_tuned_encoder_card,
 )
 from .publication import Publication, PublishError, publish_folder
 from .published_card import CardFields
@@ -32,5 +31,4 @@ __all__ = [
     "write_adapter_card",
     "write_model_card",
     "write_trained_adapter_card",
-    "write_tuned_encoder_card",
 ]

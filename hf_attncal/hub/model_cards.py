@@ -186,45 +186,6 @@ def write_trained_adapter_card(
     return path
 
 
-def write_tuned_encoder_card(
-    folder: str | Path,
-    *,
-    model_name: str,
-    summary: str,
-    training_data: str,
-    example: str,
-    base_model: str | None = None,
-    languages: Sequence[str] = (),
-    results: Sequence[Result] = (),
-    license: str | None = None,
-) -> Path:
-    """Write the card of an encoder that was tuned to align words, and return its path.
-
-    Args:
-        folder: folder of the saved model.
-        base_model: name of the base model on the Hub; None leaves it out of the front matter.
-        model_name, summary, training_data, example, languages, results, license: as for `write_model_card`.
-    """
-    path = Path(folder) / CARD
-    text = _render(
-        "tuned_encoder",
-        {
-            "library_name": "transformers",
-            "base_model": base_model,
-            "language": list(languages),
-            "license": license,
-            "tags": ["word-alignment"],
-        },
-        model_name=model_name,
-        summary=summary,
-        training_data=training_data,
-        example=example,
-        results=results,
-    )
-    write_text(text, path)
-    return path
-
-
 def write_adapter_card(folder: str | Path, config: object, switches: dict[str, object]) -> Path:
     """Put a section about a saved adapter into `README.md`, replacing that of an earlier save.
 

@@ -53,7 +53,6 @@ JOBS = {
     "summarization": "hf_attncal.training.summarization:SummarizationJob",
     "adapter": "hf_attncal.training.adapter:AdapterJob",
     "aligner": "hf_attncal.alignment.aligner_job:AlignerJob",
-    "encoder": "hf_attncal.alignment.encoder_job:EncoderJob",
     "language": "hf_attncal.training.language:LanguageJob",
 }
 _DRY_LINES = 2_000  # of the training text, that a dry run reads

@@ -4,8 +4,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 ALIGNMENT_NAMES = {
-    "guided_head_on_gold": "hf_attncal.alignment.guided_head:guided_head_on_gold",
-    "nearest_head": "hf_attncal.alignment.guided_head:nearest_head",
+    "guided_head_on_gold": "hf_attncal.alignment.attention_heads:guided_head_on_gold",
+    "nearest_head": "hf_attncal.alignment.attention_heads:nearest_head",
     "with_counted_links": "hf_attncal.alignment.counting:with_counted_links",
 }
 

@@ -20,8 +20,8 @@ from helpers import TINY, scatter, tiny_stock_model
 from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 from warm import warm
 
-from hf_attncal.alignment import EncoderStates, Seq2SeqAttention, WordAligner, WordAlignment
-from hf_attncal.alignment.chosen_reading import READABLE, open_to_align
+from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment
+from hf_attncal.alignment.aligner_opening import READABLE, open_to_align
 from hf_attncal.alignment.formats import LINK_FORMATS, LinkStyle
 from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.alignment.streaming import align_windows
@@ -572,7 +572,7 @@ def test_the_alignment_module_is_read_unless_attention_is_asked_for(run, tokeniz
 
 def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkeypatch):
     saved = Seq2SeqAttention(1, (0,), shift=True).save(tmp_path)
-    monkeypatch.setattr("hf_attncal.alignment.sources.file_beside", lambda *_: saved)
+    monkeypatch.setattr("hf_attncal.alignment.seq2seq.file_beside", lambda *_: saved)
     aligner = open_to_align(seq2seq, Running(device="cpu"), read=["heads=1"])
     assert aligner.settings == Seq2SeqAttention(1, (1,), shift=True)
     assert open_to_align(aligner, Running(), read={"shift": False}).settings == Seq2SeqAttention(1, (1,), shift=False)
@@ -585,7 +585,7 @@ def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkey
         (
             "checkpoint",
             ["--read", "layer=1"],
-            "`layer` is for an encoder-decoder or an encoder, but the model is a word aligner",
+            "`layer` is for an encoder-decoder, but the model is a word aligner",
         ),
         ("checkpoint", ["--read", "source_prefix=x"], "`source_prefix` is for an encoder-decoder"),
         ("seq2seq", ["--null"], "`null` needs a model with NULL, such as Mask-Align: the model is an encoder-decoder"),
@@ -615,7 +615,7 @@ def test_options_that_do_not_suit_the_model(run, checkpoint, seq2seq, kind, argu
         ("--read heads=a", "--read heads must be numbers from 0, such as 0,3, got 'a'."),
         ("--read layer=", "--read layer must be a number, got ''."),
         ("--read shift=maybe", "--read shift must be true or false, got 'maybe'."),
-        ("--read depth=1", "--read has no 'depth', it has layer, heads, shift, weights, source_language, "),
+        ("--read depth=1", "--read has no 'depth', it has layer, heads, shift, weights, source_prefix: "),
         ("--read states", "--read has no 'states', it has layer, "),
         ("--shard 3/2 --output x", "--shard must be I/N"),
     ],
@@ -635,8 +635,8 @@ def test_choices_and_numbers_of_a_run_are_refused_at_once(arguments, capsys):
 
 
 def test_what_can_be_read_are_the_fields_of_the_settings():
-    names = {field.name for kind in (Seq2SeqAttention, EncoderStates) for field in fields(kind)}
-    assert names - {"threshold", "beside", "encoder"} == READABLE.keys()  # these have options, or lie in the folder
+    names = {field.name for field in fields(Seq2SeqAttention)}
+    assert names - {"threshold", "beside"} == READABLE.keys()  # these have an option, or lie in the folder
 
 
 def test_choices_are_those_of_the_models():

@@ -399,7 +399,6 @@ def test_a_file_says_its_job_and_an_option_cannot_change_it(job, text, tmp_path,
         (["train", "--model=translator"], "summarization", "translation"),
         (["adapt", "model"], "translation", "adapter"),
         (["align", "train"], "encoder", "aligner"),
-        (["align", "tune", "model"], "aligner", "encoder"),
     ],
 )
 def test_a_file_of_another_job_is_refused_by_name(command, made_for, others, text, tmp_path, capsys):

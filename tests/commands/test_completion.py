@@ -30,7 +30,7 @@ def test_each_shell_gets_commands_options_and_values(shell, capsys):
     ("typed", "offered"),
     [
         ("al", {"align"}),
-        ("align ", {"train", "tune", "select", "run", "calibrate", "project", "lexicon", "compare", "quick"}),
+        ("align ", {"train", "select", "run", "calibrate", "project", "lexicon", "compare", "quick"}),
         ("align run model --sym", {"--symmetrize"}),
         ("align run model --symmetrize inter", {"intersection"}),
         ("score --format ", {"text", "json"}),

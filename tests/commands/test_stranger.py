@@ -35,12 +35,9 @@ GIVEN = {
     "--config settings --output new",
     "align train": "--source text --target other --links links --dev text other links --test text other links "
     "--config settings --encoder model --output new tokenizer.pretrained=model model.init_from=model",
-    "align tune": "model --source text --target other --links links --dev text other links --test text other links "
-    "--config settings --output new",
     "analyze": "model --source text --target other --gold links --tags text --probe-text text other --probe new "
     "--report figures new.html",
     "align select": "model --source text --target text --gold links --output folder",
-    "align select --source": "model empty --source text --target text --output folder",
     "align calibrate": "model --source text --target text --gold links --output folder",
     "align project": "--source text --target other --tags text --links links --output new",
     "align project --links": "--source text --target other --spans text --links model --output new",
@@ -49,7 +46,7 @@ GIVEN = {
     "align lexicon --links": "--source text --target other --links model --output new",
     "align run": "model --source text --target text --output new",
     "align run --source": "model --source pairs",
-    "align run --adapt": "model --source pairs --adapt --save-adapted new --encoder model",
+    "align run --adapt": "model --source pairs --adapt --save-adapted new",
     "align quick": "--source text --target text --with-source text --with-target other --encoder model --output new",
     "score": "links links --source text --target text",
     "rouge": "text other --references text",

@@ -14,16 +14,13 @@ from hub_helpers import FAULTS, KINDS, computed, elsewhere, lost_under, saved
 from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
 from local_hub import Hub
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel
 
 from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
 from hf_attncal.data.spm import without_names_of_text
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import PublishError, Result, publish_folder, write_model_card
-from hf_attncal.hub.model_cards import write_tuned_encoder_card
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
 from hf_attncal.inference.seals import write_sealed
 
@@ -101,28 +98,6 @@ def test_an_attention_calibration_adapter_names_itself(hub, ready, tmp_path):
     publish_folder(folder, "someone/adapter", token="x", endpoint=hub.url, base_model=NAME)
     card = hub.repositories["someone/adapter"].files("main")["README.md"].decode()
     assert 'AutoPeftModelForSeq2SeqLM.from_pretrained("someone/adapter")' in card
-
-
-@pytest.mark.slow  # the other kinds of models show the way
-def test_a_tuned_encoder(hub, tmp_path):
-    folder = tmp_path / "encoder"
-    torch.manual_seed(0)
-    fields = {"vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = BertModel(BertConfig(**fields, intermediate_size=8)).eval()
-    model.save_pretrained(folder)
-    train_bpe_tokenizer(["the old house is a house"] * 3, vocab_size=40).save_pretrained(folder)
-    about = {"model_name": "encoder", "summary": "An encoder.", "training_data": "lines", "example": "a ||| b"}
-    write_tuned_encoder_card(folder, **about)
-    done = publish_folder(
-        folder, NAME, token="x", endpoint=hub.url, base_model="google-bert/bert-base-multilingual-cased"
-    )
-    card = hub.repositories[NAME].files("main")["README.md"].decode()
-    assert "attncal align run someone/model" in card
-    assert ModelCard(card).data.base_model == "google-bert/bert-base-multilingual-cased"
-    answers = elsewhere(hub, {"encoder": (NAME, done.commit, "AutoModel", False, None)}, tmp_path)
-    with torch.no_grad():
-        expected = model(input_ids=torch.tensor([[5, 6, 7, 2]])).last_hidden_state
-    torch.testing.assert_close(answers["encoder"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_card_says_what_is_known(hub, ready):

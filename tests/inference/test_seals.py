@@ -14,9 +14,7 @@ from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner
-from hf_attncal.alignment.encoder import EncoderStates
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt, saved_probabilities
-from hf_attncal.alignment.sources import saved_settings
 from hf_attncal.checking.checker import open_checker
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference import seals
@@ -55,7 +53,7 @@ def models(tmp_path_factory):
     saved(folder / "encoder", bert(), tokenizer)
     for name in ("counts", "network"):
         GIVEN.save(folder / name)
-    EncoderStates(layer=1).save(folder / "encoder")
+    Seq2SeqAttention(layer=1).save(folder / "encoder")
     return folder
 
 
@@ -72,7 +70,7 @@ EVERY = pytest.mark.parametrize("model", ["counts", "network", "encoder"], indir
 
 
 def read(folder):
-    return saved_probabilities(folder) or saved_settings(folder)
+    return saved_probabilities(folder) or Seq2SeqAttention.load(folder)
 
 
 # ---- the same model ----
@@ -163,24 +161,24 @@ def test_a_file_of_another_model_is_refused(models, tmp_path):
 
 def test_what_is_read_of_a_model_is_part_of_what_was_learned_from_it(models, tmp_path):
     folder = shutil.copytree(models / "encoder", tmp_path / "model")
-    LinkProbabilities({"intersection": Platt(1.0, 0.0)}, 2, EncoderStates(layer=1).to_dict()).save(folder)
+    LinkProbabilities({"intersection": Platt(1.0, 0.0)}, 2, Seq2SeqAttention(layer=1).to_dict()).save(folder)
     assert saved_probabilities(folder)
-    EncoderStates(layer=2).save(folder)
+    Seq2SeqAttention(layer=2).save(folder)
     with pytest.raises(ValueError, match=r"with another alignment.json"):
         saved_probabilities(folder)
 
 
 def test_a_file_for_a_model_elsewhere_names_that_model(models, tmp_path):
     """`attncal align select HUB_NAME --output FOLDER`: the model may be put there later, and no other."""
-    EncoderStates(layer=2).save(tmp_path, models / "encoder")
-    assert saved_settings(tmp_path).layer == 2
+    Seq2SeqAttention(layer=2).save(tmp_path, models / "encoder")
+    assert Seq2SeqAttention.load(tmp_path).layer == 2
     for file in (models / "encoder").glob("*[!t].[jst]*"):
         if file.name != "alignment.json":
             shutil.copy(file, tmp_path)
-    assert saved_settings(tmp_path).layer == 2
+    assert Seq2SeqAttention.load(tmp_path).layer == 2
     other_weights(tmp_path)
     with pytest.raises(ValueError, match="another weights"):
-        saved_settings(tmp_path)
+        Seq2SeqAttention.load(tmp_path)
 
 
 # ---- the file itself ----
@@ -247,15 +245,15 @@ def test_an_adapter_is_one_of_its_base_model(tmp_path, monkeypatch):
     lora = LoraConfig(r=2, target_modules=["q_proj", "k_proj"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
     get_peft_model(stock_model.from_pretrained("base"), lora).save_pretrained("adapter")
     Seq2SeqAttention(0).save("adapter")
-    assert saved_settings("adapter") == Seq2SeqAttention(0)
+    assert Seq2SeqAttention.load("adapter") == Seq2SeqAttention(0)
     Path("base").rename("elsewhere")
     saved_config = json.loads(Path("adapter/adapter_config.json").read_text())
     changed(Path("adapter/adapter_config.json"), target_modules=saved_config["target_modules"][::-1], new_option=None)
     changed(Path("adapter/adapter_config.json"), base_model_name_or_path="elsewhere", peft_version="99")
-    assert saved_settings("adapter") == Seq2SeqAttention(0)
+    assert Seq2SeqAttention.load("adapter") == Seq2SeqAttention(0)
     other_weights(Path("elsewhere"))
     with pytest.raises(ValueError, match="with another base model than adapter"):
-        saved_settings("adapter")
+        Seq2SeqAttention.load("adapter")
 
 
 @pytest.fixture

@@ -126,12 +126,12 @@ def test_collator_pads_and_places_links():
 
 def test_the_length_of_training_is_given_in_steps_or_epochs():
     assert "num_train_epochs" not in AlignerConfig.make({"training": {"max_steps": 5}}).training
-    epochs = AlignerConfig.make({"model": {"size": "base"}, "training": {"num_train_epochs": 2}}).training
+    epochs = AlignerConfig.make({"model": {"size": "small"}, "training": {"num_train_epochs": 2}}).training
     assert "max_steps" not in epochs
 
 
 def test_only_a_mixture_has_jumps_unless_they_are_asked_for():
-    assert AlignerConfig.make({"model": {"size": "base"}}).model["max_jump"] == 40
+    assert AlignerConfig.make({"model": {"size": "small"}}).model["max_jump"] == 40
     assert "max_jump" not in AlignerConfig.make({"model": {"prediction": "attention"}}).model
     with pytest.raises(ValueError, match=r"`model.max_jump`.*`prediction`.*'mixture'.*got 'attention'"):
         AlignerConfig.make({"model": {"prediction": "attention", "max_jump": 3}})

@@ -16,7 +16,6 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from hf_attncal import AttnCalMarianConfig, MaskAlignConfig
 from hf_attncal.alignment.aligner_job import AlignerConfig
-from hf_attncal.alignment.encoder_job import TunedEncoderConfig
 from hf_attncal.families import translators
 from hf_attncal.inference.loading import bf16_is_fast
 from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig
@@ -36,11 +35,10 @@ JOBS = {
     "adapter": AdapterConfig,
     "language": LanguageConfig,
     "summarization": SummarizationConfig,
-    "encoder": TunedEncoderConfig,
 }
-# Those of adapters are in test_train_adapter.py; of encoders there is a reference alone.
+# Those of adapters are in test_train_adapter.py.
 FILES = [(name, path) for name in JOBS if name != "adapter" for path in sorted(FOLDER.glob(f"{name}/*.yaml"))]
-FILES += [(name, FOLDER / f"reference_{name}.yaml") for name in JOBS if name not in ("adapter", "encoder")]
+FILES += [(name, FOLDER / f"reference_{name}.yaml") for name in JOBS if name != "adapter"]
 
 
 RUNNABLE = sorted(path for name in JOBS for path in FOLDER.glob(f"{name}/*.yaml"))
@@ -372,7 +370,7 @@ OF_JOB = {
     ],
     "aligner": [
         ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
-        ({"model": {"size": "huge"}}, r"`model.size` must be one of \('base', 'hmm', 'small'\), got 'huge'"),
+        ({"model": {"size": "huge"}}, r"`model.size` must be one of \('hmm', 'small'\), got 'huge'"),
         ({"model": {"d_model": 15}}, r"`model.d_model` must be a multiple"),
         ({"evaluation": {}}, r"unknown key `evaluation`"),
         ({"data": {"test": {"source": "a", "target": "b"}}}, r"`data.test` must name `gold`.*got {'source': 'a'"),
@@ -485,11 +483,11 @@ def test_what_is_worked_out(job, tmp_path, monkeypatch):
 
 
 def test_settings_are_not_changed_by_reading_them():
-    values = {"model": {"size": "base"}, "training": {"eval_strategy": False}}
+    values = {"model": {"size": "small"}, "training": {"eval_strategy": False}}
     made = AlignerConfig.make(values)
     made.model["d_model"] = 3
-    assert values == {"model": {"size": "base"}, "training": {"eval_strategy": False}}
-    assert AlignerConfig.make({"model": {"size": "base"}}).model.get("d_model") is None
+    assert values == {"model": {"size": "small"}, "training": {"eval_strategy": False}}
+    assert AlignerConfig.make({"model": {"size": "small"}}).model["d_model"] != 3
 
 
 def test_inheritance_and_overrides(tmp_path):

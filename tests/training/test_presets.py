@@ -3,7 +3,6 @@
 import pytest
 
 from hf_attncal.alignment.aligner_job import AlignerConfig
-from hf_attncal.alignment.encoder_job import TunedEncoderConfig
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.defaults import (
     adapter_defaults,
@@ -23,7 +22,6 @@ JOBS = {
     "aligner": AlignerConfig,
     "language": LanguageConfig,
     "summarization": SummarizationConfig,
-    "encoder": TunedEncoderConfig,
 }
 PAIRS = 3000
 FITTED = {
@@ -61,10 +59,9 @@ def test_every_job_has_presets():
     assert {job: names_of(job) for job in JOBS} == {
         "translation": ("base", "small"),
         "adapter": ("base", "probe", "small"),
-        "aligner": ("base", "hmm", "small"),
+        "aligner": ("hmm", "small"),
         "language": ("small",),
         "summarization": ("small",),
-        "encoder": ("small",),
     }
 
 
@@ -171,7 +168,7 @@ def test_a_model_to_go_on_from_keeps_its_own_size(data, tmp_path):
     ("job", "values", "message"),
     [
         ("translation", {"preset": "large"}, r"`preset` must be one of \('base', 'small'\), got 'large'"),
-        ("aligner", {"preset": "large"}, r"`preset` must be one of \('base', 'hmm', 'small'\), got 'large'"),
+        ("aligner", {"preset": "large"}, r"`preset` must be one of \('hmm', 'small'\), got 'large'"),
         ("aligner", {"model": {"size": "hmm"}}, r"`model.size` must be `preset` \(small\) or left out, got 'hmm'"),
         ("translation", {"data": {}}, "`data.train` must name the text to train on, got none"),
         ("translation", {"data": {"train": {"source": "x"}}}, "`data.train` must name `source` and `target`"),

@@ -1,0 +1,228 @@
+"""From the name of a checkpoint to a `WordAligner`, and what is said where that fails.
+
+What is heavy is imported once a name is known to be good.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any
+
+from hf_attncal.data.languages import sample
+from hf_attncal.inference.names import check_name
+from hf_attncal.inference.opening import choose_device, fetched, load_errors, tell_model
+from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import CommandError, settings_by_name
+from hf_attncal.layouts import AUTO_ENCODER, CONFIG, DEFAULT_ENCODER
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+# What can be read of a model, as words of a command line: the fields of `Seq2SeqAttention` without its threshold.
+READABLE: dict[str, tuple[Callable[[str], Any], str]] = {
+    "layer": (int, "a number"),
+    "heads": (_numbers, "numbers from 0, such as 0,3"),
+    "shift": ({"true": True, "false": False}.__getitem__, "true or false"),
+    "weights": (str, ""),
+    "source_prefix": (str, ""),
+}
+
+
+# ---- aligners ----
+
+
+def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bool = False, plain: bool = False):
+    """Load a `WordAligner` as it was saved.
+
+    Args:
+        name: folder or Hub name.
+        running: how it runs.
+        tried: align one pair to try it out; else the caller does, once it has changed the aligner.
+        raw_scores: leave scores as the model has them, even if it was calibrated.
+        plain: the model will not be adapted or saved, so the tables of one that counts are enough.
+
+    Raises:
+        CommandError: the checkpoint cannot be loaded or is of another kind.
+    """
+    aligner = _plain_aligner(name, running) if plain else None
+    if aligner is None:
+        with load_errors(name):
+            from .aligner import WordAligner, load_to_align
+
+            device = choose_device(running)
+            options = {"dtype": running.dtype, "trust_remote_code": running.trust_remote_code}
+            options["languages"] = running.languages
+            if raw_scores:  # the probabilities beside it may be those of another model
+                model, *others = load_to_align(name, **options)
+                aligner = WordAligner(model.to(device), *others)
+            else:
+                aligner = WordAligner.from_pretrained(name, device=device, **options)
+        if tried:
+            try_aligner(name, aligner)
+    tell_model(name, aligner.source.model)
+    return aligner
+
+
+def _plain_aligner(name: str, running: Running):
+    """Load an aligner that counts without importing transformers; return None if that cannot be done."""
+    special = running.dtype or running.trust_remote_code or running.languages
+    if special or not os.path.isfile(os.path.join(name, CONFIG)):
+        return None
+    from .plain_counts import plain_aligner
+
+    return plain_aligner(name, choose_device(running))
+
+
+def open_to_link(name: str, running: Running):
+    """Load a `WordAligner` that only makes links, of the revision that is asked for; see `open_aligner`."""
+    return open_aligner(fetched(name, running), running, plain=True)
+
+
+def open_to_align(
+    model,
+    running: Running,
+    *,
+    read: Mapping[str, Any] | Sequence[str] | None = None,
+    adapt: bool = False,
+    encoder: Any | None = None,
+    **checked: Any,
+):
+    """Load a `WordAligner`, and make it ready to align a text.
+
+    Args:
+        model: folder or Hub name; or an aligner, which stays as it is unless it adapts.
+        running: how it runs.
+        read: settings to change, by name, or as words of a command line, `layer=8`.
+        adapt: it will learn from the text.
+        encoder: what helps, as of `open_encoder`.
+        checked: options of `WordAligner.check` that it has to suit.
+
+    Raises:
+        CommandError: it cannot be loaded, or the settings or options do not suit it.
+    """
+    changes = changes_of(read)
+    # What is read by default need not be possible, and options that do not suit shall not be blamed on the first line.
+    named, other = isinstance(model, str), "weights" in changes
+    aligner = open_aligner(model, running, tried=not other, plain=not other and not adapt) if named else model
+    try:
+        if not named and (changes or encoder is not None):
+            aligner = copy(aligner)
+            aligner.source = copy(aligner.source)
+        if changes:
+            aligner.choose(**changes)
+        if encoder is not None:
+            aligner.believe(open_encoder(encoder, running))
+        aligner.check(**checked)
+    except ValueError as error:
+        name = model if named else "The model"
+        raise CommandError(f"{name} cannot be used with these options: {error}") from error
+    if named and other:
+        try_aligner(model, aligner)
+    return aligner
+
+
+def aligner_beside(aligner, running: Running, name: str | None, model: tuple[Any, Any], raw_scores: bool) -> Any:
+    """Return the `WordAligner` that links a text with what a model makes of it.
+
+    Args:
+        aligner: folder or Hub name of one, or one that is loaded; None for one that reads the model itself.
+        running: how it runs.
+        name: folder or Hub name that the model was loaded from, beside which what is read of it lies; None for none.
+        model: an encoder-decoder, on its device, and its tokenizer.
+        raw_scores: of the model itself: as for `open_aligner`.
+
+    Raises:
+        CommandError: it cannot be loaded, or the model cannot align.
+    """
+    if aligner is not None:
+        return aligner if hasattr(aligner, "align") else open_aligner(os.fspath(aligner), running, plain=True)
+    from .aligner import WordAligner
+    from .probabilities import saved_probabilities
+    from .seq2seq import Seq2SeqSource
+
+    if name is None:
+        return WordAligner(*model)
+    with load_errors(name):
+        probabilities = None if raw_scores else saved_probabilities(name)
+        reader = WordAligner(*model, Seq2SeqSource.saved_settings(name), probabilities)
+    try_aligner(name, reader)
+    return reader
+
+
+def try_aligner(name: str, aligner) -> None:
+    """Align one pair, so that damaged files of `name` are not blamed on the first line of the input.
+
+    Raises:
+        CommandError: that fails.
+    """
+    from hf_attncal.inference.files import blamed
+
+    calibrated = "" if aligner.probabilities is None else "link_probabilities.json, "
+    with load_errors(name), blamed(f"{calibrated}config.json, alignment.json or tokenizer_config.json in {name}"):
+        aligner.align([(sample(aligner.tokenizer), "1")])
+
+
+def changes_of(read: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
+    """Return settings by name, from such a mapping or from words `key=value` of a command line.
+
+    Raises:
+        CommandError: there is no such setting, or its value cannot be understood.
+    """
+    settings = settings_by_name(read)
+    for name, word in settings.items():
+        if name not in READABLE:
+            raise CommandError(f"--read has no {name!r}, it has {', '.join(READABLE)}: write layer=8, for example.")
+        parse, kind = READABLE[name]
+        try:
+            settings[name] = word if isinstance(read, Mapping) else parse(word)
+        except (ValueError, KeyError) as error:
+            raise CommandError(f"--read {name} must be {kind}, got {word!r}.") from error
+    return settings
+
+
+# ---- encoders ----
+
+
+def name_of_encoder(encoder: Any) -> str:
+    """Return the folder or Hub name of an encoder, for "auto" the default; raise CommandError if there is none."""
+    if not isinstance(encoder, str | os.PathLike):
+        raise CommandError(f"`encoder` must be a folder or a name on the Hub, got {type(encoder).__name__}.")
+    check_encoder(encoder)
+    return DEFAULT_ENCODER[0] if encoder == AUTO_ENCODER else os.fspath(encoder)
+
+
+def check_encoder(encoder: Any) -> None:
+    """Raise CommandError for the name of an encoder by which there is nothing, before anything is loaded."""
+    if isinstance(encoder, str | os.PathLike):
+        try:
+            check_name(DEFAULT_ENCODER[0] if encoder == AUTO_ENCODER else os.fspath(encoder))
+        except OSError as error:
+            raise CommandError(str(error)) from error
+
+
+def open_encoder(encoder: Any, running: Running, adapted: bool = True) -> Any:
+    """Load an `EncoderPrior` that will help an aligner.
+
+    Args:
+        encoder: folder or Hub name, "auto" for the default; or a loaded one; None for none. Each is returned as it is.
+        running: how it runs; `dtype` and `revision` are the aligner's.
+        adapted: as of `EncoderPrior.from_pretrained`.
+
+    Raises:
+        CommandError: it cannot be loaded or is of another kind.
+    """
+    if encoder is None or not isinstance(encoder, str | os.PathLike):
+        return encoder
+    name = name_of_encoder(encoder)
+    with load_errors(name):
+        from .encoder_prior import EncoderPrior
+
+        return EncoderPrior.from_pretrained(
+            name,
+            device=choose_device(running),
+            trust_remote_code=running.trust_remote_code,
+            adapted=adapted,
+            languages=running.languages,
+        )
