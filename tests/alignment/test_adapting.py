@@ -10,6 +10,7 @@ from hf_attncal import WordAligner, align_quick
 from hf_attncal.alignment.adapting import KNOWN, NEW, REPLACED, adapt_counts, save_aligner
 from hf_attncal.alignment.count_learner import IDENTICAL, CountLearner
 from hf_attncal.commands import main
+from hf_attncal.inference.seals import seal_counts
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
@@ -160,6 +161,7 @@ def test_the_counts_beside_a_network_align_what_is_new_to_both(tmp_path):
     for model, folder in ((network, tmp_path), (counts.model, tmp_path / "hmm")):
         model.save_pretrained(folder)
         counts.tokenizer.save_pretrained(folder)
+    seal_counts(tmp_path, tmp_path / "hmm")
     aligner = WordAligner.from_pretrained(tmp_path, device="cpu")
     assert not aligner.adapt(PAIRS).replaced
     assert aligner.adapted is None
@@ -232,5 +234,5 @@ def test_the_commands_do_what_the_functions_do(tmp_path, monkeypatch, capfd):
     assert main([*run, "--adapt", "--shard", "1/2", "--output", "parts"]) == 1
     assert main([*run, "--save-adapted", "new"]) == 1
     errors = capfd.readouterr().err
-    assert "--adapt learns from line to line" in errors
+    assert "--adapt, --encoder and --format html need the whole text" in errors
     assert "--save-adapted needs --adapt" in errors

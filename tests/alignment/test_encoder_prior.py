@@ -505,7 +505,7 @@ def test_what_cannot_be_used_is_named(folder, files, tmp_path, capsys):
     assert main(["align", "run", str(folder), *files]) == 1
     assert "helps counts: `attncal align quick --encoder`" in capsys.readouterr().err
     assert main(["align", "run", "model", *files, "--encoder", str(folder), "--shard=1/2", "--output=x"]) == 1
-    assert "--encoder learns from the whole text" in capsys.readouterr().err
+    assert "--adapt, --encoder and --format html need the whole text" in capsys.readouterr().err
     for wrong in (str(tmp_path / "nothing"), str(tmp_path)):
         assert main(["align", "quick", *files, "--encoder", wrong]) == 1
         error = capsys.readouterr().err
