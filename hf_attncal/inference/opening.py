@@ -105,13 +105,15 @@ def tell_model(name: str, model) -> None:
     """Log the loaded model, shown with -v, and warn of a precision that its processor emulates."""
     import torch
 
-    from hf_attncal.inference.loading import bf16_is_fast
-
     tensors = model.state_dict().values()  # an aligner that counts has no parameters
     types = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor.is_floating_point()})
     size = f"{sum(tensor.numel() for tensor in tensors):,} numbers in {' and '.join(types)}"
     LOG.info("%s: %s, %s", name, type(model).__name__, size)
-    if (torch.bfloat16, "cpu") in {(tensor.dtype, tensor.device.type) for tensor in tensors} and not bf16_is_fast():
+    if (torch.bfloat16, "cpu") not in {(tensor.dtype, tensor.device.type) for tensor in tensors}:
+        return
+    from hf_attncal.inference.loading import bf16_is_fast
+
+    if not bf16_is_fast():
         LOG.warning("%s: this CPU emulates bfloat16, so --dtype float32 is faster.", name)
 
 
