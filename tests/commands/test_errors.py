@@ -273,7 +273,7 @@ def test_an_output_that_is_an_input_is_refused(tmp_path, monkeypatch):
         with job():
             reads(other, source)
             with pytest.raises(CommandError, match=f"--output .* would overwrite {source}, the same file"):
-                check_file(tmp_path / name)
+                check_file(tmp_path / name, "--output")
     with source.open("rb") as file, monkeypatch.context() as patch, job():
         patch.setattr(sys, "stdin", file)
         with pytest.raises(CommandError, match="would overwrite standard input"):
