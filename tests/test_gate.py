@@ -4,6 +4,8 @@ import json
 import os
 import pickle
 import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import peft
 import pytest
@@ -72,7 +74,8 @@ def attncal(here, capsys):
     return run
 
 
-ADAPT = ("align", "run", "aligner", "--source", "source", "--target", "target", "--adapt", "--output", "links")
+TEXT = ("--source", "source", "--target", "target")
+ADAPT = ("align", "run", "aligner", *TEXT, "--adapt", "--output", "links")
 
 
 @pytest.mark.parametrize(
@@ -103,12 +106,42 @@ def test_of_two_that_save_into_one_folder_the_second_is_refused_at_once(attncal,
     with alone(here / "new" / LOCK):
         for command in (
             (*ADAPT, "--save-adapted", "new"),
-            ("align", "select", "mt", "--source", "source", "--target", "target", "--output", "new"),
+            ("align", "select", "mt", *TEXT, "--gold", "source", "--output", "new"),
             ("check", "learn", "aligner", "--source", "source", "--target", "target"),
         ):
             with alone(here / "aligner" / LOCK):
                 status, err = attncal(*command)
             assert (status, "is in use by another process" in err) == (1, True), err
+
+
+def test_a_lock_is_of_one_job_and_a_file_that_was_left_over_does_no_harm(tmp_path):
+    for _ in range(2):
+        (tmp_path / LOCK).touch()
+        with alone(tmp_path / LOCK):
+            with pytest.raises(BlockingIOError) as raised, alone(tmp_path / LOCK):
+                pass
+            assert raised.value.filename == str(tmp_path / LOCK)
+
+
+def test_of_two_threads_the_second_has_no_claim(tmp_path):
+    """A claim is the job's, not the process's."""
+    with job(), saving_into(tmp_path / "new", "translation"), ThreadPoolExecutor() as threads:
+        claim = threads.submit(lambda: saving_into(tmp_path / "new", "translation").__enter__())
+        assert isinstance(claim.exception(), CommandError)
+
+
+def test_a_writer_that_is_killed_half_way_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "settings.json"
+    path.write_text("whole")
+    child = os.fork()
+    if child == 0:
+        with whole_file(path) as partial:
+            partial.write_text("ha")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert path.read_text() == "whole"
+    write_text("next", path)
+    assert path.read_text() == "next"
 
 
 @pytest.mark.parametrize("name", ["mt/model.safetensors", "hard", "soft", "mt/../mt/CONFIG.json", "mt/check.json"])
@@ -121,9 +154,8 @@ def test_no_output_is_a_file_of_a_model(name, attncal, here):
 
 
 def test_a_choice_is_not_saved_beside_another_model(attncal):
-    text = ("--source", "source", "--target", "target")
     for folder in ("aligner", "adapter"):
-        status, err = attncal("align", "select", "mt", *text, "--output", folder)
+        status, err = attncal("align", "select", "mt", *TEXT, "--gold", "source", "--output", folder)
         assert (status, f"--output {folder} holds" in err) == (1, True), err
 
 

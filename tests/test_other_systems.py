@@ -1,13 +1,9 @@
-"""The package works without the modules that only Unix has, and locks files as Windows lets it."""
+"""The package works without the modules that only Unix has."""
 
 import subprocess
 import sys
 
 import pytest
-from filelock import lock_descriptor
-
-from hf_attncal.io import gate
-from hf_attncal.io.streams import output_lines
 
 COMMANDS = """
 import sys
@@ -60,32 +56,3 @@ def test_commands_need_no_module_of_unix(tmp_path):
 def test_no_file_of_the_package_needs_a_module_of_unix():
     done = run(EVERYTHING)
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
-
-
-@pytest.mark.parametrize("windows", [False, True])
-def test_a_lock_is_of_one_process_and_a_file_that_was_left_over_does_no_harm(windows, tmp_path, monkeypatch):
-    monkeypatch.setattr(gate, "_WINDOWS", windows)
-    for name in ("links.partial.lock", "links.partial", "run.lock"):
-        (tmp_path / name).touch()
-    for path in (tmp_path / "links.partial", tmp_path / "run.lock"):
-        for _ in range(2):
-            with gate.alone(path):
-                with pytest.raises(BlockingIOError) as raised, gate.alone(path):
-                    pass
-                assert raised.value.filename == str(path)
-    left = {"links.partial"} if windows else {"links.partial.lock", "links.partial", "run.lock"}
-    assert {path.name for path in tmp_path.iterdir()} == left
-
-
-def test_on_windows_the_file_that_is_written_is_not_the_one_that_is_locked(tmp_path, monkeypatch):
-    """Nobody could write it or give it its name there."""
-    monkeypatch.setattr(gate, "_WINDOWS", True)
-    with output_lines(str(tmp_path / "links")) as file:
-        file.write(b"0-0\n")
-        assert {path.name for path in tmp_path.iterdir()} == {"links.partial", "links.partial.lock"}
-        locked = (tmp_path / "links.partial.lock").open("ab")
-        assert not lock_descriptor(locked.fileno(), blocking=False)
-        locked.close()
-        with (tmp_path / "links.partial").open("ab") as free:
-            assert lock_descriptor(free.fileno(), blocking=False)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"links": b"0-0\n"}

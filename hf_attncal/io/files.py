@@ -30,9 +30,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_IN_WORDS = re.compile(
     rf"os error ({'|'.join(map(str, _FULL))})\b|PytorchStreamWriter failed|inline_container|iostream error"
 )
-_WINDOWS = sys.platform == "win32"
-# Errors of a file system without hard links.
-_NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 # ---- reading ----
@@ -161,7 +158,7 @@ def write_bytes(data: bytes, path: str | Path) -> None:
 
 
 @contextmanager
-def whole_file(path: str | Path, new: bool = False, option: str | None = None) -> Iterator[Path]:
+def whole_file(path: str | Path, option: str | None = None) -> Iterator[Path]:
     """Let the caller write a file that afterwards is whole or as it was; missing folders are made.
 
     The file is written under a temporary name beside its own and renamed by `give_name`. A pipe or a device is written
@@ -169,7 +166,6 @@ def whole_file(path: str | Path, new: bool = False, option: str | None = None) -
 
     Args:
         path: name of the file.
-        new: refuse to replace a file, even one that another machine makes in the meantime.
         option: what the user names the file with; None for a file that a writer knows by name.
 
     Yields:
@@ -177,7 +173,6 @@ def whole_file(path: str | Path, new: bool = False, option: str | None = None) -
 
     Raises:
         CommandError: the gate refuses the file.
-        FileExistsError: the file exists, and `new` is set.
         OSError: the file cannot be written.
     """
     descriptor = open_descriptor(path)
@@ -200,7 +195,7 @@ def whole_file(path: str | Path, new: bool = False, option: str | None = None) -
         partial.unlink(missing_ok=True)  # a link would be written through
         try:
             yield partial
-            give_name(partial, path, new)
+            give_name(partial, path)
         except OSError as error:
             if error.filename == str(partial):  # the user asked for another name
                 raise OSError(error.errno, error.strerror, str(path)) from error
@@ -209,31 +204,16 @@ def whole_file(path: str | Path, new: bool = False, option: str | None = None) -
             partial.unlink(missing_ok=True)
 
 
-def give_name(complete: Path, final: Path, new: bool = False) -> None:
+def give_name(complete: Path, final: Path) -> None:
     """Sync a complete file, or a folder with its content, to the disk, and rename it.
 
     Args:
         complete: the file or folder.
         final: its new name, on the same file system. A file of this name is replaced; a folder must not exist.
-        new: raise FileExistsError if a file has this name. `complete` then keeps its old name as well.
     """
     to_disk(*complete.rglob("*"), complete)
-    if not (new and _link(complete, final)):
-        complete.replace(final)
+    complete.replace(final)
     to_disk(final.parent)
-
-
-def _link(complete: Path, final: Path) -> bool:
-    """Give a file a second, unused name; return False if the file system has no hard links."""
-    try:
-        os.link(complete, final)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        return False
-    return True
 
 
 def fill_folder(
@@ -297,7 +277,7 @@ def to_disk(*paths: Path) -> None:
     """
     for path in paths:
         with suppress(OSError) if path.is_dir() else nullcontext():
-            descriptor = os.open(path, os.O_RDWR if _WINDOWS else os.O_RDONLY)  # Windows syncs only what it may write
+            descriptor = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:

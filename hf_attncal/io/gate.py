@@ -18,12 +18,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from hf_attncal.io.errors import CommandError
 from hf_attncal.layouts import CONFIG, COUNTS, LOCK, RUN, WEIGHTS, File, file_of, files, kind_of_folder
 
-_WINDOWS = sys.platform == "win32"
 _PACKAGES = [Path(__file__).resolve().parents[1]]  # this one's folder, and what is put together of it
 # Weights are kept in a folder that is no model's, too; and what was learned, from what a user names.
 _WEIGHTS = [*map(file_of, (WEIGHTS, "pytorch_model.bin", "adapter_model.bin")), *files("export")]
@@ -284,7 +283,7 @@ def saving_into(
             yield
         finally:
             del claims[path]
-            with suppress(OSError):  # an open file keeps its name on some systems; a folder in use is kept
+            with suppress(OSError):  # a folder in use is kept
                 (path / LOCK).unlink()
                 if new:
                     path.rmdir()
@@ -327,40 +326,24 @@ def _check_mark(path: Path, folder: str | os.PathLike[str], by: str, option: str
 
 @contextmanager
 def alone(path: str | Path) -> Iterator[None]:
-    """Lock a file for this process, creating it if need be; the lock ends with the process, even if it is killed.
-
-    On Windows, where a locked file can be neither written nor renamed, `path`.lock is locked (or `path` itself if its
-    name ends so), and removed at the end.
+    """Lock a file for this job, creating it if need be; the lock ends with the process, even if it is killed.
 
     Raises:
-        BlockingIOError: another process has the lock; `filename` is `path`.
+        BlockingIOError: another job has the lock; `filename` is `path`.
         OSError: the file cannot be opened. A file system without locks is no error.
     """
-    locked = f"{path}.lock" if _WINDOWS and not str(path).endswith(".lock") else str(path)
-    file = _lock(locked)
-    if file is None:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
-    try:
-        yield
-    finally:
-        file.close()
-        if _WINDOWS:
-            with suppress(OSError):  # another process has opened it
-                os.unlink(locked)
-
-
-def _lock(path: str) -> BinaryIO | None:
-    """Open and lock the file that has this name; return None if another process has the lock."""
     from filelock import lock_descriptor  # few need it, and it takes a while to load
 
     while True:
-        with ExitStack() as stack:
-            file = stack.enter_context(open(path, "ab"))
+        with open(path, "ab") as file:
+            locked, same = True, False
             with suppress(OSError):  # a file system without locks
-                if not lock_descriptor(file.fileno(), blocking=False):
-                    return None
+                locked = lock_descriptor(file.fileno(), blocking=False)
+            if not locked:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                    stack.pop_all()
-                    return file
+                same = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+            if same:
+                yield
+                return
         # Another process has renamed or removed the file after we opened it: lock the one that has the name now.
