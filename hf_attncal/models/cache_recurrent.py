@@ -162,8 +162,8 @@ class StateGenerationMixin:
     def _empty_cache(self) -> StateCache:
         return RecurrentCache()
 
-    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict[str, Any], *args) -> None:
-        """Make the one kind of cache that there is.
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict[str, Any], *args) -> Any:
+        """Make the one kind of cache that there is; as transformers', which promises a bool, return None.
 
         Raises:
             ValueError: another kind is asked for, or one that was filled is given without `decoder_attention_mask`.

@@ -144,12 +144,12 @@ class LowRankMaskNetwork(MaskNetwork):
         init.normal_(self.key_up, std=up_std)
 
     @property
-    def query_weight(self) -> Tensor:
+    def query_weight(self) -> Tensor:  # type: ignore[override]  # a parameter of the parent's
         """W^Q, (d_model, d_model)."""
         return self.query_up @ self.query_down
 
     @property
-    def key_weight(self) -> Tensor:
+    def key_weight(self) -> Tensor:  # type: ignore[override]
         """W^K, (d_model, d_model)."""
         return self.key_up @ self.key_down
 

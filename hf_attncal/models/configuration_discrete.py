@@ -14,6 +14,7 @@
 """Configuration of the Discrete Transformer."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.dataclasses import strict
 from transformers.models.marian.configuration_marian import MarianConfig
@@ -97,6 +98,12 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
     receptive_field_penalty: float | int = 0.0
     penalty_warmup_steps: int = 0
     label_smoothing: float | int = 0.0
+
+    if TYPE_CHECKING:  # fields of the stock configuration, which declares some of them as optional
+        vocab_size: Any
+        decoder_vocab_size: Any
+        max_position_embeddings: Any
+        pad_token_id: Any
 
     def __post_init__(self, **kwargs):
         check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})

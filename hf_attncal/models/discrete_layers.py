@@ -17,6 +17,8 @@ With two streams the modules without a prefix are those of the semantic stream, 
 the syntactic one's; so that with one stream every name is Marian's.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
@@ -28,6 +30,23 @@ from .calibration import NullToken
 from .configuration_discrete import DiscreteTransformerConfig
 from .functional import attention_scores, gumbel_attention, real_source_tokens, with_null_scores
 from .functional_discrete import Sampling, chosen_positions, extended_fields, gathered_values, one_hot_weights
+
+if TYPE_CHECKING:  # at run time the mixin goes before Marian's layers
+
+    class StockLayer(nn.Module):
+        """What is read of the stock layers, and what is set in both."""
+
+        embed_dim: int
+        dropout: float
+        activation_fn: nn.Module
+        activation_dropout: float
+        fc1: nn.Linear
+        fc2: nn.Linear
+        final_layer_norm: nn.LayerNorm
+        syntactic_final_layer_norm: nn.LayerNorm
+
+else:
+    StockLayer = object
 
 # In use, most scores that are compared at a time: they stay in a processor's cache.
 SCORES_AT_ONCE = 2**20
@@ -63,6 +82,9 @@ class DiscreteAttention(hf.MarianAttention):
         The others: as for `MarianAttention`.
     """
 
+    config: DiscreteTransformerConfig
+    layer_idx: Any
+
     def __init__(self, *args, syntactic_output: bool = True, relative: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
         self.syntactic_output = syntactic_output and self.config.streams == 2
@@ -78,7 +100,7 @@ class DiscreteAttention(hf.MarianAttention):
             self.syntactic_v_proj = nn.Linear(self.embed_dim, self.embed_dim)
             self.syntactic_out_proj = nn.Linear(self.embed_dim, self.embed_dim)
 
-    def forward(
+    def forward(  # type: ignore[override]  # of two streams, where the stock attention has one
         self,
         hidden_states: Tensor,
         syntactic_states: Tensor | None = None,
@@ -118,8 +140,9 @@ class DiscreteAttention(hf.MarianAttention):
         router = hidden_states if syntactic_states is None else syntactic_states
         query = self._split_heads(self.q_proj(router))
         is_cross_attention = key_value_states is not None
-        read, read_router = hidden_states, router
-        if is_cross_attention:
+        read = hidden_states
+        read_router: Tensor | None = router
+        if key_value_states is not None:
             read = key_value_states
             read_router = read if syntactic_states is None else syntactic_key_value_states
         key, value = self._keys_and_values(read, read_router, is_cross_attention, past_key_values)
@@ -134,7 +157,7 @@ class DiscreteAttention(hf.MarianAttention):
         chosen = config.hard_attention and not self.training
         nulls = 0 if self.null is None else 1  # columns of the scores before the first key's
 
-        soft = None
+        soft: Tensor | None = None
         if self.syntactic_output or not chosen:
             scores = self._scores(query, key, real, bias)
             if self.syntactic_output or not config.hard_attention:
@@ -144,15 +167,18 @@ class DiscreteAttention(hf.MarianAttention):
             output = gathered_values(semantic, routing, nulls=bool(nulls))
             weights = one_hot_weights(routing, keys, query.dtype) if with_weights else None
         else:
-            routing = weights = soft
             if config.hard_attention:
                 choices = real if real is None or not nulls else nn.functional.pad(real, (1, 0), value=True)
                 how = (sampling or Sampling())._asdict()
-                routing = weights = gumbel_attention(scores, training=True, real=choices, **how)[..., nulls:]
+                routing = gumbel_attention(scores, training=True, real=choices, **how)[..., nulls:]
+            else:
+                assert soft is not None
+                routing = soft
+            weights = routing
             output = torch.matmul(self._dropped(routing), semantic)
         output = self.out_proj(self._merge_heads(output))
         syntactic_output = None
-        if self.syntactic_output:
+        if soft is not None and self.syntactic_output:
             expected = torch.matmul(self._dropped(soft), syntactic)
             syntactic_output = self.syntactic_out_proj(self._merge_heads(expected))
         return output, weights if with_weights else None, syntactic_output, routing if with_routing else None
@@ -186,15 +212,15 @@ class DiscreteAttention(hf.MarianAttention):
         return choice - nulls if nulls else choice
 
     def _keys_and_values(
-        self, states: Tensor, router: Tensor, is_cross_attention: bool, past_key_values: Cache | None
+        self, states: Tensor, router: Tensor | None, is_cross_attention: bool, past_key_values: Cache | None
     ) -> tuple[Tensor, Tensor]:
         """Keys (B, H, S, d_k) and values; with a syntactic output those of both streams, (B, H, S, 2 d_k)."""
-        cache = past_key_values
+        cache: Cache | None = past_key_values
         if isinstance(past_key_values, EncoderDecoderCache):
             if is_cross_attention:
                 cache = past_key_values.cross_attention_cache
                 if past_key_values.is_updated.get(self.layer_idx):
-                    layer = cache.layers[self.layer_idx]
+                    layer: Any = cache.layers[self.layer_idx]
                     return layer.keys, layer.values
             else:
                 cache = past_key_values.self_attention_cache
@@ -218,7 +244,7 @@ class DiscreteAttention(hf.MarianAttention):
         return nn.functional.dropout(weights, p=self.dropout, training=self.training)
 
 
-class _ResidualStreamsMixin:
+class _ResidualStreamsMixin(StockLayer):
     """The residual steps of both streams; goes before the stock layer in the bases."""
 
     def _add_syntactic_stream(self, attentions: tuple[str, ...], width: int) -> None:
@@ -240,18 +266,19 @@ class _ResidualStreamsMixin:
         self, name: str, states: tuple[Tensor, Tensor | None], **inputs
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """States of both streams after the attention of this name, and its routing."""
-        output, _, syntactic_output, routing = getattr(self, name)(states[0], states[1], **inputs)
-        hidden_states = self._added(states[0], output, getattr(self, f"{name}_layer_norm"))
-        if syntactic_output is None:
-            return hidden_states, states[1], routing
+        residual, syntactic_residual = states
+        output, _, syntactic_output, routing = getattr(self, name)(residual, syntactic_residual, **inputs)
+        hidden_states = self._added(residual, output, getattr(self, f"{name}_layer_norm"))
+        if syntactic_output is None or syntactic_residual is None:
+            return hidden_states, syntactic_residual, routing
         syntactic_norm = getattr(self, f"syntactic_{name}_layer_norm")
-        return hidden_states, self._added(states[1], syntactic_output, syntactic_norm), routing
+        return hidden_states, self._added(syntactic_residual, syntactic_output, syntactic_norm), routing
 
     def _both_fed_forward(
         self, hidden_states: Tensor, syntactic_states: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         hidden_states = self._fed_forward(hidden_states, self.fc1, self.fc2, self.final_layer_norm)
-        if hasattr(self, "syntactic_fc1"):
+        if syntactic_states is not None and hasattr(self, "syntactic_fc1"):
             syntactic_states = self._fed_forward(
                 syntactic_states, self.syntactic_fc1, self.syntactic_fc2, self.syntactic_final_layer_norm
             )
@@ -274,7 +301,7 @@ class DiscreteEncoderLayer(_ResidualStreamsMixin, hf.MarianEncoderLayer):
         if config.streams == 2:
             self._add_syntactic_stream(("self_attn",), config.encoder_ffn_dim)
 
-    def forward(
+    def forward(  # type: ignore[override]  # of two streams, where the stock layer has one
         self,
         hidden_states: Tensor,
         syntactic_states: Tensor | None = None,
@@ -287,7 +314,7 @@ class DiscreteEncoderLayer(_ResidualStreamsMixin, hf.MarianEncoderLayer):
         hidden_states, syntactic_states, routing = self._attended(
             "self_attn", states, attention_mask=attention_mask, with_routing=fields is not None, **kwargs
         )
-        if fields is not None:
+        if fields is not None and routing is not None:
             fields = extended_fields(fields, routing, fields)
         return *self._both_fed_forward(hidden_states, syntactic_states), fields
 
@@ -329,7 +356,7 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
         elif config.streams == 2 and config.is_encoder_decoder:
             self.syntactic_self_attn_layer_norm = nn.LayerNorm(config.d_model)
 
-    def forward(
+    def forward(  # type: ignore[override]  # of two streams, where the stock layer has one
         self,
         hidden_states: Tensor,
         syntactic_states: Tensor | None = None,
@@ -352,7 +379,7 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
         hidden_states, syntactic_states, routing = self._attended(
             "self_attn", (hidden_states, syntactic_states), attention_mask=attention_mask, **inputs
         )
-        if target_fields is not None:
+        if target_fields is not None and routing is not None:
             if source_fields is not None:
                 source_fields = extended_fields(source_fields, routing, source_fields)
             target_fields = extended_fields(target_fields, routing, target_fields)
@@ -365,6 +392,6 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
                 attention_mask=encoder_attention_mask,
                 **inputs,
             )
-            if source_fields is not None:
+            if source_fields is not None and encoder_fields is not None and routing is not None:
                 source_fields = extended_fields(source_fields, routing, encoder_fields)
         return *self._both_fed_forward(hidden_states, syntactic_states), target_fields, source_fields

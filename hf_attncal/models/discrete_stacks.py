@@ -14,6 +14,7 @@
 """Encoder and decoder of the Discrete Transformer, and what all its models share."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,21 @@ from .discrete_layers import DiscreteAttention, DiscreteDecoderLayer, DiscreteEn
 from .functional_discrete import Sampling, first_sampling, initial_fields
 from .loading import WholeCheckpointMixin
 from .outputs_discrete import DiscreteDecoderOutput, DiscreteEncoderOutput
+
+if TYPE_CHECKING:  # at run time the mixin goes before Marian's encoder or decoder
+
+    class StockStack(nn.Module):
+        """What is read of the stock encoder and decoder, and what is set in both."""
+
+        config: Any
+        embed_tokens: nn.Embedding
+        syntactic_embed_tokens: nn.Embedding
+        embed_scale: float
+        dropout: float
+        layerdrop: float
+
+else:
+    StockStack = object
 
 
 class DiscretePreTrainedModel(CountedStepsMixin, WholeCheckpointMixin, hf.MarianPreTrainedModel):
@@ -73,6 +89,7 @@ class DiscretePreTrainedModel(CountedStepsMixin, WholeCheckpointMixin, hf.Marian
 
     def _resize_syntactic_embeddings(self) -> None:
         """Give every syntactic table as many rows as the semantic one beside it has."""
+        stack: Any
         for stack in self.modules():
             if hasattr(stack, "syntactic_embed_tokens"):
                 table, size = stack.syntactic_embed_tokens, stack.embed_tokens.weight.shape[0]
@@ -110,7 +127,7 @@ def _check_encoder_states(config: DiscreteTransformerConfig, states: Tensor, syn
         )
 
 
-class _EmbeddedStreamsMixin:
+class _EmbeddedStreamsMixin(StockStack):
     """The embeddings of both streams; goes before the stock encoder or decoder in the bases."""
 
     scales_given_embeddings: bool  # as the stock class does
@@ -230,11 +247,11 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
         )
-        kwargs["sampling"] = sampling or first_sampling(self.config)
+        inputs = {**kwargs, "sampling": sampling or first_sampling(self.config)}
         for layer in self.layers:
             if not self._is_dropped():
                 hidden_states, syntactic_states, fields = layer(
-                    hidden_states, syntactic_states, fields, attention_mask=mask, **kwargs
+                    hidden_states, syntactic_states, fields, attention_mask=mask, **inputs
                 )
         return DiscreteEncoderOutput(
             last_hidden_state=hidden_states, syntactic_last_hidden_state=syntactic_states, receptive_fields=fields
@@ -270,7 +287,7 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(
+    def forward(  # type: ignore[misc]  # in transformers' own models, too, `kwargs` has names of arguments
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
@@ -279,7 +296,7 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        position_ids: torch.LongTensor | None = None,
+        position_ids: Tensor | None = None,
         syntactic_inputs_embeds: Tensor | None = None,
         encoder_syntactic_hidden_states: Tensor | None = None,
         encoder_receptive_fields: Tensor | None = None,
@@ -319,18 +336,19 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
         if encoder_hidden_states is not None:
             _check_encoder_states(self.config, encoder_hidden_states, encoder_syntactic_hidden_states)
         if position_ids is None:
-            position_ids = past + torch.arange(length, device=given.device)
+            position_ids = past + torch.arange(length, device=None if given is None else given.device)
         positions = self.embed_positions((batch, length), past, position_ids=position_ids)
         hidden_states, syntactic_states = self._embedded(input_ids, inputs_embeds, syntactic_inputs_embeds, positions)
 
-        own_cache = past_key_values
+        own_cache: Cache | None = past_key_values
         if isinstance(past_key_values, EncoderDecoderCache):
             own_cache = past_key_values.self_attention_cache
         mask = create_causal_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask, past_key_values=own_cache
         )
+        cross_mask: Any = encoder_attention_mask
         if encoder_hidden_states is not None:
-            encoder_attention_mask = create_bidirectional_mask(
+            cross_mask = create_bidirectional_mask(
                 config=self.config,
                 inputs_embeds=hidden_states,
                 attention_mask=encoder_attention_mask,
@@ -345,8 +363,7 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
                 )
             encoder_receptive_fields = encoder_receptive_fields.to(target_fields.dtype)
             source_fields = target_fields.new_zeros(batch, length, encoder_receptive_fields.shape[-1])
-        kwargs["sampling"] = sampling or first_sampling(self.config)
-        kwargs["first_query"] = past
+        inputs = {**kwargs, "sampling": sampling or first_sampling(self.config), "first_query": past}
         for layer in self.layers:
             if not self._is_dropped():
                 hidden_states, syntactic_states, target_fields, source_fields = layer(
@@ -358,9 +375,9 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
                     source_fields,
                     encoder_receptive_fields,
                     attention_mask=mask,
-                    encoder_attention_mask=encoder_attention_mask,
+                    encoder_attention_mask=cross_mask,
                     past_key_values=past_key_values,
-                    **kwargs,
+                    **inputs,
                 )
         return DiscreteDecoderOutput(
             last_hidden_state=hidden_states,

@@ -18,8 +18,9 @@ nothing here needs it: `HMMTables` aligns alone.
 Shapes use B = batch, S = source tokens, T = target tokens, V = vocabulary, N = pairs of tokens with a count.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -84,8 +85,21 @@ def unaligned_shares(shares: Tensor, real: Tensor, dim: int) -> Tensor:
     return torch.where(real, 1 - shares.sum(dim=dim), 0.0).clamp(min=0)
 
 
-class HMMTablesMixin:
+if TYPE_CHECKING:  # at run time the mixin goes before a module
+    from torch.nn import Module
+else:
+    Module = object
+
+
+class HMMTablesMixin(Module):
     """Tables and equations of a module with the attribute `config`, whose fields are `CountFields`."""
+
+    config: Any
+    pairs: Tensor
+    counts: Tensor
+    source_counts: Tensor
+    forward_jumps: Tensor
+    backward_jumps: Tensor
 
     def _make_tables(self) -> None:
         config = self.config
@@ -133,23 +147,21 @@ class HMMTablesMixin:
     @torch.no_grad()
     def aligned(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None,
         attention_mask: Tensor | None,
-        target_input_ids: Tensor,
+        target_input_ids: Tensor | None,
         target_attention_mask: Tensor | None,
         factor: Tensor | None = None,
     ) -> HMMAlignments:
         """Align the tokens of sentence pairs; see `HMMAlignModel.forward`."""
-        check_ids(input_ids, "input_ids")
-        check_ids(target_input_ids, "target_input_ids")
+        source = check_ids(input_ids, "input_ids")
+        target = check_ids(target_input_ids, "target_input_ids")
         source_real, target_real = (
             torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
-            for ids, mask in ((input_ids, attention_mask), (target_input_ids, target_attention_mask))
+            for ids, mask in ((source, attention_mask), (target, target_attention_mask))
         )
-        counts = self.counts_of(input_ids, target_input_ids)
-        forward, backward = self.posteriors(
-            counts, input_ids, target_input_ids, source_real, target_real, factor=factor
-        )
+        counts = self.counts_of(source, target)
+        forward, backward = self.posteriors(counts, source, target, source_real, target_real, factor=factor)
         likelihood = torch.stack([forward.log_likelihood, backward.log_likelihood], dim=1)
         return HMMAlignments(forward.weights, backward.weights, forward.null, backward.null, likelihood)
 
@@ -206,10 +218,10 @@ class HMMTablesMixin:
                 place alone. None: 1.
         """
         counts = counts.to(torch.promote_types(counts.dtype, torch.float32))
-        mirrored = (None if cells is None else cells.mT for cells in (own, factor))
+        own_back, factor_back = (None if cells is None else cells.mT for cells in (own, factor))
         directions = (
             (counts, own, factor, source, target, source_real, target_real, "source", "target"),
-            (counts.mT, *mirrored, target, source, target_real, source_real, "target", "source"),
+            (counts.mT, own_back, factor_back, target, source, target_real, source_real, "target", "source"),
         )
         uniform = self.config.uniform_jump if uniform is None else uniform
         emissions = [self._emissions(*direction, weight) for direction in directions]
@@ -218,7 +230,8 @@ class HMMTablesMixin:
         if uniform == 1 or batch * (size * size - rows * columns) > _PADDED * min(rows, columns):
             reals = (target_real, source_real), (source_real, target_real)
             each = zip(emissions, jumps, reals, strict=True)
-            return tuple(jump_posterior(*one, table, *real, uniform, count) for one, table, real in each)
+            forward, backward = (jump_posterior(*one, table, *real, uniform, count) for one, table, real in each)
+            return forward, backward
         # Both at once take half the steps.
         weights = torch.cat([F.pad(one, (0, size - one.shape[2], 0, size - one.shape[1])) for one, _ in emissions])
         null, targets, sources = (
@@ -226,12 +239,15 @@ class HMMTablesMixin:
             for both in ([null for _, null in emissions], (target_real, source_real), (source_real, target_real))
         )
         found = jump_posterior(weights, null, torch.stack(jumps), targets, sources, uniform, count)
-        tables = zip(found.jumps, found.chances, strict=True) if count else ((), ())
+        tables: Iterable[tuple[Tensor, ...]] = ((), ())
+        if found.jumps is not None and found.chances is not None:
+            tables = zip(found.jumps, found.chances, strict=True)
         parts = ((slice(batch), rows, columns), (slice(batch, None), columns, rows))
-        return tuple(
+        forward, backward = (
             JumpPosterior(found.weights[some, :t, :s], found.null[some, :t], found.log_likelihood[some], *counted)
             for (some, t, s), counted in zip(parts, tables, strict=True)
         )
+        return forward, backward
 
     def _foreign(self, side: str, tokens: Tensor, real: Tensor) -> Tensor:
         """Return which real tokens a side has never had, in the shape of `tokens`; none before anything is counted."""

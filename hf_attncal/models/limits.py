@@ -194,8 +194,8 @@ def check_token_ids(config, vocabulary: int) -> None:
                 raise ValueError(f"`{name}` must be a token, from 0 to {vocabulary - 1}, got {value!r}.")
 
 
-def check_ids(ids, name: str) -> None:
-    """Check the tokens of a batch.
+def check_ids(ids: Any, name: str) -> Any:
+    """Return the tokens of a batch, which are checked.
 
     Args:
         ids: a tensor, (batch, tokens). name: of the argument.
@@ -206,3 +206,4 @@ def check_ids(ids, name: str) -> None:
     if ids is None or ids.dim() != 2 or 0 in ids.shape:
         shape = None if ids is None else tuple(ids.shape)
         raise ValueError(f"`{name}` must be (batch, tokens) with at least one token, got {shape}.")
+    return ids

@@ -107,7 +107,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
             mask_keys = self._project_mask_keys(states, keys, context)
         return Source(values, keys, real[:, None, None], positions, mask_keys)
 
-    def forward(
+    def forward(  # type: ignore[override]  # of a source that is read once
         self, hidden: Tensor, source: Source, first_step: int, context: AttentionContext
     ) -> tuple[Tensor, Tensor]:
         """Attend.

@@ -18,6 +18,7 @@ Shapes use B = batch, S = source tokens, T = target steps, d = d_model. The stat
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ class LuongEncoderOutput(BaseModelOutput):
         final_states: the last state of every layer, both directions merged, (B, layers, n, d).
     """
 
-    final_states: torch.FloatTensor | None = None
+    final_states: Tensor | None = None
 
 
 class LuongPreTrainedModel(AttnCalPreTrainedMixin, PreTrainedModel):
@@ -54,7 +55,7 @@ class LuongPreTrainedModel(AttnCalPreTrainedMixin, PreTrainedModel):
     config_class = LuongConfig
     base_model_prefix = "model"
     main_input_name = "input_ids"
-    input_modalities = ("text",)
+    input_modalities = ("text",)  # type: ignore[assignment]  # a tuple in transformers' own models, too
     _auto_classes = {"AutoModel": "LuongModel", "AutoModelForSeq2SeqLM": "LuongForConditionalGeneration"}
     # The decoder uses the weights of its layers and of its attention in between their calls, step by step: what shards
     # a model leaves them to the whole of it.
@@ -102,8 +103,9 @@ class LuongEncoder(LuongPreTrainedModel):
 
     def __init__(self, config: LuongConfig):
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
-        sizes = [config.embedding_size] + [config.d_model] * (config.encoder_layers - 1)
+        embedding_size: Any = config.embedding_size  # the configuration puts a number in place of None
+        self.embed_tokens = nn.Embedding(config.vocab_size, embedding_size)
+        sizes = [embedding_size] + [config.d_model] * (config.encoder_layers - 1)
         self.layers = nn.ModuleList(LuongEncoderLayer(config, size) for size in sizes)
         self.gate = SelectiveGate(config) if config.selective_gate else None
         self.dropout = nn.Dropout(config.dropout)
@@ -155,8 +157,9 @@ class LuongDecoder(LuongPreTrainedModel):
 
     def __init__(self, config: LuongConfig):
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
-        first = config.embedding_size + (config.d_model if config.input_feeding else 0)
+        embedding_size: Any = config.embedding_size
+        self.embed_tokens = nn.Embedding(config.vocab_size, embedding_size)
+        first = embedding_size + (config.d_model if config.input_feeding else 0)
         sizes = [first] + [config.d_model] * (config.decoder_layers - 1)
         self.layers = nn.ModuleList(LuongDecoderLayer(config, size) for size in sizes)
         self.attention = None if config.attention_window is None else LuongAttention(config)
@@ -214,11 +217,11 @@ class LuongDecoder(LuongPreTrainedModel):
             state, fed = cache.state.tensors["state"], cache.state.tensors.get("fed")
             source = Source(**cache.source.tensors) if self.attention is not None else None
         else:
-            _check_encoded(encoder_hidden_states, encoder_final_states, len(embedded))
-            state, fed = self._first_state(encoder_final_states, len(embedded)), None
+            states, final_states = _checked_states(encoder_hidden_states, encoder_final_states, len(embedded))
+            state, fed = self._first_state(final_states, len(embedded)), None
             source = None
             if self.attention is not None:
-                source = self.attention.read_source(encoder_hidden_states, encoder_attention_mask, context)
+                source = self.attention.read_source(states, encoder_attention_mask, context)
                 if cache is not None:
                     cache.source.put(0, **source._asdict())
         first_step = 0 if cache is None else cache.get_seq_length()
@@ -304,7 +307,8 @@ def _check_target_mask(mask: Tensor | None) -> None:
         )
 
 
-def _check_encoded(states: Tensor | None, final_states: Tensor | None, batch: int) -> None:
+def _checked_states(states: Tensor | None, final_states: Tensor | None, batch: int) -> tuple[Tensor, Tensor]:
+    """Return the encoder's states and final states, for a number of rows of the target."""
     if states is None or final_states is None:
         raise ValueError(
             "`encoder_outputs` must have `last_hidden_state` and `final_states`, which the decoder starts from. Pass "
@@ -314,3 +318,4 @@ def _check_encoded(states: Tensor | None, final_states: Tensor | None, batch: in
         raise ValueError(
             f"`decoder_input_ids` must have a row for each source, or equally many, got {batch} for {len(states)}."
         )
+    return states, final_states

@@ -18,6 +18,7 @@ Shapes use B = batch, T = steps, d = width. The state of a layer is (B, n, d): h
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ def has_lstm_kernel(dtype: torch.dtype) -> bool:
     return True
 
 
-def run_recurrent(rnn: nn.Module, run: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+def run_recurrent(rnn: nn.RNNBase, run: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
     """Return `run(*inputs)`, computed in float32 where autocast asks for an LSTM that this CPU does not have.
 
     Args:
@@ -61,7 +62,8 @@ def run_recurrent(rnn: nn.Module, run: Callable[..., tuple[Tensor, ...]], *input
         run: function of the inputs and the states before them that returns outputs and last states.
         inputs: tensors for `run`.
     """
-    weight, dtype = rnn.weight_hh_l0, torch.get_autocast_dtype("cpu")
+    weight: Any = rnn.weight_hh_l0
+    dtype = torch.get_autocast_dtype("cpu")
     autocast = isinstance(rnn, nn.LSTM) and weight.device.type == "cpu" and torch.is_autocast_enabled("cpu")
     if not autocast or has_lstm_kernel(dtype):
         return run(*inputs)
@@ -155,8 +157,8 @@ class LuongEncoderLayer(nn.Module):
         inputs = torch.cat((states, padding.flags.to(states.dtype)), dim=-1)
         start = states.new_zeros(directions, len(states), width)
 
-        def read(inputs: Tensor, *start: Tensor) -> tuple[Tensor, ...]:
-            settings = weights, True, 1, 0.0, self.training, self.rnn.bidirectional, True
+        def read(inputs: Tensor, *start: Any) -> tuple[Tensor, ...]:
+            settings: Any = weights, True, 1, 0.0, self.training, self.rnn.bidirectional, True
             return torch.lstm(inputs, start, *settings) if lstm else torch.gru(inputs, *start, *settings)
 
         outputs, _, *cells = run_recurrent(self.rnn, read, inputs, *[start] * (1 + lstm))

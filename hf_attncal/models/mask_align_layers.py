@@ -177,8 +177,9 @@ class MaskAlignCrossAttention(_QueriesAndKeys):
 
     def init_parameters(self) -> None:
         """Initialise the parameters that belong to no sub-module."""
-        if self.diagonal_bias is not None:
-            nn.init.constant_(self.diagonal_bias, self.config.diagonal_bias)
+        start = self.config.diagonal_bias
+        if self.diagonal_bias is not None and start is not None:
+            nn.init.constant_(self.diagonal_bias, start)
 
     def weights(self, query: Tensor, states: Tensor, target_real: Tensor, source_real: Tensor) -> Tensor:
         """Return weights of each head in float32 or wider, (B, H, T, 1 + S), NULL first; without `leaky` NULL's are 0.
@@ -210,7 +211,7 @@ class MaskAlignReadingAttention(MaskAlignCrossAttention):
         """Read the values of states (B, S, d_model) with weights (B, H, T, 1 + S): (B, T, d_model)."""
         value = self.heads(self.v_proj(states))
         context = torch.matmul(weights[..., 1:].to(value.dtype), value)
-        if self.null is not None:
+        if self.null is not None and self.null.value is not None:
             context = context + weights[..., :1].to(value.dtype) * self.null.value.unsqueeze(1).to(value.dtype)
         return self.out_proj(context.transpose(1, 2).flatten(2))
 
@@ -234,8 +235,8 @@ class MaskAlignFeedForward(nn.Module):
         return states + self.dropout(self.fc2(inner))
 
 
-class MaskAlignEncoderLayer(GradientCheckpointingLayer):
-    """Self-attention and feed-forward network, each after a layer norm and with a residual.
+class _MaskAlignLayer(GradientCheckpointingLayer):
+    """Attention and feed-forward network, each after a layer norm and with a residual.
 
     Args:
         feed_forward: without one the layer is its attention: what follows belongs to another module.
@@ -248,13 +249,17 @@ class MaskAlignEncoderLayer(GradientCheckpointingLayer):
         self.ffn = MaskAlignFeedForward(config) if feed_forward else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
 
+
+class MaskAlignEncoderLayer(_MaskAlignLayer):
+    """Self-attention, and what follows it."""
+
     def forward(self, states: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
         """states: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
         normed = self.self_attn_layer_norm(states)
         return self.ffn(states + self.dropout(self.self_attn(normed, normed, mask, tokens)))
 
 
-class MaskAlignDecoderLayer(MaskAlignEncoderLayer):
+class MaskAlignDecoderLayer(_MaskAlignLayer):
     """Static-KV attention (Mask-Align, sec. 3.1): only queries go up the layers.
 
     Keys and values are computed from the input embeddings in every layer, each with its own matrices, and never from

@@ -187,6 +187,7 @@ class AttentionPrediction(MaskAlignPrediction):
     """
 
     feeds_forward = True
+    cross_attn: MaskAlignReadingAttention
 
     def __init__(self, config: MaskAlignConfig):
         super().__init__(config, MaskAlignReadingAttention(config))

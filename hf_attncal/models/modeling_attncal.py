@@ -42,7 +42,9 @@ if TYPE_CHECKING:  # at run time the mixins go before transformers' classes
     from transformers import PreTrainedModel
 
     class Generating(PreTrainedModel, GenerationMixin):
-        pass
+        """A model that generates."""
+
+        def prepare_decoder_input_ids_from_labels(self, labels: Any) -> Any: ...
 
 else:
     PreTrainedModel = Generating = object
@@ -157,7 +159,8 @@ class AttnCalModelMixin(PreTrainedModel):
                 return_dict=True,
                 **kwargs,
             )
-        return AttnCalSeq2SeqModelOutput(**outputs, **context.details())
+        details: dict[str, Any] = context.details()
+        return AttnCalSeq2SeqModelOutput(**outputs, **details)
 
 
 class AttnCalSeq2SeqLMMixin(Generating):
@@ -166,16 +169,16 @@ class AttnCalSeq2SeqLMMixin(Generating):
     config: Any
     model: Any
     lm_head: nn.Linear
-    final_logits_bias: Tensor
+    final_logits_bias: nn.Buffer
     uam: UnsupervisedAlignmentModule | None
     copying: CopyMechanism | None
 
     @can_return_tuple
-    def forward(
+    def forward(  # type: ignore[misc]  # in transformers' own models, too, `kwargs` has names of arguments
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
         past_key_values: Cache | None = None,
@@ -282,11 +285,11 @@ class AttnCalSeq2SeqLMMixin(Generating):
             logits, loss, copy_probabilities = self.copying(logits, *decoded, copy_source, *target, context.by_tables)
             copied = loss, copy_source
 
-        aligned = {}
+        aligned: dict[str, Any] = {}
         if self.uam is not None and (labels is not None or output_uam_probabilities):
             hidden_states, with_probabilities = outputs.last_hidden_state, bool(output_uam_probabilities)
-            aligned = self._aligned(hidden_states, input_ids, attention_mask, targets, with_probabilities)
-        losses = {}
+            aligned = self._aligned(self.uam, hidden_states, input_ids, attention_mask, targets, with_probabilities)
+        losses: dict[str, Any] = {}
         if labels is not None:
             decoder_inputs = None
             if compute_mask_loss or (compute_mask_loss is None and self.training and trains_mask(self)):
@@ -313,6 +316,7 @@ class AttnCalSeq2SeqLMMixin(Generating):
 
     def _aligned(
         self,
+        uam: UnsupervisedAlignmentModule,
         hidden_states: Tensor,
         input_ids: torch.LongTensor | None,
         attention_mask: Tensor | None,
@@ -327,7 +331,7 @@ class AttnCalSeq2SeqLMMixin(Generating):
             )
         real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         source = input_ids.to(hidden_states.device), real.to(hidden_states.device).bool()
-        logits, found = self.uam(hidden_states), {}
+        logits, found = uam(hidden_states), {}
         if with_probabilities:
             found["uam_probabilities"] = source_token_probabilities(logits, *source)
         if targets is not None:
@@ -365,8 +369,8 @@ class AttnCalSeq2SeqLMMixin(Generating):
         return super().generate(inputs, generation_config, logits_processor, *args, **kwargs)
 
     def _expand_inputs_for_generation(
-        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **model_kwargs
-    ) -> tuple[Tensor | None, dict[str, Any]]:
+        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Any = None, **model_kwargs
+    ) -> tuple[Any, dict[str, Any]]:
         """As transformers'; what can be copied is found here, for all steps, and the beams of a sentence share it."""
         if self.copying is not None:
             ids, mask = model_kwargs.pop("extended_input_ids"), model_kwargs.get("attention_mask")
@@ -377,7 +381,9 @@ class AttnCalSeq2SeqLMMixin(Generating):
             if self.config._attn_implementation != "eager" and not any(switches):
                 source = self.copying.for_search(source, states, self.config.vocab_size)
             model_kwargs["copy_source"] = source
-        return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
+        return super()._expand_inputs_for_generation(  # type: ignore[misc]  # the protocol of transformers wants a settable `device`
+            expand_size, is_encoder_decoder, input_ids, **model_kwargs
+        )
 
     def compute_transition_scores(self, sequences, scores, beam_indices=None, normalize_logits=False):
         """As transformers', of scores as wide as they are: it takes the vocabulary's size for their width."""
@@ -385,7 +391,7 @@ class AttnCalSeq2SeqLMMixin(Generating):
         wide = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: width))
         return GenerationMixin.compute_transition_scores(wide, sequences, scores, beam_indices, normalize_logits)
 
-    def _encoded(self, outputs: AttnCalSeq2SeqModelOutput) -> dict[str, Tensor]:
+    def _encoded(self, outputs: Any) -> dict[str, Tensor | None]:
         """Return what the decoder reads of the encoder, by the names of its arguments."""
         return {"encoder_hidden_states": outputs.encoder_last_hidden_state}
 

@@ -14,6 +14,7 @@
 """BART with calibrated, leaky and Gumbel cross-attention: the differences from transformers' BART."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,7 +32,7 @@ from .uam import UnsupervisedAlignmentModule
 # trf-ignore: TRF041 config.copy, config.scale_embedding, config.uam
 
 
-class AttnCalBartCrossAttention(CrossAttentionMixin, hf.BartAttention):
+class AttnCalBartCrossAttention(CrossAttentionMixin, hf.BartAttention):  # type: ignore[misc]  # needs a context
     """`BartAttention` with the switches."""
 
 
@@ -84,7 +85,7 @@ class AttnCalBartDecoder(AttnCalBartPreTrainedModel, hf.BartDecoder):
 class AttnCalBartModel(AttnCalModelMixin, AttnCalBartPreTrainedModel, hf.BartModel):
     """`BartModel` with calibrated, leaky and Gumbel cross-attention."""
 
-    _auto_class = "AutoModel"
+    _auto_class: Any = "AutoModel"
 
     def __init__(self, config: AttnCalBartConfig):
         config.validate()  # what is set after a configuration was made is not checked otherwise
@@ -103,7 +104,7 @@ class AttnCalBartForConditionalGeneration(
 ):
     """`BartForConditionalGeneration` with calibrated, leaky and Gumbel cross-attention, and both objectives."""
 
-    _auto_class = "AutoModelForSeq2SeqLM"
+    _auto_class: Any = "AutoModelForSeq2SeqLM"
 
     def __init__(self, config: AttnCalBartConfig):
         super(hf.BartForConditionalGeneration, self).__init__(config)

@@ -14,6 +14,7 @@
 """Marian with calibrated, leaky and Gumbel cross-attention: the differences from transformers' Marian."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,7 +32,7 @@ from .uam import UnsupervisedAlignmentModule
 # trf-ignore: TRF041 config.copy, config.scale_embedding, config.share_encoder_decoder_embeddings, config.uam
 
 
-class AttnCalMarianCrossAttention(CrossAttentionMixin, hf.MarianAttention):
+class AttnCalMarianCrossAttention(CrossAttentionMixin, hf.MarianAttention):  # type: ignore[misc]  # needs a context
     """`MarianAttention` with the switches."""
 
 
@@ -91,9 +92,10 @@ class AttnCalMarianDecoder(AttnCalMarianPreTrainedModel, hf.MarianDecoder):
 class AttnCalMarianModel(AttnCalModelMixin, AttnCalMarianPreTrainedModel, hf.MarianModel):
     """`MarianModel` with calibrated, leaky and Gumbel cross-attention."""
 
-    _auto_class = "AutoModel"
+    _auto_class: Any = "AutoModel"
     _keys_to_ignore_on_load_missing = [r"embed_positions\.weight"]  # computed; not saved with a head
-    _encoder_class, _decoder_class = AttnCalMarianEncoder, AttnCalMarianDecoder
+    _encoder_class: type[hf.MarianEncoder] = AttnCalMarianEncoder
+    _decoder_class: type[hf.MarianDecoder] = AttnCalMarianDecoder
 
     def __init__(self, config: AttnCalMarianConfig):
         config.validate()  # what is set after a configuration was made is not checked otherwise
@@ -113,8 +115,8 @@ class AttnCalMarianModel(AttnCalModelMixin, AttnCalMarianPreTrainedModel, hf.Mar
 class AttnCalMarianMTModel(AttnCalSeq2SeqLMMixin, AttnCalMarianPreTrainedModel, hf.MarianMTModel, GenerationMixin):
     """`MarianMTModel` with calibrated, leaky and Gumbel cross-attention, and both training objectives in one loss."""
 
-    _auto_class = "AutoModelForSeq2SeqLM"
-    _model_class = AttnCalMarianModel
+    _auto_class: Any = "AutoModelForSeq2SeqLM"
+    _model_class: type[AttnCalMarianModel] = AttnCalMarianModel
 
     def __init__(self, config: AttnCalMarianConfig):
         super(hf.MarianMTModel, self).__init__(config)

@@ -17,6 +17,7 @@ Source: "Discrete Transformer". With soft attention and one stream it is Marian,
 """
 
 import copy
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,14 @@ from .outputs_discrete import (
 # trf-ignore: TRF041 config.gumbel_final_temperature, config.gumbel_noise_steps, config.gumbel_straight_through_steps
 # trf-ignore: TRF041 config.penalty_warmup_steps
 
+if TYPE_CHECKING:  # at run time the mixin goes before transformers' classes
+
+    class Generating(DiscretePreTrainedModel, GenerationMixin):
+        """A model that generates."""
+
+else:
+    Generating = object
+
 logger = logging.get_logger(__name__)
 
 
@@ -54,7 +63,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         ValueError: the configuration is that of a decoder alone.
     """
 
-    _auto_class = "AutoModel"
+    _auto_class: Any = "AutoModel"
     _keys_to_ignore_on_load_missing = [r"embed_positions\.weight"]  # computed; not saved with a head
 
     def __init__(self, config: DiscreteTransformerConfig):
@@ -87,7 +96,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         attention_mask: Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
+        encoder_outputs: tuple[Tensor, ...] | BaseModelOutput | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
@@ -113,8 +122,9 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
             "output_receptive_fields": output_receptive_fields,
             "sampling": _sampling(self.config, self.schedule),
         }
+        encoded: BaseModelOutput
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(
+            encoded = self.encoder(
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
@@ -123,23 +133,25 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
                 **ours,
                 **kwargs,
             )
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = DiscreteEncoderOutput(
+        elif isinstance(encoder_outputs, BaseModelOutput):
+            encoded = encoder_outputs
+        else:
+            encoded = DiscreteEncoderOutput(
                 last_hidden_state=encoder_outputs[0],
                 syntactic_last_hidden_state=encoder_outputs[1] if len(encoder_outputs) > 1 else None,
             )
-        syntactic_states = getattr(encoder_outputs, "syntactic_last_hidden_state", None)
+        syntactic_states = getattr(encoded, "syntactic_last_hidden_state", None)
         outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             syntactic_inputs_embeds=decoder_syntactic_inputs_embeds,
             encoder_syntactic_hidden_states=syntactic_states,
-            encoder_receptive_fields=getattr(encoder_outputs, "receptive_fields", None),
+            encoder_receptive_fields=getattr(encoded, "receptive_fields", None),
             return_dict=True,
             **ours,
             **kwargs,
@@ -150,9 +162,9 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
             cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
             encoder_syntactic_last_hidden_state=syntactic_states,
             target_receptive_fields=outputs.target_receptive_fields,
             source_receptive_fields=outputs.source_receptive_fields,
@@ -172,9 +184,9 @@ def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> 
     temperature, noise, straight_through = first_sampling(config)
     if schedule is not None:
         step = schedule.annealing_step
-        if config.gumbel_final_temperature is not None:
-            last, steps = config.gumbel_final_temperature, config.gumbel_temperature_steps
-            temperature = temperature_at(step, temperature, last, steps)
+        last, steps = config.gumbel_final_temperature, config.gumbel_temperature_steps
+        if last is not None and steps is not None:
+            temperature = temperature_at(step, config.gumbel_temperature, last, steps)
         if config.gumbel_noise_steps:
             noise = noise * (1 - warmed_up(step, config.gumbel_noise_steps))
         if config.gumbel_straight_through_steps:
@@ -182,18 +194,18 @@ def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> 
     return Sampling(temperature, noise, straight_through)
 
 
-class _HeadMixin:
+class _HeadMixin(Generating):
     """Mixin of both models with a language modelling head; goes before transformers' classes in the bases."""
 
     def _losses(
         self,
         name: str,
         logits: Tensor,
-        labels: torch.LongTensor,
+        labels: Tensor,
         num_items_in_batch: Tensor | int | None,
         schedule: StepCount | None,
         *fields: Tensor | None,
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Any]:
         """Return the loss, and its parts by name.
 
         Args:
@@ -215,9 +227,9 @@ class _HeadMixin:
         if any(part is not None for part in fields):
             size = (expected_field_size(*fields) * targets).sum() / count
             losses["receptive_field_size"] = size.detach()
-            weight = config.receptive_field_penalty
+            weight: float | Tensor = config.receptive_field_penalty
             if weight and self.training:
-                if config.penalty_warmup_steps:
+                if config.penalty_warmup_steps and schedule is not None:
                     weight = weight * warmed_up(schedule.annealing_step, config.penalty_warmup_steps)
                 losses["loss"] = cross_entropy + weight * size
         return losses
@@ -246,7 +258,7 @@ class DiscreteTransformerForConditionalGeneration(
 ):
     """The encoder-decoder with a language modelling head."""
 
-    _auto_class = "AutoModelForSeq2SeqLM"
+    _auto_class: Any = "AutoModelForSeq2SeqLM"
 
     def __init__(self, config: DiscreteTransformerConfig):
         super(hf.MarianMTModel, self).__init__(config)
@@ -261,13 +273,13 @@ class DiscreteTransformerForConditionalGeneration(
         self.post_init()
 
     @can_return_tuple
-    def forward(
+    def forward(  # type: ignore[misc]  # in transformers' own models, too, `kwargs` has names of arguments
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
+        encoder_outputs: tuple[Tensor, ...] | BaseModelOutput | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
@@ -311,7 +323,7 @@ class DiscreteTransformerForConditionalGeneration(
         logits = self.lm_head(outputs.last_hidden_state)
         logits = logits + self.final_logits_bias.to(logits.device)
         fields = outputs.target_receptive_fields, outputs.source_receptive_fields
-        losses = {}
+        losses: dict[str, Any] = {}
         if labels is not None:
             losses = self._losses("nmt_loss", logits, labels, num_items_in_batch, self.model.schedule, *fields)
         shared = {name: outputs[name] for name in outputs if name != "last_hidden_state"}
@@ -321,7 +333,7 @@ class DiscreteTransformerForConditionalGeneration(
 class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, GenerationMixin):
     """The decoder alone, as a language model."""
 
-    _auto_class = "AutoModelForCausalLM"
+    _auto_class: Any = "AutoModelForCausalLM"
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     _keys_to_ignore_on_load_missing = [r"embed_positions\.weight"]
     _keys_to_ignore_on_save = ["model.embed_positions.weight"]
@@ -340,7 +352,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         self.post_init()
 
     @can_return_tuple
-    def forward(
+    def forward(  # type: ignore[misc]  # in transformers' own models, too, `kwargs` has names of arguments
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
@@ -353,7 +365,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         output_receptive_fields: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
-        shift_labels: torch.LongTensor | None = None,
+        shift_labels: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | DiscreteCausalLMOutput:
         """As other causal language models of transformers.
@@ -388,7 +400,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         hidden_states, fields = outputs.last_hidden_state, outputs.target_receptive_fields
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(hidden_states[:, keep])
-        losses = {}
+        losses: dict[str, Any] = {}
         if shift_labels is not None:
             losses = self._losses("lm_loss", logits, shift_labels, num_items_in_batch, self.schedule, fields)
         return DiscreteCausalLMOutput(
@@ -412,11 +424,24 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         return embeddings
 
     def prepare_inputs_for_generation(
-        self, *args, inputs_embeds: Tensor | None = None, is_first_iteration: bool = False, **kwargs
+        self,
+        input_ids: torch.LongTensor,
+        next_sequence_length: int | None = None,
+        past_key_values: Cache | None = None,
+        attention_mask: torch.LongTensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        is_first_iteration: bool | None = False,
+        **kwargs,
     ):
         """As transformers'; embeddings take the place of tokens in the first step only, in both streams."""
         if not is_first_iteration:
             kwargs.pop("syntactic_inputs_embeds", None)
-        return super().prepare_inputs_for_generation(
-            *args, inputs_embeds=inputs_embeds, is_first_iteration=is_first_iteration, **kwargs
+        return super().prepare_inputs_for_generation(  # type: ignore[misc]  # the protocol of transformers wants a settable `device`
+            input_ids,
+            next_sequence_length,
+            past_key_values,
+            attention_mask,
+            inputs_embeds,
+            is_first_iteration,
+            **kwargs,
         )

@@ -18,6 +18,7 @@ Shapes use B = batch, S = source tokens, T = target tokens, V = vocabulary, N = 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,11 +44,11 @@ class HMMAlignOutput(ModelOutput):
         log_likelihood: of both directions, log p(target | source) and log p(source | target), (B, 2).
     """
 
-    forward_attention: torch.FloatTensor | None = None
-    backward_attention: torch.FloatTensor | None = None
-    forward_null: torch.FloatTensor | None = None
-    backward_null: torch.FloatTensor | None = None
-    log_likelihood: torch.FloatTensor | None = None
+    forward_attention: Tensor | None = None
+    backward_attention: Tensor | None = None
+    forward_null: Tensor | None = None
+    backward_null: Tensor | None = None
+    log_likelihood: Tensor | None = None
 
 
 class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
@@ -57,7 +58,7 @@ class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
     config_class = HMMAlignConfig
     base_model_prefix = "model"
     main_input_name = "input_ids"
-    _auto_class = "AutoModel"
+    _auto_class: Any = "AutoModel"
 
     def __init__(self, config: HMMAlignConfig):
         config.validate()  # what is set after a configuration was made is not checked otherwise

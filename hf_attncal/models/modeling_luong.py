@@ -48,13 +48,13 @@ class LuongModelOutput(AttnCalSeq2SeqModelOutput):
         encoder_final_states: as in `LuongEncoderOutput`.
     """
 
-    encoder_final_states: torch.FloatTensor | None = None
+    encoder_final_states: Tensor | None = None
 
 
 class LuongModel(LuongPreTrainedModel):
     """Encoder and decoder, without a language modelling head."""
 
-    _auto_class = "AutoModel"
+    _auto_class: Any = "AutoModel"
 
     def __init__(self, config: LuongConfig):
         config.validate()  # what is set after a configuration was made is not checked otherwise
@@ -68,7 +68,7 @@ class LuongModel(LuongPreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: Any) -> None:
         self.encoder.embed_tokens = value
         if self.config.share_embeddings:
             self.decoder.embed_tokens = value
@@ -87,7 +87,7 @@ class LuongModel(LuongPreTrainedModel):
         attention_mask: Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
+        encoder_outputs: tuple[Any, ...] | BaseModelOutput | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
@@ -112,25 +112,29 @@ class LuongModel(LuongPreTrainedModel):
             ValueError: see `LuongEncoder` and `LuongDecoder`.
         """
         context = attention_context or AttentionContext(record_details=bool(output_attention_details))
+        encoded: BaseModelOutput
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(
+            encoded = self.encoder(
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
                 output_hidden_states=output_hidden_states,
                 return_dict=True,
             )
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = LuongEncoderOutput(
-                last_hidden_state=encoder_outputs[0],
-                hidden_states=encoder_outputs[1] if len(encoder_outputs) > 2 else None,
-                final_states=encoder_outputs[-1] if len(encoder_outputs) > 1 else None,
+        elif isinstance(encoder_outputs, BaseModelOutput):
+            encoded = encoder_outputs
+        else:
+            given: tuple[Any, ...] = encoder_outputs
+            encoded = LuongEncoderOutput(
+                last_hidden_state=given[0],
+                hidden_states=given[1] if len(given) > 2 else None,
+                final_states=given[-1] if len(given) > 1 else None,
             )
-        final_states = getattr(encoder_outputs, "final_states", None)
+        final_states = getattr(encoded, "final_states", None)
         decoded = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
             encoder_final_states=final_states,
             inputs_embeds=decoder_inputs_embeds,
@@ -141,15 +145,16 @@ class LuongModel(LuongPreTrainedModel):
             attention_context=context,
             return_dict=True,
         )
+        details: dict[str, Any] = context.details()
         return LuongModelOutput(
             last_hidden_state=decoded.last_hidden_state,
             past_key_values=decoded.past_key_values,
             decoder_hidden_states=decoded.hidden_states,
             cross_attentions=decoded.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
             encoder_final_states=final_states,
-            **context.details(),
+            **details,
         )
 
 
@@ -158,7 +163,7 @@ class LuongForConditionalGeneration(
 ):
     """`LuongModel` with an output layer, both objectives of a calibration, and `generate()`."""
 
-    _auto_class = "AutoModelForSeq2SeqLM"
+    _auto_class: Any = "AutoModelForSeq2SeqLM"
 
     def __init__(self, config: LuongConfig):
         super().__init__(config)
@@ -183,7 +188,7 @@ class LuongForConditionalGeneration(
         """Labels shifted to the right, (B, T): what the decoder reads to predict them."""
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
 
-    def _encoded(self, outputs: LuongModelOutput) -> dict[str, Tensor]:
+    def _encoded(self, outputs: LuongModelOutput) -> dict[str, Tensor | None]:
         return super()._encoded(outputs) | {"encoder_final_states": outputs.encoder_final_states}
 
     def _logits(self, hidden_states: Tensor) -> Tensor:
@@ -192,8 +197,8 @@ class LuongForConditionalGeneration(
     # ---- generate() ----
 
     def _expand_inputs_for_generation(
-        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **model_kwargs
-    ) -> tuple[Tensor | None, dict[str, Any]]:
+        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Any = None, **model_kwargs
+    ) -> tuple[Any, dict[str, Any]]:
         """As transformers', but the beams of a sentence share its source."""
         shared = ("encoder_outputs", "attention_mask")
         source = {name: model_kwargs[name] for name in shared if name in model_kwargs}

@@ -20,6 +20,7 @@ predicts.
 
 import math
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -65,17 +66,26 @@ class MaskAlignOutput(ModelOutput):
         null_weight: mean weight of NULL over real tokens, mean of both directions; near 1 nothing is aligned.
     """
 
-    loss: torch.FloatTensor | None = None
-    forward_attention: torch.FloatTensor | None = None
-    backward_attention: torch.FloatTensor | None = None
-    forward_null: torch.FloatTensor | None = None
-    backward_null: torch.FloatTensor | None = None
-    prediction_loss: torch.FloatTensor | None = None
-    agreement_loss: torch.FloatTensor | None = None
-    entropy_loss: torch.FloatTensor | None = None
-    guided_loss: torch.FloatTensor | None = None
-    prediction_accuracy: torch.FloatTensor | None = None
-    null_weight: torch.FloatTensor | None = None
+    loss: Tensor | None = None
+    forward_attention: Tensor | None = None
+    backward_attention: Tensor | None = None
+    forward_null: Tensor | None = None
+    backward_null: Tensor | None = None
+    prediction_loss: Tensor | None = None
+    agreement_loss: Tensor | None = None
+    entropy_loss: Tensor | None = None
+    guided_loss: Tensor | None = None
+    prediction_accuracy: Tensor | None = None
+    null_weight: Tensor | None = None
+
+
+class _Weights(NamedTuple):
+    """Fields of `MaskAlignOutput` that need no losses."""
+
+    forward_attention: Tensor
+    backward_attention: Tensor
+    forward_null: Tensor
+    backward_null: Tensor
 
 
 class MaskAlignDirection(nn.Module):
@@ -160,7 +170,7 @@ class MaskAlignPreTrainedModel(WholeCheckpointMixin, PreTrainedModel):
 class MaskAlignModel(MaskAlignPreTrainedModel):
     """Two masked translation models, one for each direction, with shared embeddings."""
 
-    _auto_class = "AutoModel"
+    _auto_class: Any = "AutoModel"
 
     def __init__(self, config: MaskAlignConfig):
         config.validate()  # what is set after a configuration was made is not checked otherwise
@@ -179,7 +189,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         return self.source_embeddings
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: Any) -> None:
         self.source_embeddings = value
 
     def get_target_embeddings(self) -> nn.Embedding:
@@ -241,11 +251,12 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         source, target = read.source, read.target
         f, b = self.forward_direction.prediction, self.backward_direction.prediction
         if not return_loss:
-            return self._output(f.aligning_weights(read), b.aligning_weights(read_back), source, target)
+            weights = self._cleared(f.aligning_weights(read), b.aligning_weights(read_back), source, target)
+            return MaskAlignOutput(**weights._asdict())
         forward, backward = f.losses(read), b.losses(read_back)
-        output = self._output(forward.weights, backward.weights, source, target)
-        self._add_losses(output, forward, backward, source.real, target.real, links, agreement_scale)
-        return MaskAlignOutput(**output)  # once more, in the order of its fields: the loss is first in a tuple
+        weights = self._cleared(forward.weights, backward.weights, source, target)
+        losses = self._losses(weights, forward, backward, source.real, target.real, links, agreement_scale)
+        return MaskAlignOutput(**weights._asdict(), **losses)
 
     @torch.no_grad()
     def alignments(
@@ -268,26 +279,32 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
     ) -> tuple[JumpPosterior, JumpPosterior]:
         """Return the expected jumps of the forward and the backward direction, for the next tables (`max_jump`)."""
         read, read_back = self._read(input_ids, attention_mask, target_input_ids, target_attention_mask)
-        f, b = self.forward_direction, self.backward_direction
-        return f.prediction.expected_jumps(read), b.prediction.expected_jumps(read_back)
+        f: Any = self.forward_direction.prediction  # a mixture
+        b: Any = self.backward_direction.prediction
+        return f.expected_jumps(read), b.expected_jumps(read_back)
 
     def _read(
-        self, input_ids: Tensor, attention_mask: Tensor | None, target_input_ids: Tensor, target_mask: Tensor | None
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        target_input_ids: Tensor | None,
+        target_mask: Tensor | None,
     ) -> tuple[Evidence, Evidence]:
         """Return the inputs of the prediction of both directions."""
-        self._check_ids(input_ids, "input_ids")
-        self._check_ids(target_input_ids, "target_input_ids")
-        source = self._side(input_ids, attention_mask, self.source_embeddings, self.source_frequency)
-        target = self._side(target_input_ids, target_mask, self.get_target_embeddings(), self.target_frequency)
+        source_ids = self._checked_ids(input_ids, "input_ids")
+        target_ids = self._checked_ids(target_input_ids, "target_input_ids")
+        source = self._side(source_ids, attention_mask, self.source_embeddings, self.source_frequency)
+        target = self._side(target_ids, target_mask, self.get_target_embeddings(), self.target_frequency)
         return self.forward_direction(source, target), self.backward_direction(target, source)
 
-    def _check_ids(self, ids: Tensor | None, name: str) -> None:
-        check_ids(ids, name)
-        if ids.shape[1] > self.config.max_position_embeddings:
+    def _checked_ids(self, ids: Tensor | None, name: str) -> Tensor:
+        checked = check_ids(ids, name)
+        if checked.shape[1] > self.config.max_position_embeddings:
             raise ValueError(
                 f"`{name}` must have at most `max_position_embeddings` ({self.config.max_position_embeddings}) "
-                f"tokens, got {ids.shape[1]}. `WordAligner` aligns longer sentences in overlapping windows."
+                f"tokens, got {checked.shape[1]}. `WordAligner` aligns longer sentences in overlapping windows."
             )
+        return checked
 
     def _side(self, ids: Tensor, mask: Tensor | None, table: nn.Embedding, frequency: Tensor) -> Side:
         real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
@@ -298,48 +315,51 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         return Side(ids, real, packing, tokens, positions, embedded, table.weight, frequency)
 
     @staticmethod
-    def _output(forward: Tensor, backward: Tensor, source: Side, target: Side) -> MaskAlignOutput:
+    def _cleared(forward: Tensor, backward: Tensor, source: Side, target: Side) -> _Weights:
         """Return the aligning weights (with their NULL column), cleared at padding."""
         forward = forward.masked_fill(~target.real.unsqueeze(2), 0.0)
         backward = backward.masked_fill(~source.real.unsqueeze(2), 0.0)
-        return MaskAlignOutput(
+        return _Weights(
             forward_attention=forward[..., 1:].contiguous(),
             backward_attention=backward[..., 1:].contiguous(),
             forward_null=forward[..., 0].contiguous(),
             backward_null=backward[..., 0].contiguous(),
         )
 
-    def _add_losses(
+    def _losses(
         self,
-        output: MaskAlignOutput,
+        weights: _Weights,
         forward: Prediction,
         backward: Prediction,
         source_real: Tensor,
         target_real: Tensor,
         links: Tensor | None,
         agreement_scale: float,
-    ) -> None:
+    ) -> dict[str, Tensor]:
+        """Return the other fields of `MaskAlignOutput` by name."""
         config = self.config
-        weights, weights_back = output.forward_attention, output.backward_attention
-        output.prediction_loss = 0.5 * (forward.loss + backward.loss)
-        output.agreement_loss = agreement_loss(weights, weights_back, target_real, source_real)
-        output.entropy_loss = entropy_loss(weights, target_real, source_real, config.entropy_smoothing) + entropy_loss(
-            weights_back, source_real, target_real, config.entropy_smoothing
+        attention, attention_back, null, null_back = weights
+        prediction = 0.5 * (forward.loss + backward.loss)
+        agreement = agreement_loss(attention, attention_back, target_real, source_real)
+        entropy = entropy_loss(attention, target_real, source_real, config.entropy_smoothing) + entropy_loss(
+            attention_back, source_real, target_real, config.entropy_smoothing
         )
-        loss = output.prediction_loss + agreement_scale * config.agreement_weight * output.agreement_loss
-        loss = loss + config.entropy_weight * output.entropy_loss
+        losses = {"prediction_loss": prediction, "agreement_loss": agreement, "entropy_loss": entropy}
+        loss = prediction + agreement_scale * config.agreement_weight * agreement
+        loss = loss + config.entropy_weight * entropy
         loss = loss + 0.5 * config.normalizer_penalty * (forward.normalizer_penalty + backward.normalizer_penalty)
         if links is not None:
-            links = links.to(weights.dtype)
-            output.guided_loss = 0.5 * (
-                guided_loss(weights, output.forward_null, links, target_real)
-                + guided_loss(weights_back, output.backward_null, links.transpose(1, 2), source_real)
+            links = links.to(attention.dtype)
+            guided = 0.5 * (
+                guided_loss(attention, null, links, target_real)
+                + guided_loss(attention_back, null_back, links.transpose(1, 2), source_real)
             )
-            loss = loss + config.guide_weight * output.guided_loss
-        if forward.accuracy is not None:
-            output.prediction_accuracy = 0.5 * (forward.accuracy + backward.accuracy)
-        output.null_weight = 0.5 * (
-            output.forward_null.detach().sum() / target_real.sum()
-            + output.backward_null.detach().sum() / source_real.sum()
+            losses["guided_loss"] = guided
+            loss = loss + config.guide_weight * guided
+        if forward.accuracy is not None and backward.accuracy is not None:
+            losses["prediction_accuracy"] = 0.5 * (forward.accuracy + backward.accuracy)
+        losses["null_weight"] = 0.5 * (
+            null.detach().sum() / target_real.sum() + null_back.detach().sum() / source_real.sum()
         )
-        output.loss = loss
+        losses["loss"] = loss
+        return losses

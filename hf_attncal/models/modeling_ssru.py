@@ -18,10 +18,11 @@ keeps does not grow with the target. Its cross-attention is that of our Marian, 
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
@@ -52,14 +53,14 @@ class SSRU(nn.Module):
 
     def __init__(self, width: int, layer_idx: int | None = None):
         super().__init__()
-        self.layer_idx = layer_idx
+        self.layer_idx: Any = layer_idx
         self.forget = nn.Linear(width, width)
         self.candidate = nn.Linear(width, width, bias=False)
 
     def forward(
         self,
         hidden_states: Tensor,
-        past_key_values: Cache | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
         attention_mask: Tensor | None = None,
         **kwargs,
     ) -> tuple[Tensor, None]:
@@ -77,7 +78,9 @@ class SSRU(nn.Module):
         forget = torch.sigmoid(self.forget(hidden_states)).to(dtype)
         if attention_mask is not None:
             forget = forget.masked_fill(~attention_mask.unsqueeze(-1), 1.0)
-        memory = None if past_key_values is None else past_key_values.self_attention_cache.layers[self.layer_idx]
+        memory: Any = None
+        if past_key_values is not None:
+            memory = past_key_values.self_attention_cache.layers[self.layer_idx]
         first = None if memory is None else memory.tensors.get("state")
         states = ssru_states(forget, self.candidate(hidden_states).to(dtype), first)
         if memory is not None:
@@ -101,6 +104,8 @@ class SSRUSinusoidalPositions(hf.MarianSinusoidalPositionalEmbedding):
 
 class SSRUDecoderLayer(AttnCalMarianDecoderLayer):
     """`MarianDecoderLayer` with a recurrent unit for its self-attention, and our cross-attention."""
+
+    self_attn: Any
 
     def __init__(self, config: SSRUConfig, layer_idx: int | None = None):
         super().__init__(config, layer_idx)
@@ -182,7 +187,7 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
         hidden_states = embedded + self.embed_positions(embedded.shape[:-1], before)
         hidden_states = nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
         read = None if attention_mask is None else attention_mask[:, -steps:].bool()
-        encoder_attention_mask = create_bidirectional_mask(
+        cross_mask = create_bidirectional_mask(
             config=self.config,
             inputs_embeds=embedded,
             attention_mask=encoder_attention_mask,
@@ -195,7 +200,7 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
                 hidden_states,
                 read,
                 encoder_hidden_states,  # by its place, for gradient checkpointing
-                encoder_attention_mask=encoder_attention_mask,
+                encoder_attention_mask=cross_mask,
                 past_key_values=past_key_values,
                 use_cache=use_cache,
                 **kwargs,
@@ -208,7 +213,7 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
 class SSRUModel(SSRUPreTrainedModel, AttnCalMarianModel):
     """Encoder and decoder, without a language modelling head."""
 
-    _auto_class = "AutoModel"
+    _auto_class: Any = "AutoModel"
     _encoder_class, _decoder_class = SSRUEncoder, SSRUDecoder
 
     def __init__(self, config: SSRUConfig):
@@ -222,7 +227,7 @@ class SSRUModel(SSRUPreTrainedModel, AttnCalMarianModel):
 class SSRUForConditionalGeneration(StateGenerationMixin, SSRUPreTrainedModel, AttnCalMarianMTModel, GenerationMixin):
     """`SSRUModel` with an output layer, both objectives of a calibration, and `generate()`."""
 
-    _auto_class = "AutoModelForSeq2SeqLM"
+    _auto_class: Any = "AutoModelForSeq2SeqLM"
     _model_class = SSRUModel
 
     def _empty_cache(self) -> LayerStatesCache:

@@ -129,7 +129,7 @@ def check_training(
 def named_losses(
     model: nn.Module,
     logits: Tensor,
-    labels: torch.LongTensor,
+    labels: Tensor,
     num_items_in_batch: Tensor | int | None,
     settings,
     context: AttentionContext,
@@ -181,7 +181,7 @@ def named_losses(
 
 
 def guided_attention_loss(
-    attention: Tensor, null: Tensor | None, links: Tensor, labels: torch.LongTensor, shift: bool
+    attention: Tensor, null: Tensor | None, links: Tensor, labels: Tensor, shift: bool
 ) -> Tensor:
     """Cross-entropy of a head's attention against links, `-sum_t sum_s p_ts log a_ts`: see `guided_terms`.
 
@@ -209,9 +209,9 @@ def guided_attention_loss(
 
 
 def mask_loss(
-    model: nn.Module,
+    model: Any,
     decoder_inputs: dict[str, Any],
-    labels: torch.LongTensor,
+    labels: Tensor,
     num_targets: Tensor | int,
     settings,
     source: CopySource | None = None,

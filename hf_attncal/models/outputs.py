@@ -15,7 +15,7 @@
 
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 
 
@@ -31,9 +31,9 @@ class AttnCalSeq2SeqModelOutput(Seq2SeqModelOutput):
     The three are tuples over layers, filled with `output_attention_details=True` where the model has them.
     """
 
-    uncalibrated_cross_attentions: tuple[torch.FloatTensor, ...] | None = None
-    calibration_masks: tuple[torch.FloatTensor, ...] | None = None
-    null_attentions: tuple[torch.FloatTensor, ...] | None = None
+    uncalibrated_cross_attentions: tuple[Tensor, ...] | None = None
+    calibration_masks: tuple[Tensor, ...] | None = None
+    null_attentions: tuple[Tensor, ...] | None = None
 
 
 @dataclass
@@ -59,15 +59,15 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
             at padding, in float32 at least; with `output_copy_probabilities=True`. What they sum to is not generated.
     """
 
-    nmt_loss: torch.FloatTensor | None = None
-    mask_loss: torch.FloatTensor | None = None
-    mask_penalty: torch.FloatTensor | None = None
-    mask_mean: torch.FloatTensor | None = None
-    gate_mean: torch.FloatTensor | None = None
-    uncalibrated_cross_attentions: tuple[torch.FloatTensor, ...] | None = None
-    calibration_masks: tuple[torch.FloatTensor, ...] | None = None
-    null_attentions: tuple[torch.FloatTensor, ...] | None = None
-    uam_loss: torch.FloatTensor | None = None
-    guided_loss: torch.FloatTensor | None = None
-    uam_probabilities: torch.FloatTensor | None = None
-    copy_probabilities: torch.FloatTensor | None = None
+    nmt_loss: Tensor | None = None
+    mask_loss: Tensor | None = None
+    mask_penalty: Tensor | None = None
+    mask_mean: Tensor | None = None
+    gate_mean: Tensor | None = None
+    uncalibrated_cross_attentions: tuple[Tensor, ...] | None = None
+    calibration_masks: tuple[Tensor, ...] | None = None
+    null_attentions: tuple[Tensor, ...] | None = None
+    uam_loss: Tensor | None = None
+    guided_loss: Tensor | None = None
+    uam_probabilities: Tensor | None = None
+    copy_probabilities: Tensor | None = None

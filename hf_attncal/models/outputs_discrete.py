@@ -15,7 +15,7 @@
 
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -35,8 +35,8 @@ class DiscreteEncoderOutput(BaseModelOutput):
         receptive_fields: of every source position, (batch, source, source), where they were asked for.
     """
 
-    syntactic_last_hidden_state: torch.FloatTensor | None = None
-    receptive_fields: torch.Tensor | None = None
+    syntactic_last_hidden_state: Tensor | None = None
+    receptive_fields: Tensor | None = None
 
 
 @dataclass
@@ -51,8 +51,8 @@ class DiscreteDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
     t-th token of `decoder_input_ids` and predicts what comes after it. With `output_receptive_fields=True` only.
     """
 
-    target_receptive_fields: torch.Tensor | None = None
-    source_receptive_fields: torch.Tensor | None = None
+    target_receptive_fields: Tensor | None = None
+    source_receptive_fields: Tensor | None = None
 
 
 @dataclass
@@ -64,9 +64,9 @@ class DiscreteSeq2SeqModelOutput(Seq2SeqModelOutput):
         target_receptive_fields, source_receptive_fields: as in `DiscreteDecoderOutput`.
     """
 
-    encoder_syntactic_last_hidden_state: torch.FloatTensor | None = None
-    target_receptive_fields: torch.Tensor | None = None
-    source_receptive_fields: torch.Tensor | None = None
+    encoder_syntactic_last_hidden_state: Tensor | None = None
+    target_receptive_fields: Tensor | None = None
+    source_receptive_fields: Tensor | None = None
 
 
 @dataclass
@@ -82,11 +82,11 @@ class DiscreteSeq2SeqLMOutput(Seq2SeqLMOutput):
             `DiscreteSeq2SeqModelOutput`.
     """
 
-    nmt_loss: torch.FloatTensor | None = None
-    receptive_field_size: torch.FloatTensor | None = None
-    encoder_syntactic_last_hidden_state: torch.FloatTensor | None = None
-    target_receptive_fields: torch.Tensor | None = None
-    source_receptive_fields: torch.Tensor | None = None
+    nmt_loss: Tensor | None = None
+    receptive_field_size: Tensor | None = None
+    encoder_syntactic_last_hidden_state: Tensor | None = None
+    target_receptive_fields: Tensor | None = None
+    source_receptive_fields: Tensor | None = None
 
 
 @dataclass
@@ -100,6 +100,6 @@ class DiscreteCausalLMOutput(CausalLMOutputWithPast):
         target_receptive_fields: as in `DiscreteDecoderOutput`.
     """
 
-    lm_loss: torch.FloatTensor | None = None
-    receptive_field_size: torch.FloatTensor | None = None
-    target_receptive_fields: torch.Tensor | None = None
+    lm_loss: Tensor | None = None
+    receptive_field_size: Tensor | None = None
+    target_receptive_fields: Tensor | None = None
