@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
@@ -50,11 +51,11 @@ def save_adapter(
     Raises:
         ValueError: there is no such adapter, or the folder holds a whole model.
     """
-    configs = getattr(model, "peft_config", {})
+    configs: dict[str, Any] = getattr(model, "peft_config", {})
     if adapter_name is None:
         active = {layer.active_name for layer in adapter_layers(model)} - {None}
         adapter_name = next(iter(active), None)
-    if adapter_name not in configs:
+    if adapter_name is None or adapter_name not in configs:
         raise ValueError(f"`adapter_name` must be one of the adapters {sorted(configs)}, got {adapter_name!r}.")
     check_adapter_name(adapter_name)
     state = _state(model, adapter_name)
@@ -97,7 +98,7 @@ def restore_adapter(model: nn.Module, folder: str | Path, adapter_name: str) -> 
     set_peft_model_state_dict(model, state, adapter_name=adapter_name)
 
 
-def _state(model: nn.Module, adapter_name: str) -> dict[str, torch.Tensor]:
+def _state(model: Any, adapter_name: str) -> dict[str, torch.Tensor]:
     """Return the weights of an adapter, and the embeddings of a model that has other tokens than its base on disk.
 
     PEFT's own `save_embedding_layers="auto"` asks the Hub for the base model.

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 from operator import attrgetter
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -34,7 +35,7 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
         ValueError: there is no active attention-calibration adapter; there is no full model of this architecture; the
             full model could not compute the same (`layers` with `renormalize=False`, `modules_to_save`).
     """
-    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     settings = active_settings(base)
     if settings is None:
         raise ValueError(
@@ -68,7 +69,7 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
     own = {module: name for name, module in full.named_modules()}
     weights, steps = {}, set()
     for number, (_, attention) in cross_attentions(full).items():
-        layer = getattr(merged.get_decoder().layers[number].encoder_attn, CHILD, None)
+        layer: Any = getattr(merged.get_decoder().layers[number].encoder_attn, CHILD, None)
         adapted = layer is not None and layer.active_name is not None
         for name, tensor in attention.state_dict().items():
             if name.partition(".")[0].endswith("_proj"):
@@ -92,7 +93,7 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
     return full.train(base.training)
 
 
-def _with_others_merged(base: nn.Module) -> nn.Module:
+def _with_others_merged(base: nn.Module) -> Any:
     """Return `base`, or a copy of it with the active adapters of other methods merged into its weights."""
 
     def others(model: nn.Module) -> list[BaseTunerLayer]:

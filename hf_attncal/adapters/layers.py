@@ -7,6 +7,7 @@ over to the child while an adapter is active, and is the stock one otherwise.
 
 import functools
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -20,6 +21,11 @@ from hf_attncal.models.calibration import (
 from hf_attncal.models.cross_attention import CrossAttentionMixin, DecoderLayerMixin
 
 from .configuration import AttentionCalibrationConfig
+
+if TYPE_CHECKING:  # at run time the mixin goes before an attention
+    from torch.nn import Module
+else:
+    Module = object
 
 # The child's name in the attention. It must not contain the prefix: PEFT skips what does when it deletes adapters. Nor
 # may it be what somebody calls an adapter: PEFT drops keys with the name of another adapter in them when it saves one.
@@ -64,6 +70,13 @@ def _of_attention(name: str) -> property:
     return property(lambda layer: getattr(layer.get_base_layer(), name), doc=f"`{name}` of the attention.")
 
 
+def _projection(name: str, side: str) -> property:
+    return property(
+        lambda layer: layer.changed(side, getattr(layer.get_base_layer(), name)),
+        doc=f"`{name}` of the attention, with the change of the {side}.",
+    )
+
+
 def _of_adapter(name: str) -> property:
     return property(lambda layer: getattr(layer, PREFIX + name)[layer.active_name], doc=f"`{name}` of the one in use.")
 
@@ -84,10 +97,12 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     )
     other_param_names = ("settings",)
     is_causal = False  # what kernels ask
+    attncal_guided: Any  # ModuleDict of HeadChange
+    attncal_annealing: nn.ModuleDict
 
     def __init__(self, attention: nn.Module):
         nn.Module.__init__(self)
-        self._attention = (attention,)  # in a tuple, so that it is not a child of its child
+        self._attention: tuple[Any] = (attention,)  # in a tuple, so that it is not a child of its child
         self.settings: dict[str, AttentionCalibrationConfig] = {}
         for name in self.adapter_layer_names:
             setattr(self, name, nn.ModuleDict())
@@ -101,9 +116,9 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         """Add a fresh adapter; `base_config` is the configuration of the whole model."""
         attention = self._attention[0]
         parts = learned_parts(config, attention.num_heads, attention.head_dim, config.mask_rank)
-        if config.guided and config.guided_layer == attention.layer_idx:
-            place = config.guided_head, config.guided_rank
-            parts["guided"] = HeadChange(attention.embed_dim, attention.head_dim, *place)
+        head, rank = config.guided_head, config.guided_rank
+        if config.guided and rank is not None and config.guided_layer == attention.layer_idx:
+            parts["guided"] = HeadChange(attention.embed_dim, attention.head_dim, head, rank)
         weight = next(attention.out_proj.parameters())
         dtype = weight.dtype if weight.dtype.is_floating_point else torch.get_default_dtype()
         for part, module in parts.items():
@@ -156,16 +171,11 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     num_heads, head_dim = _of_attention("num_heads"), _of_attention("head_dim")
     scaling, dropout = _of_attention("scaling"), _of_attention("dropout")
     layer_idx = _of_attention("layer_idx")
+    q_proj, k_proj = _projection("q_proj", "query"), _projection("k_proj", "key")
+    has_own_projections = property(lambda layer: layer.head_change is not None)
 
-    @property
-    def q_proj(self) -> Callable[[Tensor], Tensor]:
-        return self._changed("query", self.get_base_layer().q_proj)
-
-    @property
-    def k_proj(self) -> Callable[[Tensor], Tensor]:
-        return self._changed("key", self.get_base_layer().k_proj)
-
-    def _changed(self, side: str, projection: nn.Module) -> Callable[[Tensor], Tensor]:
+    def changed(self, side: str, projection: nn.Module) -> Callable[[Tensor], Tensor]:
+        """Return `projection` with the change of `side` ("query" or "key") added, if there is one."""
         change = self.head_change
         return projection if change is None else lambda states: projection(states) + change(side, states)
 
@@ -175,12 +185,9 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         return next((change for name, change in self.attncal_guided.items() if name == self.active_name), None)
 
     @property
-    def has_own_projections(self) -> bool:
-        return self.head_change is not None
-
-    @property
     def switches(self) -> AttentionCalibrationConfig | None:
-        return self.settings.get(self.active_name)
+        name = self.active_name
+        return None if name is None else self.settings.get(name)
 
     mask_network, gate, output_gate = _of_adapter("mask_network"), _of_adapter("gate"), _of_adapter("output_gate")
     null, annealing = _of_adapter("null"), _of_adapter("annealing")
@@ -190,14 +197,16 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     @property
     def annealing_step(self) -> int | None:
         """s of the active adapter; `None` unless it is annealed."""
-        return int(self.annealing.annealing_step) if self.active_name in self.attncal_annealing else None
+        name = self.active_name
+        annealed = name is not None and name in self.attncal_annealing
+        return int(self.annealing.annealing_step) if annealed else None
 
     def set_annealing_step(self, step: int) -> None:
         """Set s of the active adapter, which must be annealed; it is saved with the adapter."""
         set_steps([self.annealing], step)
 
 
-class AdaptedAttentionMixin:
+class AdaptedAttentionMixin(Module):
     """Goes before the class of an attention that has an `AdapterLayer`."""
 
     def forward(self, *args, attention_context=None, **kwargs):
@@ -223,13 +232,14 @@ def _reduce(module: nn.Module, protocol) -> tuple:
 
 
 def _empty(mixin: type, cls: type) -> nn.Module:
-    made = _subclass(mixin, cls)
+    made: type[nn.Module] = _subclass(mixin, cls)
     return made.__new__(made)
 
 
 def _mix_in(module: nn.Module, mixin: type) -> None:
     if not isinstance(module, mixin):
-        module.__class__ = _subclass(mixin, type(module))
+        cls: type = type(module)
+        module.__class__ = _subclass(mixin, cls)
 
 
 def _mix_out(module: nn.Module, mixin: type) -> None:
@@ -237,14 +247,14 @@ def _mix_out(module: nn.Module, mixin: type) -> None:
         module.__class__ = type(module).__bases__[1]
 
 
-def decoder_of(model: nn.Module) -> nn.Module | None:
+def decoder_of(model: nn.Module) -> Any:
     """Return the decoder of a transformers model, or None if it has none."""
     get_decoder = getattr(model, "get_decoder", None)
     decoder = get_decoder() if get_decoder is not None else None
     return decoder if isinstance(decoder, nn.Module) else None
 
 
-def cross_attentions(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
+def cross_attentions(model: nn.Module) -> dict[int, tuple[str, Any]]:
     """Name and module of every BART-shaped cross-attention, by the number of its decoder layer; may be empty."""
     decoder = decoder_of(model)
     layers = getattr(decoder, "layers", None)

@@ -4,6 +4,7 @@ import dataclasses
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftConfig, PeftModel, PeftType
 from transformers import PreTrainedModel
@@ -55,7 +56,8 @@ def with_adapter(
             f"{missing[:3]}, {len(unexpected)} are unexpected {unexpected[:3]}. Save the adapter anew."
         )
     check_finite(adapted)
-    return adapted.get_base_model()
+    base: Any = adapted.get_base_model()
+    return base
 
 
 def _make_room(model: PreTrainedModel, types: Mapping[str, tuple[str, list[int]]]) -> None:
@@ -80,14 +82,16 @@ def adapter_config(name: str | Path, revision: str | None = None) -> PeftConfig:
     """
     file = find_adapter_config_file(str(name), revision=revision)
     check_model_files(name)
+    assert file is not None  # whoever asks has seen that it is an adapter
     values = read_object(Path(file))
     kind = values.get("peft_type")
-    if not isinstance(kind, str) or kind not in PEFT_TYPE_TO_CONFIG_MAPPING:
+    known: dict[Any, type[PeftConfig]] = PEFT_TYPE_TO_CONFIG_MAPPING
+    if not isinstance(kind, str) or kind not in known:
         raise ValueError(
             f"{name} is an adapter whose `peft_type` must be a kind that PEFT knows, got {kind!r}. Update "
             "peft, import the package that adds that kind to it, or correct adapter_config.json."
         )
-    kinds = {field.name: field.type for field in dataclasses.fields(PEFT_TYPE_TO_CONFIG_MAPPING[kind])}
+    kinds = {field.name: field.type for field in dataclasses.fields(known[kind])}
     with blamed(file):
         check_names(values, kinds)
         for key in values.keys() & kinds:

@@ -33,10 +33,11 @@ class ObjectiveContext(AttentionContext):
         as_tuple: bool,
     ):
         targets = None if labels is None else labels != IGNORE_INDEX
+        layer = settings.guided_layer
         super().__init__(
             target_mask=targets if settings.calibration is not None else None,
             record_details=record_details,
-            guided=None if links is None else (settings.guided_layer, settings.guided_head),
+            guided=None if links is None or layer is None else (layer, settings.guided_head),
         )
         self.settings = settings
         self.labels = labels
@@ -46,7 +47,7 @@ class ObjectiveContext(AttentionContext):
         self.decoder_inputs: dict[str, Any] | None = None
 
 
-def install_hooks(model: nn.Module) -> None:
+def install_hooks(model: Any) -> None:
     """Install the hooks on a model with a language modelling head; once."""
     if _before in model._forward_pre_hooks.values() or model.get_output_embeddings() is None:
         return
@@ -109,7 +110,7 @@ def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
         )
     inputs, context.decoder_inputs = context.decoder_inputs, None
     losses = {}
-    if context.labels is not None:
+    if context.labels is not None and outputs.logits is not None:
         settings = context.settings
         with_mask_loss = model.training and settings.calibration is not None and trains_mask(model)
         losses = named_losses(

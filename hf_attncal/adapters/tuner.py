@@ -1,7 +1,9 @@
 """The adapter as a method of PEFT: injection, checks, removal, and its entry in PEFT's tables."""
 
 import re
+from collections.abc import Collection
 from contextlib import contextmanager
+from typing import Any
 
 from peft.mapping import (
     PEFT_TYPE_TO_CONFIG_MAPPING,
@@ -34,13 +36,14 @@ _KERNELS = ("eager", "sdpa")
 _GUIDED_RANK = 16
 
 
-def check_adaptable(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
+def check_adaptable(model: nn.Module) -> dict[int, tuple[str, Any]]:
     """Return the cross-attentions of a model that an adapter can be put into, as `cross_attentions` finds them.
 
     Raises:
         ValueError: a model of another kind, or one of ours with a switch of its own.
     """
-    model_type = model.config.model_type if hasattr(model, "config") else type(model).__name__
+    config: Any = getattr(model, "config", None)
+    model_type = type(model).__name__ if config is None else config.model_type
     attentions = cross_attentions(model)
     if not attentions:
         raise ValueError(
@@ -52,11 +55,11 @@ def check_adaptable(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
         )
     # With every switch off it is the stock model, and its adapters are those of the stock model.
     switches = ("calibration", "leaky", "gumbel", "output_gate", "uam", "copy")
-    own = [switch for switch in switches if getattr(model.config, switch, None)]
+    own = [switch for switch in switches if getattr(config, switch, None)]
     if stock_type(model_type) != model_type and own:
         raise ValueError(
             f"the model must be a stock one, or have every switch off, got model_type '{model_type}' with "
-            f"`{own[0]}={getattr(model.config, own[0])!r}`. Train it itself, or put the adapter on the stock "
+            f"`{own[0]}={getattr(config, own[0])!r}`. Train it itself, or put the adapter on the stock "
             "checkpoint."
         )
     return attentions
@@ -95,7 +98,7 @@ class AttentionCalibrationModel(BaseTuner):
     def _prepare_adapter_config(self, peft_config, model_config: dict):
         return peft_config
 
-    def _prepare_model(self, peft_config: AttentionCalibrationConfig, model: nn.Module) -> None:
+    def _prepare_model(self, peft_config: Any, model: Any) -> None:
         """Check that the model is one that the adapter can be put into, and was made for; note which it is."""
         attentions = check_adaptable(model)
         model_type = model.config.model_type if hasattr(model, "config") else type(model).__name__
@@ -125,14 +128,14 @@ class AttentionCalibrationModel(BaseTuner):
         peft_config.base_model_type, peft_config.base_d_model = model_type, d_model
         if peft_config.revision is None:
             peft_config.revision = getattr(model.config, "_commit_hash", None)
-        wanted = attentions if peft_config.layers is None else peft_config.layers
+        wanted: Collection[Any] = attentions if peft_config.layers is None else peft_config.layers
         if peft_config.calibration is None and not (peft_config.leaky or peft_config.output_gate):
             wanted = [peft_config.guided_layer]
         self._wanted = {attentions[number][0] for number in wanted}
         self._base_config = model.config
 
     @staticmethod
-    def _place_guided(peft_config: AttentionCalibrationConfig, attentions: dict[int, tuple[str, nn.Module]]) -> None:
+    def _place_guided(peft_config: AttentionCalibrationConfig, attentions: dict[int, tuple[str, Any]]) -> None:
         """Check layer, head and rank of what learns links, and note them."""
         attention = next(attention for _, attention in attentions.values())
         peft_config.guided_layer, _ = guided_place(peft_config, 1 + max(attentions), attention.num_heads)
@@ -147,7 +150,7 @@ class AttentionCalibrationModel(BaseTuner):
                 f"`guided_rank` must be at most d_k, {attention.head_dim}, got {peft_config.guided_rank}."
             )
 
-    def _check_target_module_exists(self, peft_config, key: str) -> bool:
+    def _check_target_module_exists(self, peft_config, key: str) -> bool:  # type: ignore[override]  # static in PEFT
         return key in self._wanted
 
     def _create_and_replace(
@@ -212,7 +215,7 @@ class AttentionCalibrationModel(BaseTuner):
 
     def _unload_and_optionally_merge(
         self, merge: bool = True, progressbar: bool = False, safe_merge: bool = False, adapter_names=None
-    ) -> nn.Module:
+    ) -> Any:
         if merge:
             raise NotImplementedError(_NO_MERGE)
         remove_hooks(self.model)
@@ -260,6 +263,7 @@ def _some(what: str, names: list[str], shown: int = 3) -> str:
 
 def register_with_peft() -> None:
     """Tell PEFT about the method. Its own table of types is closed, so the type is a one-member table of ours."""
-    PEFT_TYPE_TO_CONFIG_MAPPING[AdapterType.ATTNCAL] = AttentionCalibrationConfig
-    PEFT_TYPE_TO_TUNER_MAPPING[AdapterType.ATTNCAL] = AttentionCalibrationModel
-    PEFT_TYPE_TO_PREFIX_MAPPING[AdapterType.ATTNCAL] = PREFIX
+    ours: Any = AdapterType.ATTNCAL
+    PEFT_TYPE_TO_CONFIG_MAPPING[ours] = AttentionCalibrationConfig
+    PEFT_TYPE_TO_TUNER_MAPPING[ours] = AttentionCalibrationModel
+    PEFT_TYPE_TO_PREFIX_MAPPING[ours] = PREFIX
