@@ -77,7 +77,7 @@ def find_index_mismatch(gold: Sequence[GoldAlignment], hypotheses: Sequence[Coll
         A sentence for the user, or None if nothing looks wrong or fewer than ten sentence pairs have links.
     """
     aer = _aer(_count(gold, hypotheses).sum(axis=0))
-    if aer <= _SUSPICIOUS_AER or not all(map(enough_for_index_checks, (gold, hypotheses))):
+    if aer <= _SUSPICIOUS_AER or not (enough_for_index_checks(gold) and enough_for_index_checks(hypotheses)):
         return None
     variants = {
         "raised by 1: the gold alignment looks 1-based and the hypothesis 0-based": lambda i, j: (i + 1, j + 1),
@@ -222,11 +222,14 @@ def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[
         raise ValueError(f"{len(gold)} annotated sentence pairs, but {len(hypotheses)} proposed alignments.")
 
 
-def _paired_counts(gold, *systems, ignore_possible=False, sentences=None, punctuation=True) -> list[np.ndarray]:
-    """Count the selected links of each system, (pairs, 4) each; see `_count`."""
+def _paired_counts(
+    gold, *systems, ignore_possible=False, sentences=None, punctuation=True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Count the selected links of both systems, (pairs, 4) each; see `_count`."""
     for hypotheses in systems:
         _check_pairs(gold, hypotheses)
-    return [_count(*_select(gold, links, ignore_possible, sentences, punctuation)) for links in systems]
+    first, second = (_count(*_select(gold, links, ignore_possible, sentences, punctuation)) for links in systems)
+    return first, second
 
 
 def _select(

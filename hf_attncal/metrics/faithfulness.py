@@ -98,8 +98,8 @@ class Faithfulness:
         Raises:
             ValueError: a method, operator or measure that was not measured, or `bootstrap` is 0.
         """
-        counts = [self._counts(method, operator, measure) for method in (first, second)]
-        mean = metric_of(measure).difference(*counts, self.bootstrap, self.seed)
+        counts, others = (self._counts(method, operator, measure) for method in (first, second))
+        mean = metric_of(measure).difference(counts, others, self.bootstrap, self.seed)
         circular = any(operator in self.circular.get(method, ()) for method in (first, second))
         return MeasuredFaithfulness(mean.value, mean.interval, circular)
 

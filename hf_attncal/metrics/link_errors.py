@@ -6,9 +6,9 @@ Sources: Lu et al., TASLP 2022, Fig. 5; Mask-Align (Chen et al., ACL 2021), sect
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, check_inside_sentences
 
@@ -72,7 +72,7 @@ def aer_by_tag(
                 f"line {number}: {len(pair_tags)} tags for {len(target)} target words: give one for each."
             )
     frequencies = Counter(tag for pair_tags in tags for tag in pair_tags)
-    options = {"sentences": sentences, "bootstrap": bootstrap, "seed": seed}
+    options: dict[str, Any] = {"sentences": sentences, "bootstrap": bootstrap, "seed": seed}
     errors = [_errors(None, frequencies.total(), gold, links, **options)]
     for tag, words in sorted(frequencies.items(), key=lambda item: (-item[1], item[0])):
         tagged_gold = [
@@ -93,7 +93,7 @@ def _with_tag(links: Collection[Link], tags: Sequence[str], tag: str) -> frozens
 
 def _errors(tag, words, gold, links, *, sentences: Sequence[WordPair], bootstrap: int, seed: int) -> TagErrors:
     # Links of a model, or of one kind of words, are no evidence that indices are displaced.
-    options = {"sentences": sentences, "bootstrap": bootstrap, "seed": seed, "check_indices": False}
+    options: dict[str, Any] = {"sentences": sentences, "bootstrap": bootstrap, "seed": seed, "check_indices": False}
     scores = {name: alignment_error_rate(gold, proposed, **options) for name, proposed in links.items()}
     differences = None
     if bootstrap:
@@ -130,7 +130,7 @@ class PredictionAndAlignment:
 def prediction_and_alignment(
     gold: Sequence[GoldAlignment],
     links: Sequence[Collection[Link]],
-    predicted: Sequence[ArrayLike],
+    predicted: Sequence[Sequence[bool] | np.ndarray],
     source_lengths: Sequence[int],
     *,
     bootstrap: int = 1000,

@@ -58,7 +58,7 @@ class LinkScores(ScoreTable):
             "included). Rates in per cent."
         ]
         if first.interval is not None:
-            bounds = [[100 * bound for bound in row.interval] for row in self.rows]
+            bounds = [[100 * bound for bound in row.interval] for row in self.rows if row.interval is not None]
             columns["95 % interval"] = [f"{low:.1f} to {high:.1f}" for low, high in bounds]
             notes.append(f"95 % interval: percentiles of AER over {self.bootstrap} resamples of the sentence pairs.")
         else:
@@ -113,7 +113,7 @@ def score_links(
     annotated, gold_base = _links_of(gold, parse_alignments, lengths)
     if sentences and (problem := displacement_warning(annotated, sentences)):
         warnings.warn(f"{gold.told}: {problem}", stacklevel=2)
-    selection = {
+    selection: dict[str, Any] = {
         "ignore_possible": ignore_possible,
         "sentences": sentences or None,
         "punctuation": punctuation,
@@ -128,13 +128,14 @@ def score_links(
                 f"{text.told} and {gold.told}: {problem} Make both count alike: change the indices of one of the "
                 "files, or exchange its columns."
             )
-        stated = {"base": base if base == gold_base else f"gold={gold_base},hyp={base}", "symmetrization": "unstated"}
-        score = alignment_error_rate(annotated, links, check_indices=False, **stated, **selection)
+        both = base if base == gold_base else f"gold={gold_base},hyp={base}"
+        score = alignment_error_rate(
+            annotated, links, base=both, symmetrization="unstated", check_indices=False, **selection
+        )
         compared: dict[str, Any] = {}
         if rows and bootstrap:
-            against = (annotated, read[0][1], links)
-            compared["better_than_first"] = paired_bootstrap(*against, **selection)
-            compared["p_value"] = paired_p_value(*against, **selection)
+            compared["better_than_first"] = paired_bootstrap(annotated, read[0][1], links, **selection)
+            compared["p_value"] = paired_p_value(annotated, read[0][1], links, **selection)
         rows.append(LinkScore(**vars(score), hypothesis=text.name, **compared))
     return LinkScores(rows, {"gold": gold.name}, len(annotated), bootstrap, format)
 

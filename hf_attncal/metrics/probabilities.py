@@ -28,7 +28,7 @@ class Bin(NamedTuple):
 
     probability: float
     right: float
-    count: int
+    count: int  # type: ignore[assignment]  # in place of the method of tuples
 
 
 @dataclass(frozen=True)

@@ -104,10 +104,10 @@ def jensen_shannon(first: Tensor, second: Tensor, source_mask: Tensor | None = N
         ValueError: shapes that do not fit.
     """
     _check_shapes(first, second, "second")
-    shares = [_shares(weights, source_mask) for weights in (first, second)]
-    mean = (sum(shares) / 2).clamp(min=torch.finfo(first.dtype).tiny)
-    divergences = [torch.special.xlogy(a, a / mean).sum(dim=-1) for a in shares]
-    return (sum(divergences) / 2).clamp(min=0)  # what is 0 may be rounded below
+    one, other = (_shares(weights, source_mask) for weights in (first, second))
+    mean = ((one + other) / 2).clamp(min=torch.finfo(first.dtype).tiny)
+    to_one, to_other = (torch.special.xlogy(a, a / mean).sum(dim=-1) for a in (one, other))
+    return ((to_one + to_other) / 2).clamp(min=0)  # what is 0 may be rounded below
 
 
 def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
 from hf_attncal.io.extras import need
 
@@ -52,7 +52,8 @@ class RougeScore:
         """
         scores = {name: float(ROUGE.score(by_pair.sum(axis=0))) for name, by_pair in counts.items()}
         intervals = {name: ROUGE.interval(by_pair, bootstrap, seed) for name, by_pair in counts.items()}
-        return cls(**scores, signature=signature, intervals=None if None in intervals.values() else intervals)
+        known = {name: interval for name, interval in intervals.items() if interval is not None}
+        return cls(**scores, signature=signature, intervals=known if len(known) == len(intervals) else None)
 
 
 def rouge(
@@ -239,12 +240,12 @@ class SummaryScores(ScoreTable):
         notes = []
         resampled = self.rows[0].intervals is not None
         if resampled:
-            columns["95 % interval"] = [_interval(*row.intervals[measure]) for row, measure in cells]
+            columns["95 % interval"] = [_interval(*row.intervals[measure]) for row, measure in cells if row.intervals]
             notes.append(f"95 % interval: percentiles over {self.bootstrap} resamples of the summaries.")
         else:
             notes += self.why_no_interval()
         if len(self.rows) > 1:
-            columns["above first"] = [_above(row.above_first and row.above_first[measure]) for row, measure in cells]
+            columns["above first"] = [_above(row.above_first, measure) for row, measure in cells]
             end = ", with the 95 % interval over the same resamples." if resampled else "."
             notes.append(f"above first: F1 minus that of the first hypothesis{end}")
         return columns, notes
@@ -274,7 +275,8 @@ def score_summaries(
     """
     for text in (*references, *hypotheses):
         text.check_length()
-    names, settings = [text.told for text in references], {"tokenize": tokenize, "stemmer": stemmer}
+    names = [text.told for text in references]
+    settings: dict[str, Any] = {"tokenize": tokenize, "stemmer": stemmer}
     answers = list(zip(*(text.lines for text in references), strict=True))
     empty = [number for number, texts in enumerate(answers, 1) if not any(map(str.strip, texts))]
     if empty:
@@ -297,9 +299,10 @@ def score_summaries(
     return SummaryScores(rows, {"references": [text.name for text in references]}, len(answers), bootstrap, format)
 
 
-def _above(above: Above | None) -> str:
-    if above is None:
+def _above(above_first: Mapping[str, Above] | None, measure: str) -> str:
+    if above_first is None:
         return ""
+    above = above_first[measure]
     end = f" ({_interval(*above.interval, sign='+')})" if above.interval else ""
     return f"{above.difference:+.2f}{end}"
 

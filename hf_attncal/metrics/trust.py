@@ -91,8 +91,8 @@ def verdict_of(use: SourceUse | None, *, bootstrap: int = 1000, seed: int = 0) -
         lacking = f"what it loses without its source, on {FEWEST_SENTENCES} sentence pairs or more"
         return AttentionVerdict("do not", ("nothing is shown",), (lacking,), {"pairs": 0})
     if not all(np.isfinite(of).all() for of in (use.swapped, use.attention, use.diagonal) if of is not None):
-        told = {"pairs": len(use.attention)}
-        return AttentionVerdict("do not", ("its log-probabilities are not finite numbers",), ("all else",), told)
+        reason = "its log-probabilities are not finite numbers"
+        return AttentionVerdict("do not", (reason,), ("all else",), {"pairs": len(use.attention)})
     against: list[str] = []
     short: list[str] = []
     good: list[str] = []

@@ -285,7 +285,7 @@ class Fusion(NamedTuple):
             cross-attention.
     """
 
-    factor: Callable[[Tensor, Tensor, Any], Tensor]
+    factor: Callable[[Tensor, Any, Any], Tensor]
     parts: dict[str, Callable[[int, int], nn.Module]] = {}
 
 

@@ -47,11 +47,11 @@ from .outputs_discrete import (
 
 if TYPE_CHECKING:  # at run time the mixin goes before transformers' classes
 
-    class Generating(DiscretePreTrainedModel, GenerationMixin):
+    class DiscreteGenerating(DiscretePreTrainedModel, GenerationMixin):
         """A model that generates."""
 
 else:
-    Generating = object
+    DiscreteGenerating = object
 
 logger = logging.get_logger(__name__)
 
@@ -194,7 +194,7 @@ def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> 
     return Sampling(temperature, noise, straight_through)
 
 
-class _HeadMixin(Generating):
+class _HeadMixin(DiscreteGenerating):
     """Mixin of both models with a language modelling head; goes before transformers' classes in the bases."""
 
     def _losses(
