@@ -19,7 +19,7 @@ def folders(tmp_path_factory) -> dict[str | None, str]:
     tokens = {name: value for name, value in sized(bpe_tokenizer()).items() if name.endswith("token_id")}
     sizes = {"vocab_size": len(bpe_tokenizer()), "d_model": 8, "encoder_layers": 1, "decoder_layers": 1}
     found = {}
-    for window in ("global", "local-m", "local-p", None):
+    for window in ("global", "local-p", None):
         found[window] = str(tmp_path_factory.mktemp(str(window)))
         torch.manual_seed(3)
         config = LuongConfig(**sizes, **tokens, attention_window=window, input_feeding=window is not None)
@@ -28,7 +28,7 @@ def folders(tmp_path_factory) -> dict[str | None, str]:
     return found
 
 
-@pytest.mark.parametrize("window", ["global", "local-m", "local-p"])
+@pytest.mark.parametrize("window", ["global", "local-p"])
 def test_translations_and_their_links(attncal, folders, tmp_path, window):
     name, links = folders[window], tmp_path / "links"
     search = ("--beams", "3", "max_new_tokens=8", "--alignments", str(links))

@@ -70,18 +70,13 @@ def test_the_page_shows_who_links_what(attncal, here):
         (["right", "right"], "different files, got right right"),
         (["right", "short"], "text.en has 200 lines and short has 1"),
         (["right", "outside"], "outside: line 1: link 99-0 lies outside"),
-        (["right", "no_links"], "no_links: line 1"),
-        (["right", "diagonal", "--page", "nowhere/page.html"], "--page nowhere/page.html lies in"),
         (["right", "diagonal", "--page", "text.en"], "text.en"),
         (["right", "diagonal", "--page", "-"], "--page - would be a file"),
-        (["-", "-"], "HYP must be different files"),
-        (["nothing", "diagonal"], "There is no file nothing"),
     ],
 )
 def test_what_is_wrong_is_named(attncal, here, arguments, message):
     (here / "short").write_text("0-0\n")
     (here / "outside").write_text("99-0\n" + "0-0\n" * 199)
-    (here / "no_links").write_text("word\n" + "0-0\n" * 199)
     before = (here / "text.en").read_bytes()
     code, out, err = attncal("align", "compare", *arguments, *TEXT)
     assert code != 0

@@ -88,9 +88,6 @@ def test_one_line_of_an_error():
         (ValueError("Pass trust_remote_code=True"), "needs code of the Hub that is not the model's"),
         (SafetensorError("header too large"), "do not fit together (SafetensorError: header too large)"),
         (RuntimeError("size mismatch"), "(RuntimeError: size mismatch)"),
-        (KeyError("x"), "(KeyError: 'x')"),
-        (TypeError("not a bool"), "(TypeError: not a bool)"),
-        (RecursionError("too deep"), "(RecursionError: too deep)"),
         (Exception("data did not match"), "(Exception: data did not match)"),
         (OSError(), "(OSError: )"),
     ],
@@ -132,12 +129,7 @@ def links(tmp_path):
     ],
 )
 def test_output_that_cannot_be_written_is_an_error(links, shell, told):
-    for unbuffered, arguments in (
-        ("", ["score", *links]),
-        ("1", ["score", *links]),
-        ("", ["--version"]),
-        ("1", ["--version"]),
-    ):
+    for unbuffered, arguments in (("", ["score", *links]), ("1", ["--version"])):
         done = attncal(*arguments, shell=shell, env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
         assert done.returncode == 1
         assert done.stderr.splitlines() == [line for line in done.stderr.splitlines() if told in line]
@@ -149,14 +141,10 @@ def test_a_closed_standard_error_does_not_send_errors_to_standard_output(links):
     assert (done.returncode, done.stdout) == (1, "")
 
 
-@pytest.mark.parametrize("command", ["score {gold} -", "translate no/model", "align run no/model"])
-def test_a_closed_standard_input_is_an_error(links, command):
-    done = attncal(*command.format(gold=links[0]).split(), shell="<&-")
+def test_a_closed_standard_input_is_an_error_where_it_is_read(links):
+    done = attncal("score", links[0], "-", shell="<&-")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("attncal: error: standard input is closed")
-
-
-def test_what_needs_no_standard_input_does_not_ask_for_it(links):
     assert attncal("score", *links, shell="<&-").returncode == 0
 
 

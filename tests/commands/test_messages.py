@@ -52,7 +52,7 @@ def test_more_and_less_at_once_are_refused(links, capsys):
     assert "-v and -q cannot go together" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options", [["-q"], ["-v"], ["-vv"], []])
+@pytest.mark.parametrize("options", [["-q"], ["-vv"]])
 def test_errors_are_always_told_and_nothing_outlives_the_command(options, links, capsys):
     before = dict(os.environ), LOG.level, list(LOG.handlers), warnings.showwarning
     assert main(["score", "links", "nothing", *options]) == 1

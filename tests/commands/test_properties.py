@@ -197,7 +197,21 @@ def test_translating_gives_a_line_for_each_line_or_names_one(data, size, aligned
 # ---- score ----
 
 LINKS = ["0-0", "1-0", "0-1", "1-1", "12-3", "2p1", "0?1", "0-0:0.5", "1-1:-1e-3", "007-1", "3-2:.5", "1-2:1."]
-NO_LINKS = ["0-", "-1-0", "0_0", "a", "0-0:", "0-0:.", "0-0:1e", "٣-0", "1234567890-0", "0p0:1", "\ufeff"]
+NO_LINKS = [
+    "0-",
+    "-1-0",
+    "0_0",
+    "a",
+    "0-0:",
+    "0-0:.",
+    "0-0:1e",
+    "٣-0",
+    "0-²",
+    "0-0:٣",
+    "1234567890-0",
+    "0p0:1",
+    "\ufeff",
+]
 link_lines = st.lists(st.sampled_from(LINKS), max_size=5).map(lambda tokens: " ".join(tokens).encode())
 odd_lines = st.lists(st.sampled_from(LINKS + NO_LINKS), max_size=3).map(lambda tokens: "\t".join(tokens).encode())
 link_files = files(st.one_of(link_lines, link_lines, link_lines, odd_lines, broken))

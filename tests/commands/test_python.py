@@ -190,7 +190,6 @@ def test_summarize(attncal, writer):
         ({"lenght_penalty": 1}, "`lenght_penalty` is no setting of the search: did you mean `length_penalty`?"),
         ({"num_beams": 3}, "`num_beams` is no setting of the search: give the number of beams with --beams."),
         (["max_new_tokens=3", "max_new_tokens=4"], "`max_new_tokens` is given twice. Leave one out."),
-        ({"no_repeat_ngram_size": 1.5}, "`no_repeat_ngram_size` must be a whole number >= 0, got '1.5'."),
         (["early_stopping=always"], "`early_stopping` must be true, false or \"never\", got 'always'."),
         ({"suppress_tokens": [3, -1]}, "`suppress_tokens` must be a list of numbers of tokens, got '[3, -1]'."),
         ({"temperature": 0.7}, "`temperature` is for sampling. Add `do_sample=true`, or leave it out."),

@@ -2,16 +2,12 @@
 
 import copy
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 from summary_helpers import TEXTS, UNKNOWN, copying_model
-from transformers import GPT2Config, GPT2LMHeadModel
-from warm import warm
 
 from hf_attncal.data.pharaoh import parse_hypotheses
 from hf_attncal.inference.summarization import summarize_lines, summarize_texts
@@ -56,26 +52,6 @@ def test_one_line_for_each_text(attncal, summarizer):
     status, out, _ = attncal("summarize", summarizer.folder, "--device", "cpu", text=text_of(LINES))
     assert (status, out) == (0, text_of(expected))
     assert [bool(line.strip()) for line in LINES] == [bool(line) for line in expected]
-
-
-def test_options_go_before_what_the_checkpoint_says(attncal, summarizer):
-    options = {"num_beams": 2, "length_penalty": -1.0, "no_repeat_ngram_size": 0, "min_new_tokens": 0}
-    options |= {"max_new_tokens": 10, "prefix": "das "}
-    expected = summarize_texts(summarizer.model, summarizer.tokenizer, LINES, **options)
-    assert expected != summarize_texts(summarizer.model, summarizer.tokenizer, LINES)
-    given = ("--beams", "2", "length_penalty=-1", "no_repeat_ngram_size=0", "min_new_tokens=0", "max_new_tokens=10")
-    command = ("summarize", summarizer.folder, "--device", "cpu")
-    status, out, _ = attncal(*command, *given, "prefix=das ", text=text_of(LINES))
-    assert (status, out) == (0, text_of(expected))
-
-
-def test_from_a_file_to_a_file(attncal, copier, tmp_path):
-    source, output = tmp_path / "texts", tmp_path / "summaries"
-    source.write_text(text_of(TEXTS))
-    files = ("--source", str(source), "--output", str(output))
-    assert attncal("summarize", copier.folder, *SHORT, *files) == (0, "", "")
-    assert output.read_text() == text_of(summarize_texts(copier.model, copier.tokenizer, TEXTS, max_new_tokens=8))
-    assert {path.name for path in tmp_path.iterdir()} == {"texts", "summaries"}
 
 
 @pytest.mark.parametrize("form", ["text", "marked"])
@@ -218,41 +194,6 @@ def test_lengths_that_exclude_each_other_are_told_before_any_line(attncal, summa
     status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", "max_new_tokens=2", text="das\n")
     assert (status, out) == (1, "")
     assert "`min_new_tokens` must be at most 2, the longest summary allowed, got the model's own 3." in err
-
-
-def test_a_language_model_is_refused(attncal, tmp_path):
-    sizes = {"vocab_size": 10, "n_embd": 8, "n_layer": 1, "n_head": 1, "bos_token_id": 0, "eos_token_id": 0}
-    GPT2LMHeadModel(GPT2Config(**sizes)).save_pretrained(tmp_path)
-    status, out, err = attncal("summarize", str(tmp_path), text="a\n")
-    assert (status, out) == (1, "")
-    assert "'gpt2', which is not an encoder-decoder" in err
-
-
-def test_a_line_that_fails_is_named(attncal, copier, monkeypatch):
-    generate = type(copier.model).generate
-
-    def failing(self, input_ids, **arguments):
-        if input_ids.shape[1] > 10:
-            raise RuntimeError("shapes do not fit")
-        return generate(self, input_ids=input_ids, **arguments)
-
-    monkeypatch.setattr(type(copier.model), "generate", failing)
-    status, out, err = attncal("summarize", copier.folder, *SHORT, text=text_of(["oil", "", "oil " * 20, "gold"]))
-    assert (status, out.count("\n")) == (1, 2)
-    assert "line 3 of the input cannot be summarised: RuntimeError: shapes do not fit" in err
-
-
-def test_a_reader_that_leaves_is_no_error(copier):
-    command = [sys.executable, "-m", "hf_attncal", "summarize", copier.folder, *SHORT, "--threads", "1"]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(warm([*command, "--longest-line", "20"]), **pipes) as process:
-        process.stdout.close()
-        process.stdin.write(text_of(TEXTS * 20).encode())
-        process.stdin.close()
-        err = process.stderr.read().decode()
-    assert process.returncode == 141
-    assert "Traceback" not in err
-    assert "BrokenPipe" not in err
 
 
 @pytest.mark.processor
