@@ -41,7 +41,7 @@ def test_the_check_itself_can_fail(lengths):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("multiple_of", [1, 2, 7, 64])
+@pytest.mark.parametrize("multiple_of", [1, 7, 64])
 def test_every_example_once_within_the_bound(lengths, shuffle, multiple_of):
     sampler = TokenBatchSampler(lengths, MAX_TOKENS, shuffle=shuffle, multiple_of=multiple_of)
     for epoch in range(3):
@@ -139,7 +139,7 @@ def prepared(sampler, size, rank, processes):
     )
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("processes", [1, 3])
 def test_accelerate_shares_out_all_batches_and_sets_the_epoch(lengths, processes):
     reference = TokenBatchSampler(lengths, MAX_TOKENS, multiple_of=processes)
     loaders = [

@@ -1,6 +1,7 @@
 """Bytes that are no UTF-8 are named, with the line of `iconv` that mends them; a NUL is no letter."""
 
 import gzip
+import itertools
 import subprocess
 from pathlib import Path
 
@@ -24,8 +25,7 @@ TEXTS = {
 ENCODINGS = [f"UTF-{size}{end}" for size in (16, 32) for end in ("LE", "BE", "")]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize(("text", "encoding"), [*zip(TEXTS.values(), itertools.cycle(ENCODINGS))])
 def test_utf_16_and_32_are_named_and_what_is_named_mends_them(text, encoding, tmp_path):
     """Read whole, and line by line, where the first line ends in the middle of a character."""
     data = text.encode(encoding)
@@ -48,8 +48,6 @@ def test_utf_16_and_32_are_named_and_what_is_named_mends_them(text, encoding, tm
     ("data", "told"),
     [
         (b"a b\nc\0d\n", r"line 2 of x has a NUL, which no text has \(byte 2\)\."),
-        (b"ein\0 mann\n", "has a NUL"),
-        (b"\0\n", "has a NUL"),
         ("你好\n".encode() + b"\0\n", "line 2 of x has a NUL"),
         ("café\nschön\n".encode("latin1"), r"line 1 of x is not UTF-8 \(byte 4\)\..*iconv -f latin1 -t utf-8"),
         (gzip.compress(b"a\n", mtime=0), r"line 1 of x is not UTF-8 .*looks like a \.gz file"),
@@ -79,11 +77,8 @@ def test_lines_of_lists_have_no_nul_either():
     "command",
     [
         "align quick --source WIDE --target plain",
-        "align lexicon --source plain --target WIDE --links plain",
         "align project --source plain --target plain --links links --tags WIDE",
-        "align compare links WIDE --source plain --target plain",
         "score links WIDE",
-        "rouge plain plain --references WIDE",
         "train --source WIDE --target plain --output new",
         "train --config WIDE --source plain --target plain --output new",
     ],

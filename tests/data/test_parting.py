@@ -13,7 +13,7 @@ from hf_attncal.data.annotated_pairs import gold_links
 from hf_attncal.data.parting import RECORD, in_white_space, readings_differ
 from hf_attncal.data.pharaoh import GoldAlignment
 
-SPACES = ["\u00a0", "\u202f", "\u2009", "\u3000", "\u2028", "\x85", "\x1c"]
+SPACES = ["\u00a0", "\u2028", "\x1c"]
 SOURCE = ["the price is 10{}000 euros today", "a man runs"]
 TARGET = ["der preis ist heute 10{}000 euro", "ein mann rennt"]
 TAGS = ["DET N V NUM N ADV", "DET N V"]

@@ -135,7 +135,7 @@ def test_a_token_behind_the_last_word_belongs_to_none():
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@pytest.mark.parametrize("prefix", ["x y ", ">>deu<< ", "say:", "say: "])
+@pytest.mark.parametrize("prefix", [">>deu<< ", "say:"])
 def test_a_prefix_has_no_words(name, prefix):
     """Tokens that end in the prefix belong to no word; the others are counted as without it."""
     tokenizer = TOKENIZERS[name]()

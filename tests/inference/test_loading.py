@@ -110,15 +110,6 @@ def test_the_aligner_reads_the_attention_of_the_adapter(folders):
     assert scores != [with_base.align(pairs, threshold=0.0)[0].scores]
 
 
-def test_the_command_line_takes_an_adapter(folders, tmp_path, capfd):
-    text = tmp_path / "text"
-    text.write_text(TEXT + "\n", encoding="utf-8")
-    files = ["--source", str(text), "--target", str(text), "--output", str(tmp_path / "links")]
-    status = main(["align", "run", str(folders["adapter"]), *files])
-    assert status == 0, capfd.readouterr().err
-    assert (tmp_path / "links").read_text().strip()
-
-
 def test_a_prompt_is_refused(folders, tmp_path):
     config = PromptTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=2)
     get_peft_model(AutoModelForSeq2SeqLM.from_pretrained(folders["base"]), config).save_pretrained(tmp_path)
@@ -196,7 +187,7 @@ def test_a_broken_tokenizer_of_an_adapter_is_not_replaced(broken):
     load_seq2seq(folder)  # without one, that of the base model is right
 
 
-@pytest.mark.parametrize("dtype", ["float99", "int8", torch.int8])
+@pytest.mark.parametrize("dtype", ["float99", torch.int8])
 def test_a_dtype_that_is_none_is_refused(folders, dtype):
     with pytest.raises(ValueError, match=rf"`dtype`.*got {dtype!r}"):
         load_seq2seq(folders["base"], dtype=dtype)
@@ -221,15 +212,15 @@ def change(path, **values) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "generation_config.json"])
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("file", "content", "message"),
     [
-        ("{", "cannot be read: Expecting"),
-        ("[]", "must hold a JSON object, got '\\[\\]'"),
-        ('{"a": NaN}', "NaN is not a number"),
-        ("[" * 100_000, "cannot be read: RecursionError"),
+        ("config.json", "{", "cannot be read: Expecting"),
+        ("tokenizer_config.json", "[]", "must hold a JSON object, got '\\[\\]'"),
+        ("generation_config.json", '{"a": NaN}', "NaN is not a number"),
+        ("config.json", "[" * 100_000, "cannot be read: RecursionError"),
     ],
+    ids=["cut", "list", "nan", "deep"],
 )
 def test_a_json_file_that_is_none_is_named(copied, file, content, message):
     (copied / file).write_text(content)
@@ -237,8 +228,15 @@ def test_a_json_file_that_is_none_is_named(copied, file, content, message):
         load_seq2seq(copied)
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nowhere")])
+@pytest.mark.parametrize(
+    ("file", "make"),
+    [
+        ("config.json", os.mkfifo),
+        ("model.safetensors", os.mkfifo),
+        ("tokenizer.json", os.mkdir),
+        ("config.json", lambda path: path.symlink_to("nowhere")),
+    ],
+)
 def test_what_is_no_file_is_not_waited_for(copied, file, make):
     (copied / file).unlink()
     make(copied / file)
@@ -264,8 +262,7 @@ def test_a_configuration_that_cannot_be_is_named(copied, values, message):
         load_seq2seq(copied)
 
 
-@pytest.mark.parametrize("where", ["folder", "cache of the Hub"])
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(("where", "nested"), [("folder", True), ("cache of the Hub", False)])
 def test_a_kernel_of_the_hub_is_refused_wherever_the_model_is(copied, tmp_path, monkeypatch, where, nested):
     name, kernel = copied, {"attn_implementation": "someone/kernel"}
     change(copied / "config.json", **{"text_config": kernel} if nested else kernel)

@@ -49,9 +49,7 @@ def test_names_that_the_hub_may_have(name):
     assert is_hub_name(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "./a", "../a", "~/a", "/a", "a/", "a/b/c", "a b", "a/b c", "-a", "a\0"]
-)
+@pytest.mark.parametrize("name", ["", "..", "~/a", "/a", "a/", "a/b/c", "a b", "-a", "a\0"])
 def test_names_of_folders_do_not_go_to_the_hub(name, hub, here):
     assert not is_hub_name(name)
     with pytest.raises(OSError, match="folder"):

@@ -22,15 +22,10 @@ def folder(path, files):
         *BASE,
         "generation_config.json",
         "pytorch_model.bin",
-        "model-00002-of-00002.safetensors",
         "modeling_attncal.py",
         "tokenizer.json",
-        "tokenizer_config.json",
         "vocab.txt",
-        "vocab.json",
-        "merges.txt",
         "source.spm",
-        "sentencepiece.bpe.model",
     ],
 )
 def test_every_file_that_is_read_counts(tmp_path, file):
@@ -64,7 +59,7 @@ def test_an_adapter_is_one_of_its_model(tmp_path):
     assert revision_of(adapter) != before
 
 
-@pytest.mark.parametrize("config", ["", "[]", "{}", '{"base_model_name_or_path": null}', "itself"])
+@pytest.mark.parametrize("config", ["", '{"base_model_name_or_path": null}', "itself"])
 def test_an_adapter_without_a_model(tmp_path, config):
     """What is wrong with it is said when it is loaded."""
     if config == "itself":

@@ -67,7 +67,6 @@ def test_an_installed_package_states_no_commit_of_somebody_elses_clone(clone, mo
     ("arguments", "expected"),
     [
         (["/home/eve/bin/attncal", "train", "--source", "/home/eve/a b.txt"], "attncal train --source 'a b.txt'"),
-        (["/x/hf_attncal/__main__.py", "demo", "--steps", "3"], "attncal demo --steps 3"),
         (["{root}/experiments/ablation.py", "--data=/home/eve/data"], "python experiments/ablation.py --data=data"),
         (["/home/eve/mine.py", "data.root=/home/eve/data", "x=1"], "python mine.py data.root=data x=1"),
     ],
@@ -130,7 +129,6 @@ def test_a_symbolic_link_to_the_results_stays_one(tmp_path):
     ("error", "named"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "folder/file"),
-        (OSError(errno.EFBIG, "File too large"), "folder/file"),
         (OSError(errno.EDQUOT, "Disk quota exceeded", "another"), "another"),
         # A copy has the names of both files, and it is the second that found no room.
         (OSError(errno.EFBIG, "File too large", "package/model.py", None, "folder/model.py"), "folder/model.py"),

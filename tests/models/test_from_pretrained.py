@@ -96,7 +96,7 @@ def test_settings_of_the_aligner_given_in_loading_are_checked(aligner):
         MaskAlignModel(config)
 
 
-@pytest.mark.parametrize("name", ["encoder_layers", "decoder_layers", "d_model", "vocab_size", "ffn_dim"])
+@pytest.mark.parametrize("name", ["encoder_layers", "ffn_dim"])
 def test_a_huge_aligner_is_refused_before_it_is_built(name):
     with pytest.raises(StrictDataclassError, match=rf"`{name}`.*[0-9]+, got 10000000000"):
         MaskAlignConfig(**ALIGNER | {name: 10**10})
@@ -206,8 +206,8 @@ def test_a_missing_weight_of_the_aligner_is_refused(aligner):
 
 
 @pytest.mark.half("family", "value", "dtype")
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_weights_that_are_not_finite_are_refused(family, tmp_path, value, dtype):
     name = "model.decoder.layers.1.fc2.weight"
     tiny_stock_model(family, dtype).save_pretrained(tmp_path)

@@ -1,5 +1,6 @@
 """A size of 0 or below is refused by its name: every size of every family, and of the stock models that are loaded."""
 
+import itertools
 import json
 
 import pytest
@@ -26,14 +27,14 @@ def test_a_size_that_is_too_small_is_named(family, name):
     row = FAMILIES[family]
     least = LIMITS[name][0]
     # Marian takes 0 words of the target's language for its having no vocabulary of its own.
-    for value in (-7,) if name == "decoder_vocab_size" else (least - 1, -7):
-        message = f"`{name}` must be >= {least}, got {value}"
-        with pytest.raises(StrictDataclassError, match=message):
-            row.config_class(**{name: value})
-        config = row.config_class()
-        setattr(config, name, value)
-        with pytest.raises(StrictDataclassError, match=message):
-            row.model_class(config)
+    value = -7 if name == "decoder_vocab_size" else least - 1
+    message = f"`{name}` must be >= {least}, got {value}"
+    with pytest.raises(StrictDataclassError, match=message):
+        row.config_class(**{name: value})
+    config = row.config_class()
+    setattr(config, name, value)
+    with pytest.raises(StrictDataclassError, match=message):
+        row.model_class(config)
 
 
 def test_every_size_of_a_family_is_in_the_table():
@@ -51,8 +52,10 @@ def test_every_size_of_a_family_is_in_the_table():
         assert numbers - floats - others <= set(LIMITS), row.model_type
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
-@pytest.mark.parametrize("name", ["d_model", "decoder_attention_heads", "vocab_size", "encoder_layers"])
+@pytest.mark.parametrize(
+    ("backbone", "name"),
+    [*zip(BACKBONES, itertools.cycle(["d_model", "decoder_attention_heads", "vocab_size", "encoder_layers"]))],
+)
 def test_a_stock_model_too(backbone, name, tmp_path, capfd):
     folder = save_base(tmp_path, backbone)
     file = folder / "config.json"
@@ -74,8 +77,8 @@ def saved_bert(folder):
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("num_hidden_layers", (90, 900, 100_000, 10**13)),
-        ("hidden_size", (50_000, 100_000, 10**9)),
+        ("num_hidden_layers", (90, 10**13)),
+        ("hidden_size", (50_000, 10**9)),
         ("intermediate_size", (900_000, 10**9)),
         ("vocab_size", (4_000_000, 10**9)),
         ("max_position_embeddings", (4_000_000, 10**13)),
