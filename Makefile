@@ -70,6 +70,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tests/lint_models.py
+	$(BIN)/python -m mypy
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
