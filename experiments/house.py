@@ -60,7 +60,8 @@ def run_tests(processor: str) -> dict[str, float | int]:
 
 def type_errors() -> int:
     """Return the number of errors that mypy finds in the package."""
-    done = subprocess.run([sys.executable, "-m", "mypy", "--follow-imports=normal", "hf_attncal"], cwd=walks.ROOT, stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "mypy", "--follow-imports=normal", "hf_attncal"]
+    done = subprocess.run(command, cwd=walks.ROOT, stdout=subprocess.PIPE)
     found = re.search(r"Found (\d+) error", done.stdout.decode())
     return int(found[1]) if found else 0
 
