@@ -55,9 +55,9 @@ from hf_attncal.checking.encoder_check import (
 )
 from hf_attncal.checking.encoder_evidence import EncoderEvidence, EncoderEye, Pair, both_ways
 from hf_attncal.checking.facts import PLANTED_FACTS
+from hf_attncal.checking.features import Vocabulary
 from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, sigmoid
 from hf_attncal.checking.rules import fit_rules
-from hf_attncal.checking.word_classes import Vocabulary
 from hf_attncal.data.segmentation import Segments, segment
 from hf_attncal.data.synthetic.translation_errors import plant_errors
 from hf_attncal.data.words import is_punctuation

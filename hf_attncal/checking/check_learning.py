@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.segmentation import segment, white_space_words
@@ -15,6 +17,7 @@ from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.gate import hold
 from hf_attncal.io.messages import half_minutes
 from hf_attncal.io.streams import rows_of_files
+from hf_attncal.models.hmm_tables import unaligned_shares
 
 from .check_model import (
     CAUSES,
@@ -38,12 +41,10 @@ from .facts import (
     find_facts,
     fit_fact_table,
 )
-from .held_out import without
-from .line_features import features_of_words
+from .features import Sides, Vocabulary, features_of_words, seen
 from .logistic import Network, fit_logistic, fit_network, mean_network, scaled_features
 from .number_values import Languages
 from .rules import fit_rules
-from .word_classes import Sides, Vocabulary, seen
 
 SAMPLE = 6000  # clean pairs that errors are planted into
 _FEWEST = 50
@@ -62,6 +63,8 @@ _NEVER = 30.0  # log-odds against what was never seen
 _KEPT = 0.35  # share of the planted errors that are learned from
 Line = tuple[LinkEvidence, Sides]
 Changed = tuple[Line, str, tuple[Sequence[int], Sequence[int]]]  # with the kind, and the words of both sides
+_NOT_COUNTED = 0.02  # share of the links of pairs, from which on they were not among what was counted
+Words = tuple[Sequence[str], Sequence[str]]
 
 
 def learn_check(
@@ -420,3 +423,50 @@ def fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.nd
         truths = np.concatenate([np.full(len(group), truth) for group, truth, _ in groups])
         weights = np.concatenate([np.full(len(group), weight / len(group)) for group, _, weight in groups])
         model.heads[name] = fit_logistic(lines, truths, weights)
+
+
+# ---- pairs as if an aligner that counts had not learned from them ----
+
+
+@contextmanager
+@torch.no_grad()
+def without(aligner: WordAligner, pairs: Sequence[Words]) -> Iterator[None]:
+    """Take what some pairs have taught out of the counts of an aligner, until the block ends.
+
+    Nothing is taken out of an aligner without counts, or of one that did not learn from these pairs.
+
+    Args:
+        aligner: as `WordAligner.from_pretrained` loads it.
+        pairs: (source words, target words) as the aligner takes them.
+    """
+    model = aligner.model
+    if not hasattr(model, "counts_of"):
+        yield
+        return
+    size, names = model.config.vocab_size, ("source", "target")
+    before = {name: table.clone() for name, table in model.named_buffers()}
+    less = {name: torch.zeros_like(table, dtype=torch.float32) for name, table in before.items()}
+    keys, shares = [], []
+    for _, weights in aligner.source.weights(pairs, 256, 4096):
+        own = (weights.forward * weights.backward.mT).float()
+        tokens = weights.source_tokens, weights.target_tokens
+        real = [ids != words for ids, words in (weights.source_words, weights.target_words)]
+        cells = real[1].unsqueeze(2) & real[0].unsqueeze(1)
+        keys.append((tokens[0].unsqueeze(1) * size + tokens[1].unsqueeze(2))[cells])
+        shares.append(own[cells])
+        for name, side, ids, dim in zip(names, real, tokens, (1, 2), strict=True):
+            less[f"{name}_counts"].index_add_(0, ids[side], own.sum(dim)[side])
+            less[f"{name}_null_counts"].index_add_(0, ids[side], unaligned_shares(own, side, dim)[side])
+    keys, shares = torch.cat(keys), torch.cat(shares)
+    places = torch.searchsorted(model.pairs, keys).clamp(max=len(model.pairs) - 1)
+    counted = model.pairs[places] == keys
+    if shares[~counted].sum() < _NOT_COUNTED * shares.sum():
+        less["counts"].index_add_(0, places[counted], shares[counted])
+        for name, table in model.named_buffers():
+            if name.endswith("counts"):
+                table.copy_((before[name].float() - less[name]).clamp(min=0))
+    try:
+        yield
+    finally:
+        for name, table in model.named_buffers():
+            table.copy_(before[name])

@@ -32,10 +32,9 @@ from .facts import (
     fact_features,
     find_facts,
 )
-from .line_features import FEATURES, chains, features_of_words, line_features
+from .features import FEATURES, Sides, Vocabulary, chains, features_of_words, line_features, seen
 from .logistic import Network, log_odds, mean_odds, scaled_features, sigmoid
 from .rules import broken_rules, wrong_by_rules
-from .word_classes import Sides, Vocabulary, seen
 
 _ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
 _HARDLY = 0.01  # probability

@@ -30,8 +30,8 @@ from hf_attncal.layouts import CHECK_FILE
 from .alarms import TextAlarm, alarm_for
 from .check_model import REASONS, CheckModel, Judged, judged_together
 from .evidence import alien_share, cut_for, evidence_of_words, read_evidence
-from .glossary import Glossary
 from .logistic import mean_odds
+from .rules import Glossary
 from .verdicts import MARKED_ABOVE, NOT_KNOWN, NOTES, VERDICTS, FlaggedSpan, PairVerdict
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from hf_attncal.layouts import DEFAULT_ENCODER
 from .check_model import CheckModel, Judged, Looked
 from .encoder_evidence import EncoderEvidence, EncoderEye, Pair, Usual
 from .facts import FactModel
+from .features import CLASSES, Sides, Vocabulary
 from .logistic import Network, log_odds, sigmoid
 from .rules import USUAL
-from .word_classes import CLASSES, Sides, Vocabulary
 
 FILE = Path(__file__).with_name("encoder_check.json")
 # Standard deviations by which words are closer to their translation than to another one (`Usual.known`). Chosen on

@@ -151,22 +151,34 @@ def _read(text: str, found: re.Match) -> _Run:
     for start in range(len(groups)):
         for stop in range(start + 1, min(len(groups), start + 6) + 1):
             after = text[groups[stop - 1][1] : groups[stop - 1][1] + 16]
-            numbers = set(_numbers(digits[start:stop], marks[start : stop - 1]))
-            if stop - start == 1 and start and len(digits[start]) == 2 and len(digits[start - 1]) == 4:
-                numbers.add(float(digits[start - 1][:2] + digits[start]))  # 2011/12
-            if stop - start == 1 and start - 1 in months and len(digits[start]) == 2:
-                numbers |= {century + float(digits[start]) for century in (1900.0, 2000.0)}  # 3.10.90
-            half = _HALF_OF_DAY.match(after)
-            times = _times(digits[start:stop], marks[start : stop - 1], half, bool(_HOUR.match(after)))
-            if scale := _SCALE.match(after):
-                numbers |= {number * factor for number in numbers for factor in _SCALES[scale.lastindex - 1]}
-            numbers = {sign * number for number in numbers for sign in (signs if not start else (1,))}
-            read = {("number", number) for number in numbers} | {("time", time) for time in times}
+            read = _values_of(digits, marks, start, stop, months, after, signs if not start else (1,))
             if read:
                 values[start, stop] = frozenset(read)
     for place in months:
         values[place, place + 1] |= {("month", float(digits[place]))}
     return _Run(groups, values, months)
+
+
+def _values_of(
+    digits: Sequence[str],
+    marks: Sequence[str],
+    start: int,
+    stop: int,
+    months: Set[int],
+    after: str,
+    signs: Sequence[int],
+) -> set[Value]:
+    """Return the values of groups `start` to `stop - 1` of a run, with the text `after` them."""
+    numbers = set(_numbers(digits[start:stop], marks[start : stop - 1]))
+    if stop - start == 1 and start and len(digits[start]) == 2 and len(digits[start - 1]) == 4:
+        numbers.add(float(digits[start - 1][:2] + digits[start]))  # 2011/12
+    if stop - start == 1 and start - 1 in months and len(digits[start]) == 2:
+        numbers |= {century + float(digits[start]) for century in (1900.0, 2000.0)}  # 3.10.90
+    half = _HALF_OF_DAY.match(after)
+    times = _times(digits[start:stop], marks[start : stop - 1], half, bool(_HOUR.match(after)))
+    if scale := _SCALE.match(after):
+        numbers |= {number * factor for number in numbers for factor in _SCALES[scale.lastindex - 1]}
+    return {("number", sign * number) for number in numbers for sign in signs} | {("time", time) for time in times}
 
 
 def _plain(digits: str) -> str:
@@ -271,19 +283,26 @@ def _in_words(text: str, language: str | None) -> list[tuple[int, int, frozenset
         for start, stop, value, minutes in _with_minutes(_parts(run, language)) if run else ():
             if text[:start].rstrip()[-1:].isdigit() and value >= 1000:
                 continue  # the million of 2 million
-            values = {("number", value)}
-            if minutes is not None:
-                values = {("time", time) for time in _times([str(int(value)), str(int(minutes))], [":"], None, True)}
-            elif value <= 24:
-                half = _HALF_BEFORE.search(text[max(0, start - 8) : start])
-                if half or _HALF_PAST.search(text[max(0, start - 12) : start]):
-                    hour = int(value) - bool(half)
-                    values |= {("time", (hour * 60 + 30 + later) % 1440.0) for later in (0, 720)}
-                elif _HOUR.match(text[stop : stop + 16]) or _HALF_OF_DAY.match(text[stop : stop + 16]):
-                    values |= {("time", time) for time in _times([str(int(value))], [], None, True)}
+            values = _spoken_values(text, start, stop, value, minutes)
             found.append((start, stop, frozenset(values)))
         run = []
     return found
+
+
+def _spoken_values(text: str, start: int, stop: int, value: float, minutes: float | None) -> set[Value]:
+    """Return the values of a number in words: itself, or times of the day where the words around it say so."""
+    values: set[Value] = {("number", value)}
+    if minutes is not None:
+        return {("time", time) for time in _times([str(int(value)), str(int(minutes))], [":"], None, True)}
+    if value > 24:
+        return values
+    half = _HALF_BEFORE.search(text[max(0, start - 8) : start])
+    if half or _HALF_PAST.search(text[max(0, start - 12) : start]):
+        hour = int(value) - bool(half)
+        values |= {("time", (hour * 60 + 30 + later) % 1440.0) for later in (0, 720)}
+    elif _HOUR.match(text[stop : stop + 16]) or _HALF_OF_DAY.match(text[stop : stop + 16]):
+        values |= {("time", time) for time in _times([str(int(value))], [], None, True)}
+    return values
 
 
 def _with_minutes(

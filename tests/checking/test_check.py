@@ -11,7 +11,7 @@ from helpers import assert_layouts_know
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
-from hf_attncal.checking.check_learning import SOUGHT, learn_check
+from hf_attncal.checking.check_learning import SOUGHT, learn_check, without
 from hf_attncal.checking.check_model import CHECK_FILE, PLANTED, CheckModel, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
@@ -19,9 +19,10 @@ from hf_attncal.checking.checked_text import checked_lines
 from hf_attncal.checking.checker import Checker, SharedTargets, saved_check
 from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_tokens
 from hf_attncal.checking.facts import PLANTED_FACTS
-from hf_attncal.checking.held_out import without
-from hf_attncal.checking.line_features import (
+from hf_attncal.checking.features import (
+    CLASSES,
     OF_WORDS,
+    Vocabulary,
     chains,
     features_of_words,
     side_by_side,
@@ -29,7 +30,6 @@ from hf_attncal.checking.line_features import (
 )
 from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, mean_network
 from hf_attncal.checking.verdicts import NOTES, VERDICTS
-from hf_attncal.checking.word_classes import CLASSES, Vocabulary
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.data.synthetic.translation_errors import plant_errors
 from hf_attncal.inference.running import Running

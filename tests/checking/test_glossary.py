@@ -2,7 +2,7 @@
 
 import pytest
 
-from hf_attncal.checking.glossary import Glossary
+from hf_attncal.checking.rules import Glossary
 
 TBX = """<martif><text><body><termEntry id="1">
 <langSet xml:lang="de"><tig><term>Gerät</term></tig></langSet>

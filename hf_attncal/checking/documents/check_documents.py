@@ -164,47 +164,51 @@ def check_documents(
     """
     source = os.fspath(source)
     row, document, units = _units(checker, source, None if target is None else os.fspath(target))
-    longest = running.longest_line or LONGEST_LINE
-    for unit in units:
-        for side in unit[:2]:
-            if len(side.text.encode()) > longest:
-                raise CommandError(f"line {side.segments[0].line} of {side.file} begins a text of more than {longest} "
-                                   "bytes. Split it, or raise --longest-line.")  # fmt: skip
+    _check_lengths(units, running.longest_line or LONGEST_LINE)
     checked = [unit for unit in units if not _unread(unit)]
     pairs = [(unit.source.text, unit.target.text) for unit in checked]
-    both = [pair for pair in pairs if all(pair)]
     try:
-        verdicts = list(checker.stream(pairs, shared=SharedTargets(both)))
+        verdicts = list(checker.stream(pairs, shared=SharedTargets([pair for pair in pairs if all(pair)])))
     except LineError as error:
         raise line_error(error.number, "cannot be checked", error.error) from error
     telling = [verdict.wrong for unit, verdict in zip(checked, verdicts, strict=True) if not _says_nothing(unit)]
     alarm = document_alarm(telling, checker.alarm)
     found: list[DocumentFinding] = []
-    read = iter(verdicts)
-    kept_units, kept_verdicts = [], []
+    read, kept_verdicts = iter(verdicts), []
     for unit in units:
+        whole = bool(unit.source.segments and unit.target.segments)
+        if not whole:
+            found.append(whole_segment(*unit))
         if _unread(unit):
-            if not (unit.source.segments and unit.target.segments):
-                found.append(whole_segment(*unit))
             continue
         verdict = next(read)
-        if not (unit.source.segments and unit.target.segments):
-            found.append(whole_segment(*unit))
-        else:
-            bar = max(alarm, _SURE_LANGUAGE) if _shares_words(verdict) else alarm
-            if verdict.wrong <= bar or _says_nothing(unit):
-                verdict = replace(verdict, flagged=(), names=(), left_out_spans=(), made_up_spans=())
+        if whole:
+            verdict = _flagged_above(alarm, unit, verdict)
             found += document_findings(verdict, unit.source, unit.target)
-        line = (unit.target.segments or unit.source.segments)[0].line
-        kept_units.append(unit)
-        kept_verdicts.append(replace(verdict, line=line))
+        kept_verdicts.append(replace(verdict, line=(unit.target.segments or unit.source.segments)[0].line))
     if target is not None:
         _check_language(verdicts, source, os.fspath(target))
     found = kept(found, dismissed)
     if worst is not None:
         found = sorted(found, key=lambda one: -one.probability)[:worst]
     names = source, source if target is None else os.fspath(target)
-    return DocumentCheck(tuple(kept_units), tuple(kept_verdicts), tuple(found), document, row, names, bootstrap, alarm)
+    return DocumentCheck(tuple(checked), tuple(kept_verdicts), tuple(found), document, row, names, bootstrap, alarm)
+
+
+def _check_lengths(units: Iterable[Unit], longest: int) -> None:
+    """Raise CommandError for a text of more than `longest` bytes."""
+    for side in (side for unit in units for side in unit[:2]):
+        if len(side.text.encode()) > longest:
+            raise CommandError(f"line {side.segments[0].line} of {side.file} begins a text of more than {longest} "
+                               "bytes. Split it, or raise --longest-line.")  # fmt: skip
+
+
+def _flagged_above(alarm: float, unit: Unit, verdict: PairVerdict) -> PairVerdict:
+    """Return the verdict on a pair; below the alarm of the document without marks."""
+    bar = max(alarm, _SURE_LANGUAGE) if _shares_words(verdict) else alarm
+    if verdict.wrong > bar and not _says_nothing(unit):
+        return verdict
+    return replace(verdict, flagged=(), names=(), left_out_spans=(), made_up_spans=())
 
 
 def document_alarm(wrong: Sequence[float], alarm: float) -> float:

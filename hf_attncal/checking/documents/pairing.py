@@ -188,15 +188,19 @@ def _of_form(source: Sequence[Segment], target: Sequence[Segment]) -> np.ndarray
             if one.key in names:
                 found[i, names[one.key]] += 4.0
     if all(one.time is not None for one in (*source, *target)) and len(source) and len(target):
-        times = [np.array([one.time for one in side]) for side in (source, target)]
-        begin = np.maximum(times[0][:, None, 0], times[1][None, :, 0])
-        end = np.minimum(times[0][:, None, 1], times[1][None, :, 1])
-        shortest = np.minimum(*(np.maximum(0.1, side[:, 1] - side[:, 0]).reshape(shape)
-                                for side, shape in zip(times, ((-1, 1), (1, -1)), strict=True)))  # fmt: skip
-        overlap = np.clip((end - begin) / shortest, 0, 1)
-        if (overlap.max(axis=1) > 0.5).mean() > 0.8:  # of one cut of the film
-            found += 5 * overlap - 2.5
+        found += _of_times(source, target)
     return found
+
+
+def _of_times(source: Sequence[Segment], target: Sequence[Segment]) -> np.ndarray:
+    """Return the score of the shared time of each pair of cues, (sources, targets); 0 for two cuts of a film."""
+    times = [np.array([one.time for one in side]) for side in (source, target)]
+    begin = np.maximum(times[0][:, None, 0], times[1][None, :, 0])
+    end = np.minimum(times[0][:, None, 1], times[1][None, :, 1])
+    lengths = [np.maximum(0.1, side[:, 1] - side[:, 0]) for side in times]
+    overlap = np.clip((end - begin) / np.minimum(lengths[0][:, None], lengths[1][None]), 0, 1)
+    one_cut = (overlap.max(axis=1) > 0.5).mean() > 0.8
+    return 5 * overlap - 2.5 if one_cut else np.zeros_like(overlap)
 
 
 def _shared(source: list[set], target: list[set]) -> np.ndarray:

@@ -40,12 +40,7 @@ def read_markdown(data: bytes, name: str) -> list[Segment]:
     from markdown_it import MarkdownIt
 
     text = decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
-    found, front = [], _FRONT_MATTER.match(text)
-    if front is not None:
-        for line in _FRONT_MATTER_TEXT.finditer(front[1]):
-            number = text.count("\n", 0, front.start(1) + line.start()) + 1
-            found.append(Segment(plain(line[1].strip("\"'")), "front matter", number))
-        text = "\n" * text.count("\n", 0, front.end()) + text[front.end() :]
+    found, text = _front_matter(text)
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     lists, row, before = 0, None, ""
     for token in tokens:
@@ -75,12 +70,28 @@ def read_markdown(data: bytes, name: str) -> list[Segment]:
             content = _ANCHOR.sub("", content)
             if _has_words(content):
                 block = "heading" if before == "heading_open" else "item" if lists else "paragraph"
-                if all(child.type == "code_inline" or not _has_words(child.content) for child in token.children):
+                if _is_code(token):
                     block = CODE
                 found.append(Segment(content, block, line, anchor[1] if anchor else ""))
         before = kind
         check_segments(len(found))
     return found
+
+
+def _front_matter(text: str) -> tuple[list[Segment], str]:
+    """Return the title and the description of front matter, and the text with empty lines in its place."""
+    front = _FRONT_MATTER.match(text)
+    if front is None:
+        return [], text
+    found = []
+    for line in _FRONT_MATTER_TEXT.finditer(front[1]):
+        number = text.count("\n", 0, front.start(1) + line.start()) + 1
+        found.append(Segment(plain(line[1].strip("\"'")), "front matter", number))
+    return found, "\n" * text.count("\n", 0, front.end()) + text[front.end() :]
+
+
+def _is_code(token) -> bool:
+    return all(child.type == "code_inline" or not _has_words(child.content) for child in token.children)
 
 
 def _inline_text(token) -> str:
