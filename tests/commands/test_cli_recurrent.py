@@ -39,6 +39,8 @@ def test_translations_and_their_links(attncal, folders, tmp_path, window):
     assert any(alignment.links for alignment in found)
     pairs = "".join(f"{source} ||| {target}\n" for source, target in zip(SOURCES, out.splitlines(), strict=True))
     assert attncal("align", "run", name, "--device", "cpu", text=pairs) == (0, links.read_text(), "")
+    status, out, err = attncal("translate", name, "--device", "cpu", *search, "--dtype", "bfloat16", "-q", text=TEXT)
+    assert (status, out.count("\n"), err) == (0, len(SOURCES), "")
 
 
 def test_the_better_step_is_chosen_and_used(attncal, folders, tmp_path):

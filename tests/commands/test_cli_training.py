@@ -87,15 +87,6 @@ def test_train_leaves_a_model_with_its_scores_and_its_card(base):
     assert str(base.parent) not in card.text
 
 
-def test_what_train_leaves_translates(base, text, tmp_path, capsys):
-    source = tmp_path / "source"
-    source.write_text("".join((text / "test.en").read_text().splitlines(keepends=True)[:2]))
-    with source.open() as lines, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdin", lines)
-        assert main(["translate", str(base), "--device=cpu", "--beams=1", "max_new_tokens=3"]) == 0
-    assert capsys.readouterr().out.count("\n") == 2
-
-
 def test_train_calibrates_and_holds_out_what_it_measures(text, tmp_path, capsys):
     output = tmp_path / "model"
     settings = ["training.num_train_epochs=0.5", "training.seed=7", "data.lowercase=true", *MARIAN]
@@ -408,7 +399,6 @@ def plans(text: Path, base: Path) -> dict[str, list[str]]:
         "train": ["train", *files(text), *MARIAN],
         "adapt": ["adapt", str(base), *files(text), *ADAPTER],
         "train, language": ["train", f"--source={text / 'train.en'}", *LANGUAGE],
-        "align train": ["align", "train", *files(text), *ALIGNER],
         "align train hmm": ["align", "train", *files(text), "--config=hmm", "tokenizer.vocab_size=150"],
     }
 

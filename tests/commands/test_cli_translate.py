@@ -12,7 +12,6 @@ import torch
 from helpers import scatter
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
-from hf_attncal import LuongConfig, LuongForConditionalGeneration
 from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.probabilities import Platt
 from hf_attncal.data.pharaoh import format_links
@@ -253,25 +252,6 @@ def test_what_align_select_chose_is_read(attncal, translator, chosen_attention, 
     assert links.read_text() != found
 
 
-def test_a_line_that_cannot_be_aligned_is_named_and_nothing_before_it_is_lost(
-    attncal, translator, tmp_path, monkeypatch
-):
-    align = WordAligner.align
-
-    def failing(self, pairs, **options):
-        if any("München" in source for source, _ in pairs):
-            raise ValueError("no such city")
-        return align(self, pairs, **options)
-
-    monkeypatch.setattr(WordAligner, "align", failing)
-    number = next(n for n, line in enumerate(LINES, start=1) if "München" in line)
-    links = tmp_path / "links"
-    status, out, err = attncal("translate", translator.folder, *SEARCH, "--alignments", str(links), text=TEXT)
-    assert (status, out) == (1, text_of(translator.texts[: number - 1]))
-    assert f"line {number} of the input cannot be aligned with its translation: no such city" in err
-    assert (tmp_path / "links.partial").read_text().count("\n") == number - 1
-
-
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_translation_of_more_tokens_than_positions_has_no_links_and_the_next_has(
     attncal, translator, aligned, tmp_path, monkeypatch, form
@@ -300,13 +280,6 @@ def test_a_translation_of_more_tokens_than_positions_has_no_links_and_the_next_h
         assert [n for n, row in enumerate(out.splitlines()) if json.loads(row)["alignment"] is None] == missing
 
 
-def test_an_aligner_that_cannot_be_used_is_named(attncal, translator, tmp_path):
-    options = ("--format", "json", "--aligner", str(tmp_path / "nothing"))
-    status, out, err = attncal("translate", translator.folder, *SEARCH, *options, text=TEXT)
-    assert (status, out) == (1, "")
-    assert f"There is no folder {tmp_path / 'nothing'}." in err
-
-
 # ---- options that commands share ----
 
 
@@ -333,36 +306,3 @@ def test_threads_and_dtype_reach_the_model(attncal, translator, tmp_path, monkey
         torch.set_num_threads(1)  # as in every test
     assert status == 0, err
     assert set(types) == {(torch.bfloat16, 1)}
-
-
-# ---- recurrent models ----
-
-
-def test_a_recurrent_model_gives_scores_and_links(attncal, capfdbinary, tmp_path):
-    """Its one attention aligns, without a choice; in bfloat16 it runs."""
-    tokenizer, links = bpe_tokenizer(), tmp_path / "links"
-    tokens = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    tokens |= {"bos_token_id": None, "decoder_start_token_id": tokenizer.pad_token_id}
-    torch.manual_seed(2)
-    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 2}
-    model = LuongForConditionalGeneration(LuongConfig(vocab_size=len(tokenizer), **sizes, **tokens)).eval()
-    scatter(model, 0.5)
-    for part in (model, tokenizer):
-        part.save_pretrained(tmp_path)
-    found = translate_lines(model, tokenizer, LINES, scores=True, num_beams=2, max_new_tokens=12)
-    assert len({line.text for line in found}) > 5
-    capfdbinary.readouterr()  # the bars of saving
-    options = ("--scores", "--alignments", str(links))
-    status, out, err = attncal("translate", str(tmp_path), *SEARCH, *options, text=TEXT)
-    assert (status, err) == (0, "")
-    rows = [line.split("\t") for line in out.splitlines()]
-    for (score, text), line in zip(rows, found, strict=True):
-        assert text == line.text
-        assert not text or float(score) == pytest.approx(line.score, abs=2e-4)
-    for line, source, row in zip(links.read_text().splitlines(), LINES, found, strict=True):
-        for i, j in (map(int, link.split("-")) for link in line.split()):
-            assert i < len(source.split())
-            assert j < len(row.text.split())
-    assert any(links.read_text().splitlines())
-    status, out, err = attncal("translate", str(tmp_path), *SEARCH, "--dtype", "bfloat16", "--quiet", text=TEXT)
-    assert (status, out.count("\n"), err) == (0, len(LINES), "")

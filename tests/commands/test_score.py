@@ -263,16 +263,6 @@ def test_files_with_the_target_first_are_refused_where_that_can_be_seen(score, w
     assert told in refused(score(turned, files.first, *texts))
 
 
-def test_a_shift_that_leaves_an_index_zero_is_found_by_its_error_rate(score, counted, write):
-    from0, from1 = counted
-    with open(from1) as file:
-        gold = write("null", ["0-0 " + file.readline().strip(), *map(str.strip, file)])
-    message = refused(score(gold, from0))
-    assert f"{from0} and {gold}: AER is " in message
-    assert "raised by 1: the gold alignment looks 1-based" in message
-    assert "change the indices of one of the files, or exchange its columns" in message
-
-
 # ---- errors ----
 
 
@@ -330,18 +320,6 @@ def test_a_line_without_end_is_named(score, files, write):
     bad = write("bad.gz", ["0-0", "0-0 " * 250_001, "", ""])
     assert f"line 2 of {bad} has more than 1000000 bytes. Split it.\n" in refused(score(files.gold, bad))
     assert rates(score(files.gold, write("good.gz", ["0-0", "0-0 " * 250_000, "", ""]), *QUICK))["proposed"] == 2
-
-
-def test_a_byte_order_mark_is_no_link_in_files_and_on_standard_input(score, files, write):
-    gold, first = (
-        write("gold.bom", ["\ufeff" + GOLD[0], *GOLD[1:]]),
-        write("first.bom", ["\ufeff" + FIRST[0], *FIRST[1:]]),
-    )
-    expected = rates(score(files.gold, files.first, *QUICK))
-    with open(first, "rb") as file:
-        found = [rates(score(gold, first, *QUICK)), rates(score(gold, "-", *QUICK, stdin=file.read()))]
-    for row in found:
-        assert row | {"hypothesis": files.first} == expected
 
 
 @pytest.mark.parametrize("arguments", [["--bootstrap", "x"], ["--metric", "bleu"]])

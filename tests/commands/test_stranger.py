@@ -228,7 +228,7 @@ whole = True
 IMPORTING = """
 import signal, sys, time
 import hf_attncal.io.process
-hf_attncal.io.process._LONGEST_IMPORT = 4
+hf_attncal.io.process._LONGEST_IMPORT = 2
 signal.signal(signal.SIGINT, hf_attncal.io.process.interrupt)
 try:
     import slow_import

@@ -10,7 +10,6 @@ import zstandard
 
 from hf_attncal.commands import main
 from hf_attncal.io.encoding import MARKS, DamagedFile, compressing, looks_like, open_to_read
-from hf_attncal.io.extras import need
 from hf_attncal.io.files import read_lines
 
 SUFFIXES = sorted(MARKS)
@@ -148,14 +147,6 @@ def test_a_file_that_is_not_what_its_name_says_is_told(tmp_path, suffix):
         read_lines(plain)
     with pytest.raises(ValueError, match=rf"packed.txt.*\{suffix}"):
         read_lines(packed)
-
-
-def test_a_zst_file_without_the_extra_names_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_attncal.io.extras.find_spec", lambda name: None)
-    for use in (lambda: need("zst"), lambda: read_lines(tmp_path / "a.zst"), lambda: write(tmp_path / "b.zst", [b""])):
-        (tmp_path / "a.zst").write_bytes(b"")
-        with pytest.raises(ModuleNotFoundError, match=r"zstandard.*pip install '\.\[zst\]'"):
-            use()
 
 
 def test_commands_start_without_the_library():

@@ -4,7 +4,7 @@ import sys
 import unicodedata
 
 import pytest
-from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+from transformers import AutoTokenizer
 
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
@@ -127,11 +127,3 @@ def test_loading_without_this_package(tokenizer, tmp_path, monkeypatch):
     assert type(loaded).__module__.split(".")[0] == "transformers"
     assert loaded.decode(loaded(LINES[2]).input_ids) == LINES[2] + "</s>"
     assert not list(tmp_path.glob("*.py"))
-
-
-def test_collation(tokenizer):
-    collate = DataCollatorForSeq2Seq(tokenizer)
-    features = [{"input_ids": tokenizer(s).input_ids, "labels": tokenizer(s).input_ids} for s in LINES[1:3]]
-    batch = collate(features)
-    assert set(batch) == {"input_ids", "attention_mask", "labels"}
-    assert (batch["labels"] == -100).sum() == (batch["input_ids"] == tokenizer.pad_token_id).sum() > 0

@@ -129,11 +129,6 @@ def test_training_data_and_aligning_agree(name):
         assert {s for s, _ in expected} == set(range(len(word_ids)))
 
 
-def test_a_token_behind_the_last_word_belongs_to_none():
-    (found,) = tokenize_words(byte_level_tokenizer(), ["zz "])
-    assert found.word_ids.tolist() == [0, 0, NO_WORD]
-
-
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("prefix", [">>deu<< ", "say:"])
 def test_a_prefix_has_no_words(name, prefix):

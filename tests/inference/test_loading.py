@@ -193,12 +193,6 @@ def test_a_dtype_that_is_none_is_refused(folders, dtype):
         load_seq2seq(folders["base"], dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", torch.bfloat16])
-def test_a_model_in_another_precision(folders, dtype):
-    model, _ = load_seq2seq(folders["base"], dtype=dtype)
-    assert model.dtype == torch.bfloat16
-
-
 # ---- files that are none ----
 
 
