@@ -139,8 +139,9 @@ class Family(NamedTuple):
 
     def auto_and_card(self, architecture: str | None) -> tuple[str, Card]:
         """Return the name of the Auto class and the card of a saved model, given the name of its class."""
-        is_causal = self.causal is not None and architecture == self.causal
-        return ("AutoModelForCausalLM", self.causal_card) if is_causal else (self.auto, self.card)
+        if self.causal_card is not None and self.causal is not None and architecture == self.causal:
+            return "AutoModelForCausalLM", self.causal_card
+        return self.auto, self.card
 
     def resolve(self, field: str) -> Any:
         """Import the function or class that a field ("sizes", "after_preset", "attention", "source") names, if any."""
@@ -354,7 +355,8 @@ class _FinderOfTransformers:
         specs = (finder.find_spec(name, path, target) for finder in after if hasattr(finder, "find_spec"))
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):  # else `hf_attncal.__getattr__` registers
-            spec.loader = _LoaderOfTransformers(self, spec.loader)
+            loader: Any = _LoaderOfTransformers(self, spec.loader)  # has what a loader has
+            spec.loader = loader
         return spec
 
 
@@ -366,8 +368,9 @@ class _LoaderOfLoaded:
 
     @classmethod
     def spec_for(cls, module: ModuleType) -> ModuleSpec:
-        module.__spec__ = ModuleSpec(module.__name__, cls(module))  # Python takes this one
-        return module.__spec__
+        loader: Any = cls(module)  # has what a loader has
+        spec = module.__spec__ = ModuleSpec(module.__name__, loader)  # Python takes this one
+        return spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return self.module
@@ -389,7 +392,8 @@ class _LoaderOfTransformers:
         return getattr(self.loader, name)
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__.loader = module.__loader__ = self.loader
+        spec: Any = module.__spec__
+        spec.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
         register()
         if self.finder in sys.meta_path:

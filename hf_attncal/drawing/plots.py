@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hf_attncal.io.extras import need
 
@@ -25,7 +25,8 @@ from hf_attncal.drawing.page_text import shown, text_width
 # The only colours of text and rules, so that a page can turn them round at night; and what lies behind them.
 TEXT_COLOUR, FAINT = "#222222", "#6b6b6b"
 _BACKGROUND = "white"
-_RULE, _GRID = {"color": FAINT, "alpha": 0.35}, {"color": FAINT, "alpha": 0.15, "linewidth": 0.8}
+_RULE: dict[str, Any] = {"color": FAINT, "alpha": 0.35}
+_GRID: dict[str, Any] = {"color": FAINT, "alpha": 0.15, "linewidth": 0.8}
 _GOLD = "#e08214"  # orange on blue: told apart by everyone
 POINTS = 9  # size of words
 _INCHES = POINTS / 72  # of an em
@@ -254,7 +255,7 @@ def _draw_panels(
     width = left + max(columns * step - _GAP, _LEGEND, _INCHES * text_width(title or "")) + _MARGIN
     height = heading + rows * (panel + _GAP) - _GAP + _BELOW
     figure = Picture(figsize=(width, height))
-    style = {"va": "center", "color": TEXT_COLOUR}
+    style: dict[str, Any] = {"va": "center", "color": TEXT_COLOUR}
     if title:
         figure.text(left / width, 1 - (_MARGIN + _LINE / 2) / height, title, fontsize=POINTS, **style)
     for number, (name, matrix) in enumerate(matrices.items()):
@@ -306,7 +307,7 @@ def _draw_legend(figure: Figure, image, left: float, measure: str, links: bool) 
     """Draw the colour scale of all panels, and what the outlines are."""
     width, height = figure.get_size_inches()
     _draw_scale(figure, image, left, measure)
-    style = {"va": "center", "color": TEXT_COLOUR, "fontsize": POINTS}
+    style: dict[str, Any] = {"va": "center", "color": TEXT_COLOUR, "fontsize": POINTS}
     if links:
         x, size = left + 3.0, 0.13
         corner = x / width, (0.335 - size / 2) / height
@@ -376,11 +377,11 @@ def lines(
     left, bottom = 0.65, _BELOW + legend
     box = (left / width, bottom / height, 1 - (left + 2 * _MARGIN) / width, 1 - (bottom + 2 * _MARGIN) / height)
     axes = figure.add_axes(box)
-    style = {"fontsize": POINTS, "color": TEXT_COLOUR}
+    style: dict[str, Any] = {"fontsize": POINTS, "color": TEXT_COLOUR}
     number = -1
     for name, points in series.items():
         number += name not in dashed
-        pattern = {"linestyle": "--", "markerfacecolor": "white"} if name in dashed else {}
+        pattern: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"} if name in dashed else {}
         axes.plot(
             *zip(*points, strict=True),
             label=name,
@@ -390,7 +391,7 @@ def lines(
             linewidth=1.4,
             **pattern,
         )
-        if name in (bands or {}):
+        if bands and name in bands:
             low, high = zip(*bands[name], strict=True)
             places = [place for place, _ in points]
             axes.fill_between(places, low, high, color=_COLOURS[number], alpha=0.15, linewidth=0)
@@ -505,8 +506,9 @@ def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str
         _rule(axes)
         axes.tick_params(axis="y", length=0, labelsize=POINTS)
     if legend:
-        handles = {handle.get_label(): handle for axes in figure.axes for handle in axes.containers if handle.patches}
-        style = {
+        bars: list[Any] = [handle for axes in figure.axes for handle in axes.containers]
+        handles = {handle.get_label(): handle for handle in bars if handle.patches}
+        style: dict[str, Any] = {
             "loc": "lower center",
             "ncols": columns,
             "frameon": False,
