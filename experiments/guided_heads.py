@@ -25,7 +25,7 @@ from paired_bleu import paired_bleu
 
 from hf_attncal.alignment import WordAligner, select_attention
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
-from hf_attncal.alignment.sources import saved_settings
+from hf_attncal.alignment.seq2seq import Seq2SeqSource
 from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.io.files import read_lines, write_json
@@ -43,7 +43,7 @@ STARTS = {"init_from", "checkpoint"}  # names of folders
 def aligned(folder: Path, gold: dict[str, Gold], bootstrap: int) -> dict:
     """Which attention of a model is read, and its AER on dev and test; and that of all links above a weight."""
     model, tokenizer = load_seq2seq(folder)
-    settings, dev = saved_settings(folder), gold["dev"]
+    settings, dev = Seq2SeqSource.saved_settings(folder), gold["dev"]
     if settings is None:
         settings = select_attention(model, tokenizer, *map(list, zip(*dev.pairs, strict=True)), dev.links)[0][0]
     settings = replace(settings, threshold=None)

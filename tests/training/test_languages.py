@@ -227,13 +227,6 @@ def test_cell_loads_without_the_package(kind, without_the_package, trained):
     assert row == ours.generate(**inputs, num_beams=3, max_new_tokens=6)[0].tolist()
 
 
-def test_the_states_of_an_encoder_take_the_languages_too(downloaded):
-    by_name = {"weights": "states", "source_language": "eng_Latn", "target_language": "deu_Latn"}
-    expected = align(str(downloaded("nllb")), SOURCES, TARGETS, read=by_name, device="cpu")
-    found = align(str(downloaded("nllb")), SOURCES, TARGETS, read=["weights=states"], languages="en-de", device="cpu")
-    assert [one.links for one in found] == [one.links for one in expected]
-
-
 # ---- names of languages ----
 
 
