@@ -11,6 +11,7 @@ the imports when it had aligned in bfloat16.
 """
 
 import argparse
+import resource
 import shlex
 import tempfile
 import time
@@ -28,7 +29,6 @@ from hf_attncal.alignment.quick import quick_links
 from hf_attncal.data.batching import batches_by_length
 from hf_attncal.io.files import read_lines, sha256
 from hf_attncal.layouts import DEFAULT_ENCODER
-from hf_attncal.training.planning import peak_memory
 
 Pairs = list[tuple[str, str]]
 
@@ -72,14 +72,19 @@ def by_eflomal(command: str, pairs: Pairs) -> float:
         return common.cpu_seconds([*shlex.split(command), *text, *links])
 
 
+def _peak_memory() -> int:
+    """Return the most memory in bytes that this process has had."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def measure(args: argparse.Namespace, pairs: Pairs) -> dict:
     """Return what a benchmark file says of the pairs."""
-    imports = peak_memory()
+    imports = _peak_memory()
     before = time.process_time()
     prior = EncoderPrior.from_pretrained(args.encoder)
     start = time.process_time() - before
     helped(prior, pairs)
-    memory = peak_memory() - imports
+    memory = _peak_memory() - imports
     exact = EncoderPrior.from_pretrained(args.encoder, dtype=torch.float32)
     model, tokenizer = AutoModel.from_pretrained(args.encoder), AutoTokenizer.from_pretrained(args.encoder)
     reader = EncoderReader(model.eval(), tokenizer)

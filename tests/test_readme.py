@@ -58,7 +58,6 @@ def work_through(laid_out, tmp_path, monkeypatch):
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("webbrowser.open", lambda address: True)
-    monkeypatch.setattr("hf_attncal.training.planning._SECONDS", 0.2)  # of steps that a run with --minutes times
     for path in laid_out.iterdir():
         Path(path.name).symlink_to(path)
 

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -35,7 +34,7 @@ from hf_attncal.training.arguments import TokenBatchArguments
 from hf_attncal.training.cards import PAIR, about_run
 from hf_attncal.training.checkpoints import WholeCheckpointsMixin
 from hf_attncal.training.folder import fill, finish, in_first_process
-from hf_attncal.training.guide import with_links, without_links
+from hf_attncal.training.guide import with_links
 from hf_attncal.training.job import Job, build_model, build_tokenizer, recorded
 from hf_attncal.training.presets import count_lines, names_of, read_preset
 from hf_attncal.training.settings import LINKS_OF_SPLITS, DataConfig, Settings, TokenizerConfig
@@ -46,10 +45,7 @@ from .belief import Witness
 from .counting import (
     CountsConfig,
     counted_links,
-    counting_seconds,
     learn_counts,
-    memory_of_counting,
-    plan_of_counts,
     witness_of,
 )
 
@@ -64,9 +60,6 @@ NAMED_VALUES = (
 _EVALUATION_TOKENS = 1500
 _JUMP_ROUNDS = 3  # of EM; more explain a text better, but align it no better
 _AFTER_COUNTS = 0.05  # of the time of an aligner that counts, what is for the scores and for saving
-_REHEARSED = 50  # pairs that tell how long the scores at the end take
-# How often annotated pairs are aligned then: for the rule and threshold, the score, and the probabilities.
-_READINGS = {"dev": 4, "test": 1}
 # How many pairs the quality is estimated from.
 _SAMPLE = 300
 _ADVICE = (
@@ -307,8 +300,6 @@ class AlignerJob(Job):
     """Train a word aligner from text: tokenizer, model, threshold."""
 
     settings = AlignerConfig
-    # Fitted to two texts: batches of many shapes leave gaps.
-    growth = 2.6
     lowercased_gold = False  # an aligner lower-cases what it is given
 
     @property
@@ -323,7 +314,7 @@ class AlignerJob(Job):
                 f"{len(text):,} pairs: counts alone, since a network gains little over them with fewer than "
                 f"{_LEAST_PAIRS:,}, and takes hours. `--config {_NETWORK}` trains one all the same."
             )
-        self.tokenizer = tokenizer = build_tokenizer(config, self.run, text, whole=self.whole)
+        self.tokenizer = tokenizer = build_tokenizer(config, self.run, text)
         if tokenizer.pad_token_id is None or not tokenizer.is_fast:
             raise ValueError(
                 "`tokenizer.pretrained` must be a fast tokenizer with a padding token, got "
@@ -337,9 +328,6 @@ class AlignerJob(Job):
                 )
         sampled = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
         self.sample = [(source or "", target or "") for source, target in zip(*sampled[:].values(), strict=True)]
-        if self.run.dry and (config.family.counted or config.counts.guide):
-            seconds = counting_seconds(self.tokenized["train"], config.counts, **self._of_text())
-            self.counting_seconds, self.counting_memory = seconds * self.whole, memory_of_counting(self)
         if config.counts.guide and links is None and not config.family.counted:
             self.tokenized["train"] = self._guided()
 
@@ -360,21 +348,6 @@ class AlignerJob(Job):
         steps = len(trainer.get_train_dataloader()) // args.gradient_accumulation_steps
         args.num_train_epochs = max(args.num_train_epochs, math.ceil(args.least_steps / max(1, steps)))
         return trainer
-
-    def seconds_of_scores(self, trainer, evaluation):
-        """Learn jumps from a few pairs, and look at the quality of a few; links of dev are read some times more."""
-        model, text, began = trainer.model.eval(), self.tokenized["train"], time.monotonic()
-        few = text.select(range(min(_REHEARSED, len(text))))
-        if model.config.max_jump is not None:
-            learn_jumps(model, few, trainer.data_collator, rounds=1)
-        jumps, began = time.monotonic() - began, time.monotonic()
-        pairs = [pair for pair in self.sample if all(pair)][:_REHEARSED] or self.sample
-        estimate_quality(WordAligner(model, self.tokenizer), pairs)
-        of_pair = (time.monotonic() - began) / len(pairs)
-        golds = {name: len(gold.pairs) for name, gold in self.golds.items()}
-        aligned = len(self.sample) + sum(_READINGS[name] * size for name, size in golds.items())
-        rounds = _JUMP_ROUNDS * min(self.config.jump_pairs, len(text)) / len(few)
-        return jumps * rounds + of_pair * aligned + evaluation
 
     def score(self, model):
         results: dict[str, Any] = {}
@@ -441,11 +414,6 @@ class AlignerJob(Job):
 
     # ---- an aligner that counts alone ----
 
-    def plan(self):
-        if not self.config.family.counted:
-            return super().plan()
-        return plan_of_counts(self)
-
     def complete(self):
         if not self.config.family.counted:
             return super().complete()
@@ -475,11 +443,9 @@ class AlignerJob(Job):
     def _guided(self) -> Dataset:
         """Return the text with the links of the aligner that counts, which is kept in the folder `hmm`.
 
-        The first process counts, and tells the others; in a dry run nobody does.
+        The first process counts, and tells the others.
         """
         text, folder = self.tokenized["train"], Path(self.run.args.output_dir)
-        if self.run.dry:
-            return without_links(text)
 
         def learned() -> tuple[Rows, dict[str, Any]]:
             links, model, counted = counted_links(

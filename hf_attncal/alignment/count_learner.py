@@ -36,9 +36,6 @@ _CELLS, _STEP = 500_000, 6  # pairs of tokens of a batch, and by how many source
 # Pairs of tokens of a sentence pair: of more, no sentence, parts of so many are read.
 _UNCUT, _PART = 400 * 400, 128 * 128
 _KEPT = 1 << 28
-# Bytes for each cell with padding: with the batches in memory (docs/log.md), and without them, when
-# the table is most; and what merging the table takes then. The last two fit one run, 819,643 pairs in 4.0 GB.
-_BYTES_KEPT, _BYTES_READ, _BYTES_OF_MERGING = 20, 3, 8 * 10**8
 _MERGED_AT_ONCE = 1 << 25
 # Cells of a text that takes minutes to count, and is worth going on with.
 _WORTH_KEEPING = 3 * 10**7
@@ -135,7 +132,7 @@ class CountLearner:
 
     Memory: 16 bytes for each different pair of tokens, and the tokens themselves. Of each pair of tokens of each
     sentence pair 2 bytes are on the disk, 1.3 kB for a pair of 25 words; up to `_KEPT` of them stay in memory, too,
-    which saves half of the time. `memory_for` says what the whole comes to.
+    which saves half of the time.
 
     Args:
         model: what learns. What it has counted before is the prior of what it counts now; a fresh one has none.
@@ -407,12 +404,6 @@ def _in_parts(
                 cut[0][row], cut[1][row] = source[first:last], target[second:stop]
             parts[place] = row, first, second
     return cut, parts
-
-
-def memory_for(source_lengths: np.ndarray, target_lengths: np.ndarray) -> int:
-    """Estimate the most memory, in bytes, of a `CountLearner` for pairs with so many tokens, (pairs,) of each side."""
-    cells = sum(_cells(rows, source_lengths, target_lengths) for rows in _batches(source_lengths, target_lengths))
-    return _BYTES_KEPT * cells if cells <= _KEPT else _BYTES_READ * cells + _BYTES_OF_MERGING
 
 
 def _cells(rows: np.ndarray, source_lengths: np.ndarray, target_lengths: np.ndarray) -> int:

@@ -17,16 +17,14 @@ from hf_attncal.layouts import COUNTING
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training.folder import Run, in_first_process
-from hf_attncal.training.guide import with_links, without_links
-from hf_attncal.training.planning import describe_costs, describe_text, peak_memory
+from hf_attncal.training.guide import with_links
 from hf_attncal.training.progress import duration
 from hf_attncal.training.settings_types import NotNegative, Positive
 
 from .belief import Witness
-from .count_learner import IDENTICAL, ITERATIONS, CountLearner, memory_for
+from .count_learner import IDENTICAL, ITERATIONS, CountLearner
 from .encoder_prior import EncoderPrior
 
-_SAMPLE = 500  # pairs that tell how long counting takes
 _READ_AT_ONCE = 1000  # pairs that are tokenised for an encoder
 # Iterations without which counts say little; seconds of the first that tell how long it takes; how much longer one
 # with jumps takes; seconds after which it is said how far counting is.
@@ -201,25 +199,12 @@ def counted_links(
     return links, model, counted
 
 
-def counting_seconds(text: Dataset, settings: CountsConfig, **fields: Any) -> float:
-    """Estimate from a sample of the pairs how many seconds it takes to count over a text."""
-    sample = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
-    sides = (Rows.of(sample, name) for name in ("input_ids", "target_input_ids"))
-    began = time.monotonic()
-    learner = CountLearner(HMMAlignModel(HMMAlignConfig(**fields)), *sides)
-    marks = [time.monotonic()]
-    learner.run((1, 1), lambda number, likelihood: marks.append(time.monotonic()))
-    without, withs = marks[1] - marks[0], marks[2] - marks[1]
-    seconds = marks[0] - began + settings.without_jumps * without + settings.with_jumps * withs
-    return seconds * len(text) / len(sample)
-
-
 def with_counted_links(
     text: Dataset, tokenizer: PreTrainedTokenizerBase, run: Run
-) -> tuple[Dataset, dict[str, Any], float]:
+) -> tuple[Dataset, dict[str, Any]]:
     """Link the tokens of an encoder-decoder's text by the text's own counts.
 
-    The first process counts, and tells the others; in a dry run nobody does, and there are no links.
+    The first process counts, and tells the others.
 
     Args:
         text: tokenised text with `input_ids` and `labels`.
@@ -227,7 +212,7 @@ def with_counted_links(
         run: the run.
 
     Returns:
-        The text; how counting went, as `counts` in results; and in a dry run about how many seconds it would take.
+        The text; and how counting went, as `counts` in results.
     """
     special = special_numbers(tokenizer)
     places, columns, largest = [], {}, 0
@@ -239,8 +224,6 @@ def with_counted_links(
         largest = max(largest, columns[side].values.max(initial=0))
     tokens = Dataset.from_dict({side: rows.column() for side, rows in columns.items()})
     settings, fields = CountsConfig(), {"vocab_size": 1 + int(largest)}
-    if run.dry:
-        return without_links(text), {}, counting_seconds(tokens, settings, **fields)
 
     def learned() -> tuple[Rows, dict[str, Any]]:
         links, _, counted = counted_links(tokens, settings, run, **fields)
@@ -251,23 +234,4 @@ def with_counted_links(
         return links, {"counts": counted}
 
     links, counted = in_first_process(run.args.process_index == 0, learned)
-    return with_links(text, links), counted, 0.0
-
-
-def plan_of_counts(job) -> dict[str, Any]:
-    """Describe, in print too, the training of an aligner that counts, which has no steps.
-
-    Returns:
-        `sentence_pairs` (or `sequences`), `tokens` of each side, `minutes` and `memory_bytes`.
-    """
-    described = describe_text(job, job.tokenized["train"])
-    return described | describe_costs(job.run, job.counting_seconds, job.counting_memory)
-
-
-def memory_of_counting(job) -> int:
-    """Estimate the most bytes of this process when it counts over the whole text of a dry run."""
-    text = job.tokenized["train"]
-    columns = (text.with_format("numpy")[name] for name in ("input_ids", "target_input_ids"))
-    lengths = (np.fromiter(map(len, column), np.int64, len(text)) for column in columns)
-    times = max(1, round(job.whole))
-    return (peak_memory() or 0) + memory_for(*(np.tile(side, times) for side in lengths))
+    return with_links(text, links), counted

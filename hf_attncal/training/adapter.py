@@ -171,7 +171,7 @@ class AdapterJob(Seq2SeqJob):
         return tokenizer, model_config(self.checkpoint, revision=revision), None
 
     def new_model(self, config, tokenizer):
-        return build(config, self.checkpoint, self.nearest if config.guided and not self.run.dry else None)
+        return build(config, self.checkpoint, self.nearest if config.guided else None)
 
     def nearest(self, model: PreTrainedModel) -> dict[str, Any]:
         """Return the place of the head that is nearest to the links of the text, and say it; {} if it is set."""
@@ -197,10 +197,6 @@ class AdapterJob(Seq2SeqJob):
             few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
             set_null_mass(trainer.model, few, config.adapter["null_mass"])
         return trainer
-
-    def seconds_of_scores(self, trainer, evaluation):
-        # The base model is scored beside what is trained, unless nothing of it is left.
-        return super().seconds_of_scores(trainer, evaluation) * (1 if self.config.method_config() is None else 2)
 
     def score(self, model):
         # Trained in all of its weights, a model has no base any more.

@@ -24,9 +24,8 @@ class TokenBatchArguments:
     threads: int | None = field(
         default=None,
         metadata={
-            "help": "CPU threads of PyTorch. None: what `OMP_NUM_THREADS` says, else the number whose steps are the "
-            "fastest at the moment, measured again now and then. The same number throughout repeats a training to "
-            "the bit."
+            "help": "CPU threads of PyTorch. None: `OMP_NUM_THREADS`, else PyTorch's own choice. The same number "
+            "repeats a training to the bit."
         },
     )
 

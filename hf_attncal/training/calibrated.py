@@ -11,7 +11,7 @@ objectives. This subclass adds what it cannot know:
 - batches are built by length and bounded by a number of tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from hf_attncal.adapters.checkpoints import check_adapter_name, restore_adapter,
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.families import FAMILIES, IGNORE_NUM_ITEMS
 
-from .checkpoints import WholeCheckpointsMixin, whole_weights
+from .checkpoints import WholeCheckpointsMixin
 from .token_batches import TokenBatchTrainerMixin
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
@@ -42,21 +42,30 @@ class AnnealingCallback(TrainerCallback):
     a new run) goes on from n, so fine-tuning does not change the function it computes; a resumed run finds
     n + `global_step` in its checkpoint, so the difference is again n. A model without annealing is left alone.
 
+    Args:
+        position: returns the place in the schedules in steps, which a time budget moves; None: the optimiser steps.
+
     The same for a model whose active adapter is annealed. A plain `Seq2SeqTrainer` needs this callback for it.
     """
 
     steps_before = 0
     counters: Sequence[torch.nn.Module] = ()  # what counts optimiser steps for an annealed calibration (eq. 11)
 
+    def __init__(self, position: Callable[[], float] | None = None):
+        self.position = position
+
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         counting = [module for module in model.modules() if hasattr(module, "set_annealing_step")]
         self.counters = [module for module in counting if module.annealing_step is not None]
         if self.counters:
-            self.steps_before = max(0, int(self.counters[0].annealing_step) - state.global_step)
-        self._set(state.global_step)
+            self.steps_before = max(0, int(self.counters[0].annealing_step) - self._step(state))
+        self._set(self._step(state))
 
     def on_step_end(self, args, state, control, **kwargs):
-        self._set(state.global_step)
+        self._set(self._step(state))
+
+    def _step(self, state) -> int:
+        return state.global_step if self.position is None else round(self.position())
 
     def _set(self, step: int) -> None:
         for module in self.counters:
@@ -112,7 +121,7 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
             check_adapter_name(name)
         if self.model.config.model_type in IGNORE_NUM_ITEMS and active_settings(self.model) is None:
             self.model_accepts_loss_kwargs = False
-        self.add_callback(AnnealingCallback())
+        self.add_callback(AnnealingCallback(lambda: self.position))
         if getattr(self.processing_class, "separate_vocabs", False):
             self.add_callback(OwnTokensCallback(self.model))
         self._mask_grad_norm = None
@@ -210,9 +219,8 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         names = injected_adapters(self.model)
         if not names:
             return False
-        with whole_weights(checkpoint, self.model):
-            for name in names:
-                restore_adapter(self.model, Path(checkpoint) / (name if len(names) > 1 else ""), name)
+        for name in names:
+            restore_adapter(self.model, Path(checkpoint) / (name if len(names) > 1 else ""), name)
         return True
 
     # ---- optimiser ----

@@ -1,197 +1,208 @@
-"""Checkpoints that are whole or not there, for any Trainer, with the seconds and losses behind them; their mean."""
+"""Checkpoints that a killed or interrupted training goes on from exactly, their mean, and weights shared by FSDP2.
+
+Writing and reading them is the Trainer's. Added here is what says that one is whole, and Ctrl-C.
+"""
 
 import json
-import math
+import os
+import shlex
 import shutil
+import signal
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
-from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_pt_utils import nested_gather
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel, Trainer, TrainerCallback
+from transformers.trainer_utils import rotate_checkpoints
 
 from hf_attncal.io.files import give_name, make_readable, to_disk
-from hf_attncal.layouts import INDEX, UNFINISHED, WEIGHTS
-from hf_attncal.models.loading import check_finite, check_missing
+from hf_attncal.io.process import interrupt
+from hf_attncal.layouts import COUNTING, INDEX, WEIGHTS
 
-from .budget import PlannedSteps
-from .folder import last_checkpoints
-from .sharding import sharded_by_layers
+from .budget import TimeBudget
 
 CLOCK = "clock.json"
+_STOPPING = b"\nStopping after this step, with a checkpoint. Ctrl-C again: at once, without one.\n"
 
 
-class WholeCheckpointsMixin(PlannedSteps):
-    """A checkpoint gets its name when it is complete and loses it before it is deleted; goes first in the bases.
+def last_checkpoints(folder: str | Path, count: int | None = None) -> list[Path]:
+    """Return the last `count` whole checkpoints of a folder, by step, oldest first, or all there are."""
+    found = [path.parent for path in Path(folder).glob(f"checkpoint-*/{CLOCK}")]
+    found.sort(key=lambda path: int(path.name.removeprefix("checkpoint-")))
+    return found[max(0, len(found) - count) :] if count is not None else found
 
-    So a process may be killed at any system call, and `resume_from_checkpoint` goes on from the last checkpoint that
-    is whole. A run that has reached its last step trains no further. What is logged at the end (`train_loss`,
-    `train_runtime`, steps and samples per second) is of the whole run, however often it was resumed; the stock
-    Trainer's is of the steps since the last resume.
+
+class WholeCheckpointsMixin:
+    """Writes `clock.json` into a checkpoint when all else is on the disk; goes first in the bases.
+
+    A checkpoint without it is of a process that was killed. `train(resume_from_checkpoint=FOLDER)` goes on with the
+    seconds that led there, and a run that has reached its last step trains no further.
     """
 
-    # The next checkpoint is one that no uninterrupted run would have: it goes when the next one is there, and counts
-    # neither among those that are kept nor among those that are averaged.
+    budget: TimeBudget | None = None
+    # The next checkpoint is one that no uninterrupted run would have: it goes when the next one is there.
     out_of_turn = False
-    _saving_in: str | None = None
     _started = 0.0
-    _before: Mapping[str, Any] = MappingProxyType({})  # what the checkpoint that was resumed says in `CLOCK`
 
     @property
     def wall_seconds(self) -> float:
         """Seconds of training up to now, with those before a resume."""
         return time.monotonic() - self._started
 
+    @property
+    def position(self) -> float:
+        """Where the training is in its schedules, in optimiser steps: see `TimeBudget`."""
+        return self.state.global_step if self.budget is None else self.budget.position
+
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
+        before: dict[str, Any] = {}
         if resume_from_checkpoint is True and (last := last_checkpoints(self.args.output_dir, 1)):
             resume_from_checkpoint = str(last[0])
-        start = {"wall_seconds": 0.0, "loss_sum": 0.0}
-        self._before = _clock(Path(str(resume_from_checkpoint))) if resume_from_checkpoint else start
-        self._started = time.monotonic() - self._before.get("wall_seconds", 0.0)
+        if isinstance(resume_from_checkpoint, str) and (file := Path(resume_from_checkpoint, CLOCK)).is_file():
+            before = json.loads(file.read_text(encoding="utf-8"))
+        self._started = time.monotonic() - before.get("wall_seconds", 0.0)
         if self.budget is not None:
-            self.budget.position = self._before.get("position", 0.0)
+            self.budget.position = before.get("position", 0.0)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _prepare_for_training(self, *args, **kwargs):
         with sharded_by_layers(self) if self.is_fsdp_enabled else nullcontext():
             return super()._prepare_for_training(*args, **kwargs)
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        with whole_weights(resume_from_checkpoint, self.model if model is None else model):
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-
-    def _load_best_model(self) -> None:
-        with whole_weights(self.state.best_model_checkpoint, self.model):
-            super()._load_best_model()
-
     def _run_epoch(self, *args, **kwargs) -> None:
         """Train nothing in a finished run: the stock Trainer would only look at the number of steps after a step."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
+            self._delete_older(Path(self.args.output_dir))  # a kill may have come before
             return
         super()._run_epoch(*args, **kwargs)
 
-    def _loss_sum(self) -> float:
-        """Return the sum of the losses of all optimiser steps so far, NaN where the checkpoint did not say its own.
-
-        Every process has to call it.
-        """
-        since_log = nested_gather(self._tr_loss, self.args.parallel_mode).mean().item()
-        return self._before.get("loss_sum", math.nan) + self._total_loss_scalar + since_log
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if math.isnan(self._before.get("loss_sum", math.nan)):
-            logs.pop("train_loss", None)  # that of the steps since the resume is not the run's
-        super().log(logs, start_time)
-
-    def _finalize_training(self, trial, num_train_samples, start_time):
-        """Log totals of the whole run, and find the best checkpoint in a folder that may have moved."""
-        folder = Path(self._get_output_dir(trial))
-        self._name_best(folder)
-        last = folder / f"checkpoint-{self.state.global_step}"
-        if self.args.should_save:
-            self._rotate(folder, last)
-        if "wall_seconds" in self._before:  # the stock method counts from these two
-            self._initial_global_step, start_time = 0, time.time() - self.wall_seconds
-        self._total_loss_scalar += self._before.get("loss_sum", math.nan)
-        return super()._finalize_training(trial, num_train_samples, start_time)
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        super().save_model(output_dir, _internal_call)
-        if self.args.should_save:
-            make_readable(output_dir or self.args.output_dir)
-
-    def _get_output_dir(self, trial) -> str:
-        return self._saving_in or super()._get_output_dir(trial)
-
     def _save_checkpoint(self, model, trial) -> None:
-        """Let the stock method write into a folder beside the older checkpoints, then rename the new one."""
-        folder = Path(self._get_output_dir(trial))
-        name = f"checkpoint-{self.state.global_step}"
-        unfinished, final = folder / UNFINISHED / name, folder / name
-        if self.args.should_save:
-            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
-        self.accelerator.wait_for_everyone()
-        self._saving_in = str(folder / UNFINISHED)
+        """Let the stock method write a checkpoint, mark it as whole, and only then delete older ones."""
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             super()._save_checkpoint(model, trial)
         finally:
-            self._saving_in = None
-        self._name_best(folder, final)
-        clock = {"wall_seconds": self.wall_seconds, "loss_sum": self._loss_sum(), "out_of_turn": self.out_of_turn}
-        clock["position"] = self.position
+            self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()  # every process has files in it
         if self.args.should_save:
-            self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
-            (unfinished / CLOCK).write_text(json.dumps(clock), encoding="utf-8")
-            to_disk(*unfinished.rglob("*"))  # before one of the same name goes
-            _discard(final)
-            give_name(unfinished, final)
-            self._rotate(folder, final)
-            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+            folder = Path(self._get_output_dir(trial))
+            newest = folder / f"checkpoint-{self.state.global_step}"
+            make_readable(newest)
+            to_disk(*newest.rglob("*"))
+            clock = {"wall_seconds": self.wall_seconds, "position": self.position, "out_of_turn": self.out_of_turn}
+            (newest / f"{CLOCK}.part").write_text(json.dumps(clock), encoding="utf-8")
+            give_name(newest / f"{CLOCK}.part", newest / CLOCK)
+            to_disk(folder)
+            self._delete_older(folder)
         self.accelerator.wait_for_everyone()
 
-    def _name_best(self, folder: Path, newest: Path | None = None) -> None:
-        """Say where the best checkpoint is, by its step; `newest` is about to get its name."""
-        best = folder / f"checkpoint-{self.state.best_global_step}"
-        if best == newest or best.is_dir():
-            self.state.best_model_checkpoint = str(best)
-
-    def _rotate(self, folder: Path, newest: Path) -> None:
-        """Delete what is out of turn, and the oldest over `save_total_limit`, but neither the newest nor the best."""
-        if self.out_of_turn:  # the newest itself
-            return
-        for path in last_checkpoints(folder):
-            if path != newest and _clock(path).get("out_of_turn"):
-                _discard(path)
-        if not newest.is_dir():
-            return
+    def _delete_older(self, folder: Path) -> None:
+        """Delete the checkpoints that are out of turn, and the oldest over `save_total_limit`."""
         checkpoints = last_checkpoints(folder)
-        spare = [path for path in checkpoints if path not in (newest, Path(self.state.best_model_checkpoint or ""))]
-        limit = self.args.save_total_limit or len(checkpoints)
-        for path in spare[: max(0, len(checkpoints) - limit)]:
-            _discard(path)
+        if self.args.should_save and checkpoints and not _out_of_turn(checkpoints[-1]):
+            for path in filter(_out_of_turn, checkpoints):
+                shutil.rmtree(path)
+            rotate_checkpoints(str(folder), self.args.save_total_limit, self.state.best_model_checkpoint)
+
+    def _load_best_model(self) -> None:
+        """Load the best checkpoint of a folder that may have moved."""
+        best = Path(self.args.output_dir, Path(self.state.best_model_checkpoint).name)
+        if best.is_dir():
+            self.state.best_model_checkpoint = str(best)
+        super()._load_best_model()
+
+
+def _out_of_turn(checkpoint: Path) -> bool:
+    return json.loads((checkpoint / CLOCK).read_text(encoding="utf-8")).get("out_of_turn", False)
+
+
+# ---- Ctrl-C ----
 
 
 @contextmanager
-def whole_weights(checkpoint: str | Path, model: nn.Module) -> Iterator[None]:
-    """Check that the block fills every trained weight of `model`: the libraries only warn of missing ones.
+def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
+    """Let the first Ctrl-C end `trainer.train()` after a step or an evaluation, with a checkpoint.
+
+    Not in a run that keeps no checkpoints, or none to go on from (`save_only_model`), where several processes or
+    workers get the signal at different steps, or where the caller has a handler of its own.
 
     Raises:
-        ValueError: it cannot be read, a weight that is trained was not filled, or one is not finite; naming the
-            checkpoint and the weight.
+        KeyboardInterrupt: at the end of the block, with how far the run has come.
     """
-    # What fills a weight in place counts up its version; by which of its names it was saved does not matter then.
-    before = {name: weight._version for name, weight in model.named_parameters() if weight.requires_grad}
+    args = trainer.args
+    alone = args.world_size == 1 and args.dataloader_num_workers == 0
+    kept = args.save_strategy != "no" and not args.save_only_model
+    ours = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    if not (kept and alone and ours and handler in (signal.default_int_handler, interrupt)):
+        yield
+        return
+    stop = _Stop(trainer, handler)
+    trainer.add_callback(stop)
+    signal.signal(signal.SIGINT, stop.ask)
     try:
         yield
-        after = dict(model.named_parameters())
-        check_missing("it", model, [name for name, version in before.items() if after[name]._version == version])
-        check_finite(model)
-    except (ValueError, RuntimeError, SafetensorError) as error:
-        raise ValueError(f"{checkpoint} cannot be gone on from: {error}") from error
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        trainer.remove_callback(stop)
+    if stop.asked:
+        raise KeyboardInterrupt(f"stopped after {trainer.state.global_step} of {trainer.state.max_steps} steps")
 
 
-def _clock(checkpoint: Path) -> dict:
-    """Read the seconds and losses that led to a checkpoint; the stock Trainer's checkpoints have none."""
-    file = checkpoint / CLOCK
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+@dataclass
+class _Stop(TrainerCallback):
+    """Asks for the checkpoint, and for the end, at the next moment at which a run can go on exactly."""
+
+    trainer: Trainer
+    handler: Callable
+    asked: bool = False
+
+    def ask(self, number: int, frame) -> None:
+        """Handle the signal: stop at the next moment at which a run can go on exactly."""
+        self.asked = True
+        signal.signal(signal.SIGINT, self.handler)
+        with suppress(OSError):  # nobody may be there to read it
+            os.write(2, _STOPPING)  # and what was interrupted may be a `print`
+
+    def on_step_end(self, args, state, control, **kwargs):
+        # An evaluation that is due draws random numbers, so the checkpoint is the one after it.
+        if self.asked and not control.should_evaluate:
+            self._stop(control)
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        if self.asked:
+            self._stop(control)
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if self.asked and state.epoch % 1:  # it is not over
+            control.should_log = control.should_evaluate = control.should_save = False
+        elif self.asked and control.should_save:
+            self.trainer.out_of_turn = False
+
+    def _stop(self, control) -> None:
+        self.trainer.out_of_turn = not control.should_save
+        control.should_save = control.should_training_stop = True
 
 
-def _discard(checkpoint: Path) -> None:
-    """Delete a checkpoint, if there is one: what is half deleted must not have its name."""
-    if checkpoint.is_dir():
-        nameless = checkpoint.parent / UNFINISHED / f"{checkpoint.name}.old"
-        nameless.parent.mkdir(exist_ok=True)
-        checkpoint.rename(nameless)
-        shutil.rmtree(nameless, ignore_errors=True)
+def how_to_go_on(folder: str | Path, command: Sequence[str]) -> str:
+    """Tell a user who has interrupted this command how to go on with the run in a folder."""
+    if not last_checkpoints(folder) and not (Path(folder) / COUNTING).is_dir():
+        return f"There is no checkpoint in {folder} yet: start anew."
+    command = [*command, *(["--resume"] if "--resume" not in command else [])]
+    return f"Go on with: {shlex.join(command)}"
+
+
+# ---- means ----
 
 
 def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
@@ -229,3 +240,45 @@ def _load_weights(folder: str | Path) -> dict[str, torch.Tensor]:
         shards = sorted(set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
         return {name: tensor for shard in shards for name, tensor in load_file(folder / shard).items()}
     raise FileNotFoundError(f"{folder} holds neither {WEIGHTS} nor {INDEX}. Give the folder of a saved checkpoint.")
+
+
+# ---- FSDP2: every process holds a part of the weights, and of the moments of the optimizer ----
+
+
+@contextmanager
+def sharded_by_layers(trainer: Trainer) -> Iterator[None]:
+    """Let Accelerate shard the layers that the model names, and all the rest together, within the block.
+
+    It would shard the input embedding and the output layer apart, but in an encoder-decoder a third module has the
+    same table, which torch refuses to see in two groups.
+
+    Raises:
+        ValueError: the processes were started for FSDP1, or with an adapter on the model.
+    """
+    model, version = trainer.model, trainer.accelerator.state.fsdp_plugin.fsdp_version
+    if version != 2:
+        raise ValueError(f"`fsdp_version` must be 2, got {version}. Launch with configs/accelerate/fsdp2.yaml.")
+    if not isinstance(model, PreTrainedModel):
+        raise ValueError(
+            "`distributed_type` must be MULTI_GPU to train an adapter, got FSDP, which shards whole models only. "
+            "Launch with configs/accelerate/ddp.yaml: what is trained is small."
+        )
+    names = ("get_input_embeddings", "get_output_embeddings")
+    vars(model).update(dict.fromkeys(names, lambda: None))
+    try:
+        yield
+    finally:
+        for name in names:
+            vars(model).pop(name)
+
+
+def in_one_piece(model: nn.Module) -> nn.Module:
+    """Return a model with all its weights, on every process: itself, or a new one of the class that FSDP2 sharded."""
+    if not isinstance(model, FSDPModule):
+        return model
+    weights = model.state_dict()
+    whole = type(model).__bases__[1](model.config)  # FSDP2 makes a class of its own from this one
+    whole.load_state_dict({n: w.full_tensor() if isinstance(w, DTensor) else w for n, w in weights.items()})
+    if whole.can_generate():
+        whole.generation_config = model.generation_config
+    return whole.to(model.device)

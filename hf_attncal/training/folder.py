@@ -25,6 +25,7 @@ from hf_attncal.io.gate import job, mark, mark_in, reads, saving_into
 from hf_attncal.layouts import COUNTING, RESULTS, RUN, UNFINISHED, kind_of_folder
 from hf_attncal.metrics import records
 
+from .checkpoints import last_checkpoints
 from .settings import Settings
 
 # Training arguments that do not change a run: places, what is logged, workers. The beginnings of their names.
@@ -45,20 +46,16 @@ class Run:
         checkpoint: what to go on from; None to start.
         changes: settings that differ from those the run began with: `key`, `was`, `is`, and the checkpoint since when.
         results: results of a run that is finished; None for one that has something to do.
-        plan: `budget.Plan` of a run with a time budget, as it began; None where that is still to be measured.
         started: when this process began with it, by `time.monotonic`.
         ends: when the time of `minutes` is over, by `time.monotonic`; None without.
-        dry: nothing is to be trained; the folder of `args` is a temporary one.
     """
 
     args: TrainingArguments
     checkpoint: Path | None = None
     changes: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, Any] | None = None
-    plan: dict[str, Any] | None = None
     started: float = field(default_factory=time.monotonic)
     ends: float | None = None
-    dry: bool = False
 
 
 @contextmanager
@@ -101,14 +98,14 @@ def in_first_process(first: bool, function: Callable[[], Value]) -> Value:
 
 def _claim(
     folder: Path, stack: ExitStack, config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool
-) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None, dict[str, Any] | None]:
+) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None]:
     """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
     reads(*config.data.files().values(), *config.starts().values())
     stack.enter_context(saving_into(folder, config.job, "`training.output_dir`"))
     stack.callback(shutil.rmtree, folder / UNFINISHED, ignore_errors=True)
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
     checkpoint, held = next(iter(last_checkpoints(folder, 1)), None), run_in(folder, resume)
-    now, changes, plan = identity(config, args), [], None
+    now, changes = identity(config, args), []
     then = _read(folder) if held else {}
     finished = bool(then) and then["finished"] and (folder / RESULTS).is_file()
     if checkpoint or finished:
@@ -123,7 +120,7 @@ def _claim(
         if finished and not different:
             results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
             print(f"{folder}: the run is finished after {results['steps']} steps. There is nothing to train.")
-            return checkpoint, changes, results, None
+            return checkpoint, changes, results
         if checkpoint is None:
             raise ValueError(
                 f"`{different[0][0]}` is other than it was, and the finished run in {folder} has no checkpoint to go "
@@ -135,11 +132,11 @@ def _claim(
                 "optimiser is not saved. Name another folder."
             )
         changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
-        # Another length was asked for: it is measured anew.
-        plan = None if any(key in ("minutes", "training.max_steps") for key, *_ in different) else then.get("plan")
-    state = mark(config.job, run=now, plan=plan, software=records.software(), changes=changes, finished=False)
+    for path in {*folder.glob("checkpoint-*")} - {*last_checkpoints(folder)}:  # of a process that was killed
+        shutil.rmtree(path)
+    state = mark(config.job, run=now, software=records.software(), changes=changes, finished=False)
     fill(folder, lambda staged: (staged / RUN).write_text(json_text(state), encoding="utf-8"))
-    return checkpoint, changes, None, plan
+    return checkpoint, changes, None
 
 
 def _give_back(folder: Path, by: str) -> None:
@@ -147,12 +144,6 @@ def _give_back(folder: Path, by: str) -> None:
     (folder / RUN).unlink(missing_ok=True)
     if kind_of_folder(folder) is not None:
         write_json(mark(by), folder / RUN)
-
-
-def note(folder: Path, **entries: Any) -> None:
-    """Change entries of `run.json`: `plan`, of a run with a time budget, or `finished`."""
-    run = _read(folder) | entries
-    fill(folder, lambda staged: (staged / RUN).write_text(json_text(run), encoding="utf-8"))
 
 
 def run_in(folder: Path, resume: bool) -> str:
@@ -170,16 +161,6 @@ def run_in(folder: Path, resume: bool) -> str:
             f"{folder} holds another run ({left[0]}). Pass --resume to go on with it, or name another folder."
         )
     return next(iter(left), "")
-
-
-def last_checkpoints(folder: str | Path, count: int | None = None) -> list[Path]:
-    """Return the last `count` folders `checkpoint-<step>` in `folder`, by step, oldest first, or all there are.
-
-    One that is being written or deleted has another name (`checkpoints.WholeCheckpointsMixin`).
-    """
-    found = [path for path in Path(folder).glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
-    found.sort(key=lambda path: int(path.name.removeprefix("checkpoint-")))
-    return found[max(0, len(found) - count) :] if count is not None else found
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -259,6 +240,7 @@ def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, A
     if run.args.process_index == 0:
         folder = Path(run.args.output_dir)
         fill(folder, save_all)
-        note(folder, finished=True)
+        run_json = json_text(_read(folder) | {"finished": True})
+        fill(folder, lambda staged: (staged / RUN).write_text(run_json, encoding="utf-8"))
         shutil.rmtree(folder / COUNTING, ignore_errors=True)
     return results

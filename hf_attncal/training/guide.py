@@ -67,8 +67,3 @@ def with_links(text: Dataset, links: Rows) -> Dataset:
     """Add a column of links to a tokenised text: source and target token of each link in turn."""
     fingerprint = generate_random_fingerprint()  # computing one would copy all links
     return text.add_column("links", links.column(), new_fingerprint=fingerprint, feature=List(Value("int32")))
-
-
-def without_links(text: Dataset) -> Dataset:
-    """Add a column of links without any, for a dry run, in which nobody counts."""
-    return with_links(text, Rows.gathered((), len(text)))

@@ -8,13 +8,12 @@ import os
 import time
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-import numpy as np
+import torch
+import yaml
 from datasets import Dataset
 from transformers import (
     AutoTokenizer,
@@ -35,17 +34,13 @@ from hf_attncal.metrics import records
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.training.guide import annotated, given_links
 
-from .budget import within_budget
-from .checkpoints import average_checkpoints
-from .folder import Run, claimed, fill, finish, last_checkpoints, run_in
-from .interrupts import how_to_go_on, saved_on_interrupt
-from .planning import RefuseShortRun, plan
+from .budget import budget_of
+from .checkpoints import average_checkpoints, how_to_go_on, in_one_piece, last_checkpoints, saved_on_interrupt
+from .folder import Run, claimed, fill, finish, run_in
 from .progress import bars_are_shown, shown_progress
 from .settings import SPLITS, Settings
 from .settings_types import hints_of
-from .sharding import in_one_piece
 from .text import held_out_rows, hold_out
-from .threads import ChooseThreads
 
 # What a file of settings may say as its `job` -> the class.
 JOBS = {
@@ -55,7 +50,6 @@ JOBS = {
     "aligner": "hf_attncal.alignment.aligner_job:AlignerJob",
     "language": "hf_attncal.training.language:LanguageJob",
 }
-_DRY_LINES = 2_000  # of the training text, that a dry run reads
 # Nats of a target token. Between a pass and a pass without any perturbation lie some thousandths, which dropout draws.
 _LEAST_GAIN = 0.01
 
@@ -64,7 +58,7 @@ class Job:
     """A run of a job, from its text to its scores; a subclass says what is particular to it.
 
     Attributes:
-        config, run: settings and run; once it trains, `config` has the length that was settled.
+        config, run: settings and run.
         callbacks: callbacks of the Trainer, besides its own.
         golds: annotated pairs of dev and test, by split.
         text: what was read, by split.
@@ -73,15 +67,12 @@ class Job:
         tokenizer: tokenizer of the model.
         reports: what was kept of each text.
         counted: how an aligner that counts went whose links guide the training, for the results.
-        counting_seconds, counting_memory: how long that would take, in a dry run, and the most bytes then.
         trainer: once it trains.
     """
 
     settings: ClassVar[type[Settings]]
     lowercased_gold: ClassVar[bool] = True  # False where the model lower-cases what it is given
     reads: Sequence[str] = SPLITS  # the splits whose text is read
-    # How much more memory a training takes than its first steps, beside what is there before its model.
-    growth: ClassVar[float] = 1.0
 
     def __init__(self, config: Settings, run: Run, callbacks: Sequence[TrainerCallback]):
         self.config, self.run, self.callbacks = config, run, list(callbacks)
@@ -92,18 +83,10 @@ class Job:
         self.held_out = held_out_rows(self.text, config.data.held_out)
         self.splits = hold_out(self.text, self.held_out) if self.held_out else self.text
         self.measured = [name for name in self.splits if name != "train"]
-        # Of a dry run: how much larger the text is than the evenly spread part of it that is looked at.
-        self.whole = 1.0
         self.reports: dict[str, Any] = {}
         self.counted: dict[str, Any] = {}
-        self.counting_seconds, self.counting_memory = 0.0, 0
         guided = config.data.train.get("guide")
-        links = given_links(config.data, self.text["train"], self.held_out) if guided else None
-        if run.dry and len(train := self.splits["train"]) > _DRY_LINES:
-            rows = np.arange(0, len(train), -(-len(train) // _DRY_LINES))
-            self.whole, links = len(train) / len(rows), None if links is None else links.selected(rows)
-            self.splits = self.splits | {"train": train.select(rows)}
-        self.prepare(links)
+        self.prepare(given_links(config.data, self.text["train"], self.held_out) if guided else None)
 
     @classmethod
     def train(
@@ -124,13 +107,13 @@ class Job:
             config: settings, from `Settings.make`.
             resume: go on from the last checkpoint of the output folder, if there is one.
             allow_changes: allow settings or data other than those that the run began with.
-            dry_run: train nothing, and write only to a temporary folder.
+            dry_run: say what would be trained, no more.
             callbacks: callbacks of the Trainer, besides its own.
             command: what the user typed, for the message of an interruption.
             started: when the time of `minutes` began, by `time.monotonic`; None for now.
 
         Returns:
-            The content of `results.json`: what `run_trainer` gives, and scores; of a dry run, of `planning.plan`.
+            The content of `results.json`: what `run_trainer` gives, and scores; of a dry run what `describe` gives.
 
         Raises:
             ValueError: settings, text, links or a model that do not fit, or an output folder that holds another run.
@@ -140,23 +123,17 @@ class Job:
         folder, started = config.training["output_dir"], time.monotonic() if started is None else started
         check_start(config, resume, allow_changes, dry_run)
         records.commit()  # of the code that the run begins with
+        if dry_run:
+            run_in(Path(folder), resume=False)
+            return cls.describe(config)
         try:
-            with ExitStack() as stack:
-                if dry_run:
-                    run_in(Path(folder), resume=False)
-                    temporary = stack.enter_context(TemporaryDirectory())
-                    run = Run(config.arguments(output_dir=temporary, disable_tqdm=True), started=started, dry=True)
-                else:
-                    args = config.arguments()
-                    stack.enter_context(writing(folder))
-                    run = stack.enter_context(claimed(config, args, resume, allow_changes, started))
+            with writing(folder), claimed(config, config.arguments(), resume, allow_changes, started) as run:
                 if run.results is not None:
                     return run.results
                 set_seed(run.args.seed)
-                job = cls(config, run, callbacks)
-                return job.plan() if dry_run else job.complete()
+                return cls(config, run, callbacks).complete()
         except KeyboardInterrupt as error:
-            if dry_run or not command:
+            if not command:
                 raise
             advice = how_to_go_on(folder, command)
             raise KeyboardInterrupt(f"{str(error) or 'interrupted'}. {advice}") from None
@@ -170,15 +147,6 @@ class Job:
     def build(self, config: Settings, args: TrainingArguments) -> Trainer:
         """Return a new model in a new Trainer."""
         raise NotImplementedError
-
-    def seconds_of_scores(self, trainer: Trainer, evaluation: float) -> float:
-        """Estimate the seconds of what follows the training.
-
-        Args:
-            trainer: has trained some steps, and is thrown away.
-            evaluation: seconds of an evaluation of it.
-        """
-        return 0.0
 
     def score(self, model: PreTrainedModel) -> dict[str, Any]:
         """Return the scores of the trained model, by their keys in the results."""
@@ -194,16 +162,23 @@ class Job:
         model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
-    def plan(self) -> dict[str, Any]:
-        """Return what the run would be, without it."""
-        return plan(self)
+    @classmethod
+    def describe(cls, config: Settings) -> dict[str, Any]:
+        """Print and return the size of each text of a run, and its settings, of which the text decides some."""
+        described = {name: len(config.data.load(name)) for name in cls.reads if getattr(config.data, name)}
+        config.arguments()  # are checked
+        for name, lines in described.items():
+            print(f"{name}: {lines:,} lines")
+        settings = config.published()
+        print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).rstrip())
+        return {"lines": described, "settings": settings}
 
     def complete(self) -> dict[str, Any]:
         """Train, measure and save; return the results."""
-        if self.config.minutes is None:
-            self.trainer = self.build(self.config, self.run.args)
-        else:
-            self.config, self.trainer = within_budget(self)
+        self.trainer = self.build(self.config, self.run.args)
+        if self.config.minutes is not None:
+            self.trainer.budget = budget_of(self.trainer, self.config.minutes, self.run.started)
+            self.callbacks.append(self.trainer.budget)
         for callback in self.callbacks:
             self.trainer.add_callback(callback)
         model, results = run_trainer(self.trainer, self.config, self.reports, self.run)
@@ -232,7 +207,7 @@ def check_start(config: Settings, resume: bool, allow_changes: bool, dry_run: bo
 
 
 def build_tokenizer(
-    config: Settings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS, whole: float = 1.0
+    config: Settings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS
 ) -> PreTrainedTokenizerBase:
     """Load the named tokenizer or that of `model.init_from`, or else train one on the text.
 
@@ -244,7 +219,6 @@ def build_tokenizer(
         run: the run, from `start`.
         text: training text.
         special_tokens: special tokens of what is learned: a joint BPE, or words, maybe fewer than were asked for.
-        whole: how many times larger the text is of which this one is a part; its vocabulary is filled up with names.
 
     Raises:
         ValueError: the text has fewer pieces than were asked for (not: than a preset has as its limit).
@@ -261,11 +235,7 @@ def build_tokenizer(
                 all_lines(text), settings.vocab_size, show_progress=bars_are_shown(args), special_tokens=special_tokens
             )
             asked = config.given.get("tokenizer", {}).get("vocab_size", 0)
-            if whole > 1:
-                # The different words of a text grow about as the root of its length (Heaps).
-                likely = min(settings.vocab_size, int(len(trained) * whole**0.5))
-                trained.add_tokens([f"<not read {number}>" for number in range(likely - len(trained))])
-            elif len(trained) < asked and not words:
+            if len(trained) < asked and not words:
                 raise ValueError(
                     f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, in which no more pieces "
                     f"occur twice, got {settings.vocab_size}. Lower it, or give more text."
@@ -321,9 +291,8 @@ def run_trainer(
     if args.process_index == 0:
         for name, report in reports.items():
             print(f"{name}: {report}")
-    threads = ChooseThreads(args.threads)
-    trainer.add_callback(threads)
-    trainer.add_callback(RefuseShortRun(config.minutes))
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
     with shown_progress(trainer), saved_on_interrupt(trainer):
         trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
@@ -348,7 +317,6 @@ def run_trainer(
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         "steps": trainer.state.global_step,
         "wall_seconds": seconds,
-        **({"threads": threads.history} if threads.history else {}),
         **({trainer.tokens_name: sum(speeds) / len(speeds)} if speeds else {}),  # of logs, which may never be due
         "averaged_checkpoints": [path.name for path in averaged],
         **({"changed_on_resume": run.changes} if run.changes else {}),

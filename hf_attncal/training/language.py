@@ -126,7 +126,7 @@ class LanguageJob(Job):
 
     def prepare(self, links):
         data = self.config.data
-        self.tokenizer = build_language_tokenizer(self.config, self.run, self.splits["train"], self.whole)
+        self.tokenizer = build_language_tokenizer(self.config, self.run, self.splits["train"])
         self.tokenized = {}
         for name, text in self.splits.items():
             self.tokenized[name], self.reports[name] = tokenize_plain(
@@ -142,10 +142,6 @@ class LanguageJob(Job):
             data_collator=LanguageCollator(self.tokenizer.pad_token_id),
             processing_class=self.tokenizer,
         )
-
-    def seconds_of_scores(self, trainer, evaluation):
-        read = sum(len(self.tokenized[name]) for name in self.measured)
-        return evaluation * read / max(1, len(self.tokenized.get("dev", ())))
 
     def score(self, model):
         results = {}
@@ -189,16 +185,14 @@ class LanguageJob(Job):
         write_model_card(folder, **about, summary=summary, results=scores, example=BEGINNING)
 
 
-def build_language_tokenizer(
-    config: LanguageConfig, run: Run, text: Dataset, whole: float = 1.0
-) -> PreTrainedTokenizerBase:
+def build_language_tokenizer(config: LanguageConfig, run: Run, text: Dataset) -> PreTrainedTokenizerBase:
     """Build the tokenizer, which puts `<s>` before a text and nothing after it.
 
     Raises:
         ValueError: a given one has no padding token, or puts something else around a text.
     """
     special = [token for token in LANGUAGE_TOKENS if token != EOS or config.data.end_of_sequence]
-    tokenizer = build_tokenizer(config, run, text, special, whole)
+    tokenizer = build_tokenizer(config, run, text, special)
     begin, empty = tokenizer.bos_token_id, list(tokenizer("")["input_ids"])
     if begin is None or empty != [begin] or tokenizer.pad_token_id is None:
         raise ValueError(

@@ -1,6 +1,5 @@
 """Parts of the jobs whose models read a text and write another: settings, the run, and scores of generated text."""
 
-import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,7 +28,6 @@ from hf_attncal.data.copy_tokenizer import CopyTokenizer
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.languages import check_target, codes_of, speak
 from hf_attncal.data.tokenizer import null_token_id
-from hf_attncal.data.words import encode_targets
 from hf_attncal.families import default_of, translators
 from hf_attncal.hub.model_cards import write_model_card
 from hf_attncal.inference.attention_report import attention_report
@@ -195,18 +193,6 @@ def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: Evalua
     model.generation_config.update(**search)
 
 
-def _fitted(config: Seq2SeqConfig, pairs: int) -> str:
-    """Say what was chosen for so much text."""
-    tokenizer = getattr(config, "tokenizer", None)  # an adapter has that of its model
-    vocabulary = "" if tokenizer is None or tokenizer.pretrained else f"{tokenizer.vocab_size:,} subwords, "
-    fields = config.model if isinstance(config.model, dict) else {}  # and its size
-    size = f"a width of {fields['d_model']}, " if "d_model" in fields else ""
-    batch, steps = config.training.get("tokens_per_batch", 0), config.training.get("max_steps", 0)
-    length = f"{steps:,} steps of {batch:,} tokens" if steps > 0 else f"batches of {batch:,} tokens"
-    within = "" if config.minutes is None else f", or as many as {config.minutes:g} minutes have room for"
-    return f"For {pairs:,} pairs: {vocabulary}{size}{length}{within} (--config and settings change that)."
-
-
 class Seq2SeqJob(Job):
     """A job whose model reads a text and writes another; `new_model` makes it of the settings and the tokenizer."""
 
@@ -214,8 +200,6 @@ class Seq2SeqJob(Job):
 
     def prepare(self, links):
         data = self.config.data
-        if self.config.preset == "small" and self.run.args.process_index == 0:
-            print(_fitted(self.config, round(len(self.splits["train"]) * self.whole)))
         self.tokenizer, made, copies = self.begin()
         if self.config.languages is not None and codes_of(self.tokenizer):  # else they are for the card alone
             speak(None, self.tokenizer, self.config.languages)
@@ -227,14 +211,12 @@ class Seq2SeqJob(Job):
             options = data.max_length, data.max_source_length, copies, links if name == "train" else None
             self.tokenized[name], self.reports[name] = tokenize_pairs(self.splits[name], self.tokenizer, *options)
         if self.config.guided and links is None:
-            self.tokenized["train"], self.counted, self.counting_seconds = of_alignment("with_counted_links")(
-                self.tokenized["train"], self.tokenizer, self.run
-            )
-            self.counting_seconds *= self.whole
+            counted = of_alignment("with_counted_links")(self.tokenized["train"], self.tokenizer, self.run)
+            self.tokenized["train"], self.counted = counted
 
     def begin(self) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, CopyTokenizer | None]:
         """Return the tokenizer, the configuration of the model, and what numbers the words that are copied."""
-        tokenizer = build_tokenizer(self.config, self.run, self.splits["train"], whole=self.whole)
+        tokenizer = build_tokenizer(self.config, self.run, self.splits["train"])
         longest = self.config.data.max_source_length
         if longest is not None:
             tokenizer.model_max_length = longest  # saved with it: whoever uses the model cuts so
@@ -300,18 +282,6 @@ class Seq2SeqJob(Job):
             scored = dev if most is None else dev.select(range(min(most, len(dev))))
             trainer.add_callback(ScoreCallback(trainer, scored, config))
         return trainer
-
-    def seconds_of_scores(self, trainer, evaluation):
-        """Generate from a batch of each text that is scored, as long as its references are."""
-        seconds = evaluation if calibration_of(trainer.model) is not None else 0.0
-        for name in self.measured:
-            whole = self.splits[name]
-            few = whole.select(range(min(self.config.evaluation.batch_size, len(whole))))
-            lengths = [len(ids) for ids in encode_targets(self.tokenizer, list(few["target"]))] or [1]
-            began = time.monotonic()
-            evaluate(trainer.model, self.tokenizer, few, self.config, length=-(-sum(lengths) // len(lengths)))
-            seconds += (time.monotonic() - began) * len(whole) / max(1, len(few))
-        return seconds
 
     def score(self, model):
         results = {name: self.written(model, name) for name in self.measured}
@@ -389,7 +359,6 @@ def evaluate(
     config: Settings,
     num_beams: int | None = None,
     progress: bool = False,
-    length: int | None = None,
 ) -> tuple[list[str], dict[str, float | str]]:
     """Generate from the sources of `pairs` and score the text; processes share the work, and all get the result.
 
@@ -402,12 +371,9 @@ def evaluate(
         config: settings of the run: its `evaluation`, and whether its `data` truncates sources.
         num_beams: beams to use in place of those of `evaluation`.
         progress: show a progress bar over sources.
-        length: tokens that every text has; None: as many as the model wants.
     """
     state, settings = PartialState(), config.evaluation
     search = settings.search if num_beams is None else replace(settings.search, num_beams=num_beams)
-    if length is not None:
-        search = replace(search, max_new_tokens=length, min_new_tokens=length)
     share = generate_lines(
         model,
         tokenizer,
@@ -435,32 +401,15 @@ class ScoreCallback(TrainerCallback):
         trainer: the Trainer.
         dev: the pairs.
         config: settings of the run.
-        length: tokens that every text has; None: as many as the model wants.
     """
 
     trainer: Trainer
     dev: Dataset
     config: Settings
-    length: int | None = None
-
-    def rehearse(self, lines: int, length: int) -> float:
-        """Make the evaluations of a measurement short: so many lines of this length.
-
-        Args:
-            lines: greatest number of lines.
-            length: number of tokens of each text.
-
-        Returns:
-            How many times as long a whole evaluation takes.
-        """
-        whole = len(self.dev)
-        self.dev, self.length = self.dev.select(range(min(lines, whole))), length
-        return whole / len(self.dev)
 
     def on_evaluate(self, args, state, control, model=None, metrics=None, **kwargs):
         settings, tokenizer = self.config.evaluation, self.trainer.processing_class
-        options = {"num_beams": settings.dev_beams, "length": self.length}
-        _, score = evaluate(model, tokenizer, self.dev, self.config, **options)
+        _, score = evaluate(model, tokenizer, self.dev, self.config, num_beams=settings.dev_beams)
         numbers = {f"eval_{name}": score[name] for name in CARD_MEASURES if name in score}
         metrics |= numbers  # `metric_for_best_model`
         entry = {**{f"eval_{name}": value for name, value in score.items()}, "step": state.global_step}

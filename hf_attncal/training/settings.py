@@ -288,7 +288,7 @@ class Settings:
 
     Args:
         preset: a file of `presets/`, whose settings hold where no other is given (`presets.sections_of`).
-        minutes: time budget; a run that would take longer gets fewer optimiser steps (`planning.within_budget`).
+        minutes: time budget; a run that would take longer gets fewer optimiser steps (`budget.TimeBudget`).
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -334,12 +334,6 @@ class Settings:
         made.given, made.data.texts = values, texts
         return made
 
-    def for_steps(self, steps: int) -> Self:
-        """Return the same settings for a run of so many optimiser steps; what follows from their number does."""
-        training = self.given.get("training", {}) | {"max_steps": steps}
-        training.pop("num_train_epochs", None)
-        return self.make(self.given | {"training": training}, self.data.texts)
-
     @classmethod
     def defaults(cls, values: dict[str, Any], texts: Texts) -> dict[str, Any]:
         """Return what holds where `values` does not say otherwise, besides the defaults of the classes."""
@@ -367,8 +361,15 @@ class Settings:
             raise ValueError(
                 f"`training.save_total_limit` must be at least `average_last` ({self.average_last}), got {kept}."
             )
-        if self.training.get("max_steps") == 0:
+        steps = self.training.get("max_steps", -1)
+        if steps == 0:
             raise ValueError("`training.max_steps` must be at least 1, or -1 for whole epochs, got 0.")
+        for name in ("warmup_steps", "agreement_warmup_steps"):
+            if 0 < steps < self.training.get(name, 0):
+                raise ValueError(
+                    f"`training.{name}` must be at most the optimiser steps of the run ({steps}), got "
+                    f"{self.training[name]:g}. Lower it, or raise `training.max_steps`."
+                )
         self.data.check(self.links)
 
     def check_model(self, config_class: type, **own: Any) -> None:

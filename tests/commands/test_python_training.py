@@ -74,11 +74,11 @@ def test_train_aligner(same):
     assert f"test: AER {100 * trained.scores['test']['aer']:.1f}  " in str(trained)
 
 
-def test_a_dry_run_returns_its_plan(text, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_attncal.training.planning._SECONDS", 0.0)
+def test_a_dry_run_returns_its_settings(text, tmp_path):
     files = {"source": text / "train.en", "target": text / "train.de", "output": tmp_path / "model"}
     planned = hf_attncal.train_aligner("tokenizer.vocab_size=100", config="hmm", **files, dry_run=True)
-    assert planned.scores["minutes"] > 0
+    assert planned.scores["lines"]["train"] > 0
+    assert planned.scores["settings"]["tokenizer"]["vocab_size"] == 100
     assert (str(planned), (tmp_path / "model").exists()) == ("", False)
 
 

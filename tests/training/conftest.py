@@ -87,8 +87,8 @@ def stopped_run(tmp_path_factory) -> Path:
         (run / name).unlink()
     for step in (3, 4):
         shutil.rmtree(run / f"checkpoint-{step}")
-    (run / "unfinished" / "checkpoint-3").mkdir(parents=True)
-    (run / "unfinished" / "checkpoint-3" / "model.safetensors").write_bytes(b"half")
+    (run / "checkpoint-3").mkdir()
+    (run / "checkpoint-3" / "model.safetensors").write_bytes(b"half")
     return run
 
 

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 sys.path.insert(0, str(ROOT / "training"))
 import train as script
 
-from hf_attncal.training.sharding import in_one_piece, sharded_by_layers
+from hf_attncal.training.checkpoints import in_one_piece, sharded_by_layers
 
 FILES = sorted((ROOT / "configs" / "accelerate").glob("*.yaml"))
 # Without dropout, which draws other numbers in each process, and without Adam, which makes steps of rounding errors.

@@ -342,19 +342,6 @@ def test_a_rare_word_does_not_collect_what_nothing_else_explains(monkeypatch):
     assert greedy_links >= 8
 
 
-# ---- memory ----
-
-
-def test_memory_is_estimated_by_what_stays_in_memory(monkeypatch):
-    lengths = np.array([3, 2, 5]), np.array([4, 4, 1])
-    padded = 5 * 3 * 4  # one batch
-    kept = count_learner.memory_for(*lengths)
-    assert kept == count_learner._BYTES_KEPT * padded
-    monkeypatch.setattr(count_learner, "_KEPT", padded - 1)
-    table = count_learner.memory_for(*lengths) - count_learner._BYTES_OF_MERGING
-    assert 0 < table == count_learner._BYTES_READ * padded < kept
-
-
 # ---- what takes long: resumed, told, in parts ----
 
 

@@ -231,14 +231,6 @@ def test_without_a_file_the_counts_guide(corpus, tmp_path, given):
     assert all(max(row["links"][1::2]) < len(row["labels"]) - 1 for row in text if row["links"])
 
 
-@pytest.mark.slow
-def test_a_dry_run_counts_nothing(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_attncal.alignment.counting.counted_links", lambda *_, **__: pytest.fail("counted"))
-    found = train_translation(settings(corpus, tmp_path / "run", guide=False), dry_run=True)
-    assert found["steps"] == 4
-    assert not (tmp_path / "run").exists()
-
-
 def test_counted_links_step_over_special_tokens(tmp_path):
     """Which some tokenizers put in front."""
     words = {"a": 5, "b": 6, "c": 7}
@@ -246,7 +238,7 @@ def test_counted_links_step_over_special_tokens(tmp_path):
     ids = [[0, *(words[word] for word in line), 2] for line in lines]
     labels = [[9, *(words[word] + 10 for word in line), 2] for line in lines]
     tokenizer = SimpleNamespace(all_special_ids=[0, 2, 3, 9], unk_token_id=3)
-    run = SimpleNamespace(dry=False, ends=None, args=SimpleNamespace(process_index=0, output_dir=tmp_path))
+    run = SimpleNamespace(ends=None, args=SimpleNamespace(process_index=0, output_dir=tmp_path))
     text = Dataset.from_dict({"input_ids": ids, "labels": labels})
     text, counted, _ = with_counted_links(text, tokenizer, run)
     assert counted["counts"]["wall_seconds"] > 0
@@ -373,5 +365,5 @@ def test_the_collator_is_the_plain_one_without_links(corpus, tmp_path, monkeypat
     made = []
     monkeypatch.setattr(seq2seq, "LinkCollator", lambda *_: made.append(1))
     config = settings(corpus, tmp_path, model={"guided": False}, guide=False, **_no_gold(corpus))
-    train_translation(config, dry_run=True)
+    train_translation(config)
     assert not made

@@ -51,12 +51,10 @@ def test_every_job_has_the_name_of_its_settings():
         assert job.settings.job == name
 
 
-@pytest.mark.parametrize("minutes", [pytest.param(None, marks=pytest.mark.slow), 5.0], ids=["steps", "budget"])
-def test_a_training_text_is_read_once(text, minutes, monkeypatch):
+def test_a_training_text_is_read_once(text):
     """It is counted for the preset, hashed for the run and its results, and trained on."""
-    monkeypatch.setattr("hf_attncal.training.planning._SECONDS", 0.0)
     OPENED.clear()
-    config = TranslationConfig.make(settings(text, preset="small", model=SIZES, minutes=minutes))
+    config = TranslationConfig.make(settings(text, preset="small", model=SIZES))
     results = train_translation(config)
     assert results["steps"] == 2
     assert len(results["data_sha256"]["train.en"]) == 64

@@ -21,8 +21,7 @@ from hf_attncal.hub import translate_in_fresh_process
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.io.files import sha256
 from hf_attncal.metrics.bleu import bleu
-from hf_attncal.training.checkpoints import average_checkpoints
-from hf_attncal.training.folder import last_checkpoints
+from hf_attncal.training.checkpoints import average_checkpoints, last_checkpoints
 from hf_attncal.training.seq2seq import build_seq2seq_model
 from hf_attncal.training.translation import TranslationConfig
 
@@ -350,6 +349,7 @@ def checkpoint(folder: Path, number: int, **tensors: torch.Tensor) -> Path:
     path = folder / f"checkpoint-{number}"
     path.mkdir()
     save_file(tensors, path / "model.safetensors")
+    (path / "clock.json").write_text("{}")
     return path
 
 
@@ -357,7 +357,7 @@ def test_average_of_checkpoints(tmp_path):
     values = {step: torch.randn(3, 2) for step in (5, 10, 100)}
     for step, value in values.items():
         checkpoint(tmp_path, step, weight=value, half=value.bfloat16(), step=torch.tensor(step))
-    (tmp_path / "checkpoint-best").mkdir()
+    (tmp_path / "checkpoint-200").mkdir()  # of a process that was killed
     paths = last_checkpoints(tmp_path, 2)
     assert [path.name for path in paths] == ["checkpoint-10", "checkpoint-100"]
     averaged = average_checkpoints(last_checkpoints(tmp_path, 9))

@@ -1,0 +1,244 @@
+"""How long a run shall take: a time budget, refusals before the start, a dry run, Ctrl-C."""
+
+import signal
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+from helpers import begun, tiny_model
+from runs import make_trainer, toy_dataset
+from runs import translation_settings as settings
+from safetensors.torch import load_file
+from transformers import DefaultFlowCallback, TrainerCallback, TrainerControl, TrainerState
+
+from hf_attncal.training import seq2seq
+from hf_attncal.training.budget import TimeBudget
+from hf_attncal.training.checkpoints import how_to_go_on, last_checkpoints, saved_on_interrupt
+from hf_attncal.training.settings_yaml import read_settings
+from hf_attncal.training.translation import TranslationConfig, train_translation
+
+QUICK = ["training.eval_strategy=no", "data.dev=null", "training.bf16=false"]
+
+
+@pytest.fixture
+def config(corpus, tmp_path):
+    """Makes the settings of a run of four steps in tmp_path/run, with more of them if it is told so."""
+
+    def make(*more: str) -> TranslationConfig:
+        values = read_settings(settings(tmp_path, calibration="gated"), [*QUICK, *more])
+        values["data"]["root"] = str(corpus)
+        return TranslationConfig.make(values)
+
+    return make
+
+
+def same(one, other) -> bool:
+    one, other = (load_file(folder / "model.safetensors") for folder in (one, other))
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
+# ---- a time budget ----
+
+
+def test_a_budget_with_room_for_all_steps_changes_nothing(config, tmp_path):
+    timed = train_translation(config("minutes=100"))
+    assert (timed["steps"], timed["config"]["minutes"]) == (4, 100)
+    train_translation(config(f"training.output_dir={tmp_path / 'asked'}"))
+    assert same(tmp_path / "run", tmp_path / "asked")
+
+
+def test_the_run_stops_when_the_time_is_over(config, monkeypatch):
+    """It saves what it has, and scores it."""
+    monkeypatch.setattr(seq2seq.AttnCalTrainer, "wall_seconds", property(lambda self: 25.0 * self.state.global_step))
+    results = train_translation(config("minutes=1"))
+    assert results["steps"] == 2
+    assert results["averaged_checkpoints"][-1] == "checkpoint-2"
+    assert "test" in results
+
+
+def test_an_annealed_model_is_annealed_when_the_time_is_over(config, monkeypatch, tmp_path):
+    monkeypatch.setattr(seq2seq.AttnCalTrainer, "wall_seconds", property(lambda self: 25.0 * self.state.global_step))
+    more = ["model.calibration=annealed", "model.annealing_steps=30", "training.max_steps=40", "average_last=1"]
+    assert train_translation(config("minutes=1", *more))["steps"] == 2
+    steps = [value for name, value in load_file(tmp_path / "run" / "model.safetensors").items() if "annealing" in name]
+    assert steps
+    assert all(value == 40 for value in steps)
+
+
+def test_a_budget_that_is_over_before_the_first_step_is_refused(config, monkeypatch):
+    monkeypatch.setattr(seq2seq.AttnCalTrainer, "wall_seconds", property(lambda self: 55.0))
+    with pytest.raises(ValueError, match=r"^`minutes`.*got 1"):
+        train_translation(config("minutes=1"))
+
+
+@pytest.mark.parametrize("strategy", ["no", "steps"])
+@pytest.mark.parametrize("seconds", [0.2, 1.0, 6.0])
+def test_a_budget_is_kept_and_schedules_end_with_it(seconds, strategy, recwarn):
+    now = 20.0
+    budget = TimeBudget(600.0, lambda: now)
+    state = TrainerState(max_steps=10**6, logging_steps=10, eval_steps=2 * 10**5, save_steps=10**5, epoch=0.0)
+    control, flow = TrainerControl(), DefaultFlowCallback()
+    args = SimpleNamespace(save_strategy="no", eval_strategy=strategy, eval_delay=0, logging_strategy="no")
+    args.logging_first_step = False
+    schedule, rates, evaluations = budget.moved(lambda position: 1 - position / 10**6), [], 0
+    budget.on_train_begin(args, state, control)
+    while not control.should_training_stop:
+        budget.on_optimizer_step(args, state, control)
+        state.global_step += 1
+        rates.append(schedule(state.global_step))
+        now += seconds
+        control.should_evaluate = False
+        flow.on_step_end(args, state, control)
+        budget.on_step_end(args, state, control)
+        if control.should_evaluate:
+            evaluations += 1
+            now += 2 * seconds
+            budget.on_evaluate(args, state, control)
+    assert 0.8 * 600 <= now <= 600
+    assert rates == sorted(rates, reverse=True)
+    assert abs(rates[-1]) < 0.02 + 10 / state.global_step
+    assert (4 <= evaluations <= 6) == (strategy == "steps")
+    assert "little use" in str(recwarn.pop(UserWarning).message)
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_keeps_its_place_in_the_schedules(config, tmp_path):
+    train_translation(config("minutes=100", f"training.output_dir={tmp_path / 'whole'}"))
+    interrupted_at(2, config("minutes=100"))
+    assert train_translation(config("minutes=100"), resume=True)["steps"] == 4
+    assert same(tmp_path / "run", tmp_path / "whole")
+    with pytest.raises(ValueError, match=r"`minutes`.*2.*100"):
+        train_translation(config("minutes=2"), resume=True)
+
+
+def test_a_budget_of_several_processes_is_refused(config, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="^`minutes`"):
+        train_translation(config("minutes=1"))
+
+
+# ---- before the start ----
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_run_that_ends_before_its_warm_up_is_refused(config, tmp_path, dry):
+    with pytest.raises(ValueError, match=r"^`training.warmup_steps`.*\(4\), got 5"):
+        train_translation(config("training.warmup_steps=5"), dry_run=dry)
+    assert not begun(tmp_path / "run")
+    assert config("training.warmup_steps=4")
+
+
+def test_a_dry_run_says_what_the_run_is_and_writes_nothing(config, tmp_path, capsys):
+    settings = config()
+    before = sorted(tmp_path.rglob("*"))
+    found = train_translation(settings, dry_run=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    results = train_translation(config())
+    assert found["settings"] == results["config"]
+    assert found["lines"]["train"] == results["sentence_pairs"]["train"]["kept"]
+    assert "max_steps: 4" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="holds another run"):
+        train_translation(config(), dry_run=True)
+    with pytest.raises(ValueError, match=r"--dry-run.*--resume"):
+        train_translation(config(), resume=True, dry_run=True)
+
+
+# ---- Ctrl-C ----
+
+
+class Interrupts(TrainerCallback):
+    """Ctrl-C at the end of a step, before whatever comes after it."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step - 1:
+            signal.raise_signal(signal.SIGINT)
+
+
+def interrupted_at(step: int, config) -> str:
+    """Train until a Ctrl-C in this step; what is said."""
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train_translation(config, callbacks=[Interrupts(step)])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        ["training.eval_strategy=steps", "training.eval_steps=3"],
+        pytest.param(["training.save_strategy=epoch"], marks=pytest.mark.slow),
+    ],
+    ids=["between checkpoints", "before an evaluation", "at the end of an epoch"],
+)
+@pytest.mark.parametrize("average", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_what_was_interrupted_ends_as_if_it_had_not_been(config, average, more, tmp_path):
+    """The checkpoint of the interruption is not averaged, and pushes none out, unless it is due."""
+    more = [*more, f"average_last={average}", "training.max_steps=5", "training.save_steps=2", "data.dev=null"]
+    if any("eval_steps" in setting for setting in more):
+        more.append("data.held_out_pairs=3")
+    train_translation(config(*more, f"training.output_dir={tmp_path / 'whole'}"))
+    assert interrupted_at(3, config(*more)) == "stopped after 3 of 5 steps"
+    assert last_checkpoints(tmp_path / "run")[-1].name == "checkpoint-3"
+    assert not (tmp_path / "run" / "results.json").exists()
+    train_translation(config(*more), resume=True)
+    assert same(tmp_path / "run", tmp_path / "whole")
+    left = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("run", "whole")]
+    assert left[0] == left[1]
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_a_checkpoint_of_its_own_makes_no_other(config, tmp_path):
+    more = ["average_last=2", "training.max_steps=5", "training.save_steps=2"]
+    train_translation(config(*more, f"training.output_dir={tmp_path / 'whole'}"))
+    interrupted_at(4, config(*more))
+    assert [path.name for path in last_checkpoints(tmp_path / "run")] == ["checkpoint-2", "checkpoint-4"]
+    train_translation(config(*more), resume=True)
+    assert same(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path):
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), max_steps=9, save_strategy="steps")
+
+    class Twice(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    trainer.add_callback(Twice())
+    with pytest.raises(KeyboardInterrupt), saved_on_interrupt(trainer):
+        trainer.train()
+    assert trainer.state.global_step == 0
+    assert not last_checkpoints(tmp_path)
+
+
+@pytest.mark.parametrize("option", [{"save_only_model": True}, {"dataloader_num_workers": 1}, {"save_strategy": "no"}])
+def test_where_no_exact_checkpoint_can_be_left_ctrl_c_is_as_ever(option, tmp_path):
+    options = {"max_steps": 2, "save_strategy": "steps"} | option
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), **options)
+    with saved_on_interrupt(trainer):
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handlers_of_others_stay(tmp_path):
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), max_steps=2, save_strategy="steps")
+    theirs = partial(print, "theirs")
+    before = signal.signal(signal.SIGINT, theirs)
+    try:
+        with saved_on_interrupt(trainer):
+            assert signal.getsignal(signal.SIGINT) is theirs
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_how_to_go_on_is_the_command_itself(tmp_path):
+    command = ["attncal", "train", "--source", "a file"]
+    assert how_to_go_on(tmp_path, command) == f"There is no checkpoint in {tmp_path} yet: start anew."
+    (tmp_path / "checkpoint-3").mkdir()  # half of one
+    assert "start anew" in how_to_go_on(tmp_path, command)
+    (tmp_path / "checkpoint-3" / "clock.json").write_text("{}")
+    told = "Go on with: attncal train --source 'a file' --resume"
+    assert how_to_go_on(tmp_path, command) == how_to_go_on(tmp_path, [*command, "--resume"]) == told
