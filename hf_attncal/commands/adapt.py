@@ -56,12 +56,12 @@ def adapt(
         output: folder of the adapter and its checkpoints; without it, that of --config
         config: small, base or probe, or a YAML file of settings, before which all others go; without it, small
         minutes: time budget, for fewer steps if need be; without it, no limit
-        dry_run: say what would be trained and how long, no more
+        dry_run: say what would be trained, no more
         resume: go on from the last checkpoint in the folder; resume=changed: with other settings or data, too
         running: the languages of the text, for a model of many
 
     Returns:
-        The `folder`, and its `scores`, the content of results.json; of a dry run the plan.
+        The `folder`, and its `scores`, the content of results.json; of a dry run the settings.
 
     Raises:
         CommandError: files, names or settings that do not fit, or a folder with another run.

@@ -50,11 +50,11 @@ def train_aligner(
         encoder: a multilingual encoder that helps the counts: a folder or Hub name, or auto for
             intfloat/multilingual-e5-small; without it, none. What is trained works without it
         minutes: time budget, for fewer steps if need be; without it, no limit
-        dry_run: say what would be trained and how long, no more
+        dry_run: say what would be trained, no more
         resume: go on from the last checkpoint in the folder; resume=changed: with other settings or data, too
 
     Returns:
-        The `folder`, and its `scores`, the content of results.json; of a dry run the plan.
+        The `folder`, and its `scores`, the content of results.json; of a dry run the settings.
 
     Raises:
         CommandError: files or settings that do not fit, or a folder with another run.

@@ -30,7 +30,7 @@ class Trained:
 
     Args:
         folder: folder of the model.
-        scores: content of results.json; of a dry run the plan.
+        scores: content of results.json; of a dry run the settings.
         lines: what to say of it.
     """
 

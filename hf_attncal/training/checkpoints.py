@@ -114,12 +114,12 @@ class WholeCheckpointsMixin:
                 shutil.rmtree(path)
             rotate_checkpoints(str(folder), self.args.save_total_limit, self.state.best_model_checkpoint)
 
-    def _load_best_model(self) -> None:
-        """Load the best checkpoint of a folder that may have moved."""
-        best = Path(self.args.output_dir, Path(self.state.best_model_checkpoint).name)
+    def _finalize_training(self, *args, **kwargs):
+        """Find the best checkpoint in a folder that may have moved."""
+        best = Path(self.args.output_dir, f"checkpoint-{self.state.best_global_step}")
         if best.is_dir():
             self.state.best_model_checkpoint = str(best)
-        super()._load_best_model()
+        return super()._finalize_training(*args, **kwargs)
 
 
 def _out_of_turn(checkpoint: Path) -> bool:

@@ -165,7 +165,7 @@ class Job:
     @classmethod
     def describe(cls, config: Settings) -> dict[str, Any]:
         """Print and return the size of each text of a run, and its settings, of which the text decides some."""
-        described = {name: len(config.data.load(name)) for name in cls.reads if getattr(config.data, name)}
+        described = {name: len(config.data.load(name)) for name in SPLITS if getattr(config.data, name)}
         config.arguments()  # are checked
         for name, lines in described.items():
             print(f"{name}: {lines:,} lines")
@@ -183,7 +183,8 @@ class Job:
             self.trainer.add_callback(callback)
         model, results = run_trainer(self.trainer, self.config, self.reports, self.run)
         results |= self.counted | self.score(model)
-        results["log_history"] = self.trainer.state.log_history
+        # Without the Trainer's totals, which are of the steps since it was started: `wall_seconds` is of all.
+        results["log_history"] = [entry for entry in self.trainer.state.log_history if "train_runtime" not in entry]
         return finish(self.run, results, lambda folder: self.save(folder, model, results))
 
 

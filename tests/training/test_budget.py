@@ -113,7 +113,7 @@ def test_a_run_that_goes_on_keeps_its_place_in_the_schedules(config, tmp_path):
 
 def test_a_budget_of_several_processes_is_refused(config, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="^`minutes`"):
+    with pytest.raises(ValueError, match=r"^`minutes`"):
         train_translation(config("minutes=1"))
 
 

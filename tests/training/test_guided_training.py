@@ -240,7 +240,7 @@ def test_counted_links_step_over_special_tokens(tmp_path):
     tokenizer = SimpleNamespace(all_special_ids=[0, 2, 3, 9], unk_token_id=3)
     run = SimpleNamespace(ends=None, args=SimpleNamespace(process_index=0, output_dir=tmp_path))
     text = Dataset.from_dict({"input_ids": ids, "labels": labels})
-    text, counted, _ = with_counted_links(text, tokenizer, run)
+    text, counted = with_counted_links(text, tokenizer, run)
     assert counted["counts"]["wall_seconds"] > 0
     for row, line in zip(text["links"], lines, strict=True):
         assert row == [place for n in range(len(line)) for place in (n + 1, n + 1)]

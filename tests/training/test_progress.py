@@ -30,7 +30,7 @@ def run(folder, **options):
 
 
 def test_lines_in_place_of_dictionaries(tmp_path, capsys):
-    assert transformers_logging.is_progress_bar_enabled()
+    transformers_logging.enable_progress_bar()
     run(tmp_path)
     assert transformers_logging.is_progress_bar_enabled()
     out = capsys.readouterr().out

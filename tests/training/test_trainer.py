@@ -1,7 +1,6 @@
 """The trainer: the same training however a batch is cut, named losses, parameter groups, annealing, resume, errors."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -396,42 +395,6 @@ def test_resume_equals_uninterrupted(family, batches, tmp_path):
     assert logged(whole, "mask_loss") == logged(other, "mask_loss")
     state = json.loads((tmp_path / f"checkpoint-{stop}" / "trainer_state.json").read_text())
     assert len(state["log_history"]) == stop
-
-
-@pytest.mark.slow
-def test_what_is_told_at_the_end_is_of_the_whole_run(tmp_path):
-    """After two resumes, between logs, and one with nothing left to train; a checkpoint of before that was told."""
-    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 9, "logging_steps": 4}
-    whole = make_trainer(tmp_path, tiny_model("marian"), **options | {"logging_steps": 1})
-    whole.train()
-    loss = sum(logged(whole, "loss")) / 9
-
-    folder, last = tmp_path / "parts", None
-    for stop in (2, 7, 9):
-        part = make_trainer(folder, tiny_model("marian"), **options)
-        part.add_callback(StopAfter(stop))
-        assert part.train(resume_from_checkpoint=last).training_loss > 0
-        last = str(folder / f"checkpoint-{stop}")
-    clock = Path(last) / "clock.json"
-    clock.write_text(json.dumps(json.loads(clock.read_text()) | {"wall_seconds": 1000.0}))
-    again = make_trainer(folder, tiny_model("marian"), **options)
-    again.train(resume_from_checkpoint=last)
-    for trainer in (part, again):
-        assert logged(trainer, "train_loss") == [pytest.approx(loss, rel=1e-6)]
-    assert 1000 < logged(again, "train_runtime")[0] < 1600
-    assert logged(again, "train_steps_per_second")[0] == pytest.approx(9 / 1000, rel=0.5)
-    per_second = again.args.train_batch_size * logged(again, "train_steps_per_second")[0]
-    assert logged(again, "train_samples_per_second")[0] == pytest.approx(per_second, rel=0.5)
-
-    for step in ("2", "3"):  # the second checkpoint is one of a run that does not know it either
-        clock = folder / f"checkpoint-{step}" / "clock.json"
-        if step == "2":
-            clock.write_text(json.dumps({"wall_seconds": 1000.0}))
-        older = make_trainer(folder, tiny_model("marian"), **options)
-        output = older.train(resume_from_checkpoint=str(clock.parent))
-        assert math.isnan(output.training_loss)
-        assert "train_loss" not in output.metrics
-        assert logged(older, "train_loss") == []
 
 
 # ---- bad input ----
