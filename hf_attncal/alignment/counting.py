@@ -199,9 +199,7 @@ def counted_links(
     return links, model, counted
 
 
-def with_counted_links(
-    text: Dataset, tokenizer: PreTrainedTokenizerBase, run: Run
-) -> tuple[Dataset, dict[str, Any]]:
+def with_counted_links(text: Dataset, tokenizer: PreTrainedTokenizerBase, run: Run) -> tuple[Dataset, dict[str, Any]]:
     """Link the tokens of an encoder-decoder's text by the text's own counts.
 
     The first process counts, and tells the others.
