@@ -154,7 +154,7 @@ def compare(args: argparse.Namespace, text: Mapping[str, Path], folder: Path) ->
 
 def eflomal_chain(args: argparse.Namespace, text: Sequence[Path], folder: Path) -> dict[str, float]:
     """CPU seconds of each step, and what 100 million pairs would take without the learning of priors, in hours."""
-    from hf_attncal.alignment.symmetrization import symmetrize_links
+    from hf_attncal.alignment.links import symmetrize_links
     from hf_attncal.data.pharaoh import parse_hypotheses
     from hf_attncal.data.segmentation import segment
 

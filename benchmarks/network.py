@@ -19,7 +19,7 @@ import torch
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.aligner_job import SIZES
-from hf_attncal.alignment.quick import quick_aligner
+from hf_attncal.alignment.statistical import quick_aligner
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.io.files import read_lines, sha256
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig

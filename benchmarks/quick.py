@@ -25,7 +25,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.encoder_reader import EncoderReader
-from hf_attncal.alignment.quick import quick_links
+from hf_attncal.alignment.statistical import quick_links
 from hf_attncal.data.batching import batches_by_length
 from hf_attncal.io.files import read_lines, sha256
 from hf_attncal.layouts import DEFAULT_ENCODER

@@ -36,7 +36,7 @@ from peers import MERGES, run_eflomal
 from hf_attncal import WordAligner, align_quick
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.encoder_prior import EncoderPrior
-from hf_attncal.alignment.quick import quick_aligner
+from hf_attncal.alignment.statistical import quick_aligner
 from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.io.files import write_json

@@ -23,7 +23,7 @@ from frozen import Frozen, add_models, read_models
 from torch import Tensor
 
 from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.subword_pooling import largest_over_words
+from hf_attncal.alignment.links import largest_over_words
 from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, symmetrize_links
+from hf_attncal.alignment.links import SYMMETRIZATIONS, symmetrize_links
 from hf_attncal.data.pharaoh import parse_hypotheses
 
 Link = tuple[int, int]

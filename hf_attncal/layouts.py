@@ -7,7 +7,9 @@ there by name: so a wing keeps its file beside a model, and the core does not im
 from collections.abc import Iterator
 from enum import Enum
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -72,12 +74,18 @@ class Layout(NamedTuple):
         files: what may be in it.
         marks: a folder with one of these files is of this kind; () for what lies beside other kinds.
         needs: kinds whose files it must have, too.
+        loaded_by: module that loads such a folder, where a file above asks for it by name; "" where none does.
     """
 
     kind: str
     files: tuple[File, ...]
     marks: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    loaded_by: str = ""
+
+    def loader(self) -> ModuleType:
+        """Import the module that loads such a folder."""
+        return import_module(self.loaded_by)
 
     def problems(self, folder: Path) -> list[str]:
         """Return what is said of the files that a folder of this kind must have, and this one lacks."""
@@ -118,6 +126,7 @@ LAYOUTS = {
                 ),
             ),
             marks=(ADAPTER_CONFIG,),
+            loaded_by="hf_attncal.adapters.loading",
         ),
         Layout(
             "tokenizer",

@@ -4,7 +4,7 @@ import torch
 from helpers import scatter
 
 from hf_attncal import WordAligner
-from hf_attncal.alignment.quick import quick_aligner
+from hf_attncal.alignment.statistical import quick_aligner
 from hf_attncal.data.tokenizer import fast_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig

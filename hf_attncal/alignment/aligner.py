@@ -23,12 +23,12 @@ from hf_attncal.inference.seals import check_counts
 from hf_attncal.io.encoding import check_line
 from hf_attncal.layouts import CONFIG, COUNTS
 
-from .adapting import MANY, PASSES, REPLACED, Adaptation, adapt_counts, weights_of
+from .count_learner import MANY, PASSES, REPLACED, Adaptation, adapt_counts, weights_of
+from .links import SYMMETRIZATIONS
 from .merging import WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
 from .ready import ready_or_named
 from .sources import WeightSource, check_threshold
-from .symmetrization import SYMMETRIZATIONS
 
 Sentence = str | Sequence[str]
 # Pairs of words of a sentence pair, and about how many bytes each takes: two lines of 10,000 letters are fewer.

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from hf_attncal.data.batching import padded
 from hf_attncal.data.words import NO_WORD, WordTokens
 
-from .subword_pooling import largest_over_words
+from .links import largest_over_words
 
 # Bins of e, evenly spaced in its logarithm between these.
 _BINS, _LEAST, _MOST = 24, 1e-4, 0.9

@@ -18,9 +18,8 @@ from hf_attncal.inference.reading import check_attends
 from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.models.functional import token_rows
 
-from .links import argmax_links
+from .links import argmax_links, links_above
 from .seq2seq import Seq2SeqAttention
-from .symmetrization import links_above
 
 
 @dataclass(frozen=True)

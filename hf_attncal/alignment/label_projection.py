@@ -12,8 +12,7 @@ from hf_attncal.data.piecewise import in_line
 from hf_attncal.io.streams import json_line, output_lines, write_lines
 
 from .linked_texts import Links, Texts, links_beside, together
-from .markup import MarkedText, parse_markup, project_markup
-from .projection import Span, bio_tags, project_spans, project_tags, spans_of
+from .projection import MarkedText, Span, bio_tags, parse_markup, project_markup, project_spans, project_tags, spans_of
 
 # What becomes of a span or an element without a linked word.
 _UNLINKED = {"span": "are not in the output", "element": "are empty where their words would be"}

@@ -1,33 +1,35 @@
-"""Sentence pairs with their links: read from files, given as lists, or made by an aligner on the way."""
+"""Sentence pairs with their links, read from files or given as lists, and the lexicon that they make."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import tee, zip_longest
+from itertools import groupby, tee, zip_longest
 from operator import itemgetter
-from pkgutil import resolve_name
 from typing import Any, NamedTuple, Protocol
 
 from hf_attncal.data.parting import WORDS, LinkedPair, WordParting, may_differ
-from hf_attncal.data.pharaoh import Link, parse_scored
+from hf_attncal.data.pharaoh import Link, check_inside_pair, parse_scored
 from hf_attncal.data.piecewise import LineError, in_line
-from hf_attncal.inference.names import is_hub_name
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError
+from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     LONGEST_LINE,
     Text,
     check_files,
     files_among,
     is_file,
+    json_line,
     line_error,
+    output_lines,
     rows_of_texts,
     text_name,
+    write_lines,
 )
 
-# By name: whoever reads links from files need not know of models.
-_OPEN_ALIGNER = "hf_attncal.alignment.aligner_opening:open_to_link"
 _END = object()
 Texts = Iterable[tuple[str, str]]
 
@@ -96,7 +98,7 @@ def open_linked(
 
     Args:
         source, target: files, or lines.
-        links: a file, lines, alignments, an aligner, or the folder or Hub name of one.
+        links: a file, lines, alignments, or a loaded aligner.
         output: the file that will be written, which must be none of these.
         running: how an aligner runs, and the longest line of a file.
         words: what parts the words that links count, one of `WORDS`; None: what stands on record beside the file, or
@@ -105,18 +107,20 @@ def open_linked(
         labels: a third text, under the name of its argument.
 
     Raises:
-        CommandError: files that cannot be read or written, or links that are neither a file nor an aligner.
+        CommandError: files that cannot be read or written, or a model in the place of links.
     """
     texts = {"source": source, "target": target, **labels}
     names = {name: text_name(text, name) for name, text in (texts | {"links": links}).items()}
     aligner = links if hasattr(links, "stream") else None
-    opened = is_file(links) and (os.path.isdir(links) or not os.path.exists(links))
-    if aligner is None and not opened:
+    if is_file(links) and os.path.isdir(links):
+        raise CommandError(
+            f"--links {links} is a folder: give links. `attncal align run {links}` writes them, also into a pipe that "
+            "`--links -` reads."
+        )
+    if aligner is None:
         texts["links"] = links
     if files := files_among(*texts.values()):
         check_files(files, {"--output": None if output is None else os.fspath(output)})
-    if opened:
-        aligner = _opened(os.fspath(links), running)
     columns = {"pairs": itemgetter(0, 1)} | ({"labels": itemgetter(2)} if labels else {})
     if aligner is None:
         columns["links"] = itemgetter(-1)
@@ -141,20 +145,6 @@ def _linked_pairs(rows: Iterable[tuple], plain: Callable[[str], str], labelled: 
                 continue
             links, _, sizes = _links_and_scores(of_pair)
             yield LinkedPair(plain(source), target, links, len(labels[0].split()) if labelled else None, sizes)
-
-
-def _opened(name: str, running: Running) -> Linker:
-    """Open an aligner that is named in the place of a file of links."""
-    if not os.path.exists(name) and not ("/" in name and is_hub_name(name)):
-        raise CommandError(
-            f"--links {name} is neither a file of links nor an aligner (a folder, or OWNER/NAME on the Hub)."
-        )
-    try:
-        return resolve_name(_OPEN_ALIGNER)(name, running)
-    except CommandError as error:
-        if os.path.exists(name):
-            raise
-        raise CommandError(f"--links {name} is not a file of links, and not an aligner: {error}") from error
 
 
 class _Batched(NamedTuple):
@@ -213,3 +203,133 @@ def together(**streams: Iterable) -> Iterator[tuple]:
         if short := [name for name, item in zip(streams, row, strict=True) if item is _END]:
             raise ValueError(f"`{short[0]}` has {number - 1} lines, and others have more. Give one for each pair.")
         yield row
+
+
+# ---- lexicon ----
+
+_HEADING = ("source", "target", "count", "p(target|source)", "p(source|target)")
+# What a spreadsheet computes, or runs, where a cell begins with it. No signs alone, and no number.
+_FORMULA = re.compile(r"[=+\-@](?=.*\w)(?![\d.,]*$)")
+
+
+class Entry(NamedTuple):
+    """Two words that are linked.
+
+    Args:
+        source, target: the words.
+        count: how many links they have.
+        target_given_source: p(t|s), the share of the links of the source word that lead to the target word.
+        source_given_target: p(s|t), the same the other way round.
+    """
+
+    source: str
+    target: str
+    count: int
+    target_given_source: float
+    source_given_target: float
+
+
+class LinkCounts:
+    """Counts links of pairs of words, a sentence pair at a time; it grows with the number of different pairs of words.
+
+    Args:
+        lowercase: words that differ in capitals alone are one.
+    """
+
+    def __init__(self, lowercase: bool = False):
+        self.lowercase = lowercase
+        self.pairs: Counter[tuple[str, str]] = Counter()
+
+    def add(self, source: Sequence[str], target: Sequence[str], links: Collection[Link]) -> None:
+        """Count the links of a sentence pair.
+
+        Raises:
+            ValueError: a link of a word that is not there; none of the pair has been counted.
+        """
+        check_inside_pair(links, (len(source), len(target)))
+        if self.lowercase:
+            source, target = [word.lower() for word in source], [word.lower() for word in target]
+        self.pairs.update((source[i], target[j]) for i, j in links)
+
+    def lexicon(self, least_count: int = 1, least_probability: float = 0.0, top: int | None = None) -> Iterator[Entry]:
+        """Return entries by source word, the most frequent first, then by target word.
+
+        Args:
+            least_count: entries with fewer links are left out.
+            least_probability: so are those of which either probability is lower. Probabilities are of all links.
+            top: most entries of a source word.
+        """
+        sources: Counter[str] = Counter()
+        targets: Counter[str] = Counter()
+        for (source, target), count in self.pairs.items():
+            sources[source] += count
+            targets[target] += count
+        ordered = sorted(self.pairs.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
+        for _, of_source in groupby(ordered, key=lambda item: item[0][0]):
+            written = 0
+            for (source, target), count in of_source:
+                entry = Entry(source, target, count, count / sources[source], count / targets[target])
+                if count >= least_count and min(entry[3:]) >= least_probability and (top is None or written < top):
+                    written += 1
+                    yield entry
+
+
+def count_links(
+    pairs: Texts,
+    links: Links,
+    *,
+    words: str | WordParting | None = None,
+    lowercase: bool = False,
+    least_count: int = 1,
+    least_probability: float = 0.0,
+    top: int | None = None,
+) -> Iterator[Entry]:
+    """Count the linked words of sentence pairs, a list or a stream, and yield the lexicon; see `LinkCounts`.
+
+    Args:
+        pairs, links, words: see `project_labels`.
+        lowercase: see `LinkCounts`.
+        least_count, least_probability, top: see `LinkCounts.lexicon`.
+
+    Raises:
+        LineError: a line with links of words that are not there, or that the aligner fails on.
+    """
+    counts = LinkCounts(lowercase)
+    parting = WordParting.of(words)
+    pairs, links = links_beside(pairs, links, parting)
+    for number, (pair, (found, _, sizes)) in enumerate(together(pairs=pairs, links=links), start=1):
+        with in_line(number, "links"):
+            counts.add(*parting.split(LinkedPair(*pair, found, sizes=sizes)), found)
+    return counts.lexicon(least_count, least_probability, top)
+
+
+def write_lexicon(entries: Iterable[Entry], path: str | os.PathLike | None, form: str) -> None:
+    """Write a lexicon: a table of columns parted by tabs ("tsv"), or one object a line ("json").
+
+    Words stay as they are. Of a table, a log message counts those that a spreadsheet may take for a formula.
+
+    Args:
+        entries: of the lexicon.
+        path: of the file; None or - for standard output.
+        form: which of the two.
+    """
+    formulas = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal formulas
+        if form == "json":
+            yield from (json_line(entry._asdict()) for entry in entries)
+            return
+        yield "\t".join(_HEADING)
+        for entry in entries:
+            formulas += any(map(_FORMULA.match, entry[:2]))
+            yield "\t".join([*entry[:2], str(entry.count), *(f"{probability:.6f}" for probability in entry[3:])])
+
+    with output_lines(path) as file:
+        write_lines(file, lines())
+    if formulas:
+        LOG.warning(
+            "%d lines have a word that a spreadsheet may take for a formula (it begins with =, +, - or @). Words stay "
+            "as they are: import the columns as text, or write --format json.",
+            formulas,
+        )

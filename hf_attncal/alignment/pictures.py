@@ -1,7 +1,7 @@
 """Lay out the picture of an aligned sentence pair, and write it as HTML.
 
 Two rows of words, the source above, and a curve for each link, stronger where its score is higher. A word without
-a link is grey and has the mark of NULL, with the probability that it has no partner. `pair_plot.py` draws the same.
+a link is grey and has the mark of NULL, with the probability that it has no partner. `pair_plot` draws the same.
 
 All lengths are in em, the size of the words. How wide a word is depends on a font that is not known here: widths are
 estimates, words are centred where they belong, and there is room between them.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from jinja2 import Environment
 from markupsafe import Markup
@@ -25,6 +25,9 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.drawing.page import PAGE_FOOT as PAGE_FOOT
 from hf_attncal.drawing.page import environment, page_beginning
 from hf_attncal.drawing.page_text import shown, text_width
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NULL_MARK = "∅"
 LINK_COLOUR, LINK_COLOUR_AT_NIGHT = "#2171b5", "#6baed6"
@@ -303,3 +306,47 @@ def templates() -> Environment:
 
 def _template():
     return templates().get_template("pictures.html.jinja").module
+
+
+# ---- matplotlib ----
+
+
+def pair_plot(pair: Aligned) -> "Figure":
+    """Draw an aligned pair with matplotlib: words in two rows, links with their scores, NULL.
+
+    Args:
+        pair: a `WordAlignment`, or what has its fields.
+
+    Returns:
+        A figure with one axes, in em, which a notebook shows; `figure.savefig("name.png", dpi=200)` writes it.
+
+    Warns:
+        UserWarning: no installed font has some characters of the words.
+    """
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Curve
+
+    from hf_attncal.drawing.fonts import families_for
+    from hf_attncal.drawing.plots import FAINT, POINTS, TEXT_COLOUR, Picture
+
+    picture = place(pair)
+    points = POINTS + 2
+    inches = points / 72
+    width, height = picture.width + 1, picture.height + 0.5
+    figure = Picture(figsize=(width * inches, height * inches))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(-0.5, width - 0.5), ylim=(height - 0.25, -0.25))
+    axes.set_axis_off()
+    for link in picture.links:
+        curve = Curve(link.curve, (Curve.MOVETO, *[Curve.CURVE4] * 3))
+        style = {"linewidth": 0.8 + 1.2 * link.score, "alpha": 0.3 + 0.7 * link.score, "capstyle": "round"}
+        axes.add_patch(PathPatch(curve, fill=False, edgecolor=LINK_COLOUR, **style))
+        side = "right" if link.number_left else "left"
+        axes.text(*link.number, short(link.score), ha=side, fontsize=SMALL * points, color=TEXT_COLOUR)
+    families = families_for("".join((*pair.source, *pair.target)))
+    for row in (picture.source, picture.target):
+        for word in row.words:
+            style = {"ha": "center", "color": TEXT_COLOUR if word.linked else FAINT, "parse_math": False}
+            axes.text(word.x, row.y, word.text, fontsize=points, fontfamily=families, **style)
+            if word.mark:
+                axes.text(word.x, row.mark_y, word.mark, fontsize=SMALL * points, **style)
+    return figure

@@ -23,8 +23,8 @@ from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import PROBABILITIES_FILE
 
+from .links import SYMMETRIZATIONS
 from .merging import WordAlignment
-from .symmetrization import SYMMETRIZATIONS
 
 # Scores are taken between it and 1 minus it: beyond, they tell nothing more. Chosen on dev, as the form was
 # (docs/log.md).

@@ -15,7 +15,7 @@ from torch import Tensor
 from hf_attncal.data.batching import padded
 from hf_attncal.data.words import NO_WORD, WordTokens
 
-from .symmetrization import SYMMETRIZATIONS
+from .links import SYMMETRIZATIONS
 
 Words = tuple[Sequence[str], Sequence[str]]
 

@@ -105,8 +105,7 @@ def align(
             lines before it have been written.
     """
     from hf_attncal.alignment.aligner_opening import changes_of, check_encoder, open_to_align
-    from hf_attncal.alignment.formats import LinkStyle
-    from hf_attncal.alignment.streaming import align_text, batch_limits, lines_at_once
+    from hf_attncal.alignment.streaming import LinkStyle, align_text, batch_limits, lines_at_once
     from hf_attncal.data.texts import PairText, part_of
     from hf_attncal.inference.opening import fetched
 
@@ -124,7 +123,7 @@ def align(
     if save_adapted is not None:
         if not adapt:
             raise CommandError("--save-adapted needs --adapt, which learns what is saved.")
-        from hf_attncal.alignment.adapting import ADAPTED
+        from hf_attncal.alignment.aligner_opening import ADAPTED
 
         hold(save_adapted, ADAPTED, "--save-adapted")
     window, part = lines_at_once(running.batch_size, adapt), None
@@ -144,7 +143,7 @@ def align(
     how = {"adapt": adapt, "progress": running.progress, **batch_limits(running.batch_size), **links, **cut}
     alignments = align_text(aligner, text, output, style, name=str(model), window=window, part=part, **how)
     if save_adapted is not None:
-        from hf_attncal.alignment.adapting import save_aligner
+        from hf_attncal.alignment.aligner_opening import save_aligner
 
         save_aligner(aligner, save_adapted)
     return alignments

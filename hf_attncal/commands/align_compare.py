@@ -64,7 +64,7 @@ def compare(
     with user_errors():
         compared = compare_texts(texts, words=words, lowercase=lowercase, form=format)
     if page is not None:
-        from hf_attncal.alignment.comparison_page import write_links_page
+        from hf_attncal.alignment.comparison import write_links_page
 
         write_links_page(compared, page)
     return compared

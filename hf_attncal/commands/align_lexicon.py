@@ -8,7 +8,7 @@ from hf_attncal.io.errors import at_least
 from .kinds import Links, Output, Text, WordLimits
 
 if TYPE_CHECKING:
-    from hf_attncal.alignment.link_counts import Entry
+    from hf_attncal.alignment.linked_texts import Entry
 
 GROUPS = {"What is written": ("lowercase", "least_count", "least_probability", "top")}
 
@@ -36,13 +36,13 @@ def lexicon(
 
     Examples:
         attncal align lexicon --source text.en --target text.fr --links links.txt --output lexicon.tsv
-        attncal align lexicon --source text.en --target text.fr --links aligner --least-count 5 --top 3
+        attncal align lexicon --source text.en --target text.fr --links links.txt --least-count 5 --top 3
 
     Args:
         source: source sentences, one a line
         target: target sentences, as many lines
-        links: file with the links of each pair, `i-j` or `i-j:score`, counted from 0; or an aligner that makes them,
-            a folder or OWNER/NAME on the Hub
+        links: file with the links of each pair, `i-j` or `i-j:score`, counted from 0, as `attncal align run` writes
+            them; - for standard input
         words: what parts the words that links count; without it, what is written beside them, or what they fit
         output: written as FILE.partial and renamed when it is complete; without it, standard output
         format: a table of columns parted by tabs, or a JSON object a line
@@ -50,7 +50,7 @@ def lexicon(
         least_count: leave out pairs of words that have fewer links
         least_probability: leave out pairs of words of which either probability is lower
         top: most lines of a source word; without it, all
-        running: how an aligner runs
+        running: longest_line and progress
 
     Returns:
         Without `output` the entries: `source`, `target`, `count`, and both probabilities.
@@ -61,8 +61,7 @@ def lexicon(
     at_least("--least-count", least_count, 1)
     at_least("--least-probability", least_probability, 0, 1)
     at_least("--top", top, 1)
-    from hf_attncal.alignment.link_counts import count_links, write_lexicon
-    from hf_attncal.alignment.linked_texts import open_linked
+    from hf_attncal.alignment.linked_texts import count_links, open_linked, write_lexicon
     from hf_attncal.io.streams import counted
 
     texts = open_linked(source, target, links, output, running, words)

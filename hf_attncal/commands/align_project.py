@@ -37,13 +37,13 @@ def project(
 
     Examples:
         attncal align project --source text.en --target text.fr --links links.txt --spans entities.en
-        attncal align project --source marked.en --target text.fr --links aligner --markup --output marked.fr
+        attncal align project --source marked.en --target text.fr --links links.txt --markup --output marked.fr
 
     Args:
         source: source sentences, one a line; with --markup, with their markup
         target: target sentences, as many lines, without markup
-        links: file with the links of each pair, `i-j` or `i-j:score`, counted from 0; or an aligner that makes them,
-            a folder or OWNER/NAME on the Hub
+        links: file with the links of each pair, `i-j` or `i-j:score`, counted from 0, as `attncal align run` writes
+            them; - for standard input
         words: what parts the words that links count; without it, what is written beside them, or what they fit
         tags: tags of the source words, a sentence a line, parted by white space; without it, one of the others
         spans: the same in BIO: B-TYPE begins a span, I-TYPE goes on, O is outside; without it, one of the others
@@ -51,7 +51,7 @@ def project(
         untagged: tag of a target word without links, with --tags; without it, `_`
         output: written as FILE.partial and renamed when it is complete; without it, standard output
         format: the labels alone, or a JSON object a line that also says what had no place
-        running: how an aligner runs
+        running: longest_line and progress
 
     Returns:
         Without `output` a list with the labels of each target sentence: the `text` that is written, `details`, and
@@ -71,7 +71,7 @@ def project(
         raise CommandError(f"--untagged must be one word without white space, got {untagged!r}.")
     from hf_attncal.alignment.label_projection import project_labels, warned_of_lost, write_projected
     from hf_attncal.alignment.linked_texts import open_linked
-    from hf_attncal.alignment.markup import parse_markup
+    from hf_attncal.alignment.projection import parse_markup
     from hf_attncal.io.streams import counted
 
     plain = (lambda text: parse_markup(text).plain) if markup else str

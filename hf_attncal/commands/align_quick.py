@@ -80,7 +80,7 @@ def align_quick(
         CommandError: files or options that cannot be used.
     """
     from hf_attncal.alignment.aligner_opening import check_encoder
-    from hf_attncal.alignment.formats import LinkStyle
+    from hf_attncal.alignment.streaming import LinkStyle
     from hf_attncal.data.texts import PairText
 
     running.takes("threads", "longest_line", "progress", "languages")
@@ -98,7 +98,7 @@ def align_quick(
     import torch
 
     from hf_attncal.alignment.aligner_opening import open_encoder
-    from hf_attncal.alignment.quick import quick_aligner
+    from hf_attncal.alignment.statistical import quick_aligner
     from hf_attncal.alignment.streaming import align_text
 
     if running.threads is not None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from pkgutil import resolve_name
 
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
@@ -10,16 +9,12 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from hf_attncal.data.languages import speak
 from hf_attncal.families import FAMILIES, register, register_others
-from hf_attncal.layouts import CONFIG
+from hf_attncal.layouts import CONFIG, LAYOUTS
 from hf_attncal.models.limits import check_labels, check_sizes, check_token_ids
 from hf_attncal.models.loading import check_finite, check_report
 
 from .files import blamed, check_model_files, check_size_of_weights, check_types, file_beside, read_object
 from .names import TOKENIZER_FILES, check_name
-
-# What an adapter is loaded with, imported where there is one.
-_ADAPTER_CONFIG = "hf_attncal.adapters.loading:adapter_config"
-_WITH_ADAPTER = "hf_attncal.adapters.loading:with_adapter"
 
 register()  # the Auto classes below load our models, too, and those of other packages
 register_others()
@@ -112,7 +107,7 @@ def load_seq2seq(
     load_config(base, revision=base_revision, **options)  # refuses what could not be built
     model = _model(AutoModelForSeq2SeqLM, base, dtype=dtype, revision=base_revision, **options)
     # The base model itself with the adapter inside, so that it works like any model of transformers.
-    model = resolve_name(_WITH_ADAPTER)(model, adapter, name, revision)
+    model = LAYOUTS["adapter"].loader().with_adapter(model, adapter, name, revision)
     if any(file_beside(name, file, revision) for file in TOKENIZER_FILES):
         mend = f"Save it anew, or remove its files to use that of {base}."
         tokenizer = load_tokenizer(name, model.config, mend, revision=revision, **options)
@@ -234,4 +229,4 @@ def _adapter_config(name: str | Path, revision: str | None):
     check_name(name, revision)
     if find_adapter_config_file(str(name), revision=revision) is None:
         return None
-    return resolve_name(_ADAPTER_CONFIG)(name, revision)
+    return LAYOUTS["adapter"].loader().adapter_config(name, revision)

@@ -5,8 +5,8 @@ Nothing is trained and nothing is fetched, so it is there in seconds.
 
 from pathlib import Path
 
-from hf_attncal.alignment.plain_counts import plain_aligner
 from hf_attncal.alignment.ready import ready_or_named
+from hf_attncal.alignment.statistical import plain_aligner
 from hf_attncal.checking.checked_text import lines_of_verdicts
 from hf_attncal.checking.checker import Checker, saved_check
 from hf_attncal.checking.verdicts import PairVerdict
@@ -61,7 +61,7 @@ def show_ready(folder: Path) -> list[PairVerdict]:
 
 def draw_pair(path: Path, aligner=None) -> None:
     """Draw the links of the pair with the clause that is left out, whose words have no partner."""
-    from hf_attncal.alignment.pair_plot import pair_plot
+    from hf_attncal.alignment.pictures import pair_plot
 
     aligner = aligner or plain_aligner(ready_or_named(NAME))
     (pair,) = aligner.align([tuple(segment(side).words for side in PAGE[DRAWN])], tokenize=False)

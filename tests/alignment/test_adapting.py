@@ -7,8 +7,8 @@ from aligner_helpers import counting_aligner, tiny_mask_align
 from helpers import assert_close
 
 from hf_attncal import WordAligner, align_quick
-from hf_attncal.alignment.adapting import KNOWN, NEW, REPLACED, adapt_counts, save_aligner
-from hf_attncal.alignment.count_learner import IDENTICAL, CountLearner
+from hf_attncal.alignment.aligner_opening import save_aligner
+from hf_attncal.alignment.count_learner import IDENTICAL, KNOWN, NEW, REPLACED, CountLearner, adapt_counts
 from hf_attncal.commands import main
 from hf_attncal.inference.seals import seal_counts
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig

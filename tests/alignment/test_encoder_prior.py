@@ -33,8 +33,8 @@ from hf_attncal.alignment.belief import MOST, Belief, Witness, joined, spread
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_layer
 from hf_attncal.alignment.encoder_reader import EmbeddingRows, EncoderReader, rows_in_file
-from hf_attncal.alignment.quick import link_cells, quick_aligner
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
+from hf_attncal.alignment.statistical import link_cells, quick_aligner
 from hf_attncal.commands import main
 from hf_attncal.commands.app import UsageError, call_of
 from hf_attncal.data.words import NO_WORD, WordTokens
@@ -398,7 +398,7 @@ def test_links_of_counts_are_read_as_cells(corpus):
 
 def test_words_that_look_alike_count_only_without_an_encoder_that_is_believed(corpus, monkeypatch):
     seen = []
-    monkeypatch.setattr("hf_attncal.alignment.quick.begin_with", lambda *_: seen.append("similar"))
+    monkeypatch.setattr("hf_attncal.alignment.statistical.begin_with", lambda *_: seen.append("similar"))
     for prior, expected in ((None, 1), (Knowing(), 1), (Knowing(0.0), 1)):
         quick_aligner(corpus, encoder=prior)
         assert len(seen) == expected

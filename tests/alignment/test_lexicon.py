@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from hf_attncal.alignment.link_counts import Entry, LinkCounts
+from hf_attncal.alignment.linked_texts import Entry, LinkCounts
 
 
 def counted(pairs, **options) -> LinkCounts:

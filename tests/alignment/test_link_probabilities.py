@@ -15,9 +15,9 @@ from helpers import tiny_stock_model
 
 from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.gold import calibrate_links
+from hf_attncal.alignment.links import SYMMETRIZATIONS
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE, Platt, saved_probabilities
 from hf_attncal.alignment.quality import estimate_quality
-from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
 from hf_attncal.commands import main
 from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.count_learner import CountLearner
-from hf_attncal.alignment.plain_counts import plain_aligner
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
+from hf_attncal.alignment.statistical import plain_aligner
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.hmm_tables import CountFields, HMMTables

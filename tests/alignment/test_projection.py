@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_attncal.alignment.markup import Element, parse_markup, project_markup
-from hf_attncal.alignment.projection import Span, bio_tags, project_spans, project_tags, spans_of
+from hf_attncal.alignment.projection import (
+    Element,
+    Span,
+    bio_tags,
+    parse_markup,
+    project_markup,
+    project_spans,
+    project_tags,
+    spans_of,
+)
 
 # Structures are drawn by Python's generator: hypothesis draws its seed, which is far faster.
 drawn = st.integers(0, 2**32).map(random.Random)

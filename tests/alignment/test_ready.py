@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import hf_attncal
-from hf_attncal.alignment.plain_counts import plain_aligner
 from hf_attncal.alignment.ready import READY, READY_FOLDER, mirrored, ready_or_named
+from hf_attncal.alignment.statistical import plain_aligner
 from hf_attncal.checking import Checker
 from hf_attncal.checking.checker import saved_check
 from hf_attncal.io.errors import CommandError

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from hf_attncal import align_quick
-from hf_attncal.alignment import quick
-from hf_attncal.alignment.similar_words import LEAST, PRIOR, begin_with, prior_counts, similarity
+from hf_attncal.alignment import statistical
+from hf_attncal.alignment.statistical import LEAST_SIMILARITY, SIMILAR_PRIOR, begin_with, prior_counts, similarity
 from hf_attncal.data.tokenizer import SPACE, train_bpe_backend
 from hf_attncal.data.words import WordTokenizer
 
@@ -31,7 +31,7 @@ def slow_counts(pairs, tokens_of) -> dict[tuple[int, int], float]:
         for a in sides[0]:
             for b in sides[1]:
                 s = slow_similarity(a, b)
-                if s <= LEAST or s < max(slow_similarity(a, other) for other in sides[1]):
+                if s <= LEAST_SIMILARITY or s < max(slow_similarity(a, other) for other in sides[1]):
                     continue
                 if s < max(slow_similarity(other, b) for other in sides[0]):
                     continue
@@ -41,7 +41,13 @@ def slow_counts(pairs, tokens_of) -> dict[tuple[int, int], float]:
                         ends = (p + 1) / len(first), (q + 1) / len(second)
                         overlap = min(ends) - max(p / len(first), q / len(second))
                         overlap = min(1, max(0, overlap) * max(len(first), len(second)))
-                        count = PRIOR * (s - LEAST) / (1 - LEAST) * overlap * slow_similarity(x_name, y_name)
+                        count = (
+                            SIMILAR_PRIOR
+                            * (s - LEAST_SIMILARITY)
+                            / (1 - LEAST_SIMILARITY)
+                            * overlap
+                            * slow_similarity(x_name, y_name)
+                        )
                         if count > 1e-9:
                             counts[x, y] = max(counts.get((x, y), 0), count)
     return counts
@@ -71,7 +77,7 @@ def pairs():
 def test_counts_equal_loops(pairs):
     lines = [" ".join(side) for pair in pairs for side in pair]
     backend = train_bpe_backend(lines, 90)
-    tokenize = WordTokenizer(quick.PlainTokenizer(backend))
+    tokenize = WordTokenizer(statistical.PlainTokenizer(backend))
 
     def tokens_of(word: str) -> list[tuple[int, str]]:
         return [(token, backend.id_to_token(token).strip(SPACE)) for token in tokenize([word])[0].ids.tolist()]
@@ -82,7 +88,7 @@ def test_counts_equal_loops(pairs):
     assert len(counts) > 40
     for tokens, count in counts.items():
         assert count == pytest.approx(expected[tokens], rel=1e-5), tokens
-    assert max(counts.values()) == pytest.approx(PRIOR)
+    assert max(counts.values()) == pytest.approx(SIMILAR_PRIOR)
 
 
 def test_similarity_is_of_letters_and_of_whole_numbers():
@@ -94,18 +100,18 @@ def test_similarity_is_of_letters_and_of_whole_numbers():
 def test_text_without_words_alike_has_no_counts():
     lines = ["東京 に ある", "the house"]
     backend = train_bpe_backend(lines, 60)
-    sides = WordTokenizer(quick.PlainTokenizer(backend))(lines)
+    sides = WordTokenizer(statistical.PlainTokenizer(backend))(lines)
     assert prior_counts([tuple(line.split() for line in lines)], sides, backend.id_to_token) == {}
 
 
 def test_a_model_begins_with_the_counts_and_keeps_them():
-    model = quick.HMMTables(quick.CountFields(vocab_size=10)).eval()
+    model = statistical.HMMTables(statistical.CountFields(vocab_size=10)).eval()
     begin_with(model, {(3, 4): 0.5, (1, 2): 0.25, (3, 2): 0.125})
     assert model.pairs.tolist() == [12, 32, 34]
     assert model.counts_of(torch.tensor([[3, 1]]), torch.tensor([[2, 4]])).tolist() == [[[0.125, 0.25], [0.5, 0]]]
     assert model.source_counts[[1, 3]].tolist() == [0.25, 0.625]
     assert model.target_counts[[2, 4]].tolist() == [0.375, 0.5]
-    quick.CountLearner(model, [[3, 5]], [[6, 4]]).run()
+    statistical.CountLearner(model, [[3, 5]], [[6, 4]]).run()
     assert {12, 32, 34} <= set(model.pairs.tolist())
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import assert_close
 
-from hf_attncal.alignment.symmetrization import (
+from hf_attncal.alignment.links import (
     SYMMETRIZATIONS,
     harmonic,
     links_above,

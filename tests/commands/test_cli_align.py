@@ -22,9 +22,8 @@ from warm import warm
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment
 from hf_attncal.alignment.aligner_opening import READABLE, open_to_align
-from hf_attncal.alignment.formats import LINK_FORMATS, LinkStyle
 from hf_attncal.alignment.mask_align import MaskAlignSource
-from hf_attncal.alignment.streaming import align_windows
+from hf_attncal.alignment.streaming import LINK_FORMATS, LinkStyle, align_windows
 from hf_attncal.commands import main
 from hf_attncal.commands.kinds import LinkFormat, Merging, WordLimits
 from hf_attncal.data.parting import WORDS

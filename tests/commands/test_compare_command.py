@@ -6,7 +6,7 @@ import re
 import pytest
 
 import hf_attncal
-from hf_attncal.alignment.comparison_page import write_links_page
+from hf_attncal.alignment.comparison import write_links_page
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 

@@ -15,8 +15,7 @@ import hf_attncal.inference.answers as answers
 import hf_attncal.inference.generation as generation
 import hf_attncal.inference.translation as translation
 from hf_attncal.alignment import WordAlignment
-from hf_attncal.alignment.formats import LinkStyle
-from hf_attncal.alignment.streaming import align_windows
+from hf_attncal.alignment.streaming import LinkStyle, align_windows
 from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import parse_alignments, parse_hypotheses
 from hf_attncal.io.errors import CommandError

@@ -16,7 +16,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import PathPatch
 from picture_helpers import HOSTILE
 
-from hf_attncal.alignment.pair_plot import pair_plot
+from hf_attncal.alignment.pictures import pair_plot
 from hf_attncal.drawing.plots import bars, families_for, head_map, heat_map, lines, plot_receptive_fields
 
 SOURCE = ["the", "old", "teacher", "."]

@@ -107,7 +107,7 @@ def test_a_model_in_the_cache_of_the_hub_keeps_its_seal(model, tmp_path):
 
 @pytest.mark.parametrize("model", ["counts"], indirect=True)
 def test_both_ways_to_start_an_aligner_that_counts_read_it(model):
-    from hf_attncal.alignment.plain_counts import plain_aligner
+    from hf_attncal.alignment.statistical import plain_aligner
 
     assert plain_aligner(model).probabilities == WordAligner.from_pretrained(model).probabilities == GIVEN
 
