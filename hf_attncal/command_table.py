@@ -27,3 +27,11 @@ COMMANDS = {
 }
 # Second names of commands, and the options that they stand for.
 ALIASES = {"rouge": ("score", "--metric", "rouge")}
+# What a file of settings may say as its `job` -> the class.
+JOBS = {
+    "translation": "hf_attncal.training.translation:TranslationJob",
+    "summarization": "hf_attncal.training.summarization:SummarizationJob",
+    "adapter": "hf_attncal.training.adapter:AdapterJob",
+    "aligner": "hf_attncal.alignment.aligner_job:AlignerJob",
+    "language": "hf_attncal.training.language:LanguageJob",
+}

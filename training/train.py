@@ -41,9 +41,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """
     from accelerate import PartialState
 
+    import hf_attncal.alignment.counting  # noqa: F401 - makes the links of a guided training
+    from hf_attncal.command_table import JOBS
     from hf_attncal.io import gate
     from hf_attncal.io.files import write_json
-    from hf_attncal.training.job import JOBS
     from hf_attncal.training.settings_yaml import merge_settings, read_settings
 
     parser = argparse.ArgumentParser(

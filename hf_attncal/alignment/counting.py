@@ -17,10 +17,11 @@ from hf_attncal.layouts import COUNTING
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training.folder import Run, in_first_process
-from hf_attncal.training.guide import with_links
+from hf_attncal.training.guide import LINKERS, with_links
 from hf_attncal.training.progress import duration
 from hf_attncal.training.settings_types import NotNegative, Positive
 
+from .attention_heads import guided_head_on_gold, nearest_head
 from .belief import Witness
 from .count_learner import IDENTICAL, ITERATIONS, CountLearner
 from .encoder_prior import EncoderPrior
@@ -233,3 +234,8 @@ def with_counted_links(text: Dataset, tokenizer: PreTrainedTokenizerBase, run: R
 
     links, counted = in_first_process(run.args.process_index == 0, learned)
     return with_links(text, links), counted
+
+
+LINKERS.update(
+    with_counted_links=with_counted_links, guided_head_on_gold=guided_head_on_gold, nearest_head=nearest_head
+)

@@ -72,4 +72,11 @@ def adapt(
     asked = Asked("adapt", settings, source, target, dev, test, links, output, config, minutes)
     asked.speak(running)
     base = {"model": {"checkpoint": os.fspath(model)}, "adapter": adapter_chosen(calibration, asked)}
-    return asked.run("adapter", base, use="attncal translate {} < source.txt", dry_run=dry_run, resume=resume)
+    return asked.run("adapter", _job, base, use="attncal translate {} < source.txt", dry_run=dry_run, resume=resume)
+
+
+def _job() -> type:
+    import hf_attncal.alignment.counting  # noqa: F401 - makes the links of a guided adapter
+    from hf_attncal.training.adapter import AdapterJob
+
+    return AdapterJob

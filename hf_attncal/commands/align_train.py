@@ -65,7 +65,13 @@ def train_aligner(
     asked = Asked("train_aligner", settings, source, target, dev, test, links, output, config, minutes, default=None)
     use = "attncal align run {} --source source.txt --target target.txt"
     base = {} if encoder is None else {"counts": {"encoder": name_of_encoder(encoder)}}
-    return asked.run("aligner", base, use=use, dry_run=dry_run, resume=resume, scores=_scores)
+    return asked.run("aligner", _job, base, use=use, dry_run=dry_run, resume=resume, scores=_scores)
+
+
+def _job() -> type:
+    from hf_attncal.alignment.aligner_job import AlignerJob
+
+    return AlignerJob
 
 
 def _scores(results: dict[str, Any]) -> list[str]:

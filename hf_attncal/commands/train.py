@@ -1,5 +1,6 @@
 """`attncal train`: a model that translates or summarises from pairs of text, or a language model from text."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import Spoken
@@ -80,4 +81,21 @@ def train(
     asked = Asked("train", settings, source, target, dev, test, links, output, config, minutes)
     asked.speak(running)
     job, base = model_chosen(model, asked)
-    return asked.run(job, base, use=_USES[job], dry_run=dry_run, resume=resume)
+    return asked.run(job, partial(_job, job), base, use=_USES[job], dry_run=dry_run, resume=resume)
+
+
+def _job(name: str) -> type:
+    """Import the class of a job, and what makes the links of a guided one."""
+    if name == "language":
+        from hf_attncal.training.language import LanguageJob
+
+        return LanguageJob
+    import hf_attncal.alignment.counting  # noqa: F401
+
+    if name == "summarization":
+        from hf_attncal.training.summarization import SummarizationJob
+
+        return SummarizationJob
+    from hf_attncal.training.translation import TranslationJob
+
+    return TranslationJob

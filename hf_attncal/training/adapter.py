@@ -33,8 +33,8 @@ from .calibrated import injected_adapters
 from .cards import SENTENCE, about_run, attention, base_name, score_results, split_name
 from .defaults import adapter_defaults
 from .folder import fill
+from .guide import linker
 from .job import Job
-from .of_alignment import of_alignment
 from .presets import anneal, sections_of
 from .seq2seq import TRAINING_DEFAULTS, Seq2SeqJob, check_guide, search_as_scored
 from .settings import LINKS_OF_SPLITS, Settings
@@ -182,7 +182,7 @@ class AdapterJob(Seq2SeqJob):
             ["input_ids", "labels", "links"]
         )
         batches = (collator(list(rows.select(range(n, min(n + 16, len(rows)))))) for n in range(0, len(rows), 16))
-        head, share = of_alignment("nearest_head")(model, batches)
+        head, share = linker("nearest_head")(model, batches)
         if self.run.args.process_index == 0:
             step = "reads" if head.shift else "predicts"
             print(

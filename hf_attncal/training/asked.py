@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hf_attncal.inference.running import Spoken
 from hf_attncal.io.errors import CommandError, user_errors
@@ -17,6 +16,9 @@ from hf_attncal.io.streams import check_readable
 from hf_attncal.metrics import records
 
 from .settings_yaml import apply_overrides, merge_settings, read_settings
+
+if TYPE_CHECKING:
+    from .job import Job
 
 _PRESETS = Path(__file__).with_name("presets")
 _DEFAULT_PRESET = "small"
@@ -167,6 +169,7 @@ class Asked:
     def run(
         self,
         job: str,
+        load: Callable[[], type["Job"]],
         base: Values,
         *,
         use: str,
@@ -177,7 +180,8 @@ class Asked:
         """Run a job, and say where its result is.
 
         Args:
-            job: its name, as `training.job.JOBS` has it.
+            job: its name.
+            load: imports and returns its class.
             base: as for `values`.
             use: command that uses the result, with `{}` in the place of its folder.
             dry_run: train nothing.
@@ -188,11 +192,9 @@ class Asked:
             CommandError: whatever is wrong with settings or data.
             KeyboardInterrupt: with how to go on.
         """
-        from .job import JOBS
-
         typed = records.command_line()
         with user_errors(), records.recorded_as(f"hf_attncal.{self.function}"):
-            values, runs = self.values(job, base), resolve_name(JOBS[job])
+            values, runs = self.values(job, base), load()
             config = runs.settings.make(values)
             folder = config.training["output_dir"]
             if dry_run:

@@ -1,6 +1,7 @@
-"""Links that guide a training, from a file; the annotated pairs that it is measured on."""
+"""Links that guide a training, and the annotated pairs that it is measured on."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
 from datasets import Dataset, Value
@@ -12,7 +13,18 @@ from hf_attncal.data.pharaoh import check_index_base
 from hf_attncal.data.rows import LinkRows, Rows
 from hf_attncal.training.settings import SPLITS, DataConfig
 
+# Functions that make word links and find the heads that learn them, by name. The wing of alignment puts its own here.
+LINKERS: dict[str, Callable[..., Any]] = {}
 LONGEST_GOLD = 10_000  # bytes: two such sides take at most 3 GB to align
+
+
+def linker(name: str) -> Callable[..., Any]:
+    """Return one of `LINKERS`; raise ValueError if nothing was imported that makes links."""
+    if name not in LINKERS:
+        raise ValueError(
+            "Nothing makes the word links of a guided training. Import hf_attncal.alignment.counting first: it does."
+        )
+    return LINKERS[name]
 
 
 def given_links(data: DataConfig, train: Dataset, held_out: Collection[int]) -> LinkRows:

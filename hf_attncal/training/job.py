@@ -1,6 +1,6 @@
 """Skeleton of a job: settings, text, tokenizer, model, trainer, training, scores, and the folder that it leaves.
 
-`JOBS` names the jobs. What is particular to one is a subclass of `Job`, in a file of its own.
+`command_table.JOBS` names the jobs. What is particular to one is a subclass of `Job`, in a file of its own.
 """
 
 import copy
@@ -42,14 +42,6 @@ from .settings import SPLITS, Settings
 from .settings_types import hints_of
 from .text import held_out_rows, hold_out
 
-# What a file of settings may say as its `job` -> the class.
-JOBS = {
-    "translation": "hf_attncal.training.translation:TranslationJob",
-    "summarization": "hf_attncal.training.summarization:SummarizationJob",
-    "adapter": "hf_attncal.training.adapter:AdapterJob",
-    "aligner": "hf_attncal.alignment.aligner_job:AlignerJob",
-    "language": "hf_attncal.training.language:LanguageJob",
-}
 # Nats of a target token. Between a pass and a pass without any perturbation lie some thousandths, which dropout draws.
 _LEAST_GAIN = 0.01
 

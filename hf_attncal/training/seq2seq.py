@@ -42,8 +42,8 @@ from hf_attncal.models.configuration_attncal import guided_place
 
 from .calibrated import AttnCalTrainer
 from .cards import CARD_MEASURES, about_run, attention, score_results, split_name
+from .guide import linker
 from .job import Job, build_model, build_tokenizer
-from .of_alignment import of_alignment
 from .presets import anneal, check_preset, sections_of, wait_for_attention
 from .progress import bars_are_shown
 from .settings import LINKS, SPLITS, DataConfig, Settings, VocabularyConfig
@@ -211,7 +211,7 @@ class Seq2SeqJob(Job):
             options = data.max_length, data.max_source_length, copies, links if name == "train" else None
             self.tokenized[name], self.reports[name] = tokenize_pairs(self.splits[name], self.tokenizer, *options)
         if self.config.guided and links is None:
-            counted = of_alignment("with_counted_links")(self.tokenized["train"], self.tokenizer, self.run)
+            counted = linker("with_counted_links")(self.tokenized["train"], self.tokenizer, self.run)
             self.tokenized["train"], self.counted = counted
 
     def begin(self) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, CopyTokenizer | None]:
@@ -333,7 +333,7 @@ class Seq2SeqJob(Job):
         if getattr(settings, "guided", False):
             layer, head = guided_place(settings, *decoder_size(model.config))
             place = {"layer": layer, "heads": (head,), "shift": settings.guided_shift}
-            measure = of_alignment("guided_head_on_gold")
+            measure = linker("guided_head_on_gold")
             self.guided, results["alignment"] = measure(self.golds, model, self.tokenizer, **place)
         return results
 

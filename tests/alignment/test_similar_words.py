@@ -137,8 +137,8 @@ def test_words_that_look_alike_find_each_other_in_a_small_text(monkeypatch):
         return sum(len(links ^ set(found.links)) for links, found in zip(right, align_quick(pairs), strict=True))
 
     with_it = wrong()
-    monkeypatch.setattr(quick, "MOST_PAIRS_READ", len(pairs))
+    monkeypatch.setattr(statistical, "MOST_PAIRS_READ", len(pairs))
     assert wrong() == with_it
-    monkeypatch.setattr(quick, "MOST_PAIRS_READ", len(pairs) - 1)
+    monkeypatch.setattr(statistical, "MOST_PAIRS_READ", len(pairs) - 1)
     print(with_it, wrong())
     assert with_it < 0.9 * wrong()

@@ -9,6 +9,7 @@ import torch
 from runs import ROOT, SENTENCES, german, translation_settings
 from transformers import MarianConfig, MarianMTModel
 
+import hf_attncal.alignment.counting  # noqa: F401 - makes the links of guided trainings
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
