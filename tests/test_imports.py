@@ -157,10 +157,24 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__
 ROOMS = {room_of(path) for path in SOURCES}
 
 
+# A name in a string is an import in another spelling. Only these tables, and what a package offers lazily, may name.
+TABLES = {"command_table.py", "families.py", "layouts.py"}
+NAME = re.compile(r"(hf_attncal(?:\.\w+)+)(?::[\w.]+)?")
+
+
+def names_in_strings(source: str, path: Path) -> set[str]:
+    """Modules of this package that a file names in a string constant, such as "hf_attncal.data.words:WordTokens"."""
+    if path.relative_to(PACKAGE).as_posix() in TABLES or path.name == "__init__.py":
+        return set()
+    texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    found = {match[1] for text in texts if isinstance(text, str) and (match := NAME.fullmatch(text))}
+    return found - {file_name(path)}
+
+
 def imported_rooms(source: str, path: Path) -> set[str]:
-    """Rooms of this package that a file imports."""
+    """Rooms of this package that a file imports, or names in a string."""
     parents = ("hf_attncal", *path.relative_to(PACKAGE).parent.parts)
-    rooms = set()
+    rooms = {name.split(".")[1] for name in names_in_strings(source, path)} & ROOMS
     for found in imports_of(source):
         parts = found.module.split(".") if found.module else []
         if found.dots:
@@ -189,6 +203,31 @@ def test_imports_run_one_way_and_the_core_imports_no_wing():
     assert [f"{room} imports {other}" for room, others in arrows().items() for other in others - may[room]] == []
 
 
+def test_a_name_in_a_string_is_an_import():
+    """Elsewhere than in the tables nothing is imported by its name."""
+    named = {
+        path.relative_to(PACKAGE).as_posix(): names_in_strings(path.read_text(encoding="utf-8"), path)
+        for path in SOURCES
+    }
+    assert {path: names for path, names in named.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("X = 'hf_attncal.data.words:WordTokens'", {"hf_attncal.data.words"}),
+        ("def f():\n    return load('hf_attncal.hub')", {"hf_attncal.hub"}),
+        ("raise ValueError('import hf_attncal.hub first')", set()),
+        ("X = 'hf_attncal'", set()),
+    ],
+)
+def test_names_in_strings_are_found(source, names):
+    place = PACKAGE / "data" / "some_file.py"
+    assert names_in_strings(source, place) == names
+    assert imported_rooms(source, place) == {name.split(".")[1] for name in names} - {"data"}
+    assert names_in_strings(source, PACKAGE / "families.py") == set()
+
+
 def test_no_folder_has_the_name_of_a_public_function():
     """Importing it would put the module in the place of the function."""
     assert ROOMS & set(hf_attncal.__all__) == set()
@@ -201,9 +240,9 @@ def file_name(path: Path) -> str:
 
 
 def imported_files(source: str, path: Path, files: set[str]) -> set[str]:
-    """Names of those of `files` that a file imports, at its top or in a function."""
+    """Names of those of `files` that a file imports, at its top or in a function, or names in a string."""
     parents = ("hf_attncal", *path.relative_to(PACKAGE).parent.parts)
-    names = set()
+    names = names_in_strings(source, path)
     for found in imports_of(source):
         module = found.module
         if found.dots:

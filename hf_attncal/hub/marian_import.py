@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 POSITIONS = 512  # longest text, in tokens; positions are computed, so the file has no limit of its own
 _NEVER = -9999.0  # logit of padding, which is no word
-_CELL = "SSRU".lower()  # as Marian calls it, which is not by the name of our family
+_CELL = "ssru"  # as Marian calls it
 # Settings of which one value is read, and that value; a setting that is not there has it.
 _ONLY = {
     "type": "transformer",

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from pkgutil import resolve_name
 from types import MappingProxyType
 
 from huggingface_hub import ModelCard, ModelCardData, try_to_load_from_cache
@@ -38,7 +37,6 @@ _TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=Fals
 
 CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
 _PROBABILITIES = "<!-- hf_attncal: link probabilities -->", "<!-- hf_attncal: end of link probabilities -->"
-_DRAWN_BY = "hf_attncal.drawing.plots:reliability_diagram"  # needs matplotlib, which not everyone has
 
 
 @dataclass(frozen=True)
@@ -232,7 +230,7 @@ def write_probabilities_card(
     """
     diagram: str | None = DIAGRAM
     try:
-        reliability_diagram = resolve_name(_DRAWN_BY)
+        from hf_attncal.drawing.plots import reliability_diagram  # needs matplotlib, which not everyone has
     except ImportError:
         diagram = None
     else:
