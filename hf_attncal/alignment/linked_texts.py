@@ -18,6 +18,7 @@ from hf_attncal.io.errors import CommandError
 from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     LONGEST_LINE,
+    STANDARD,
     Text,
     check_files,
     files_among,
@@ -119,8 +120,11 @@ def open_linked(
         )
     if aligner is None:
         texts["links"] = links
-    if files := files_among(*texts.values()):
-        check_files(files, {"--output": None if output is None else os.fspath(output)})
+    if named := files_among(*texts.values()):
+        files = [name for name in named if name != STANDARD]
+        check_files(
+            files, {"--output": None if output is None else os.fspath(output)}, standard=len(files) < len(named)
+        )
     columns = {"pairs": itemgetter(0, 1)} | ({"labels": itemgetter(2)} if labels else {})
     if aligner is None:
         columns["links"] = itemgetter(-1)

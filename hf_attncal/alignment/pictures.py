@@ -326,8 +326,7 @@ def pair_plot(pair: Aligned) -> "Figure":
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Curve
 
-    from hf_attncal.drawing.fonts import families_for
-    from hf_attncal.drawing.plots import FAINT, POINTS, TEXT_COLOUR, Picture
+    from hf_attncal.drawing.plots import FAINT, POINTS, TEXT_COLOUR, Picture, families_for
 
     picture = place(pair)
     points = POINTS + 2

@@ -35,7 +35,7 @@ ModelFolder = Annotated[Path, Kind("FOLDER", written="model")]
 Text = Annotated[Path | Sequence[str], Kind("FILE")]
 # The same; on the command line standard input if it is not given.
 Input = Annotated[Path | Sequence[str] | None, Kind("FILE", standard=True)]
-# Links: a file of them, their lines, or an aligner: its folder, its name on the Hub, or a `WordAligner`.
+# Links: a file of them, their lines, or a loaded `WordAligner`.
 Links = Annotated[Path | Sequence[Any] | Any, Kind("LINKS")]
 # A file that is written; without it the result is returned, on the command line it goes to standard output.
 Output = Annotated[Path | None, Kind("FILE", standard=True, written="file")]

@@ -243,7 +243,13 @@ def rows_of_texts(texts: Mapping[str, Text], longest: int = LONGEST_LINE) -> Ite
     """
     names = [text_name(text, name) for name, text in texts.items()]
     with ExitStack() as stack:
-        sides = [stack.enter_context(open_file(os.fspath(x), "rb")) if is_file(x) else x for x in texts.values()]
+
+        def opened(text: Text) -> Text | BinaryIO:
+            if not is_file(text):
+                return text
+            return standard_input() if text == STANDARD else stack.enter_context(open_file(os.fspath(text), "rb"))
+
+        sides = list(map(opened, texts.values()))
         for rows, error in parallel_lines(sides, _WINDOW, names, longest):
             yield from rows
             if error is not None:

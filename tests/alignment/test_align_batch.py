@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 
 from hf_attncal.alignment import AlignBatch, WordAligner
-from hf_attncal.alignment import batches as module
+from hf_attncal.alignment import aligner as module
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
@@ -75,7 +75,7 @@ def test_another_process_loads_its_own(folder, monkeypatch):
     function = AlignBatch(folder, device="cpu")
     function({"source": ["a"], "target": ["b"]})
     before = function._aligner
-    monkeypatch.setattr(module.os, "getpid", lambda: -1)
+    monkeypatch.setattr("os.getpid", lambda: -1)
     threads = torch.get_num_threads()
     try:
         function({"source": ["a"], "target": ["b"]}, 1)

@@ -108,25 +108,18 @@ def test_scores_of_links_weigh(attncal, here):
     assert attncal("align", "project", *TEXT, "--tags", "tags")[1].splitlines()[0] == "D _ _ _"
 
 
-def test_an_aligner_in_the_place_of_links(attncal, trained, here, monkeypatch):
-    """Windows of a few lines give what one gives."""
+def test_links_of_an_aligner_come_from_a_file_or_a_pipe(attncal, trained, here):
     text = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
-    links = str(here / "found")
-    assert attncal("align", "run", str(trained / "aligner"), *text, "--output", links, "--scores", "--null")[0] == 0
-    lines = Path(links).read_text().splitlines()
-    Path(links).write_text("".join(f"{line.partition(chr(9))[0]}\n" for line in lines))
-    tags = "".join(f"{' '.join(line.split())}\n" for line in (trained / "dev.en").read_text().splitlines())
-    Path("words").write_text(tags)  # each word its own tag
-    given = ["align", "project", *text, "--tags", "words"]
-    whole = attncal(*given, "--links", str(trained / "aligner"))
-    assert whole[0] == 0
-    assert whole[1].count("\n") == 60
-    assert len(set(whole[1].split())) > 50
-    monkeypatch.setitem(WordAligner.stream.__kwdefaults__, "window", 7)
-    assert attncal(*given, "--links", str(trained / "aligner")) == whole
-    assert attncal(*given, "--links", str(trained / "aligner"), "--batch-size", "3") == whole
-    assert attncal(*given, "--links", str(trained / "aligner"))[:2] == whole[:2]
-    assert attncal(*given, "--links", links)[1] == whole[1]
+    run = ["align", "run", str(trained / "aligner"), *text]
+    _, links, _ = attncal(*run)
+    assert attncal(*run, "--output", "found")[0] == 0
+    entries = attncal("align", "lexicon", *text, "--links", "found")
+    assert entries[0] == 0
+    assert entries[1].count("\n") > 50
+    assert attncal("align", "lexicon", *text, "--links", "-", text=links) == entries
+    status, out, err = attncal("align", "lexicon", *text, "--links", str(trained / "aligner"))
+    assert (status, out) == (1, "")
+    assert f"--links {trained / 'aligner'} is a folder: give links. `attncal align run {trained / 'aligner'}`" in err
 
 
 @pytest.mark.parametrize(
@@ -199,7 +192,8 @@ def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, tra
     aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
     text = [(trained / name).read_text().splitlines() for name in ("dev.en", "dev.de")]
     files = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
-    files += ["--links", str(trained / "aligner")]
+    assert attncal("align", "run", str(trained / "aligner"), *files, "--scores", "--output", "found")[0] == 0
+    files += ["--links", "found"]
     pairs = list(zip(*text, strict=True))
     found = project_labels(iter(pairs) if as_stream else pairs, aligner, tags=text[0])
     tags = ["--tags", str(trained / "dev.en")]
@@ -278,13 +272,6 @@ def test_one_kind_of_labels_is_carried(given, told, attncal, here):
     status, out, err = attncal("align", "project", *TEXT, *given)
     assert (status, out) == (1, "")
     assert err == f"attncal: error: Give one of --tags, --spans and --markup, got {told}.\n"
-
-
-@pytest.mark.parametrize("name", ["nothing", "./no/links.txt"])
-def test_links_that_are_neither_a_file_nor_an_aligner_are_refused(name, attncal, here):
-    status, out, err = attncal("align", "lexicon", *TEXT[:4], "--links", name)
-    assert (status, out) == (1, "")
-    assert f"--links {name} is neither a file of links nor an aligner (a folder, or OWNER/NAME" in err
 
 
 @pytest.mark.parametrize(
