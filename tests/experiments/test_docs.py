@@ -10,8 +10,8 @@ from pkgutil import resolve_name
 
 import pytest
 
+from hf_attncal.command_table import JOBS
 from hf_attncal.commands.app import call_of
-from hf_attncal.training.job import JOBS
 from hf_attncal.training.settings_yaml import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
