@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-import yaml
 from datasets import Dataset
+from huggingface_hub.utils import yaml_dump
 from transformers import (
     AutoTokenizer,
     PreTrainedModel,
@@ -162,7 +162,7 @@ class Job:
         for name, lines in described.items():
             print(f"{name}: {lines:,} lines")
         settings = config.published()
-        print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).rstrip())
+        print(yaml_dump(settings, sort_keys=False).rstrip())
         return {"lines": described, "settings": settings}
 
     def complete(self) -> dict[str, Any]:
