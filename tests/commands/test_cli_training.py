@@ -60,7 +60,7 @@ def results(folder: Path) -> dict:
 def asked(monkeypatch):
     """What is asked for, job and settings, of each command that runs in the test, which trains nothing."""
     runs = []
-    monkeypatch.setattr(Asked, "run", lambda self, job, base, **_: runs.append((self, job, base)))
+    monkeypatch.setattr(Asked, "run", lambda self, job, load, base, **_: runs.append((self, job, base)))
     return runs
 
 
