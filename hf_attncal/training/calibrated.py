@@ -26,7 +26,7 @@ from hf_attncal.adapters.checkpoints import check_adapter_name, restore_adapter,
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.families import FAMILIES, IGNORE_NUM_ITEMS
 
-from .checkpoints import WholeCheckpointsMixin
+from .checkpoints import WholeCheckpointsMixin, whole_weights
 from .token_batches import TokenBatchTrainerMixin
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
@@ -219,8 +219,9 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         names = injected_adapters(self.model)
         if not names:
             return False
-        for name in names:
-            restore_adapter(self.model, Path(checkpoint) / (name if len(names) > 1 else ""), name)
+        with whole_weights(checkpoint, self.model):
+            for name in names:
+                restore_adapter(self.model, Path(checkpoint) / (name if len(names) > 1 else ""), name)
         return True
 
     # ---- optimiser ----

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -27,6 +28,7 @@ from transformers.trainer_utils import rotate_checkpoints
 from hf_attncal.io.files import give_name, make_readable, to_disk
 from hf_attncal.io.process import interrupt
 from hf_attncal.layouts import COUNTING, INDEX, WEIGHTS
+from hf_attncal.models.loading import check_finite, check_missing
 
 from .budget import TimeBudget
 
@@ -78,6 +80,14 @@ class WholeCheckpointsMixin:
         with sharded_by_layers(self) if self.is_fsdp_enabled else nullcontext():
             return super()._prepare_for_training(*args, **kwargs)
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with whole_weights(resume_from_checkpoint, self.model if model is None else model):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_best_model(self) -> None:
+        with whole_weights(self.state.best_model_checkpoint, self.model):
+            super()._load_best_model()
+
     def _run_epoch(self, *args, **kwargs) -> None:
         """Train nothing in a finished run: the stock Trainer would only look at the number of steps after a step."""
         if self.state.global_step >= self.state.max_steps:
@@ -124,6 +134,26 @@ class WholeCheckpointsMixin:
 
 def _out_of_turn(checkpoint: Path) -> bool:
     return json.loads((checkpoint / CLOCK).read_text(encoding="utf-8")).get("out_of_turn", False)
+
+
+@contextmanager
+def whole_weights(checkpoint: str | Path | None, model: nn.Module) -> Iterator[None]:
+    """Refuse a checkpoint that the block loads into `model`, unless it fills every trained weight with numbers.
+
+    The stock Trainer only warns of missing weights, and reads NaN without a word.
+
+    Raises:
+        ValueError: it cannot be read, or a weight is missing or not finite; naming the checkpoint and the weight.
+    """
+    # What fills a weight in place counts up its version; by which of its names it was saved does not matter then.
+    before = {name: weight._version for name, weight in model.named_parameters() if weight.requires_grad}
+    try:
+        yield
+        after = dict(model.named_parameters())
+        check_missing("it", model, [name for name, version in before.items() if after[name]._version == version])
+        check_finite(model)
+    except (ValueError, RuntimeError, SafetensorError) as error:
+        raise ValueError(f"{checkpoint} cannot be gone on from: {error}") from error
 
 
 # ---- Ctrl-C ----

@@ -1,4 +1,4 @@
-"""What has its name in an output folder is whole: a tokenizer, and everything after a power cut."""
+"""What has its name in an output folder is whole: tokenizer, weights of a resume, everything after a power cut."""
 
 import os
 import shutil
@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import ROOT
+from helpers import tiny_model
+from runs import ROOT, adapter_settings, make_trainer, toy_dataset
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
 
 from hf_attncal.training.folder import claimed
@@ -35,6 +37,54 @@ def test_half_a_tokenizer_has_no_name(arguments, tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
     monkeypatch.undo()
     assert train.main(arguments)["steps"] == 4
+
+
+# ---- weights that a resume reads ----
+
+
+def damage(checkpoint: Path, what: str | float, file: str = "model.safetensors") -> str:
+    """Take one weight out of a checkpoint ("lost"), or put a value into it; return its name."""
+    weights = load_file(checkpoint / file)
+    name = max(name for name in weights if "encoder_attn" in name)
+    if what == "lost":
+        del weights[name]
+    else:
+        weights[name].view(-1)[-1] = what
+    save_file(weights, checkpoint / file, metadata={"format": "pt"})
+    return name
+
+
+@pytest.mark.parametrize("what", ["lost", float("nan")])
+def test_a_resume_refuses_weights_that_are_missing_or_not_finite(stopped, tmp_path, what):
+    name = damage(tmp_path / "run" / "checkpoint-2", what)
+    with pytest.raises(ValueError, match=rf"checkpoint-2.*{name}"):
+        train.main([*stopped, "--resume"])
+
+
+@pytest.mark.parametrize("what", ["lost", float("nan")])
+def test_the_best_checkpoint_is_refused_in_the_same_way(tmp_path, what):
+    options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "per_device_train_batch_size": 2}
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), **options)
+    trainer.train()
+    best = tmp_path / "checkpoint-1"
+    name = damage(best, what)
+    trainer.state.best_model_checkpoint = str(best)
+    with pytest.raises(ValueError, match=rf"checkpoint-1.*{name}"):
+        trainer._load_best_model()
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["PEFT", "transformers"])
+def test_the_weights_of_an_adapter_are_finite(base, beside):
+    """Of PEFT's models, and of transformers' interface, where a LoRA is trained beside it."""
+    adapter = {"calibration": "gated"} | ({"lora": {"r": 2, "target_modules": ["q_proj"]}} if beside else {})
+    of_run = [*adapter_settings(base, **adapter), "data.test=null", "data.dev=null", "training.eval_strategy=no"]
+    train.main(of_run)
+    run = base.parent / "run"
+    (run / "results.json").unlink()
+    last = run / "checkpoint-4"
+    damage(last / "calibration" if beside else last, float("nan"), "adapter_model.safetensors")
+    with pytest.raises(ValueError, match=r"checkpoint-4.*not finite"):
+        train.main([*of_run, "--resume"])
 
 
 # ---- a loss of power ----
