@@ -194,7 +194,7 @@ def removed_entry(file: Path, rng: random.Random) -> tuple[bytes, str]:
 def measure(checker: Checker, project: str, name: str, source: Path, target: Path | None) -> dict:
     """Check a document as it is, and with one segment of each kind removed."""
     rng = random.Random(f"{SEED} {name}")
-    clean = check_documents(checker, str(source), target and str(target), Running(), bootstrap=0)
+    clean = check_documents(checker, str(source), target and str(target), Running())
     segments = clean.document.segments or clean.document.pairs
     told = {
         "project": project,
@@ -212,7 +212,7 @@ def measure(checker: Checker, project: str, name: str, source: Path, target: Pat
             return told
         copy.write_bytes(data)
         known = {one.id for one in clean.findings}
-        found = check_documents(checker, str(copy), None, Running(), bootstrap=0).findings
+        found = check_documents(checker, str(copy), None, Running()).findings
         new = [one for one in found if one.id not in known]
         told["removed"]["entry"] = any(text[:20] in one.source.text or one.source.text[:20] in text for one in new)
         return told
@@ -229,7 +229,7 @@ def measure(checker: Checker, project: str, name: str, source: Path, target: Pat
         else:
             right = {ours[number].line for number in gone}
         try:
-            found = check_documents(checker, str(source), str(copy), Running(), bootstrap=0).findings
+            found = check_documents(checker, str(source), str(copy), Running()).findings
         except CommandError as error:
             told["removed"][kind] = str(error)
             continue

@@ -23,7 +23,6 @@ from .check_model import (
     CAUSES,
     CHECK_FILE,
     CLEAN_SHARES,
-    PARTS,
     PLANTED,
     CheckModel,
     Looked,
@@ -51,7 +50,6 @@ _FEWEST = 50
 _LENGTHS = (6, 10, 16, 25, 40)  # source words: as many pairs of each length are drawn, where there are
 FALSE_ALARMS = 0.01  # share of clean lines that are flagged
 _NO_ALARM = 1.0
-_MIXED = 0.03  # share of flagged lines from which a part is another text
 _DIRTY, _CLEAN_ENOUGH = 0.5, 0.7
 _FOLDS = 5  # parts of the sample, each read without what it taught the aligner
 _WITHOUT_PARTNERS = ("omission", "insertion", "replacement", "detached", "word")
@@ -118,9 +116,7 @@ def learn_check(
         learned={"pairs": drawn.seen, "sample": len(chosen), "seed": seed},
         denials=denials.keeping(denials.found(), vocabulary.counts, [line for line, _ in examples.good]),
     )
-    flagged = fit(model, examples)[: len(all_drawn)]
-    tenths = np.array(drawn.numbers) * PARTS // drawn.seen
-    model.parts = [float(flagged[tenths == part].mean()) if (tenths == part).any() else 0.0 for part in range(PARTS)]
+    fit(model, examples)
     return model
 
 
@@ -189,12 +185,8 @@ def _read(
     ])  # fmt: skip
 
 
-def fit(model: CheckModel, examples: Examples) -> np.ndarray:
-    """Learn all that a model learns from examples.
-
-    Returns:
-        which clean pairs it flags.
-    """
+def fit(model: CheckModel, examples: Examples) -> None:
+    """Learn all that a model learns from examples."""
     good, bad, planted, facts, changed = examples
     kinds = np.array([error.kind for error in planted])
     languages, denials = model.vocabulary.languages, model.denials
@@ -208,32 +200,18 @@ def fit(model: CheckModel, examples: Examples) -> np.ndarray:
     model.facts = fit_facts(facts, [(line, *error) for (line, _), *error in changed], languages, denials)
     of_kinds = {kind: [line for line, of in zip(bad, kinds, strict=True) if of == kind] for kind in PLANTED}
     of_kinds |= {kind: [line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS}
-    return fit_verdict(model, good, looked, kept, of_kinds)
+    fit_verdict(model, good, looked, kept, of_kinds)
 
 
 @dataclass(frozen=True)
 class LearnedCheck:
-    """What was learned: the file that it is in, and from how many pairs.
-
-    Args:
-        parts: see `CheckModel.parts`.
-    """
+    """What was learned: the file that it is in, and from how many pairs."""
 
     path: Path
     pairs: int
-    parts: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        told = f"wrote {self.path}, learned from {self.pairs} pairs"
-        if not self.parts or max(self.parts) < max(_MIXED, 3 * float(np.median(self.parts))):
-            return told
-        worst = self.parts.index(max(self.parts))
-        first, last = (self.pairs * part // len(self.parts) for part in (worst, worst + 1))
-        usual = 100 * float(np.median(self.parts))
-        return (
-            f"{told}\nThe text is a mixture: {100 * max(self.parts):.1f} % of pairs {first + 1:,} to {last:,} are "
-            f"flagged, and {usual:.1f} % of a usual tenth. --false-alarms 1% sets the alarm on what is checked."
-        )
+        return f"wrote {self.path}, learned from {self.pairs} pairs"
 
 
 def learn_check_beside(
@@ -257,7 +235,7 @@ def learn_check_beside(
     with user_errors(), half_minutes("learning what good pairs look like") as step:
         rows = (pair for pair_of_files in files for pair in rows_of_files(pair_of_files, longest_line))
         model = learn_check(aligner, rows, step=step)
-    return LearnedCheck(model.save(folder), model.learned["pairs"], tuple(model.parts))
+    return LearnedCheck(model.save(folder), model.learned["pairs"])
 
 
 class _Sample:
@@ -268,12 +246,12 @@ class _Sample:
         wanted: which may be drawn.
 
     Attributes:
-        seen: pairs that could be drawn. numbers: of those that `pairs` drew, among them, from 0.
+        seen: pairs that could be drawn.
     """
 
     def __init__(self, size: int, rng: random.Random, wanted: Callable[[Pair], bool] = lambda pair: True):
         self._size, self._rng, self._wanted, self.seen = size, rng, wanted, 0
-        self._drawn: list[list[tuple[int, Pair]]] = [[] for _ in range(len(_LENGTHS) + 1)]
+        self._drawn: list[list[Pair]] = [[] for _ in range(len(_LENGTHS) + 1)]
         self._passed = [0] * len(self._drawn)
 
     def passing(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
@@ -283,22 +261,21 @@ class _Sample:
                 group = int(np.searchsorted(_LENGTHS, len(pair[0]), side="right"))
                 drawn, self._passed[group] = self._drawn[group], self._passed[group] + 1
                 if len(drawn) < self._size:
-                    drawn.append((self.seen - 1, pair))
+                    drawn.append(pair)
                 elif (place := self._rng.randrange(self._passed[group])) < self._size:
-                    drawn[place] = self.seen - 1, pair
+                    drawn[place] = pair
             yield pair
 
     def pairs(self) -> list[Pair]:
         """Draw pairs of all lengths evenly; none has more than its share and what others leave."""
         left = self._size
-        chosen: list[tuple[int, Pair]] = []
+        chosen: list[Pair] = []
         for number, drawn in enumerate(sorted(self._drawn, key=len)):
             share = left // (len(self._drawn) - number)
             chosen += self._rng.sample(drawn, min(share, len(drawn)))
             left = self._size - len(chosen)
         self._rng.shuffle(chosen)
-        self.numbers = [number for number, _ in chosen]
-        return [pair for _, pair in chosen]
+        return chosen
 
 
 def _has_number(pair: Pair) -> bool:
@@ -370,12 +347,8 @@ def _trimmed(model: CheckModel, values: np.ndarray) -> np.ndarray:
 
 def fit_verdict(
     model: CheckModel, good: Sequence[Line], looked: Looked, kept: np.ndarray, bad: Mapping[str, Sequence[Line]]
-) -> np.ndarray:
-    """Learn the one verdict from clean lines (those `kept`) and all kinds of planted ones, and where its alarm is.
-
-    Returns:
-        which clean lines it flags.
-    """
+) -> None:
+    """Learn the one verdict from clean lines (those `kept`) and all kinds of planted ones, and where its alarm is."""
     judged = model.judge([line for line, _ in good], looked)
     clean = judged.verdict_features
     bad = {kind: lines for kind, lines in bad.items() if lines}
@@ -390,7 +363,6 @@ def fit_verdict(
     scores = model.scores(clean)
     model.alarm = float(model.wrong_of(np.quantile(scores[kept], 1 - FALSE_ALARMS)))
     model.clean = np.quantile(scores[kept], CLEAN_SHARES)
-    return model.wrong(clean) > model.alarm
 
 
 def _fit_groups(right: Sequence[np.ndarray], wrong: Sequence[np.ndarray]) -> np.ndarray:

@@ -44,7 +44,6 @@ _CERTAIN = 2.0  # log-odds by rules
 _DIGITS = 6  # of log-odds: sums differ in the last ones by how many lines are looked at together
 _NO_DENIAL = -8.0  # log-odds, where no negation lacks its like
 CLEAN_SHARES = (*(part / 100 for part in range(1, 100)), 0.995, 0.999)
-PARTS = 10  # of the clean text
 
 
 class Cause(NamedTuple):
@@ -153,7 +152,6 @@ class CheckModel:
         rules: share of clean pairs that break each rule (`rules.RULE_NAMES`).
         denials: of both sides, what else they deny with.
         clean: log-odds of `wrong` that so many clean lines do not exceed (`CLEAN_SHARES`); None of an encoder.
-        parts: share of the lines of each tenth of the clean text that are flagged, in their order.
     """
 
     vocabulary: Vocabulary
@@ -169,7 +167,6 @@ class CheckModel:
     rules: dict[str, float] = field(default_factory=dict)
     denials: BothDenials = NO_DENIALS
     clean: np.ndarray | None = None
-    parts: list[float] = field(default_factory=list)
 
     def knows(self, words: Sequence[str]) -> bool:
         """Return whether a text of some length has words that clean text has on any side."""
@@ -329,7 +326,6 @@ class CheckModel:
             "rules": self.rules,
             "denials": [{name: sorted(words) for name, words in one._asdict().items()} for one in self.denials],
             "clean": self.clean.tolist(),
-            "parts": self.parts,
             "verdict": self.verdict.to_dict(),
             "alarm": self.alarm,
             "lengths": list(self.lengths),
@@ -367,7 +363,6 @@ class CheckModel:
                 values["rules"],
                 tuple(Denials(**{name: frozenset(words) for name, words in one.items()}) for one in values["denials"]),
                 np.array(values["clean"], dtype=float),
-                values["parts"],
             )
 
 

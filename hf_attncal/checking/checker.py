@@ -31,7 +31,6 @@ from .alarms import TextAlarm, alarm_for
 from .check_model import REASONS, CheckModel, Judged, judged_together
 from .evidence import alien_share, cut_for, evidence_of_words, read_evidence
 from .logistic import mean_odds
-from .rules import Glossary
 from .verdicts import MARKED_ABOVE, NOT_KNOWN, NOTES, VERDICTS, FlaggedSpan, PairVerdict
 
 if TYPE_CHECKING:
@@ -87,7 +86,6 @@ class Checker:
         aligner: of two directions, best one that counts; None: the encoder alone.
         model: what `learn_check` learned for it.
         encoder: see `encoder_check.py`; it learns what is usual from the first text that is checked.
-        glossary: terms that translations have to use; a line that misses one is flagged.
 
     Raises:
         ValueError: neither is given; or the model looks at counts, and the aligner has none, or the other way round.
@@ -98,13 +96,12 @@ class Checker:
         aligner: WordAligner | None,
         model: CheckModel | None = None,
         encoder: "EncoderJudge | None" = None,
-        glossary: Glossary | None = None,
     ):
         if aligner is None and encoder is None:
             raise ValueError("`aligner` or `encoder` must be given.")
         if aligner is not None and hasattr(aligner.model, "counts_of") != (model.facts.field == "known"):
             raise ValueError(f"`facts` of {CHECK_FILE} goes with an aligner that counts: it was learned for another.")
-        self.aligner, self._model, self.encoder, self.glossary = aligner, model, encoder, glossary
+        self.aligner, self._model, self.encoder = aligner, model, encoder
 
     @property
     def model(self) -> CheckModel:
@@ -128,7 +125,6 @@ class Checker:
         name: str | Path | None = None,
         *,
         encoder: "str | Path | EncoderPrior | None" = None,
-        glossary: Glossary | None = None,
         **options,
     ) -> "Checker":
         """Load an aligner with its `check.json`, an encoder, or both.
@@ -136,7 +132,6 @@ class Checker:
         Args:
             name: folder or Hub name of the aligner; None: the encoder alone.
             encoder: one, or its folder or Hub name.
-            glossary: see the class.
             options: those of `WordAligner.from_pretrained`.
 
         Raises:
@@ -148,10 +143,10 @@ class Checker:
 
             judge = EncoderJudge.from_pretrained(encoder, options.get("device", "cpu"))
         if name is None:
-            return cls(None, encoder=judge, glossary=glossary)
+            return cls(None, encoder=judge)
         name = ready_or_named(name)
         model = saved_check(name, options.get("revision"))
-        return cls(WordAligner.from_pretrained(name, **options), model, judge, glossary)
+        return cls(WordAligner.from_pretrained(name, **options), model, judge)
 
     def with_false_alarms(self, pairs: Iterable[tuple[str, str]], share: float = 0.01) -> tuple["Checker", TextAlarm]:
         """Set the alarm on a text without labels, which may have faults; see `alarms.py`.
@@ -185,7 +180,7 @@ class Checker:
                 f"`false_alarms` cannot be set on this text: {alarm.why}. Leave it out, or let the check learn from "
                 "clean text like this one (attncal check learn)."
             )
-        return Checker(self.aligner, replace(self.model, alarm=alarm.alarm), glossary=self.glossary), alarm
+        return Checker(self.aligner, replace(self.model, alarm=alarm.alarm)), alarm
 
     def check(self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None) -> list[PairVerdict]:
         """Check sentence pairs, in their order.
@@ -269,9 +264,6 @@ class Checker:
             names.append(f"one target for {sources} sources")
         if alien:
             found |= {"wrong": 1.0, "made_up": 1.0, "detached": 1.0}
-        if missed := self.glossary.missed(source.text, target.text) if self.glossary else []:
-            found |= {"wrong": 1.0, "changed": 1.0}
-            names += [f"term not used: {term}" for term in missed]
         return self._made(source, target, found, words, names, changes)
 
     def _of_unknown(self, source: Segments, target: Segments) -> PairVerdict:
@@ -397,11 +389,11 @@ def open_checker(model: Any, running: Running, encoder: Any = None) -> Checker:
     if model is None and encoder is None:
         raise CommandError("There is nothing to check with: give MODEL, a word aligner, or --encoder.")
     check_encoder(encoder)
-    aligner, check, glossary = None, None, None
+    aligner, check = None, None
     if isinstance(model, Checker):
         if encoder is None:
             return model
-        aligner, check, glossary = model.aligner, model.aligner and model.model, model.glossary
+        aligner, check = model.aligner, model.aligner and model.model
     elif model is not None:
         aligner, name = aligner_to_check(model, running)
         if name is None:
@@ -415,7 +407,7 @@ def open_checker(model: Any, running: Running, encoder: Any = None) -> Checker:
         with user_errors((ValueError,)):
             judge = EncoderJudge(open_encoder(encoder, running, adapted=False))
     with user_errors((ValueError,)):
-        return Checker(aligner, check, judge, glossary)
+        return Checker(aligner, check, judge)
 
 
 def _spans(side: Segments, words: np.ndarray, reasons: np.ndarray, other: str) -> tuple[FlaggedSpan, ...]:

@@ -99,9 +99,7 @@ def check(
         raise CommandError("--false-alarms is for lines of text, and this checks documents: leave it out.")
     with errors_exit_apart(fail_above):
         at_least("--fail-above", fail_above, 0, 1)
-        return _check_documents(
-            model, source, target, running, output, format, worst, bootstrap, fail_above, dismiss, encoder
-        )
+        return _check_documents(model, source, target, running, output, format, worst, fail_above, dismiss, encoder)
 
 
 def _check_lines(model, source, target, running, output, form, worst, bootstrap, false_alarms, encoder) -> Any:
@@ -132,7 +130,7 @@ def _check_lines(model, source, target, running, output, form, worst, bootstrap,
 
 
 def _check_documents(
-    model, source, target, running, output, form, worst, bootstrap, fail_above, dismiss, encoder
+    model, source, target, running, output, form, worst, fail_above, dismiss, encoder
 ) -> "DocumentCheck | None":
     """Check documents, write the findings, and raise FoundError for one above the bar; arguments as of `check`."""
     for option, value in (("--source", source), ("--target", target)):
@@ -155,7 +153,7 @@ def _check_documents(
     if form == "notes":
         check_notes(row or LINES, os.fspath(source if target is None else target))
     checker = open_checker(model, running, encoder)
-    found = check_documents(checker, source, target, running, worst=worst, bootstrap=bootstrap, dismissed=dismissed)
+    found = check_documents(checker, source, target, running, worst=worst, dismissed=dismissed)
     if output is not None:
         content = found.form(form)
         with output_lines(os.fspath(output)) as file:

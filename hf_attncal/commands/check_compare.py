@@ -21,7 +21,6 @@ def check_compare(
     other: Text,
     output: Output = None,
     bootstrap: int = 1000,
-    false_alarms: str | None = None,
     encoder: Encoder = None,
     running: Running = Running(),
 ) -> "Comparison | None":
@@ -40,8 +39,6 @@ def check_compare(
         other: their translations by another, as many lines
         output: the file for the table; without it, standard output
         bootstrap: resamples of the lines for 95 % intervals and tests
-        false_alarms: share of right lines that may be flagged, such as 1%: sets the alarm on source and target;
-            without it, the alarm of the clean text is used
         encoder: as of `attncal check`; without it, none
         running: how it runs
 
@@ -56,10 +53,10 @@ def check_compare(
     if is_file(source) and not os.path.isfile(source):
         raise CommandError(f"{source} is read twice, so it must be a file, not a pipe.")
     from hf_attncal.checking.check_summary import compare_verdicts
-    from hf_attncal.checking.checked_text import known_verdicts, with_false_alarms, written
+    from hf_attncal.checking.checked_text import known_verdicts, written
     from hf_attncal.checking.checker import open_checker
 
-    checker = with_false_alarms(open_checker(model, running, encoder), source, target, running, false_alarms)
+    checker = open_checker(model, running, encoder)
     names = text_name(target, "target"), text_name(other, "other")
     with user_errors():
         first, second = (known_verdicts(checker, source, text, running, "summary") for text in (target, other))

@@ -19,7 +19,6 @@ def check_test(
     source: Text,
     target: Text,
     output: Output = None,
-    false_alarms: str | None = None,
     encoder: Encoder = None,
     running: Running = Running(),
 ) -> "SelfTest | None":
@@ -35,8 +34,6 @@ def check_test(
         source: clean source sentences, one a line, best other text than what was learned from
         target: their translations, as many lines
         output: the file for the table; without it, standard output
-        false_alarms: share of right lines that may be flagged, such as 1%: sets the alarm on the text; without it, the
-            alarm of the clean text that was learned from is used
         encoder: as of `attncal check`; without it, none
         running: how it runs
 
@@ -48,9 +45,9 @@ def check_test(
     """
     check_files(files_among(source, target), {"--output": output and os.fspath(output)}, standard=False)
     from hf_attncal.checking.check_self_test import plant_and_check
-    from hf_attncal.checking.checked_text import read_pairs_to_check, with_false_alarms, written
+    from hf_attncal.checking.checked_text import read_pairs_to_check, written
     from hf_attncal.checking.checker import open_checker
 
-    checker = with_false_alarms(open_checker(model, running, encoder), source, target, running, false_alarms)
+    checker = open_checker(model, running, encoder)
     with user_errors():
         return written(plant_and_check(checker, list(read_pairs_to_check(source, target, running))), output)

@@ -43,7 +43,6 @@ _COPY = 0.8  # share of words of a copy that stand in the source
 _FEWEST = 6  # segments of documents that can be told not to belong together
 _MOST_CUES = 6  # that are one sentence
 _SENTENCE_END = re.compile(r"""[.!?…。！？:;]["'”»«“)\]]*$""")
-_SEED = 0
 
 
 class Unit(NamedTuple):
@@ -63,7 +62,6 @@ class DocumentCheck:
         findings: what looks wrong, in the order of the file.
         document: the file that notes go into. row: its format.
         names: of source and target.
-        bootstrap: resamples for intervals.
         alarm: probability above which a segment is flagged: that of the check, or a higher one where the document is
             unlike the clean text.
     """
@@ -74,7 +72,6 @@ class DocumentCheck:
     document: Document
     row: Format
     names: tuple[str, str]
-    bootstrap: int = 1000
     alarm: float = 0.5
 
     def __str__(self) -> str:
@@ -87,27 +84,11 @@ class DocumentCheck:
             kinds[one.kind] += 1
         rows = {"": ["segments", "findings", *kinds], "number": [str(len(self.units)), str(len(self.findings)),
                                                               *map(str, kinds.values())]}  # fmt: skip
-        mean, ends = self.wrong()
-        told = text_table(
-            {
-                "": ["all"],
-                "segments": [str(len(self.units))],
-                "wrong, %": [f"{100 * mean:.1f}"],
-                "95 %": ["-" if not ends else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"],
-            }
+        wrong = [verdict.wrong for verdict in self.verdicts]
+        mean = (
+            f"A segment is wrong with a probability of {100 * float(np.mean(wrong)) if wrong else 0:.1f} % on average."
         )
-        return "\n".join([*text_table(rows), "", *told])
-
-    def wrong(self) -> tuple[float, tuple[float, float] | None]:
-        """Return the mean probability that a segment is wrong, with its 95 % interval (bootstrap over segments)."""
-        wrong = np.array([verdict.wrong for verdict in self.verdicts])
-        random = np.random.default_rng(_SEED)
-        ends = None
-        if self.bootstrap and len(wrong) > 1:
-            means = [wrong[random.integers(len(wrong), size=len(wrong))].mean() for _ in range(self.bootstrap)]
-            low, high = np.quantile(means, (0.025, 0.975))
-            ends = float(low), float(high)
-        return float(wrong.mean()) if len(wrong) else 0.0, ends
+        return "\n".join([*text_table(rows), "", mean])
 
     def form(self, name: str) -> bytes:
         """Return the findings in a form, as `--format` of the command names it.
@@ -145,7 +126,6 @@ def check_documents(
     running: Running,
     *,
     worst: int | None = None,
-    bootstrap: int = 1000,
     dismissed: frozenset[str] = frozenset(),
 ) -> DocumentCheck:
     """Check a bilingual file, or two documents in one format.
@@ -156,7 +136,6 @@ def check_documents(
         target: name of the other; None for a bilingual file.
         running: its longest line.
         worst: so many findings, the most probable first; None for all in the order of the file.
-        bootstrap: resamples for intervals.
         dismissed: ids of findings that a person called right.
 
     Raises:
@@ -192,7 +171,7 @@ def check_documents(
     if worst is not None:
         found = sorted(found, key=lambda one: -one.probability)[:worst]
     names = source, source if target is None else os.fspath(target)
-    return DocumentCheck(tuple(checked), tuple(kept_verdicts), tuple(found), document, row, names, bootstrap, alarm)
+    return DocumentCheck(tuple(checked), tuple(kept_verdicts), tuple(found), document, row, names, alarm)
 
 
 def _check_lengths(units: Iterable[Unit], longest: int) -> None:
