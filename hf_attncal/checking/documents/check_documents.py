@@ -85,9 +85,7 @@ class DocumentCheck:
         rows = {"": ["segments", "findings", *kinds], "number": [str(len(self.units)), str(len(self.findings)),
                                                               *map(str, kinds.values())]}  # fmt: skip
         wrong = [verdict.wrong for verdict in self.verdicts]
-        mean = (
-            f"A segment is wrong with a probability of {100 * float(np.mean(wrong)) if wrong else 0:.1f} % on average."
-        )
+        mean = f"Mean probability that a segment is wrong: {100 * float(np.mean(wrong or [0])):.1f} %."
         return "\n".join([*text_table(rows), "", mean])
 
     def form(self, name: str) -> bytes:
