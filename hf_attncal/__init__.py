@@ -15,12 +15,12 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment import WordAligner as WordAligner
     from hf_attncal.commands.adapt import adapt as adapt
     from hf_attncal.commands.align import align as align
-    from hf_attncal.commands.align_calibrate import calibrate as calibrate
+    from hf_attncal.commands.align_annotated import calibrate as calibrate
+    from hf_attncal.commands.align_annotated import select as select
     from hf_attncal.commands.align_compare import compare as compare
-    from hf_attncal.commands.align_lexicon import lexicon as lexicon
-    from hf_attncal.commands.align_project import project as project
+    from hf_attncal.commands.align_linked import lexicon as lexicon
+    from hf_attncal.commands.align_linked import project as project
     from hf_attncal.commands.align_quick import align_quick as align_quick
-    from hf_attncal.commands.align_select import select as select
     from hf_attncal.commands.align_train import train_aligner as train_aligner
     from hf_attncal.commands.analyze import analyze as analyze
     from hf_attncal.commands.check import check as check

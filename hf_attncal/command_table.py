@@ -2,11 +2,11 @@
 
 COMMANDS = {
     "adapt": "hf_attncal.commands.adapt:adapt",
-    "align calibrate": "hf_attncal.commands.align_calibrate:calibrate",
+    "align calibrate": "hf_attncal.commands.align_annotated:calibrate",
     "align compare": "hf_attncal.commands.align_compare:compare",
-    "align lexicon": "hf_attncal.commands.align_lexicon:lexicon",
-    "align project": "hf_attncal.commands.align_project:project",
-    "align select": "hf_attncal.commands.align_select:select",
+    "align lexicon": "hf_attncal.commands.align_linked:lexicon",
+    "align project": "hf_attncal.commands.align_linked:project",
+    "align select": "hf_attncal.commands.align_annotated:select",
     "align train": "hf_attncal.commands.align_train:train_aligner",
     "analyze": "hf_attncal.commands.analyze:analyze",
     "align quick": "hf_attncal.commands.align_quick:align_quick",

@@ -53,7 +53,7 @@ PRELOADED = {
         "hf_attncal.adapters",
         "hf_attncal.alignment.aligner_job",
         "hf_attncal.commands.align",
-        "hf_attncal.commands.align_select",
+        "hf_attncal.commands.align_annotated",
         "hf_attncal.commands.align_train",
         "hf_attncal.commands.app",
         "hf_attncal.commands.summarize",

@@ -167,13 +167,11 @@ class WordAligner:
         threshold: float | None = None,
         symmetrize: str | None = None,
         least_probability: float | None = None,
-        null: bool = False,
     ) -> None:
         """Refuse options that are out of range or do not suit the model, before anything is aligned.
 
         Args:
             threshold, symmetrize, least_probability: see `align`.
-            null: NULL probabilities are needed.
 
         Raises:
             ValueError: which, and why.
@@ -183,8 +181,6 @@ class WordAligner:
         if symmetrize is not None and symmetrize not in SYMMETRIZATIONS:
             raise ValueError(f"`symmetrize` must be one of {SYMMETRIZATIONS}, got {symmetrize!r}.")
         kind, symmetrizations = self.source.kind, self.source.symmetrizations
-        if null and not self.source.has_null:
-            raise ValueError(f"`null` needs a model with NULL, such as Mask-Align: the model is {kind}, without.")
         if symmetrize is not None and symmetrize not in symmetrizations:
             names, why = " or ".join(map(repr, symmetrizations)), self.source.why_no_other
             raise ValueError(f"`symmetrize` must be {names} for {kind}, {why}, got {symmetrize!r}.")

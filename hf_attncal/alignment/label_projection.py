@@ -42,7 +42,6 @@ def project_labels(
     tags: Iterable[str] | None = None,
     spans: Iterable[str] | None = None,
     markup: bool = False,
-    untagged: str = "_",
     words: str | WordParting | None = None,
 ) -> Iterator[ProjectedLine]:
     """Carry labels of source sentences over word links to their translations, one line at a time.
@@ -56,32 +55,29 @@ def project_labels(
         tags: of the words of each source, parted by spaces.
         spans: the same in BIO (`B-TYPE`, `I-TYPE`, `O`).
         markup: the sources have inline markup, to be carried over.
-        untagged: the tag of a target word without links.
         words: what parts the words that links count, one of `WORDS`; None: what the links and tags of a line fit.
 
     Raises:
-        ValueError: not one of `tags`, `spans` and `markup`, or an `untagged` that is no single word.
+        ValueError: not one of `tags`, `spans` and `markup`.
         LineError: of a line: another number of tags than words, tags that are no BIO, broken markup, links of words
             that are not there or that may be counted in two ways, or what the aligner raises. All lines before it have
             been given.
     """
     if (tags is not None) + (spans is not None) + markup != 1:
         raise ValueError("Give one of `tags`, `spans` and `markup`.")
-    if untagged.split() != [untagged]:
-        raise ValueError(f"`untagged` must be one word without white space, got {untagged!r}.")
     parting = WordParting.of(words)
     if markup:
         return _markup_lines(pairs, links, parting)
     if spans is None:
-        return _tag_lines(_labelled(pairs, links, parting, tags, "tags"), untagged)
+        return _tag_lines(_labelled(pairs, links, parting, tags, "tags"))
     return _span_lines(_labelled(pairs, links, parting, spans, "spans"))
 
 
-def _tag_lines(lines: Iterable[tuple], untagged: str) -> Iterator[ProjectedLine]:
+def _tag_lines(lines: Iterable[tuple]) -> Iterator[ProjectedLine]:
     for number, target, labels, found in lines:
         with in_line(number, "links"):
             carried = project_tags(labels, found[0], len(target), found[1])
-        text = " ".join(untagged if tag is None else tag for tag in carried)
+        text = " ".join("_" if tag is None else tag for tag in carried)
         yield ProjectedLine(text, {"target": target, "tags": tuple(carried)}, {})
 
 

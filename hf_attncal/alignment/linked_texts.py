@@ -255,12 +255,11 @@ class LinkCounts:
             source, target = [word.lower() for word in source], [word.lower() for word in target]
         self.pairs.update((source[i], target[j]) for i, j in links)
 
-    def lexicon(self, least_count: int = 1, least_probability: float = 0.0, top: int | None = None) -> Iterator[Entry]:
+    def lexicon(self, least_count: int = 1, top: int | None = None) -> Iterator[Entry]:
         """Return entries by source word, the most frequent first, then by target word.
 
         Args:
             least_count: entries with fewer links are left out.
-            least_probability: so are those of which either probability is lower. Probabilities are of all links.
             top: most entries of a source word.
         """
         sources: Counter[str] = Counter()
@@ -273,7 +272,7 @@ class LinkCounts:
             written = 0
             for (source, target), count in of_source:
                 entry = Entry(source, target, count, count / sources[source], count / targets[target])
-                if count >= least_count and min(entry[3:]) >= least_probability and (top is None or written < top):
+                if count >= least_count and (top is None or written < top):
                     written += 1
                     yield entry
 
@@ -285,7 +284,6 @@ def count_links(
     words: str | WordParting | None = None,
     lowercase: bool = False,
     least_count: int = 1,
-    least_probability: float = 0.0,
     top: int | None = None,
 ) -> Iterator[Entry]:
     """Count the linked words of sentence pairs, a list or a stream, and yield the lexicon; see `LinkCounts`.
@@ -293,7 +291,7 @@ def count_links(
     Args:
         pairs, links, words: see `project_labels`.
         lowercase: see `LinkCounts`.
-        least_count, least_probability, top: see `LinkCounts.lexicon`.
+        least_count, top: see `LinkCounts.lexicon`.
 
     Raises:
         LineError: a line with links of words that are not there, or that the aligner fails on.
@@ -304,7 +302,7 @@ def count_links(
     for number, (pair, (found, _, sizes)) in enumerate(together(pairs=pairs, links=links), start=1):
         with in_line(number, "links"):
             counts.add(*parting.split(LinkedPair(*pair, found, sizes=sizes)), found)
-    return counts.lexicon(least_count, least_probability, top)
+    return counts.lexicon(least_count, top)
 
 
 def write_lexicon(entries: Iterable[Entry], path: str | os.PathLike | None, form: str) -> None:

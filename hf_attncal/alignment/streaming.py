@@ -42,7 +42,6 @@ class LinkStyle:
     Args:
         format: of `LINK_FORMATS`: `i-j`, the words of each link, source and target and links, an object, a picture.
         scores: in the first three, write the score behind each link.
-        null: in the first three, add the NULL probabilities of the source words and of the target words.
         offsets: write characters in place of the numbers of words; json: beside the words.
 
     Raises:
@@ -51,7 +50,6 @@ class LinkStyle:
 
     format: str = "pharaoh"
     scores: bool = False
-    null: bool = False
     offsets: bool = False
 
     def __post_init__(self):
@@ -81,9 +79,6 @@ class LinkStyle:
         columns = [(alignment.words if self.format == "words" else write)(scores=self.scores)]
         if self.format == "opustrainer":
             columns = [" ".join(alignment.source), " ".join(alignment.target), *columns]
-        if self.null:
-            sides = (alignment.source_null, alignment.target_null)
-            columns += [" ".join(f"{probability:.4f}" for probability in side) for side in sides]
         return "\t".join(columns)
 
     @contextmanager

@@ -1,7 +1,7 @@
 """`attncal align run`: the word alignment of each sentence pair."""
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, at_least
@@ -28,7 +28,6 @@ def align(
     output: Output = None,
     format: LinkFormat = "pharaoh",
     scores: bool = False,
-    null: bool = False,
     offsets: bool = False,
     tokenize: bool | None = None,
     words: WordLimits = "white-space",
@@ -67,11 +66,10 @@ def align(
             says; without it, standard output
         format: words: the words of each link, `house=maison` (in words `=` is written `\\=`, and `\\` is `\\\\`);
             opustrainer: source, target and links, parted by tabs; json: an object a line, with words, links, scores,
-            NULL probabilities and the score of the pair; html: one page with a picture of each pair
+            the probability of each word that it has no partner, and the score of the pair; html: one page with a
+            picture of each pair
         scores: pharaoh, words: write `i-j:score`, with four decimals; of a calibrated aligner, the probability that
             the link is right
-        null: pharaoh, words: add two columns: for each source word, then for each target word, the probability that
-            it has no partner
         offsets: write the characters of the words, `start:end-start:end`, Unicode code points from 0, without those
             at end, in each side without the white space around it; json: beside the words
         tokenize: cut raw text of any script into words first, by Unicode's word boundaries; without it, as the aligner
@@ -109,11 +107,10 @@ def align(
     from hf_attncal.data.texts import PairText, part_of
     from hf_attncal.inference.opening import fetched
 
-    links = {"threshold": threshold, "symmetrize": symmetrize, "least_probability": least_probability}
-    cut = {"tokenize": tokenize, "words": words}
+    links: dict[str, Any] = {"threshold": threshold, "symmetrize": symmetrize, "least_probability": least_probability}
     at_least("--threshold", threshold, 0, 1)
     at_least("--least-probability", least_probability, 0, 1)
-    style, text = LinkStyle(format, scores, null, offsets), PairText(source, target, running.longest_line)
+    style, text = LinkStyle(format, scores, offsets), PairText(source, target, running.longest_line)
     changes = changes_of(read)
     if adapt and encoder is not None:
         raise CommandError(
@@ -130,7 +127,7 @@ def align(
     if shard is not None:
         if adapt or encoder is not None or format == "html":
             raise CommandError("--adapt, --encoder and --format html need the whole text: leave them or --shard out.")
-        part = part_of(shard, output and os.fspath(output), text, window)
+        part = part_of(shard, None if output is None else os.fspath(output), text, window)
         output = part.path
     elif output is not None and int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise CommandError("Several processes cannot write one output. Give each its own part with --shard.")
@@ -139,9 +136,22 @@ def align(
     if isinstance(model, str | os.PathLike):
         model = fetched(os.fspath(model), running)
     check_encoder(encoder)
-    aligner = open_to_align(model, running, read=changes, adapt=adapt, encoder=encoder, null=null, **links)
-    how = {"adapt": adapt, "progress": running.progress, **batch_limits(running.batch_size), **links, **cut}
-    alignments = align_text(aligner, text, output, style, name=str(model), window=window, part=part, **how)
+    aligner = open_to_align(model, running, read=changes, adapt=adapt, encoder=encoder, **links)
+    alignments = align_text(
+        aligner,
+        text,
+        output,
+        style,
+        name=str(model),
+        window=window,
+        part=part,
+        adapt=adapt,
+        progress=running.progress,
+        tokenize=tokenize,
+        words=words,
+        **batch_limits(running.batch_size),
+        **links,
+    )
     if save_adapted is not None:
         from hf_attncal.alignment.aligner_opening import save_aligner
 

@@ -11,7 +11,7 @@ from .kinds import Encoder, LinkFormat, Merging, Output, Pairs, Text, WordLimits
 if TYPE_CHECKING:
     from hf_attncal.alignment.merging import WordAlignment
 
-GROUPS = {"Links": ("tokenize", "fold", "words", "threshold", "symmetrize")}
+GROUPS = {"Links": ("tokenize", "words", "threshold", "symmetrize")}
 
 
 def align_quick(
@@ -25,10 +25,8 @@ def align_quick(
     output: Output = None,
     format: LinkFormat = "pharaoh",
     scores: bool = False,
-    null: bool = False,
     offsets: bool = False,
     tokenize: bool = False,
-    fold: bool = True,
     words: WordLimits = "white-space",
     threshold: float | None = None,
     symmetrize: Merging | None = None,
@@ -58,13 +56,10 @@ def align_quick(
             says; without it, standard output
         format: how links are written; attncal align run --help has what each is
         scores: pharaoh, words: write `i-j:score`, with four decimals
-        null: pharaoh, words: add two columns: for each source word, then for each target word, the probability that
-            it has no partner
         offsets: write the characters of the words, `start:end-start:end`, Unicode code points from 0, without those
             at end; json: beside the words
         tokenize: cut raw text of any script into words first, by Unicode's word boundaries. Links are still between
             words that white space parts, except with --offsets
-        fold: look words up without regard to case, kinds of quotes and dashes, width, and white space inside a word
         words: what parts words: any white space of Unicode, or spaces and tabs alone, so that a no-break space shifts
             no index
         threshold: a link must score above this; without it, 0.5
@@ -85,7 +80,7 @@ def align_quick(
 
     running.takes("threads", "longest_line", "progress", "languages")
     at_least("--threshold", threshold, 0, 1)
-    style = LinkStyle(format, scores, null, offsets)
+    style = LinkStyle(format, scores, offsets)
     if (with_source is None) != (with_target is None):
         raise CommandError("--with-source and --with-target go together: give both files.")
     if pairs is not None and (source is not None or target is not None):
@@ -103,11 +98,19 @@ def align_quick(
 
     if running.threads is not None:
         torch.set_num_threads(running.threads)
-    pairs, others = text.pairs(), beside.pairs()
+    counted = text.pairs()
     with user_errors():
         prior = open_encoder(encoder, running)
-        aligner = quick_aligner([*pairs, *others], tokenize=tokenize, fold_words=fold, words=words, encoder=prior)
-    how = {"threshold": threshold, "symmetrize": symmetrize, "words": words, "progress": running.progress}
+        aligner = quick_aligner([*counted, *beside.pairs()], tokenize=tokenize, words=words, encoder=prior)
     return align_text(
-        aligner, PairText(pairs), output, style, name="counts of this text", window=max(1, len(pairs)), **how
+        aligner,
+        PairText(counted),
+        output,
+        style,
+        name="counts of this text",
+        window=max(1, len(counted)),
+        threshold=threshold,
+        symmetrize=symmetrize,
+        words=words,
+        progress=running.progress,
     )

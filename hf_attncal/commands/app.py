@@ -7,7 +7,7 @@ and errors on one line.
 import inspect
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache, partial
 from importlib.metadata import entry_points
@@ -19,10 +19,9 @@ from docstring_parser import parse
 
 from hf_attncal.command_table import ALIASES, COMMANDS
 from hf_attncal.inference.running import Running, Spoken
-from hf_attncal.io.errors import CommandError
 
 from .guarded import guarded, kind_of
-from .kinds import STANDARD, Setting, Values
+from .kinds import STANDARD, Kind, Setting, Values
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
 _DASH = "\0"  # which no token of a command line holds
@@ -59,38 +58,65 @@ def command_of(tokens: Sequence[str]) -> str | None:
 def signature_of(function: Callable, name_type: type = str) -> inspect.Signature:
     """Return the parameters of a function as the command line has them, with what cyclopts wants to know of each.
 
-    Names of files, folders and models are of `name_type`: strings, or for completion paths.
+    Names of files, folders and models are of `name_type`: strings, or for completion paths. The fields of `Running`
+    are options of their own, which `guarded` takes by name.
     """
     groups = getattr(inspect.getmodule(function), "GROUPS", {})
-    group_of: dict[str, dict[str, Any]] = {}
-    for place, (title, names) in enumerate(groups.items()):
-        group_of |= {name: {"group": Group(title, sort_key=10 + place)} for name in names}
-    parameters = []
+    group_of = {
+        name: Group(title, sort_key=10 + place)
+        for place, (title, names) in enumerate(groups.items())
+        for name in names
+    }
+    parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
-        annotation, default = parameter.annotation, parameter.default
-        how = dict(group_of.get(parameter.name, {}))
-        if not default:
-            how["show_default"] = False
-        if annotation in (Running, Spoken):
-            annotation = Annotated[annotation, Parameter(name="*", group=_RUNNING)]
-        elif (kind := kind_of(annotation)) is not None:
-            value = str if "=" in kind.shown else name_type
-            if kind.many and parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
-                value = list[value]
-            if kind.standard:
-                default, how["show_default"] = STANDARD, False
-            optional = default is None or type(None) in get_args(annotation)
-            annotation = Annotated[value | None if optional else value, Parameter(negative="", **how)]
-        elif annotation is not inspect.Parameter.empty and not _python_only(annotation):
-            if annotation != bool | None and default is not True:
-                how["negative"] = ""
-            if annotation in (int, int | None):
-                how["converter"] = _whole_number
-            annotation = Annotated[annotation, Parameter(**how)]
-        else:
-            continue
-        parameters.append(parameter.replace(annotation=annotation, default=default))
+        group, text = group_of.get(parameter.name), texts_of(function).get(parameter.name, "")
+        if parameter.annotation in (Running, Spoken):
+            parameters += _running_options(parameter.annotation)
+        elif (kind := kind_of(parameter.annotation)) is not None:
+            parameters.append(_option(*_as_names(parameter, kind, name_type), text, group))
+        elif parameter.annotation is not inspect.Parameter.empty and not _python_only(parameter.annotation):
+            negated = parameter.annotation == bool | None or parameter.default is True
+            parameters.append(_option(parameter, parameter.annotation, text, group, negated=negated))
     return inspect.Signature(parameters)
+
+
+def _option(
+    parameter: inspect.Parameter, annotation: Any, text: str, group: Group | None, *, negated: bool = False
+) -> inspect.Parameter:
+    """Return a parameter with what cyclopts wants to know; a switch that is `negated` has a --no-switch beside it."""
+    how: dict[str, Any] = {} if group is None else {"group": group}
+    if annotation in (int, int | None):
+        how["converter"] = _whole_number
+    if not parameter.default or parameter.default == STANDARD:
+        how["show_default"] = False
+    if not negated:
+        how["negative"] = ""
+    return parameter.replace(annotation=Annotated[annotation, Parameter(help=text, **how)])
+
+
+def _as_names(parameter: inspect.Parameter, kind: Kind, name_type: type) -> tuple[inspect.Parameter, Any]:
+    """Return a parameter whose values are names or `key=value`, with its default and type on the command line."""
+    value: Any = str if "=" in kind.shown else name_type
+    if kind.many and parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
+        value = list[value]
+    default = STANDARD if kind.standard else parameter.default
+    optional = default is None or type(None) in get_args(parameter.annotation)
+    return parameter.replace(default=default), value | None if optional else value
+
+
+def _running_options(running: type[Spoken]) -> Iterator[inspect.Parameter]:
+    """Yield the fields of `running` as options."""
+    texts = {name: text for base in running.__mro__ for name, text in texts_of(base).items()}
+    for field in fields(running):
+        parameter = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
+        annotation = str | None if field.name == "languages" else field.type
+        yield _option(parameter, annotation, texts[field.name], _RUNNING)
+
+
+def texts_of(documented: Callable) -> dict[str, str]:
+    """Return the help texts of the parameters of a function or the fields of a class, from its docstring."""
+    entries = parse(documented.__doc__ or "").params
+    return {entry.arg_name: " ".join((entry.description or "").split()) for entry in entries}
 
 
 def _whole_number(_, tokens: Sequence[Token]) -> int:
@@ -114,9 +140,8 @@ def dressed(function: Callable, name_type: type = str) -> Callable:
         return guarded(function)(*arguments, **options)
 
     call.__name__, call.__module__ = function.__name__, function.__module__
-    call.__doc__ = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[0])
-    arguments = "".join(inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[1:])
-    call.__doc__ += re.sub(r"\n {8,}(?=\S)", " ", arguments)  # a line that goes on
+    told = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[0].partition("\nExamples:")[0]
+    call.__doc__ = re.sub(r"(?<=\S)\n(?=\S)", " ", told)
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return call
@@ -126,20 +151,19 @@ def app_of(names: Sequence[str], name_type: type = str) -> App:
     """Return the parser of the commands of these names; `name_type` is as for `signature_of`."""
     from hf_attncal._version import __version__
 
-    options = {"help_format": "plaintext", "default_parameter": Parameter(consume_multiple=True, negative_iterable="")}
-    app = App(
+    shared = partial(App, help_format="plaintext", default_parameter=Parameter(consume_multiple=True))
+    app = shared(
         name="attncal",
         help="Attention that can be trusted: translate, summarise, align words, check, train.",
         help_epilogue=f"{_COMMON}\n\nEach command has a help page of its own: attncal align run --help",
         version=__version__,
-        **options,
     )
     for name in names:
         *above, last = name.split()
         parent = app
         for word in above:
             if word not in parent:
-                parent.command(App(name=word, help=_PARENTS.get(word, ""), **options))
+                parent.command(shared(name=word, help=_PARENTS.get(word, "")))
             parent = parent[word]
         function = resolve_name(functions()[name])
         epilogue = f"{examples_of(function)}\n\n{_COMMON}".strip()
@@ -149,20 +173,9 @@ def app_of(names: Sequence[str], name_type: type = str) -> App:
 
 def examples_of(function: Callable) -> str:
     """Return the examples in the docstring of a function, as the help shows them behind its options."""
-    told = [part.description for part in parse(function.__doc__ or "").meta if part.args[0] == "examples"]
-    return "\n".join(["Examples:", *(f"  {line.strip()}" for line in "\n".join(told).splitlines())]) if told else ""
-
-
-def options_of(function: Callable) -> list[str]:
-    """Return the options that are a command's own, without those of `Running`, which all commands share."""
-    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(function).parameters
-    shown = signature_of(function).parameters.keys()
-    return [
-        name
-        for name, parameter in parameters.items()
-        if name in shown and parameter.kind in named and parameter.annotation not in (Running, Spoken)
-    ]
+    entries = parse(function.__doc__ or "").meta
+    lines = "\n".join(entry.description or "" for entry in entries if entry.args[0] == "examples").splitlines()
+    return "\n".join(["Examples:", *(f"  {line.strip()}" for line in lines)]) if lines else ""
 
 
 # ---- reading a command line ----
@@ -182,11 +195,10 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
         name = ALIASES[name][0]
     if name is not None:
         rest = _settings_behind(rest, name)
-    _check_shared_numbers(rest, name)
-    names = [name]
     if name is None or {"-h", "--help"} & set(rest):  # the help of a command names those under it
-        names = [one for one in functions() if name is None or f"{one} ".startswith(f"{name} ")]
-    app = app_of(names)
+        app = app_of([command for command in functions() if name is None or f"{command} ".startswith(f"{name} ")])
+    else:
+        app = app_of([name])
     if name is None and (not rest or rest == ["align"]):
         from rich.console import Console
 
@@ -197,7 +209,7 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
         # To cyclopts a - alone is an option.
         dashed = [_DASH if token == STANDARD else token for token in rest]
         function, bound, _ = app.parse_args(dashed, exit_on_error=False, print_error=False)
-    except (CycloptsError, CommandError) as error:  # the second of numbers in `Running`
+    except CycloptsError as error:
         prefix = f"attncal {name}" if name else "attncal"
         said = " ".join(str(error).split()).replace(_DASH, STANDARD)
         said = re.sub(r'Command ".*?" parameter (\S+) requires an argument', r"\1 must be given", said)
@@ -230,16 +242,6 @@ def _common(tokens: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     if common["verbose"] and common["quiet"]:
         raise UsageError("attncal: error: -v and -q cannot go together: leave one out.")
     return rest, common
-
-
-def _check_shared_numbers(tokens: Sequence[str], name: str | None) -> None:
-    """Raise UsageError for a fraction where a field of `Running` is a whole number, which cyclopts would round."""
-    whole = {f"--{field.name.replace('_', '-')}" for field in fields(Running) if field.type == int | None}
-    for place, token in enumerate(tokens):
-        option, equals, value = token.partition("=")
-        value = value if equals else next(iter(tokens[place + 1 : place + 2]), "")
-        if option in whole and not re.fullmatch(r"[+-]?\d+", value):
-            raise UsageError(f"attncal {name}: error: {option} must be a whole number, got {value[:30]!r}.")
 
 
 def _settings_behind(tokens: list[str], name: str) -> list[str]:

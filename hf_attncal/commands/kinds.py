@@ -1,6 +1,6 @@
 """Types of what the functions of this folder are given: on the command line a name, from Python also what it holds."""
 
-import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ class Kind(NamedTuple):
     written: Literal["", "file", "folder", "place", "beside", "model"] = ""
 
 
-Path = str | os.PathLike[str]
+Path = str | pathlib.Path
 File = Annotated[Path, Kind("FILE")]
 Files = Annotated[Path | Sequence[Path], Kind("FILE", many=True)]
 Folder = Annotated[Path, Kind("FOLDER")]

@@ -616,15 +616,13 @@ def test_another_source_may_take_the_place_of_the_models_own(tokenizer):
 
 
 def test_options_are_checked_without_aligning(aligner, seq2seq):
-    aligner.check(threshold=0.5, symmetrize="union", null=True)
+    aligner.check(threshold=0.5, symmetrize="union")
     with pytest.raises(ValueError, match=r"`threshold`.*0.*1.*got 2"):
         aligner.check(threshold=2)
     with pytest.raises(ValueError, match=r"`layer`.*word aligner"):
         aligner.source.choose(layer=1)
     other = WordAligner(seq2seq.model, aligner.tokenizer)
     other.check(threshold=0.5, symmetrize="forward")
-    with pytest.raises(ValueError, match=r"`null`.*NULL"):
-        other.check(null=True)
     with pytest.raises(ValueError, match=r"`heads`.*`layer`"):
         other.source.choose(heads=(0,))
     other.source.choose(shift=False)

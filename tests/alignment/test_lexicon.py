@@ -53,7 +53,6 @@ def test_what_is_rare_is_left_out_and_changes_no_probability():
     counts = counted(PAIRS, lowercase=True)
     whole = list(counts.lexicon())
     assert list(counts.lexicon(least_count=2)) == [entry for entry in whole if entry.count >= 2]
-    assert list(counts.lexicon(least_probability=0.5)) == [entry for entry in whole if min(entry[3:]) >= 0.5]
     assert list(counts.lexicon(top=1)) == whole[:3]
     assert list(LinkCounts().lexicon()) == []
 

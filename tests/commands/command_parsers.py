@@ -7,12 +7,25 @@ from typing import Any, get_args
 
 from hf_attncal.command_table import ALIASES
 from hf_attncal.command_table import COMMANDS as TABLE
-from hf_attncal.commands.app import kind_of
+from hf_attncal.commands.app import kind_of, signature_of
 from hf_attncal.commands.kinds import Kind
+from hf_attncal.inference.running import Running, Spoken
 
 COMMANDS: dict[str, Callable] = {name: resolve_name(function) for name, function in TABLE.items()}
 # The same, with second names.
 NAMED = COMMANDS | {alias: COMMANDS[command] for alias, (command, *_) in ALIASES.items()}
+
+
+def options_of(function: Callable) -> list[str]:
+    """Return the options that are a command's own, without those of `Running`, which all commands share."""
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters
+    shown = signature_of(function).parameters.keys()
+    return [
+        name
+        for name, parameter in parameters.items()
+        if name in shown and parameter.kind in named and parameter.annotation not in (Running, Spoken)
+    ]
 
 
 def values_of(

@@ -436,7 +436,7 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         settings = ["training.save_steps=2", "average_last=3", *MARIAN]
         return ["train", *files(text), "--output", str(tmp_path / output), "training.max_steps=60", *settings]
 
-    attncal = [sys.executable, "-m", "hf_attncal.commands"]
+    attncal = [sys.executable, "-m", "hf_attncal"]
     path = ":".join([str(Path(hf_attncal.__file__).parents[1]), *sys.path])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(

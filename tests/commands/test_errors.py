@@ -108,7 +108,7 @@ def test_whatever_a_damaged_checkpoint_raises_names_it(error, told, tmp_path, mo
 
 def attncal(*arguments: object, shell: str = "", **options) -> subprocess.CompletedProcess:
     """Run the command as a process of a shell, with redirections."""
-    script = f'exec "$0" -m hf_attncal.commands "$@" {shell}'
+    script = f'exec "$0" -m hf_attncal "$@" {shell}'
     command = ["bash", "-c", script, sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
@@ -161,7 +161,7 @@ def test_a_name_that_standard_output_cannot_hold_is_written_with_escapes(links, 
     name = os.fsencode(links[0]) + b"\xff\xc3\xa9"
     os.rename(links[0], name)
     escaped = {"utf-8:strict": "\\udcffé", "ascii:strict": "\\udcff\\xe9"}[encoding]
-    command = [sys.executable, "-m", "hf_attncal.commands", "score", name, name, "--bootstrap", "0"]
+    command = [sys.executable, "-m", "hf_attncal", "score", name, name, "--bootstrap", "0"]
     environment = os.environ | {"PYTHONIOENCODING": encoding}
     done = subprocess.run(command, capture_output=True, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")

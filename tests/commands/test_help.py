@@ -5,11 +5,11 @@ import re
 import shlex
 
 import pytest
-from command_parsers import COMMANDS
+from command_parsers import COMMANDS, options_of
 from docstring_parser import parse
 
 from hf_attncal.commands import main
-from hf_attncal.commands.app import call_of, kind_of, options_of, signature_of
+from hf_attncal.commands.app import call_of, kind_of, signature_of
 
 every_command = pytest.mark.parametrize("name", COMMANDS)
 
@@ -27,7 +27,7 @@ def test_each_parameter_has_a_help_text_that_says_what_happens_without_it(name):
     told = told_of(name)
     assert list(told) == list(inspect.signature(COMMANDS[name]).parameters)
     for parameter in signature_of(COMMANDS[name]).parameters.values():
-        text = told[parameter.name]
+        text = parameter.annotation.__metadata__[0].help
         assert text, parameter.name
         if parameter.default is None:
             assert "without" in text, f"{parameter.name}: what happens without it?"
@@ -79,8 +79,13 @@ def test_the_first_screen_has_at_most_a_dozen_options(name):
 
 
 def test_there_are_no_more_options_than_a_user_can_look_through():
-    options = {name: options_of(function) for name, function in COMMANDS.items()}
-    assert sum(map(len, options.values())) <= 180
+    assert sum(len(options_of(function)) for function in COMMANDS.values()) <= 170
+
+
+@every_command
+def test_only_what_is_on_by_default_or_decided_by_the_text_can_be_switched_off(name, capsys):
+    main([*name.split(), "--help"])
+    assert set(re.findall(r"--no-[\w-]+", capsys.readouterr().out)) <= {"--no-tokenize", "--no-try-loading"}
 
 
 # ---- usage errors ----

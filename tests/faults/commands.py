@@ -37,7 +37,7 @@ class Place:
         return self.folder / "pairs"
 
     def align_run(self, *options: str) -> list[str]:
-        columns = ["--threshold=0", "--null"]  # no line is empty
+        columns = ["--threshold=0"]
         running = ["--device=cpu", "--batch-size=1"]
         return [*ATTNCAL, "align", "run", str(self.folder / "aligner"), *columns, *running, *options]
 
@@ -59,7 +59,7 @@ class Place:
         return ["--source", str(self.folder / "train.en"), "--target", str(self.folder / "train.de")]
 
 
-ATTNCAL = [sys.executable, "-m", "hf_attncal.commands"]
+ATTNCAL = [sys.executable, "-m", "hf_attncal"]
 
 
 def prepare(folder: Path) -> Place:
