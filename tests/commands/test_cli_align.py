@@ -613,7 +613,7 @@ def test_values_out_of_range_are_refused_at_once(run, arguments, message):
     assert message in err
 
 
-@pytest.mark.parametrize("arguments", [["--batch-size", "0"], ["--symmetrize", "grow"], ["--format", "xml"]])
+@pytest.mark.parametrize("arguments", [["--batch-size", "1.5"], ["--symmetrize", "grow"], ["--format", "xml"]])
 def test_choices_and_numbers_of_a_run_are_refused_at_once(arguments, capsys):
     with pytest.raises(SystemExit) as raised:
         main(["align", "run", "unused", *arguments])
