@@ -18,7 +18,7 @@ from hf_attncal.families import FAMILIES
 from hf_attncal.hub.model_cards import write_probabilities_card
 from hf_attncal.hub.publication import publish_folder
 from hf_attncal.inference.files import check_model_files
-from hf_attncal.inference.names import check_name
+from hf_attncal.inference.opening import check_name
 from hf_attncal.layouts import (
     LAYOUTS,
     Fate,

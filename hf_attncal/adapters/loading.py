@@ -18,7 +18,7 @@ from hf_attncal.inference.files import (
     read_object,
     tensor_types,
 )
-from hf_attncal.inference.names import check_name
+from hf_attncal.inference.opening import check_name
 from hf_attncal.layouts import ADAPTER_WEIGHTS
 from hf_attncal.models.limits import check_names
 from hf_attncal.models.loading import check_finite

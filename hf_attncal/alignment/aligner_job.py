@@ -24,7 +24,7 @@ from hf_attncal.data.rows import Rows
 from hf_attncal.data.segmentation import fold_line
 from hf_attncal.families import Family, aligners
 from hf_attncal.hub.model_cards import Result, write_model_card, write_probabilities_card
-from hf_attncal.inference.modes import evaluating
+from hf_attncal.inference.reading import evaluating
 from hf_attncal.inference.seals import seal_counts
 from hf_attncal.io.files import write_json
 from hf_attncal.layouts import COUNTS, RESULTS

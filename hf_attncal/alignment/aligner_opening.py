@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_attncal.data.languages import sample
 from hf_attncal.families import source_of
-from hf_attncal.inference.names import check_name
-from hf_attncal.inference.opening import choose_device, load_errors, tell_model
+from hf_attncal.inference.opening import check_name, choose_device, load_errors, tell_model
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, settings_by_name
 from hf_attncal.io.files import fill_folder, write_json

@@ -25,7 +25,8 @@ from transformers import AutoModel
 from hf_attncal.data.languages import both_codes, codes_of, speak
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.files import file_beside
-from hf_attncal.inference.loading import bf16_is_fast, load_whole
+from hf_attncal.inference.loading import load_whole
+from hf_attncal.inference.opening import bf16_is_fast
 from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import AUTO_ENCODER, DEFAULT_ENCODER, WEIGHTS
 from hf_attncal.models.loading import check_finite

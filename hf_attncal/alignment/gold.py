@@ -12,7 +12,7 @@ from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.drawing.page_text import text_table
 from hf_attncal.hub.model_cards import write_probabilities_card
-from hf_attncal.inference.modes import evaluating
+from hf_attncal.inference.reading import evaluating
 from hf_attncal.layouts import CARD
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability_score

@@ -1,6 +1,6 @@
 """`attncal summarize`: one summary for each text, with scores and what was copied from where."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, at_least
@@ -68,9 +68,10 @@ def summarize(
             summarised; all texts before it are written.
     """
     at_least("--beams", beams, 1)
-    from hf_attncal.inference.generation_settings import generation_settings, texts_to_try
+    from hf_attncal.inference.search import generation_settings, texts_to_try
 
     settings = generation_settings(generation)
+    trials = texts_to_try(settings)
     check_text(source, {"--output": output})
     from hf_attncal.inference.encoder_decoders import load_model
     from hf_attncal.inference.opening import fetched
@@ -78,7 +79,7 @@ def summarize(
     name = fetched(model, running)
     loaded = load_model(name, running, beams or 2)
     from hf_attncal.data.languages import sample
-    from hf_attncal.inference.answers import answer_text, try_answers
+    from hf_attncal.inference.answers import Form, answer_text, try_answers
     from hf_attncal.inference.summarization import summarizing
 
     called, copies = "the model" if loaded is model else name, bool(getattr(loaded[0].config, "copy", False))
@@ -88,11 +89,9 @@ def summarize(
             "a model that was trained with --model summarizer+copy."
         )
     copied = copies and format != "text"
-    reading = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
-    work = summarizing(
-        *loaded, num_beams=beams, scores=scores or format == "json", copied=copied, **reading, **settings
-    )
-    try_answers(work, called, [sample(loaded[1]) for _ in texts_to_try(settings)])
+    reading: dict[str, Any] = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
+    settings |= {"num_beams": beams, "scores": scores or format == "json", "copied": copied}
+    work = summarizing(loaded[0], loaded[1], **reading, **settings)
+    try_answers(work, called, [sample(loaded[1]) for _ in trials])
     reading |= {"longest_line": running.longest_line or _LONGEST, "progress": running.progress}
-    form = {"form": format, "scores": scores, "copied": copied, "output": output}
-    return answer_text(loaded, source, work, "summary", **form, **reading)
+    return answer_text(loaded, source, work, Form("summary", format, scores, copied), output=output, **reading)

@@ -1,7 +1,7 @@
 """`attncal translate`: one line out for each line in, with scores, links and verdicts where they are asked for."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, at_least
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "Word links of each translation with its source": ("alignments", "aligner"),
-    "What each translation left out and made up": ("check", "candidates"),
+    "What each translation left out and made up": ("check",),
     "Search": ("beams", "generation", "too_long"),
 }
 _BATCH = 32  # lines
@@ -30,7 +30,6 @@ def translate(
     alignments: Annotated[Path | bool | None, Kind("FILE", written="file")] = None,
     aligner: Loaded | None = None,
     check: Loaded | None = None,
-    candidates: int = 1,
     beams: int = 4,
     generation: Values = None,
     too_long: Literal["error", "truncate"] = "error",
@@ -61,8 +60,6 @@ def translate(
         check: folder or Hub name of a word aligner for which `attncal check` has learned what good pairs look like:
             before each translation stands what is flagged, or `-`, and a TAB; json has the whole verdict; without it,
             nothing is checked
-        candidates: with --check, check so many translations of the search, at most --beams; a flagged one gives way
-            to the one in which a fault is least probable
         beams: beam size; 1 is greedy
         generation: settings of transformers' generate(), anywhere on the line: length_penalty=1.2, max_new_tokens=200
             (without it, twice the longest source of a batch plus 10), no_repeat_ngram_size=3, prefix="to German: "
@@ -88,12 +85,7 @@ def translate(
             "line that it does not read to its end."
         )
     at_least("--beams", beams, 1)
-    at_least("--candidates", candidates, 1)
-    if candidates > 1 and check is None:
-        raise CommandError("--candidates chooses by a verdict: give --check MODEL.")
-    if candidates > beams:
-        raise CommandError(f"--candidates {candidates} needs as many beams: give --beams {candidates}, or fewer.")
-    from hf_attncal.inference.generation_settings import generation_settings, texts_to_try
+    from hf_attncal.inference.search import generation_settings, texts_to_try
 
     settings = generation_settings(generation)
     check_text(source, {"--output": output, "--alignments": links})
@@ -103,26 +95,27 @@ def translate(
     check_loadable(aligner, check)
     name = fetched(model, running)
     loaded = load_model(name, running, beams)
-    name = None if loaded is model else getattr(loaded[0], "of_model", name)  # beside which its links are chosen
+    beside = None if loaded is model else getattr(loaded[0], "of_model", name)  # of which its links were chosen
     from hf_attncal.alignment.aligner_opening import aligner_beside
     from hf_attncal.checking.checker import open_checker
     from hf_attncal.data.languages import sample
-    from hf_attncal.inference.answers import answer_text, try_answers
+    from hf_attncal.inference.answers import Form, answer_text, try_answers
     from hf_attncal.inference.translation import translating
 
     others = replace(running, revision=None, languages=None)
-    reading = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
+    reading: dict[str, Any] = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
     work = translating(
-        *loaded,
-        aligner=aligner_beside(aligner, others, name, loaded, format == "text") if aligned else None,
+        loaded[0],
+        loaded[1],
+        aligner=aligner_beside(aligner, others, beside, loaded, format == "text") if aligned else None,
         checker=None if check is None else open_checker(check, others),
-        candidates=candidates,
         num_beams=beams,
         scores=scores or format == "json",
         **reading,
         **settings,
     )
-    try_answers(work, name or "the model", [sample(loaded[1]) for _ in texts_to_try(settings)])
+    try_answers(work, beside or "the model", [sample(loaded[1]) for _ in texts_to_try(settings)])
     reading |= {"longest_line": running.longest_line or LONGEST_LINE, "progress": running.progress}
-    form = {"form": format, "scores": scores, "output": output, "links": links}
-    return answer_text(loaded, source, work, "translation", **form, **reading)
+    return answer_text(
+        loaded, source, work, Form("translation", format, scores), output=output, links=links, **reading
+    )

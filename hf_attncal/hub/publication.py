@@ -29,7 +29,7 @@ from safetensors import SafetensorError, safe_open
 
 from hf_attncal.data.spm import without_names_of_text
 from hf_attncal.families import FAMILIES
-from hf_attncal.inference.names import is_hub_name
+from hf_attncal.inference.opening import is_hub_name
 from hf_attncal.inference.seals import sealed
 from hf_attncal.io.errors import UnreadableError
 from hf_attncal.layouts import (

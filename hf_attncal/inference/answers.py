@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
@@ -67,7 +67,7 @@ class Answer:
     def to_dict(self, called: str = "translation", copied: bool = False) -> dict[str, Any]:
         """Return plain data, for JSON; `called` names the text, and with `copied` its copied words are told."""
         of = self.generated
-        values = {"source": self.source, called: of.text}
+        values: dict[str, Any] = {"source": self.source, called: of.text}
         values |= {name: getattr(of, name) for name in ("score", "tokens", "token_scores")}
         if called == "summary":
             values["cut_from"] = of.cut_from
@@ -126,7 +126,7 @@ def answer_windows(
     too_long: str,
     longest_line: int,
     progress: bool | None = None,
-) -> Iterator[list[Answer]]:
+) -> Generator[list[Answer]]:
     """Answer a window of lines at a time; warn at the end of lines that were cut, or lack words or links.
 
     Args:
@@ -148,7 +148,10 @@ def answer_windows(
             because their text, split into tokens again, has more tokens than the aligner has positions.
     """
     source, window, name = lines
-    done, cut, unknown, unlinked = 0, set(), [], []
+    done = 0
+    cut: set[int] = set()
+    unknown: list[int] = []
+    unlinked: list[int] = []
     try:
         with progress_bar(verb, progress) as bar:
             truncate = cut.add if too_long == "truncate" else None
@@ -156,13 +159,10 @@ def answer_windows(
                 rows, failure, problem = answer(texts)
                 yield rows
                 bar.update(len(rows))
-                for number, row in enumerate(rows, start=done + 1):
-                    if row.generated.cut_from is not None:
-                        cut.add(number)
-                    if row.generated.unknown:
-                        unknown.append(number)
-                    if row.unlinked:
-                        unlinked.append(number)
+                numbered = list(enumerate(rows, start=done + 1))
+                cut |= {number for number, row in numbered if row.generated.cut_from is not None}
+                unknown += [number for number, row in numbered if row.generated.unknown]
+                unlinked += [number for number, row in numbered if row.unlinked]
                 done += len(rows)
                 if isinstance(failure, LineTooLongError):
                     raise CommandError(
@@ -174,11 +174,11 @@ def answer_windows(
                 if error is not None:
                     raise error
     finally:
-        if cut := sorted(number for number in cut if number <= done):
+        if shortened := sorted(number for number in cut if number <= done):
             limit = source_limit(model, tokenizer)
             warnings.warn(
-                f"of {len(cut)} of {done} lines of {name} only the beginning was {verb}: {limit} tokens, of at most "
-                f"{longest_line} bytes ({_named(cut)}).",
+                f"of {len(shortened)} of {done} lines of {name} only the beginning was {verb}: {limit} tokens, of at "
+                f"most {longest_line} bytes ({_named(shortened)}).",
                 stacklevel=2,
             )
         if unknown:
@@ -212,21 +212,39 @@ def try_answers(answer: Callable[[Sequence[str]], Answered], name: str, texts: S
         raise CommandError(f"{name} cannot be used with these options: {one_line(failure)}") from failure
 
 
+class Form(NamedTuple):
+    """How the answers to a text are written.
+
+    Args:
+        called: what an answer is, "translation" or "summary".
+        format: "json", or a form of `Answer.line`.
+        scores, copied: as for `Answer.line` and `Answer.to_dict`.
+    """
+
+    called: str
+    format: str
+    scores: bool = False
+    copied: bool = False
+
+    def line(self, row: Answer) -> str:
+        """Write an answer as a line."""
+        if self.format == "json":
+            return json_line(row.to_dict(self.called, self.copied))
+        return row.line(self.scores, self.format)
+
+
 def answer_text(
     loaded: tuple[Any, Any],
-    source: Text,
+    source: Text | None,
     answer: Callable[[Sequence[str]], Answered],
-    called: str,
+    form: Form,
     *,
-    form: str,
-    scores: bool,
-    copied: bool = False,
-    output: str | os.PathLike[str] | None = None,
-    links: str | os.PathLike[str] | None = None,
     batch_size: int,
     too_long: str,
     longest_line: int,
     progress: bool | None = None,
+    output: str | os.PathLike[str] | None = None,
+    links: str | os.PathLike[str] | None = None,
 ) -> list[str] | list[Answer] | None:
     """Answer each line of a text; write the answers as they come, or return them where nothing is written.
 
@@ -234,35 +252,29 @@ def answer_text(
         loaded: model and tokenizer.
         source: a file, or lines.
         answer: answers the lines of a window.
-        called: what the answers are, "translation" or "summary".
-        form: "json", or a form of `Answer.line`.
-        scores, copied: as for `Answer.line` and `Answer.to_dict`.
-        output: file for the answers, `-` for standard output; None: they are returned.
-        links: file for the links of each answer; None for none.
+        form: how the answers are written.
         batch_size: lines that make a batch.
         too_long, longest_line, progress: as for `answer_windows`, whose errors are raised and whose warnings are
             given.
+        output: file for the answers, `-` for standard output; None: they are returned.
+        links: file for the links of each answer; None for none.
 
     Returns:
         Without `output` the lines, or with "json" the answers.
     """
-
-    def line(row: Answer) -> str:
-        return json_line(row.to_dict(called, copied)) if form == "json" else row.line(scores, form)
-
     found: list = []
     seen = SeenWords()
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(source, BATCHES_PER_WINDOW * batch_size, "source"))
         target = None if output is None else stack.enter_context(output_lines(os.fspath(output)))
         beside = None if links is None else stack.enter_context(output_lines(os.fspath(links), "--alignments"))
-        reading = {"too_long": too_long, "longest_line": longest_line, "progress": progress}
-        windows = answer_windows(*loaded, lines, answer, _VERBS[called], **reading)
+        reading: dict[str, Any] = {"too_long": too_long, "longest_line": longest_line, "progress": progress}
+        windows = answer_windows(*loaded, lines, answer, _VERBS[form.called], **reading)
         for rows in stack.enter_context(closing(windows)):
             if target is not None:
-                write_lines(target, map(line, rows))
+                write_lines(target, map(form.line, rows))
             else:
-                found += rows if form == "json" else map(line, rows)
+                found += rows if form.format == "json" else map(form.line, rows)
             if beside is not None:
                 write_lines(beside, ("" if row.alignment is None else row.alignment.pharaoh() for row in rows))
                 for row in rows:

@@ -1,12 +1,14 @@
 """From the name of a checkpoint to an encoder-decoder that has been tried out."""
 
+from typing import Any
+
 from hf_attncal.io.errors import CommandError, user_errors
 
 from .opening import choose_device, load_errors, tell_model
 from .running import Running
 
 
-def load_model(name: str | tuple, running: Running, beams: int | None = 2):
+def load_model(name: str | tuple[Any, Any], running: Running, beams: int | None = 2) -> tuple[Any, Any]:
     """Load model and tokenizer of an encoder-decoder checkpoint.
 
     Args:
@@ -22,7 +24,7 @@ def load_model(name: str | tuple, running: Running, beams: int | None = 2):
             from hf_attncal.data.languages import speak
 
             with user_errors():
-                speak(*name, running.languages)
+                speak(name[0], name[1], running.languages)
         return name
     trust_remote_code = running.trust_remote_code
     with load_errors(name):
@@ -34,9 +36,9 @@ def load_model(name: str | tuple, running: Running, beams: int | None = 2):
         from .translator_model import is_exported, load_translator
 
         if is_exported(name):
-            model, tokenizer = load_translator(name, running, choose_device(running))
+            translator, tokenizer = load_translator(name, running, choose_device(running))
             speak(None, tokenizer, running.languages)
-            return model, tokenizer
+            return translator, tokenizer
 
         # Not None: transformers would then ask the user, and read the answer from standard input, which is our data.
         config = load_config(name, trust_remote_code=trust_remote_code)
@@ -45,10 +47,12 @@ def load_model(name: str | tuple, running: Running, beams: int | None = 2):
                 f"{name} holds a model of type {config.model_type!r}, which is not an encoder-decoder by its "
                 "config.json. Give a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
             )
-        how = {"dtype": running.dtype, "trust_remote_code": trust_remote_code, "languages": running.languages}
-        model, tokenizer = load_seq2seq(name, **how)
+        model, tokenizer = load_seq2seq(
+            name, dtype=running.dtype, trust_remote_code=trust_remote_code, languages=running.languages
+        )
         check_target(tokenizer)
-    model = model.to(choose_device(running)).eval()
+    device: Any = choose_device(running)
+    model.to(device).eval()
     # Without a try errors of its files would be blamed on the first line.
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
         if beams is not None:

@@ -18,14 +18,13 @@ from safetensors import safe_open
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.gate import check_folder, hold, reads
 from hf_attncal.layouts import CARD, files
-from hf_attncal.models.limits import LAYERS, LIMITS, WIDTHS, check_sizes, least_parameters
+from hf_attncal.models.limits import LAYERS, LIMITS, check_sizes, least_parameters
 
 _OBJECTS = {file.name for file in files() if file.is_object}
 _SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".spm", ".txt", ".jinja")  # of all files that are read
 # How many times the parameters of the weights a configuration may tell, with a small model and layers besides: layers
 # may share weights, and what is built in a second may as well be refused by its weights.
 _SPARE, _SMALL, _FEW_LAYERS = 3, 10**7, 64
-_SINUSOIDS = 2 * 10**7  # numbers of a table of positions, some microseconds each
 _NUMBERS = ("F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2")
 
 
@@ -95,14 +94,14 @@ def file_beside(name: str | Path, file: str, revision: str | None = None) -> Pat
         return path if path.is_file() else None
     from transformers.utils import cached_file  # takes seconds to import, and a folder does not need it
 
-    path = cached_file(
+    cached = cached_file(
         name,
         file,
         revision=revision,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return None if path is None else Path(path)
+    return None if cached is None else Path(cached)
 
 
 def tensor_types(path: Path) -> dict[str, tuple[str, list[int]]]:
@@ -143,7 +142,6 @@ def check_size_of_weights(folder: Path, values: dict[str, Any]) -> None:
     tensors = [tensor for path in folder.glob("*.safetensors") for tensor in tensor_types(path).items()]
     held = sum(math.prod(shape) for _, (_, shape) in tensors)
     held = held or sum(path.stat().st_size // 2 for path in folder.glob("*.bin"))  # numbers of two bytes
-    longest = max((shape[0] for _, (_, shape) in tensors if shape), default=0)
     layers = len({match[0] for name, _ in tensors if (match := re.match(r".*?\.\d+\.", name))})
     for part in (values, *(value for value in values.values() if isinstance(value, dict))):
         check_sizes(part)
@@ -155,12 +153,6 @@ def check_size_of_weights(folder: Path, values: dict[str, Any]) -> None:
                 f"its sizes ({named}) are those of {told} layers and at least {needed:.1e} parameters, and the "
                 f"weights beside it have {layers} layers and {held:.1e}. Restore the config.json that they were saved "
                 "with."
-            )
-        positions, width = sizes.get("max_position_embeddings", 0), max(sizes.get(name, 0) for name in WIDTHS)
-        if "decoder_layers" in sizes and positions > longest and positions * width > _SINUSOIDS:
-            raise ValueError(
-                f"`max_position_embeddings` must be at most {_SINUSOIDS // width} with a width of {width}, got "
-                f"{positions}: no table of the weights beside it is so long, and to compute one would take minutes."
             )
 
 

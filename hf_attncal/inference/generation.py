@@ -1,8 +1,9 @@
 """Generate a text for each line with any encoder-decoder: batches, search, scores, and the origin of copied words."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -14,14 +15,19 @@ from hf_attncal.data.batching import batches_by_length, beginning, padded
 from hf_attncal.data.copy_tokenizer import CopyTokenizer, decode_copied
 from hf_attncal.data.languages import check_target
 from hf_attncal.data.pharaoh import Link
-from hf_attncal.data.words import encode_sources, special_target_id, target_text, token_names
+from hf_attncal.data.words import (
+    NO_WORD,
+    encode_sources,
+    special_target_id,
+    target_text,
+    text_and_word_ids,
+    token_names,
+    tokenize_words,
+)
 
-from .copies import Copy, copy_shares, words_of_sources, words_of_text
-from .modes import evaluating
-from .reading import position_limit
+from .reading import evaluating, position_limit
+from .search import Search
 
-# Fields that a generation config must not set without sampling.
-_OF_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 _READ_AT_ONCE = 512  # tokens: their logits take 120 MB with a vocabulary of 60,000
 
 
@@ -34,6 +40,29 @@ class LineTooLongError(ValueError):
             f"line {index + 1} has {tokens} tokens, the model takes at most {limit}. Split the line, or ask for "
             "truncation (`too_long='truncate'`)."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """How much of a generated token is copied, and from where.
+
+    Args:
+        share: copied share of its probability, from 0 to 1; the rest is generated.
+        source_token: the source token (from 0, as the model reads it) that is most likely copied; None if the source
+            does not have the token.
+        source_word: the word of the line (from 0) that `source_token` belongs to; None if it belongs to no word.
+        word: the word of the generated text (from 0) that the token belongs to; None for a special token.
+    """
+
+    share: float
+    source_token: int | None
+    source_word: int | None
+    word: int | None
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether more of the token is copied than generated."""
+        return self.share > 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,94 +92,8 @@ class Generated:
     @property
     def links(self) -> tuple[Link, ...]:
         """Links (i word of the line, j word of the text), sorted, where a token of word j is copied from word i."""
-        links = {(copy.source_word, copy.word) for copy in self.copies if copy.is_copied}
-        return tuple(sorted(link for link in links if None not in link))
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """Settings of the search for a text; the model's `generation_config` gives the others, but sampling is off.
-
-    Args:
-        num_beams: beam size; 1 is greedy.
-        length_penalty: the beam score is log-probability / length ** `length_penalty` (`generate`'s definition).
-        max_new_tokens: longest text, in tokens. None: twice the longest source of the batch plus 10.
-        min_new_tokens: shortest text, in tokens. None: that of the model's `generation_config`.
-        no_repeat_ngram_size: length of token runs that must not repeat. None: that of the model's `generation_config`.
-        num_return_sequences: texts for each line, at most `num_beams`.
-        others: further arguments of `generate`, by name (`generation_settings.FIELDS`).
-
-    Raises:
-        ValueError: a setting out of range.
-    """
-
-    num_beams: int
-    length_penalty: float
-    max_new_tokens: int | None = None
-    min_new_tokens: int | None = None
-    no_repeat_ngram_size: int | None = None
-    num_return_sequences: int = 1
-    others: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, least in (
-            ("num_beams", 1),
-            ("max_new_tokens", 1),
-            ("min_new_tokens", 0),
-            ("no_repeat_ngram_size", 0),
-            ("num_return_sequences", 1),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"`{name}` must be >= {least}, got {value}.")
-        if self.num_return_sequences > self.num_beams:
-            raise ValueError(
-                f"`num_return_sequences` must be at most `num_beams` ({self.num_beams}), got "
-                f"{self.num_return_sequences}."
-            )
-
-    def options(self, source_length: int, limit: int) -> dict[str, Any]:
-        """Return the options of `generate` for a batch.
-
-        Args:
-            source_length: number of tokens of the longest source of the batch.
-            limit: most tokens in a sequence.
-        """
-        longest, shortest = self.max_new_tokens, self.min_new_tokens
-        if longest is None:
-            longest = max(2 * source_length + 10, shortest or 0)
-        options = {
-            "num_beams": self.num_beams,
-            "length_penalty": self.length_penalty,
-            "do_sample": False,
-            "num_return_sequences": self.num_return_sequences,
-            "return_dict_in_generate": False,
-            "max_new_tokens": min(longest, limit - 1),
-            "max_length": None,
-            **self.others,
-        }
-        if self.num_beams == 1:  # it would warn of options for beams
-            options |= {"length_penalty": None, "early_stopping": None}
-        if shortest is not None:  # `min_length` includes the decoder's start token; setting both would conflict
-            options |= {"min_length": shortest + 1, "min_new_tokens": None}
-        if self.no_repeat_ngram_size is not None:
-            options["no_repeat_ngram_size"] = self.no_repeat_ngram_size
-        return options
-
-    def saved(self, limit: int) -> dict[str, Any]:
-        """Return the fields of a `generation_config` with which `generate()` searches so by default.
-
-        The length is a `max_length`, because a caller's `max_new_tokens` or `max_length` wins over that, and a
-        caller's `max_length` would lose against a saved `max_new_tokens`. It cannot follow the sources: without
-        `max_new_tokens` a text may have all positions of the model.
-
-        Args:
-            limit: most tokens in a sequence.
-        """
-        options = self.options(limit, limit) | dict.fromkeys(_OF_SAMPLING)
-        options["max_length"] = 1 + options["max_new_tokens"]  # the decoder's start token counts
-        options["max_new_tokens"] = None
-        return options
+        copied = [(copy.source_word, copy.word) for copy in self.copies if copy.is_copied]
+        return tuple(sorted({(i, j) for i, j in copied if i is not None and j is not None}))
 
 
 @torch.no_grad()
@@ -168,7 +111,7 @@ def generate_lines(
     prefix: str = "",
     progress: str | None = None,
 ) -> list[Generated]:
-    """Generate a text for each line, in the order of the input; several of a line follow each other, the best first.
+    """Generate a text for each line, in the order of the input.
 
     Lines are batched by length, longest first, so a shortage of memory shows at once. An empty line gives an empty
     text. The model is put into evaluation mode and back.
@@ -204,41 +147,26 @@ def generate_lines(
     limit = position_limit(model, tokenizer)
     copies = CopyTokenizer.of(tokenizer, model.config)
     sources = _encode(tokenizer, lines, prefix, source_limit(model, tokenizer), too_long, copies)
-    vocab_size = math.inf if copies is None else copies.vocab_size
-    several = search.num_return_sequences
-    generated = [Generated("")] * (len(lines) * several)
-    numbers = list(sources)
+    vocab_size = sys.maxsize if copies is None else copies.vocab_size
+    generated = [Generated("")] * len(lines)
     with evaluating(model), tqdm(total=len(sources), desc=progress, unit="sent", disable=progress is None) as bar:
-        lengths = [len(source.ids) for source in sources.values()]
-        for chosen in batches_by_length(lengths, batch_size, max_tokens):
-            batch = [numbers[i] for i in chosen]
-            inputs = _inputs([sources[n] for n in batch], tokenizer.pad_token_id or 0, model.device)
+        for chosen in batches_by_length([len(source.ids) for source in sources], batch_size, max_tokens):
+            batch = [sources[number] for number in chosen]
+            inputs = _inputs(batch, tokenizer.pad_token_id or 0, model.device)
             output = model.generate(**inputs, **search.options(inputs["input_ids"].shape[1], limit))
-            inputs = {name: tensor.repeat_interleave(several, dim=0) for name, tensor in inputs.items()}
-            places = [n * several + place for n in batch for place in range(several)]
-            batch = [n for n in batch for _ in range(several)]
             if copies is None:
                 texts = [target_text(tokenizer, row) for row in _without_special(model, output)]
             else:
-                texts = decode_copied(output, [sources[n].words for n in batch], tokenizer, vocab_size)
-            unknown = _unknown_tokens(tokenizer, output)
-            for n, place, text, count in zip(batch, places, texts, unknown, strict=True):
-                text = " ".join(text.split("\n")).strip()
-                generated[place] = Generated(text, cut_from=sources[n].cut_from, unknown=count)
+                texts = decode_copied(output, [source.words for source in batch], tokenizer, vocab_size)
+            texts = [" ".join(text.split("\n")).strip() for text in texts]
+            details: Iterable[dict[str, Any]] = [{}] * len(batch)
             if scores or copied:
                 forced = search.others.get("forced_bos_token_id", model.generation_config.forced_bos_token_id)
-                rows = list(_read_back(model, inputs, output, copied, forced is not None))
-                for n, place, row in zip(batch, places, rows, strict=True):
-                    score = sum(row.scores) / len(row.ids) ** search.length_penalty
-                    names = _names(tokenizer, vocab_size, row.ids, sources[n].words)
-                    scored = {"tokens": names, "token_scores": tuple(row.scores), "score": score}
-                    generated[place] = replace(generated[place], **scored)
-            if copied:
-                lengths = [(len(sources[n].ids), sources[n].cut_from) for n in batch]
-                source_words = words_of_sources(tokenizer, [lines[n] for n in batch], prefix, lengths)
-                for n, place, row, words in zip(batch, places, rows, source_words, strict=True):
-                    text_words = words_of_text(tokenizer, row.ids, sources[n].words, vocab_size, generated[place].text)
-                    generated[place] = replace(generated[place], copies=row.copies(words, text_words))
+                rows = _read_back(model, inputs, output, copied, forced is not None)
+                details = _details(tokenizer, batch, texts, rows, search.length_penalty, vocab_size, prefix)
+            unknown = _unknown_tokens(tokenizer, output)
+            for source, text, count, scored in zip(batch, texts, unknown, details, strict=True):
+                generated[source.index] = Generated(text, cut_from=source.cut_from, unknown=count, **scored)
             bar.update(len(chosen))
     return generated
 
@@ -290,32 +218,45 @@ def _token_ids(tokenizer, lines: Sequence[str], prefix: str = "") -> tuple[list[
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A tokenised line."""
+    """A tokenised line.
 
+    Args:
+        index: place of the line among all lines.
+        line: its text.
+        ids: tokens that the model reads.
+        extended: the same with numbers of slots, for a model that copies; else `ids` itself.
+        words: words of the slots.
+        cut_from: number of tokens of the whole line, if it was cut.
+    """
+
+    index: int
+    line: str
     ids: list[int]
-    extended: list[int] | None = None  # numbers with slots, for a model that copies
-    words: Sequence[str] = ()  # words of the slots
-    cut_from: int | None = None  # number of tokens of the whole line, if it was cut
+    extended: list[int]
+    words: Sequence[str]
+    cut_from: int | None
 
 
 def _encode(
     tokenizer, lines: Sequence[str], prefix: str, limit: int, too_long: str, copies: CopyTokenizer | None
-) -> dict[int, _Source]:
-    """Tokenise the lines with text, by their index; none has more than `limit` tokens."""
+) -> list[_Source]:
+    """Tokenise the lines with text; none has more than `limit` tokens."""
+    words: Sequence[Sequence[str]]
     if copies is None:
-        indices, ids = _token_ids(tokenizer, lines, prefix)
-        lengths = list(map(len, ids))
-        columns = [[beginning(row, limit) for row in ids]]
+        indices, whole = _token_ids(tokenizer, lines, prefix)
+        ids = extended = [beginning(row, limit) for row in whole]
+        lengths, words = list(map(len, whole)), [()] * len(whole)
     else:
         indices = [index for index, line in enumerate(lines) if line.strip()]
-        tokenized = copies.sources([prefix + lines[i] for i in indices], limit)
-        lengths = tokenized["length"]
-        columns = [tokenized[name] for name in ("input_ids", "extended_input_ids", "copied_words")]
-    sources = {}
-    for index, length, *source in zip(indices, lengths, *columns, strict=True):
+        columns = copies.sources([prefix + lines[i] for i in indices], limit)
+        ids, extended = columns["input_ids"], columns["extended_input_ids"]
+        lengths, words = columns["length"], columns["copied_words"]
+    sources = []
+    for index, length, row, slots, of_slots in zip(indices, lengths, ids, extended, words, strict=True):
         if length > limit and too_long == "error":
             raise LineTooLongError(index, length, limit)
-        sources[index] = _Source(*source, cut_from=length if length > limit else None)
+        cut_from = length if length > limit else None
+        sources.append(_Source(index, lines[index], row, slots, of_slots, cut_from))
     return sources
 
 
@@ -323,16 +264,40 @@ def _inputs(batch: Sequence[_Source], padding: int, device: torch.device) -> dic
     """Return the inputs of the model for a batch."""
     ids, mask = padded([source.ids for source in batch], padding)
     inputs = {"input_ids": ids, "attention_mask": mask}
-    if batch[0].extended is not None:
+    if batch[0].extended is not batch[0].ids:
         inputs["extended_input_ids"], _ = padded([source.extended for source in batch], padding)
     return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
-def _names(tokenizer, vocab_size: float, ids: Sequence[int], words: Sequence[str]) -> tuple[str, ...]:
-    """Return the tokens of these numbers; those from `vocab_size` on are words of the source."""
-    return tuple(
-        words[token - vocab_size] if token >= vocab_size else token_names(tokenizer, [token])[0] for token in ids
-    )
+def _details(
+    tokenizer,
+    batch: Sequence[_Source],
+    texts: Sequence[str],
+    rows: Iterable["_Read"],
+    length_penalty: float,
+    vocab_size: int,
+    prefix: str,
+) -> Iterator[dict[str, Any]]:
+    """Yield tokens, scores and copies of each generated text; arguments are those of `generate_lines`."""
+    for source, text, row in zip(batch, texts, rows, strict=True):
+        names = [
+            source.words[token - vocab_size] if token >= vocab_size else token_names(tokenizer, [token])[0]
+            for token in row.ids
+        ]
+        copies: list[Copy] = []
+        if row.places:
+            source_words = _words_of_source(tokenizer, source, prefix)
+            words = words_of_text(tokenizer, row.ids, source.words, vocab_size, text)
+            for share, place, word in zip(row.shares, row.places, words, strict=True):
+                found = place >= 0
+                copies.append(Copy(share, place if found else None, source_words[place] if found else None, word))
+        score = sum(row.scores) / len(row.ids) ** length_penalty
+        yield {
+            "tokens": tuple(names),
+            "token_scores": tuple(row.scores),
+            "score": score,
+            "copies": tuple(copies),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,13 +308,6 @@ class _Read:
     scores: list[float]
     shares: Sequence[float] = ()
     places: Sequence[int] = ()
-
-    def copies(self, source_words: Sequence[int | None], words: Sequence[int | None]) -> tuple[Copy, ...]:
-        """Make a `Copy` for each token, given the word of each source token and of each token."""
-        return tuple(
-            Copy(share, None, None, word) if place < 0 else Copy(share, place, source_words[place], word)
-            for share, place, word in zip(self.shares, self.places, words, strict=True)
-        )
 
 
 def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool, forced: bool) -> Iterator[_Read]:
@@ -374,11 +332,11 @@ def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool, f
         part = slice(start, start + at_once)
         part_inputs = {name: tensor[part] for name, tensor in inputs.items()}
         outputs = model(**part_inputs, decoder_input_ids=output[part, :-1], use_cache=False, **options)
-        tokens, logits = output[part, 1:], outputs.logits
+        tokens = output[part, 1:]
         scores = torch.stack(
             [
-                -cross_entropy(row.to(torch.promote_types(row.dtype, torch.float32)), ids, reduction="none")
-                for row, ids in zip(logits, tokens, strict=True)
+                -cross_entropy(row.to(torch.promote_types(row.dtype, torch.float32)), labels, reduction="none")
+                for row, labels in zip(outputs.logits, tokens, strict=True)
             ]
         )
         columns = [scores]
@@ -389,3 +347,65 @@ def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool, f
         for ids, *columns_of_row in zip(tokens.tolist(), *(column.tolist() for column in columns), strict=True):
             length = length_to_end(ids, ends)
             yield _Read(ids[:length], *(column[:length] for column in columns_of_row))
+
+
+# ---- copied words ----
+
+
+def copy_shares(ids: Tensor, copied: Tensor, tokens: Tensor, log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the copied share of each token y_t, `sum_(s: x_s = y_t) c_s / P(y_t)`, and the s of the largest c_s.
+
+    Args:
+        ids: source tokens x, as numbers of slots where they have one, (B, S).
+        copied: probability c of copying each source token, (B, T, S).
+        tokens: generated tokens y, (B, T).
+        log_probabilities: log P(y), (B, T).
+
+    Returns:
+        The shares and the places s, (B, T) each; s is -1 where no source token is y_t.
+    """
+    same = ids.unsqueeze(1) == tokens.unsqueeze(2)
+    total = copied.masked_fill(~same, 0.0).sum(dim=-1)
+    share = torch.where(total > 0, total / log_probabilities.to(total.dtype).exp(), 0.0).clamp(max=1.0)
+    best = copied.masked_fill(~same, -1.0).argmax(dim=-1)
+    return share, best.masked_fill(~same.any(dim=-1), -1)
+
+
+def _words_of_source(tokenizer, source: _Source, prefix: str) -> list[int | None]:
+    """Return the word of each token that the model reads; None for special tokens and the prefix."""
+    (tokenized,) = tokenize_words(tokenizer, [source.line], prefix=prefix)
+    words = [None if word == NO_WORD else word for word in tokenized.word_ids.tolist()]
+    length = source.cut_from or len(source.ids)
+    words += [None] * (length - len(words))  # an end of sentence that the tokenizer does not add
+    return beginning(words, None if source.cut_from is None else len(source.ids))
+
+
+def words_of_text(
+    tokenizer, ids: Sequence[int], slot_words: Sequence[str], vocab_size: int, text: str
+) -> list[int | None]:
+    """Return the word of a generated text that each of its tokens belongs to.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        ids: numbers of the tokens; those from `vocab_size` on stand for `slot_words`.
+        slot_words: words of the slots of the source.
+        vocab_size: `vocab_size` of the model's configuration.
+        text: the decoded text, in which spaces before punctuation may have been removed.
+    """
+    pieces: list[str] = []
+    places: list[int | None] = []  # of tokens among the pieces
+    for in_slots, run in groupby(ids, lambda token: token >= vocab_size):
+        tokens, before = list(run), len(pieces)
+        if in_slots:
+            pieces += [slot_words[token - vocab_size] for token in tokens]
+            places += range(before, len(pieces))
+        else:
+            decoded, word_ids = text_and_word_ids(tokenizer, tokens)
+            pieces += decoded.split()
+            places += [None if word == NO_WORD else before + word for word in word_ids.tolist()]
+    word_of_letter = [number for number, word in enumerate(text.split()) for _ in word]
+    words, letters = [], 0
+    for piece in pieces:
+        letters += len("".join(piece.split()))
+        words.append(word_of_letter[letters - 1])
+    return [None if place is None else words[place] for place in places]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
@@ -14,7 +15,7 @@ from hf_attncal.models.limits import check_labels, check_sizes, check_token_ids
 from hf_attncal.models.loading import check_finite, check_report
 
 from .files import blamed, check_model_files, check_size_of_weights, check_types, file_beside, read_object
-from .names import TOKENIZER_FILES, check_name
+from .opening import TOKENIZER_FILES, check_name
 
 register()  # the Auto classes below load our models, too, and those of other packages
 register_others()
@@ -96,7 +97,7 @@ def load_seq2seq(
             (the message says why and what to do), for example because its file has missing or unexpected weights.
             Also languages that the tokenizer does not have.
     """
-    options = {"trust_remote_code": trust_remote_code}
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     adapter = _adapter_config(name, revision)
     if adapter is None:
         model, tokenizer = load_whole(AutoModelForSeq2SeqLM, name, dtype=dtype, revision=revision, **options)
@@ -143,9 +144,10 @@ def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **o
     report["missing_keys"] = {key for key in report["missing_keys"] if not key.startswith("pooler.")}
     check_report(name, model, report, all_known=model.config.model_type in FAMILIES)
     check_types(name, {key for key, tensor in model.state_dict().items() if tensor.is_floating_point()})
-    if model.can_generate():
+    vocabulary = _vocabulary(model.config)
+    if model.can_generate() and vocabulary is not None:
         with blamed(f"generation_config.json in {name}"):
-            check_token_ids(model.generation_config, _vocabulary(model.config))
+            check_token_ids(model.generation_config, vocabulary)
     return model
 
 
@@ -188,19 +190,6 @@ def _vocabulary(config: PretrainedConfig) -> int | None:
     """Return the size of a model's (larger) vocabulary, or None if its configuration does not state it."""
     sizes = [getattr(config, name, None) for name in ("vocab_size", "decoder_vocab_size")]
     return max((size for size in sizes if size is not None), default=None)
-
-
-def bf16_is_fast() -> bool:
-    """Return whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, CPU with avx512_bf16 or AMX.
-
-    `ATEN_CPU_CAPABILITY=avx2` makes a newer processor compute, and answer, as an older one does.
-    """
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):
-        return False
-    capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def torch_dtype(dtype: str | torch.dtype | None, field: str = "dtype") -> str | torch.dtype:

@@ -1,16 +1,132 @@
-"""Names of checkpoints, devices, and the messages where a checkpoint cannot be loaded."""
+"""Names of checkpoints, devices, and the messages where a checkpoint cannot be loaded.
+
+transformers asks the Hub for any name that is not a folder, file by file, and retries each time it gets no answer.
+This module imports nothing heavy, so that a command can report a wrong name before torch is imported.
+"""
 
 import os
+import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from logging import DEBUG
 from pathlib import Path
 
 from hf_attncal.io.errors import CommandError, one_line
 from hf_attncal.io.messages import LOG
+from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, GENERATION_CONFIG, LAYOUTS, TOKENIZER_CONFIG, check_one_model
 
-from .names import check_name, is_hub_name
 from .running import Running
+
+MODEL_FILES = (*LAYOUTS["model"].marks, *LAYOUTS["adapter"].marks)
+TOKENIZER_FILES = LAYOUTS["tokenizer"].marks
+
+_HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+_SECONDS = 5  # to wait for an answer of the Hub
+_TWO_MODELS = (*LAYOUTS["adapter"].marks, "model.safetensors")  # a repository that has all of this
+# Fields of a generation configuration that make transformers run code of the Hub, with their harmless values.
+_DECODED_BY_CODE = {
+    "constraints": (None, []),
+    "force_words_ids": (None, []),
+    "num_beam_groups": (None, 1),
+    "penalty_alpha": (None, 0),
+    "dola_layers": (None,),
+}
+
+
+def is_hub_name(name: str | Path) -> bool:
+    """Return whether the Hub may have such a name: at most one slash, and no `.`, `~` or `/` at the beginning."""
+    return _HUB_NAME.fullmatch(str(name)) is not None
+
+
+def check_name(name: str | Path, revision: str | None = None, files: tuple[str, ...] = MODEL_FILES) -> None:
+    """Raise OSError for a name that nothing can be loaded from.
+
+    Args:
+        name: folder or Hub name.
+        revision: branch, tag or commit on the Hub.
+        files: the folder must have one of these files, or the Hub's cache one of the repository.
+
+    Raises:
+        OSError: the name is a file, a missing folder, a folder without any of `files` or with two models, or not on
+            the Hub; or the Hub does not answer. The message says which.
+    """
+    path = Path(name)
+    if os.path.isdir(name):
+        if not any(os.path.lexists(path / file) for file in files):  # a broken link gets its own error later
+            kind = "a" if any(path.iterdir()) else "an empty"
+            below = {found.parent for file in files for found in path.glob(f"*/{file}")}
+            advice = f" Did you mean {max(below, key=os.path.getmtime)}?" if below else ""
+            raise FileNotFoundError(f"{path} is {kind} folder without {_one_of(files)}.{advice}")
+        _check_one(path)
+    elif os.path.lexists(name):
+        there = any((path.parent / file).is_file() for file in files)
+        which = str(path.parent) if there else f"a folder with {_one_of(files)}"
+        raise NotADirectoryError(f"{name} is not a folder. Name {which}.")
+    elif not is_hub_name(name):
+        raise FileNotFoundError(f"There is no folder {name or repr(name)}.{_nearest(path)}")
+    else:
+        _check_hub(str(name), revision, files)
+
+
+def _check_hub(name: str, revision: str | None, files: tuple[str, ...]) -> None:
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, is_offline_mode, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+    cached = [try_to_load_from_cache(name, file, revision=revision) for file in files]
+    if (found := next((file for file in cached if isinstance(file, str)), None)) is not None:
+        _check_one(Path(found).parent)
+        return
+    neither = f"{name} is neither a folder here nor in the cache of the Hub"
+    if is_offline_mode():
+        raise ConnectionError(f"{neither}, and HF_HUB_OFFLINE forbids asking the Hub.{_nearest(Path(name))}")
+    try:
+        for file in (files[0], *(_TWO_MODELS if files == MODEL_FILES else ())):
+            get_hf_file_metadata(hf_hub_url(name, file, revision=revision), timeout=_SECONDS)
+    except GatedRepoError:
+        raise PermissionError(
+            f"{name} is gated: ask for access on its page on the Hub, then `hf auth login`."
+        ) from None
+    except RepositoryNotFoundError:
+        raise FileNotFoundError(
+            f"There is neither a folder {name} here nor a model of this name on the Hub (or it is private: `hf auth "
+            f"login`).{_nearest(Path(name))}"
+        ) from None
+    except (EntryNotFoundError, HfHubHTTPError):  # an adapter, or a problem that transformers explains better
+        return
+    except Exception as error:  # from the HTTP client, which differs between versions of huggingface_hub
+        raise ConnectionError(
+            f"{neither}, and {constants.ENDPOINT} cannot be reached ({error}). Check the connection, or name a "
+            f"folder.{_nearest(Path(name))}"
+        ) from error
+    if files == MODEL_FILES:
+        raise OSError(f"{name} holds two models: {' and '.join(_TWO_MODELS)}. Name the repository of one of them.")
+
+
+def _check_one(folder: Path) -> None:
+    try:
+        check_one_model(folder)
+    except ValueError as error:
+        raise OSError(str(error)) from error
+
+
+def _one_of(files: tuple[str, ...]) -> str:
+    return " or ".join(files)
+
+
+def _nearest(path: Path) -> str:
+    """Suggest a folder with a similar name, also after a `~` that no shell has expanded."""
+    try:
+        path = path.expanduser()
+        beside = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
+    except (OSError, RuntimeError, ValueError):  # no such folder, no such user, a zero byte
+        return ""
+    near = get_close_matches(path.name, beside, n=1)
+    return f" Did you mean {path.parent / near[0]}?" if near else ""
+
+
+# ---- opening ----
 
 
 def fetched(name: str | os.PathLike[str], running: Running) -> str:
@@ -44,8 +160,6 @@ def load_errors(name: str) -> Iterator[None]:
     Raises:
         CommandError: in place of whatever the libraries raise on a file that they did not expect.
     """
-    import warnings
-
     try:
         check_name(name)  # before torch and transformers are imported
     except OSError as error:
@@ -64,8 +178,6 @@ def load_errors(name: str) -> Iterator[None]:
     except (CommandError, MemoryError):
         raise
     except Exception as error:
-        from hf_attncal.inference.foreign_code import brings_code, decoded_by_code
-
         text, code = one_line(error), "trust_remote_code" in str(error)
         if code and (fields := decoded_by_code(name)):
             problem = (
@@ -111,10 +223,23 @@ def tell_model(name: str, model) -> None:
     LOG.info("%s: %s, %s", name, type(model).__name__, size)
     if (torch.bfloat16, "cpu") not in {(tensor.dtype, tensor.device.type) for tensor in tensors}:
         return
-    from hf_attncal.inference.loading import bf16_is_fast
-
     if not bf16_is_fast():
         LOG.warning("%s: this CPU emulates bfloat16, so --dtype float32 is faster.", name)
+
+
+def bf16_is_fast() -> bool:
+    """Return whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, CPU with avx512_bf16 or AMX.
+
+    `ATEN_CPU_CAPABILITY=avx2` makes a newer processor compute, and answer, as an older one does.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def choose_device(running: Running) -> str:
@@ -136,3 +261,30 @@ def choose_device(running: Running) -> str:
     except (RuntimeError, AssertionError) as error:
         raise CommandError(f"--device {device} cannot be used: {one_line(error)}") from error
     return device
+
+
+# ---- code that a checkpoint asks for ----
+
+
+def brings_code(name: str | Path) -> bool:
+    """Return whether a model, or an adapter's base model, comes with code of its own (`auto_map`)."""
+    base = _values_of(name, ADAPTER_CONFIG).get("base_model_name_or_path") or name
+    files = (CONFIG, TOKENIZER_CONFIG)
+    return any(_values_of(part, file).get("auto_map") for part in {str(name), str(base)} for file in files)
+
+
+def decoded_by_code(name: str | Path) -> list[str]:
+    """Return the fields of generation_config.json that make transformers run code of the Hub, not the model's."""
+    values = _values_of(name, GENERATION_CONFIG)
+    return [field for field, unset in _DECODED_BY_CODE.items() if values.get(field) not in unset]
+
+
+def _values_of(name: str | Path, file: str) -> dict:
+    """Read a JSON file of a model; {} if it is missing or unreadable."""
+    from .files import file_beside, read_object
+
+    try:
+        path = file_beside(name, file)
+        return {} if path is None else read_object(path)
+    except (OSError, ValueError):
+        return {}

@@ -22,12 +22,27 @@ from hf_attncal.families import stock_type
 from hf_attncal.metrics.reliability import contributions
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
 
-from .modes import evaluating
-
 _KERNEL_LOGGER = logging.getLogger("transformers.integrations.sdpa_attention")
 
 # One entry for each decoder layer, from 0; None for a layer without.
 Layers = tuple[Tensor | None, ...]
+
+
+class CalibratedLayer(NamedTuple):
+    """What was read of one decoder layer with masks; tensors as in `Reading`.
+
+    Args:
+        number: of the layer, from 0.
+        attention: the weights before calibration.
+        mask, contribution: m and phi.
+        calibrated: the weights that are used; None if they were not asked for.
+    """
+
+    number: int
+    attention: Tensor
+    mask: Tensor
+    contribution: Tensor
+    calibrated: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -71,13 +86,28 @@ class Reading:
         Raises:
             ValueError: no layer has masks.
         """
-        if all(mask is None for mask in self.masks):
+        by_number = {layer.number: layer.contribution for layer in self.calibrated}
+        return tuple(map(by_number.get, range(len(self.masks))))
+
+    @cached_property
+    def calibrated(self) -> list[CalibratedLayer]:
+        """Return the layers with masks.
+
+        Raises:
+            ValueError: there is none.
+        """
+        layers = []
+        columns = zip(self.uncalibrated, self.masks, self.nulls, self.attentions, strict=True)
+        for number, (attention, mask, null, used) in enumerate(columns):
+            if attention is not None and mask is not None:
+                phi = contributions(attention, mask, self.source_mask, null)
+                layers.append(CalibratedLayer(number, attention, mask, phi, used))
+        if not layers:
             raise ValueError(
                 "Contributions are read from the masks of a model or an active adapter with `calibration`, got one "
                 "without."
             )
-        layers = zip(self.uncalibrated, self.masks, self.nulls, strict=True)
-        return tuple(m if m is None else contributions(a, m, self.source_mask, null) for a, m, null in layers)
+        return layers
 
     def unpadded(self, weights: Tensor, row: int) -> Tensor:
         """Return one sentence without padding: (batch, ..., steps, source) -> (..., its steps, its source tokens)."""
@@ -95,7 +125,8 @@ class PairTooLongError(ValueError):
         )
 
 
-class TokenPair(NamedTuple):
+@dataclass(frozen=True)
+class TokenPair:
     """A sentence pair as it was read; `index` is its place among all pairs."""
 
     index: int
@@ -134,7 +165,6 @@ def read(
         check_attends(model.config)
     if uam:
         check_uam(model.config)
-    used: Layers = (None,) * decoder_size(model.config)[0]
     # By attribute and not by class: a model loaded as remote code has a class of its own.
     parts = [m for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
     # An adapter reports in place of the attention of ours that it is on.
@@ -149,24 +179,28 @@ def read(
         inputs, labels = teacher_forced(model, batch)
         outputs = reader(**inputs, use_cache=False, return_dict=True, **extras)
         kernel = model.config._attn_implementation
+    used: Layers = (None,) * decoder_size(model.config)[0]
     if attentions:
         used = tuple(getattr(outputs, "cross_attentions", None) or ())
-    told = getattr(model, "told_layers", range(len(used)))  # CTranslate2 tells the attention of one
-    if attentions and (not used or any(used[layer] is None for layer in told)):
-        raise ValueError(
-            f"A model of type {model.config.model_type!r} returned no cross-attention with "
-            f"attn_implementation={kernel!r}. Load an encoder-decoder, with `attn_implementation='eager'`."
-        )
-    recorded = []
-    for name in ("uncalibrated_cross_attentions", "calibration_masks", "null_attentions"):
+        told = getattr(model, "told_layers", range(len(used)))  # CTranslate2 tells the attention of one
+        if not used or any(used[layer] is None for layer in told):
+            raise ValueError(
+                f"A model of type {model.config.model_type!r} returned no cross-attention with "
+                f"attn_implementation={kernel!r}. Load an encoder-decoder, with `attn_implementation='eager'`."
+            )
+
+    def recorded(name: str) -> Layers:
         by_layer = dict(zip(ours, (getattr(outputs, name) if ours else None) or (), strict=False))
-        recorded.append(tuple(map(by_layer.get, range(len(used)))))
+        return tuple(map(by_layer.get, range(len(used))))
+
     real, targets = inputs["attention_mask"].bool(), labels != IGNORE_INDEX
     return Reading(
         real,
         targets,
         used,
-        *recorded,
+        uncalibrated=recorded("uncalibrated_cross_attentions"),
+        masks=recorded("calibration_masks"),
+        nulls=recorded("null_attentions"),
         uam=shared_among_places(outputs.uam_probabilities, inputs["input_ids"], real, targets) if uam else None,
         predicted=(outputs.logits.argmax(dim=-1) == labels) & targets if predictions else None,
     )
@@ -254,7 +288,7 @@ def token_pairs(
     end = special_target_id(tokenizer, "eos_token" if tokenizer.eos_token is not None else "pad_token")
     pairs = []
     for index, source, target in zip(indices, source_tokens, target_tokens, strict=True):
-        if target.word_ids[-1] != NO_WORD:
+        if end is not None and target.word_ids[-1] != NO_WORD:
             target = _extended(target, [end])
         if uam:
             target = _extended(target, [model.config.null_token_id] * (len(source.ids) - len(target.ids)))
@@ -302,6 +336,17 @@ def has_uam(config: PretrainedConfig) -> bool:
 
 
 @contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Put the model into evaluation mode, and back into its own at the end."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@contextmanager
 def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator[None]:
     """Put a model into evaluation mode, with a kernel that forms weights of attention, and put both back."""
     kernel = model.config._attn_implementation
@@ -321,10 +366,11 @@ def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator
                 model.set_attn_implementation(kernel)
 
 
-def _extended(tokens: WordTokens, ids: list[int]) -> WordTokens:
+def _extended(tokens: WordTokens, ids: Sequence[int]) -> WordTokens:
     """Append tokens of no word."""
-    added = np.array([ids, [NO_WORD] * len(ids)], dtype=np.int64)
-    return WordTokens(*np.concatenate([[tokens.ids, tokens.word_ids], added], axis=1), tokens.words)
+    added = np.array(ids, dtype=np.int64)
+    no_words = np.full(len(ids), NO_WORD)
+    return WordTokens(np.concatenate([tokens.ids, added]), np.concatenate([tokens.word_ids, no_words]), tokens.words)
 
 
 def position_limit(model, tokenizer) -> int:

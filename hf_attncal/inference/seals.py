@@ -32,7 +32,9 @@ from hf_attncal.layouts import (
     COUNTS_SEAL,
     SETTINGS_FILE,
     TOKENIZER,
+    TOKENIZER_CONFIG,
     file_of,
+    files,
 )
 
 from .files import blamed, file_beside, read_object
@@ -84,7 +86,8 @@ def sealed(path: Path, model: Path | None = None) -> Iterator[dict[str, Any]]:
     except _WRONG as error:
         problem = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         problem = problem.removeprefix(f"{path} cannot be read: ").rstrip(".")
-        command = file_of(path.name).learned_by.format(model=model)
+        file = file_of(path.name)
+        command = file.learned_by.format(model=model) if file else ""
         raise ValueError(f"{path} cannot be used: {problem}. `{command}` writes it again.") from error
 
 
@@ -210,3 +213,49 @@ def _places(path: Path) -> dict[str, tuple[str, int, int]]:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# ---- revisions, which results state ----
+
+
+def revision_of(name: str, revision: str | None = None) -> str:
+    """Return the identity of a model, an adapter or a tokenizer.
+
+    Returns:
+        For a folder, the SHA-256 of the files that are read from it. For a name on the Hub, `name@commit`, or the name
+        if the commit is unknown. For an adapter, the identity of its base model follows after ` on `.
+    """
+    if Path(name).is_dir():
+        read = {path for file in files() if file.is_read for path in Path(name).glob(file.name)}
+        identity = _sha256_of(sorted(filter(Path.is_file, read)))
+    else:
+        commit = _commit(name, revision)
+        identity = f"{name}@{commit}" if commit else name
+    adapter = file_beside(name, ADAPTER_CONFIG, revision)
+    base = None if adapter is None else _named_base(adapter)
+    return identity if base is None else f"{identity} on {revision_of(*base)}"
+
+
+def _named_base(adapter: Path) -> tuple[str, str | None] | None:
+    """Return the base model that an adapter names and its revision, or None if it names none."""
+    try:
+        values = json.loads(adapter.read_text(encoding="utf-8"))
+        base = values["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError):  # loading it reports the error
+        return None
+    is_adapter = isinstance(base, str) and Path(base, ADAPTER_CONFIG).exists()
+    return (base, values.get("revision")) if base and isinstance(base, str) and not is_adapter else None
+
+
+def _commit(name: str, revision: str | None) -> str | None:
+    """Return the commit of a model in the Hub's cache, or None if it is not known."""
+    paths = (file_beside(name, file, revision) for file in (CONFIG, TOKENIZER_CONFIG, ADAPTER_CONFIG))
+    from transformers.utils.hub import extract_commit_hash  # takes seconds to import
+
+    return next((extract_commit_hash(str(path), None) for path in paths if path is not None), None)
+
+
+def _sha256_of(paths: list[Path]) -> str:
+    """Hash the names and contents of files."""
+    named = "".join(f"{path.name} {sha256(path)}\n" for path in paths)
+    return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"

@@ -24,6 +24,7 @@ _MOST_TAKEN = 16  # source tokens of a pair that are taken away, one at a time
 _MOST_TOKENS = 100_000  # that the model reads for it, about: seconds for small models, a minute for base ones
 _IMPOSSIBLE = -30.0  # nats: what is less likely is as good as impossible, and has no say of its own in a mean
 _MOST_STEPS = 0.5  # at fewer of them, masks that tell source tokens apart are the exception
+_Row = tuple[TokenPair, np.ndarray, int | None]  # a pair, its source, and the place of a token that is hidden
 _NAMES = ("attention", "diagonal", "contribution", "best")
 
 
@@ -51,16 +52,7 @@ def source_use(
     Raises:
         ValueError: the model has no cross-attention to read, or see `token_pairs`.
     """
-    texts = [pair for pair in zip(sources, targets, strict=True) if all(side.strip() for side in pair)][:MOST_READ]
-    limit = position_limit(model, tokenizer)
-    pairs, tokens = [], 0
-    for pair in token_pairs(model, tokenizer, [source for source, _ in texts], [target for _, target in texts]):
-        cut = TokenPair(len(pairs), _cut(pair.source, limit), _cut(pair.target, limit))
-        if len(_of_words(cut.source)) > 1 and len(_of_words(cut.target)):
-            pairs.append(cut)
-            tokens += 2 * _MOST_TAKEN * (len(cut.source.ids) + len(cut.target.ids))
-        if tokens > _MOST_TOKENS:
-            break
+    pairs = _pairs(model, tokenizer, sources, targets)
     if not pairs:
         return None
     generator = np.random.default_rng(seed)
@@ -69,11 +61,12 @@ def source_use(
     named, informed = _named(model, tokenizer, pairs, taken, batch_size)
     rows = _Rows(model, tokenizer, batch_size)
     whole = rows.read([(pair, pair.source.ids, None) for pair in pairs])
-    others = _others(pairs)
-    swapped = (
-        None if others is None else rows.read([(pair, other, None) for pair, other in zip(pairs, others, strict=True)])
-    )
-    hidden, replaced = [], []
+    swapped = None
+    if (others := _others(pairs)) is not None:
+        after = rows.read([(pair, other, None) for pair, other in zip(pairs, others, strict=True)])
+        swapped = np.array([[(one - other).sum(), len(one)] for one, other in zip(whole, after, strict=True)])
+    hidden: list[_Row] = []
+    replaced: list[_Row] = []
     for pair, places in zip(pairs, taken, strict=True):
         for place in places:
             hidden.append((pair, pair.source.ids, place))
@@ -81,13 +74,12 @@ def source_use(
             drawn = generator.permutation(pool)
             ids[place] = next((one for one in drawn[:100] if one != ids[place]), ids[place])
             replaced.append((pair, ids, None))
-    starts = np.cumsum([0, *map(len, taken)])
-    hidden, replaced = (np.split(np.array(rows.read(of), dtype=object), starts[1:-1]) for of in (hidden, replaced))
+    after_hiding, after_replacing = iter(rows.read(hidden)), iter(rows.read(replaced))
     counts = np.zeros((len(pairs), len(_NAMES)))
-    for number, before in enumerate(whole):
-        of_hidden, falls = (
-            np.stack([before - after for after in of[number]]) for of in (hidden, replaced)
-        )  # (taken, steps)
+    for number, (before, places) in enumerate(zip(whole, taken, strict=True)):
+        # (taken, steps)
+        of_hidden = np.stack([before - next(after_hiding) for _ in places])
+        falls = np.stack([before - next(after_replacing) for _ in places])
         best = named[number] | {"best": of_hidden.argmax(axis=0)}
         steps = np.arange(len(before))
         counts[number] = [
@@ -95,13 +87,28 @@ def source_use(
         ]
     reached = {name: counts[:, [column, -1]] for column, name in enumerate(_NAMES)}
     return SourceUse(
-        swapped=swapped
-        and np.array([[(before - after).sum(), len(before)] for before, after in zip(whole, swapped, strict=True)]),
+        swapped=swapped,
         attention=reached["attention"],
         diagonal=reached["diagonal"],
         contribution=reached["contribution"] if "contribution" in named[0] else None,
         informed=informed,
     )
+
+
+def _pairs(model, tokenizer, sources: Sequence[str], targets: Sequence[str]) -> list[TokenPair]:
+    """Return the first pairs with words to take away and to predict, cut to what the model reads."""
+    texts = [pair for pair in zip(sources, targets, strict=True) if all(side.strip() for side in pair)][:MOST_READ]
+    limit = position_limit(model, tokenizer)
+    pairs: list[TokenPair] = []
+    tokens = 0
+    for pair in token_pairs(model, tokenizer, [source for source, _ in texts], [target for _, target in texts]):
+        cut = TokenPair(len(pairs), _cut(pair.source, limit), _cut(pair.target, limit))
+        if len(_of_words(cut.source)) > 1 and len(_of_words(cut.target)):
+            pairs.append(cut)
+            tokens += 2 * _MOST_TAKEN * (len(cut.source.ids) + len(cut.target.ids))
+        if tokens > _MOST_TOKENS:
+            break
+    return pairs
 
 
 def _cut(tokens: WordTokens, limit: int) -> WordTokens:
@@ -135,33 +142,36 @@ def _named(
         For each pair, by name: (target tokens of words,), which of the tokens that are taken away is named; and at
         how many of the target tokens the layer with the best masks tells source tokens apart, None without masks.
     """
-    named: list[dict[str, np.ndarray]] = [{} for _ in pairs]
-    informed, steps, weights = 0.0, 0, {}
+    counts: list[Tensor] = []
+    steps = 0
+    weights: list[dict[str, np.ndarray]] = [{} for _ in pairs]
     for numbers in batches_by_length([(len(pair.target.ids), len(pair.source.ids)) for pair in pairs], batch_size):
-        sides = ([getattr(pairs[number], side).ids for number in numbers] for side in ("source", "target"))
-        reading = read(model, padded_batch(model, tokenizer, *sides), details=True)
-        masked = [layer for layer, mask in enumerate(reading.masks) if mask is not None]
-        real = reading.target_mask
-        if masked:
-            told = [layer_rows(reading.plain[n], reading.source_mask, mask=reading.masks[n]).layer for n in masked]
-            informed = informed + torch.stack([layer["informed"][real].double().sum() for layer in told]).cpu()
+        batch = [pairs[number] for number in numbers]
+        inputs = padded_batch(model, tokenizer, [one.source.ids for one in batch], [one.target.ids for one in batch])
+        reading = read(model, inputs, details=True)
+        kinds = {"attention": [layer for layer in reading.attentions if layer is not None]}
+        if any(mask is not None for mask in reading.masks):
+            real, masked = reading.target_mask, reading.calibrated
+            told = [layer_rows(one.attention, reading.source_mask, mask=one.mask).layer["informed"] for one in masked]
+            counts.append(torch.stack([informed[real].double().sum() for informed in told]).cpu())
             steps += int(real.sum())
-        phi = [reading.contributions[layer] for layer in masked] if masked else []
+            kinds["contribution"] = [one.contribution for one in masked]
         for row, number in enumerate(numbers):
-            for name, layers in (("attention", reading.attentions), ("contribution", phi)):
-                if layers:
-                    heads = torch.stack([reading.unpadded(layer, row).double().mean(dim=0) for layer in layers])
-                    weights[number, name] = heads.cpu().numpy()  # (layers, steps, source)
-    share = informed / steps if steps else None
-    useful = None if share is None else np.flatnonzero(share.numpy() >= _MOST_STEPS)
-    for number, (pair, places) in enumerate(zip(pairs, taken, strict=True)):
+            for name, layers in kinds.items():
+                heads = torch.stack([reading.unpadded(layer, row).double().mean(dim=0) for layer in layers])
+                weights[number][name] = heads.cpu().numpy()  # (layers, steps, source)
+    share = (sum(counts[1:], counts[0]) / steps).numpy() if steps else None
+    named = []
+    for pair, places, by_name in zip(pairs, taken, weights, strict=True):
+        if share is not None:  # only those of layers whose masks tell source tokens apart
+            by_name["contribution"] = by_name["contribution"][np.flatnonzero(share >= _MOST_STEPS)]
         target = _of_words(pair.target)
         same = target * (len(pair.source.ids) / len(pair.target.ids))
-        named[number]["diagonal"] = np.abs(places[:, None] - same).argmin(axis=0)
-        for name, layers in (("attention", slice(None)), ("contribution", useful)):
-            if layers is not None and (number, name) in weights and weights[number, name][layers].size:
-                mean = weights[number, name][layers].mean(axis=0)
-                named[number][name] = mean[target][:, places].argmax(axis=1)
+        found = {"diagonal": np.abs(places[:, None] - same).argmin(axis=0)}
+        for name, layers_of_pair in by_name.items():
+            if layers_of_pair.size:
+                found[name] = layers_of_pair.mean(axis=0)[target][:, places].argmax(axis=1)
+        named.append(found)
     return named, None if share is None else float(share.max())
 
 
@@ -171,7 +181,7 @@ class _Rows:
     def __init__(self, model, tokenizer, batch_size: int):
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
 
-    def read(self, rows: Sequence[tuple[TokenPair, np.ndarray, int | None]]) -> list[np.ndarray]:
+    def read(self, rows: Sequence[_Row]) -> list[np.ndarray]:
         """Return log-probabilities of the target tokens of words, for each row of pair, source, and a hidden token."""
         found: dict[int, np.ndarray] = {}
         lengths = [(len(pair.target.ids), len(source)) for pair, source, _ in rows]
@@ -181,7 +191,7 @@ class _Rows:
                     found[number] = values
         return [found[number] for number in range(len(rows))]
 
-    def _batch(self, rows: Sequence[tuple[TokenPair, np.ndarray, int | None]]) -> list[np.ndarray]:
+    def _batch(self, rows: Sequence[_Row]) -> list[np.ndarray]:
         batch = padded_batch(
             self.model, self.tokenizer, [source for _, source, _ in rows], [pair.target.ids for pair, *_ in rows]
         )

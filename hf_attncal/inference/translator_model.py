@@ -30,12 +30,17 @@ VOCABULARY = "shared_vocabulary.json"
 _OPTIONS = {
     "num_beams": "beam_size",
     "length_penalty": "length_penalty",
-    "num_return_sequences": "num_hypotheses",
     "max_new_tokens": "max_decoding_length",
     "no_repeat_ngram_size": "no_repeat_ngram_size",
     "repetition_penalty": "repetition_penalty",
 }
-_SAID = {"do_sample": False, "return_dict_in_generate": False, "max_length": None, "use_cache": True}
+_SAID = {
+    "do_sample": False,
+    "num_return_sequences": 1,
+    "return_dict_in_generate": False,
+    "max_length": None,
+    "use_cache": True,
+}
 
 
 class TranslatorModel:
@@ -156,7 +161,7 @@ class TranslatorModel:
         )
         start, padding = self.generation_config.decoder_start_token_id, self.generation_config.pad_token_id
         rows = [[start, *map(self._ids.__getitem__, names)] for result in found for names in result.hypotheses]
-        return padded([torch.tensor(row) for row in rows], padding)[0]
+        return padded(rows, padding)[0]
 
     def scores(self, inputs: Mapping[str, Tensor], output: Tensor) -> Iterator[tuple[list[int], list[float]]]:
         """Yield the generated tokens of each text, to the end of sentence, and the logarithms of their probabilities.

@@ -1,6 +1,6 @@
-"""Turn attention between subwords into attention between words."""
+"""Turn attention between subwords into attention between words, and average its measures over a corpus."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +10,9 @@ from torch import Tensor
 from hf_attncal.data.tokenizer import NULL
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.metrics.reliability import attention_is_reliable, head_average
+from hf_attncal.metrics.step_measures import layer_rows
 
-from .reading import readings_of_pairs
+from .reading import read, readings_of_pairs
 
 
 class WordDetails(NamedTuple):
@@ -46,17 +47,21 @@ def word_details(
     """
     found: dict[int, WordDetails] = {}
     for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
-        layers = zip(reading.uncalibrated, reading.masks, reading.contributions, reading.attentions, strict=True)
-        layers = [layer for layer in layers if layer[1] is not None]
-        reliable = torch.stack([attention_is_reliable(a, phi) for a, _, phi, _ in layers], dim=1)
-        # (batch, a and m and phi and the used weights, layers, target, source)
-        averages = torch.stack([torch.stack([head_average(w) for w in layer], dim=1) for layer in layers], dim=2)
-        for row, (index, source, target) in enumerate(pairs):
+        layers = reading.calibrated
+        reliable = torch.stack([attention_is_reliable(one.attention, one.contribution) for one in layers], dim=1)
+        kinds = [(one.attention, one.mask, one.contribution, one.calibrated) for one in layers]
+        # (batch, kinds, layers, target, source)
+        averages = torch.stack(
+            [torch.stack([head_average(w) for w in kind if w is not None], dim=1) for kind in kinds], dim=2
+        )
+        for row, pair in enumerate(pairs):
             steps = reading.unpadded(averages, row).cpu()
             steps[3] /= steps[3].sum(dim=-1, keepdim=True).clamp(min=torch.finfo(steps.dtype).tiny)
-            a, m, phi, used = word_attention(steps, source, target)
-            subwords = word_attention(torch.ones_like(steps[0, 0]), source, target).clamp(min=1)
-            found[index] = WordDetails(a, m / subwords, phi, used, reliable[row][:, reading.target_mask[row]].cpu())
+            a, m, phi, used = word_attention(steps, pair.source, pair.target)
+            subwords = word_attention(torch.ones_like(steps[0, 0]), pair.source, pair.target).clamp(min=1)
+            found[pair.index] = WordDetails(
+                a, m / subwords, phi, used, reliable[row][:, reading.target_mask[row]].cpu()
+            )
     return [found.get(index) for index in range(len(sources))]
 
 
@@ -83,16 +88,18 @@ def source_rows(
         The rows of every pair, on the CPU; None for a pair with a side of no word.
     """
     found: dict[int, SourceRows] = {}
-    options = {"attentions": False, "uam": True, "batch_size": batch_size}
-    for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, **options):
-        for row, (index, source, target) in enumerate(pairs):
+    readings = readings_of_pairs(model, tokenizer, sources, targets, attentions=False, uam=True, batch_size=batch_size)
+    for pairs, reading in readings:
+        assert reading.uam is not None  # it was asked for
+        for row, pair in enumerate(pairs):
+            target = pair.target
             nulls = target.ids == model.config.null_token_id
             count = int(nulls.sum())
             word_ids = target.word_ids.copy()
             word_ids[nulls] = target.words + np.arange(count)
             extended = WordTokens(target.ids, word_ids, target.words + count)
-            weights = word_attention(reading.unpadded(reading.uam, row).cpu(), source, extended)
-            found[index] = SourceRows((*targets[index].split(), *[NULL] * count), weights)
+            weights = word_attention(reading.unpadded(reading.uam, row).cpu(), pair.source, extended)
+            found[pair.index] = SourceRows((*targets[pair.index].split(), *[NULL] * count), weights)
     return [found.get(index) for index in range(len(sources))]
 
 
@@ -128,3 +135,44 @@ def _membership(tokens: WordTokens, length: int, like: Tensor) -> Tensor:
     (subwords,) = np.nonzero(tokens.word_ids != NO_WORD)
     membership[tokens.word_ids[subwords], subwords] = 1
     return like.new_tensor(membership)
+
+
+# ---- over a corpus ----
+
+
+@torch.no_grad()
+def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, list[float]]:
+    """Measure how reliable the cross-attention of a calibrated model is, layer by layer.
+
+    Teacher-forced on the given targets; the model's mode is left as it is.
+
+    Args:
+        model: an encoder-decoder of this package with `calibration`, or a model with an active adapter that has it.
+        batches: see `read`.
+
+    Returns:
+        Lists over calibrated layers: `layers`, their numbers from 0, and means over all real target steps of
+        `reliability_level` (Lu et al., eq. 8, on the head average), `entropy` of plain attention (natural logarithm,
+        mean over heads) and `mask_mean` over real source tokens and heads.
+
+    Raises:
+        ValueError: the model is not calibrated, or there is no target step.
+    """
+    names = ("reliability", "entropy", "mask")
+    totals: list[Tensor] = []
+    steps = 0
+    numbers: list[int] = []
+    for batch in batches:
+        reading = read(model, batch, attentions=False, details=True)
+        real = reading.target_mask
+        numbers = [layer.number for layer in reading.calibrated]
+        rows = [
+            layer_rows(one.attention, reading.source_mask, mask=one.mask, contribution=one.contribution).layer
+            for one in reading.calibrated
+        ]
+        totals.append(torch.stack([torch.stack([row[name][real].double().sum() for name in names]) for row in rows]))
+        steps += int(real.sum())
+    if steps == 0:
+        raise ValueError("`batches` must have at least one target step, got none.")
+    reliability, entropy, mask = (sum(totals[1:], totals[0]) / steps).T.tolist()
+    return {"layers": numbers, "reliability_level": reliability, "entropy": entropy, "mask_mean": mask}

@@ -127,7 +127,7 @@ def cross_entropy_from_hidden(
     )
 
 
-def shift_labels(model: nn.Module, labels: torch.LongTensor) -> torch.LongTensor:
+def shift_labels(model: nn.Module, labels: torch.Tensor) -> torch.Tensor:
     """Return the decoder inputs that predict `labels`: shifted right, as the model itself would shift them.
 
     Args:

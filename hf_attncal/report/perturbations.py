@@ -12,7 +12,7 @@ Tokens of no word, such as the end of the sentence, are never touched.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, compress
 from typing import NamedTuple
 
@@ -213,7 +213,7 @@ class Perturber:
                     others[place] = self.frequencies.others(words, self.generator(pair, change.draw))
                 texts[number] = " ".join(np.where(kept, words, others[place]))
         tokens |= zip(texts, tokenize_words(self.tokenizer, [*texts.values()], prefix=self.source_prefix), strict=True)
-        rows = [pairs[row]._replace(source=tokens[number]) for number, (row, _) in enumerate(wanted)]
+        rows = [replace(pairs[row], source=tokens[number]) for number, (row, _) in enumerate(wanted)]
         try:
             check_lengths(self.model, self.tokenizer, rows)
         except PairTooLongError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hf_attncal.inference.revision import revision_of
+from hf_attncal.inference.seals import revision_of
 from hf_attncal.io.files import read_lines, write_bytes
 from hf_attncal.layouts import ADAPTER_CONFIG, RESULTS, RUN
 from hf_attncal.report.corpus import Corpus

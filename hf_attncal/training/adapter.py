@@ -26,7 +26,7 @@ from hf_attncal.data.languages import target_code
 from hf_attncal.families import FAMILIES, backbones, stock_type
 from hf_attncal.hub.model_cards import write_model_card, write_trained_adapter_card
 from hf_attncal.inference.loading import model_config
-from hf_attncal.inference.revision import revision_of
+from hf_attncal.inference.seals import revision_of
 from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG
 
 from .calibrated import injected_adapters

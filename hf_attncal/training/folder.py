@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
 
-from hf_attncal.inference.revision import revision_of
+from hf_attncal.inference.seals import revision_of
 from hf_attncal.io.files import fill_folder, json_text, write_json
 from hf_attncal.io.gate import job, mark, mark_in, reads, saving_into
 from hf_attncal.layouts import COUNTING, RESULTS, RUN, UNFINISHED, kind_of_folder

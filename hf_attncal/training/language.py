@@ -17,7 +17,7 @@ from hf_attncal.data.corpora import tokenize_plain
 from hf_attncal.data.tokenizer import EOS, LANGUAGE_TOKENS
 from hf_attncal.families import default_of
 from hf_attncal.hub.model_cards import Result, write_model_card
-from hf_attncal.inference.modes import evaluating
+from hf_attncal.inference.reading import evaluating
 from hf_attncal.metrics.base import Metric
 from hf_attncal.metrics.perplexity import PERPLEXITY, perplexity
 

@@ -30,11 +30,11 @@ from hf_attncal.data.languages import check_target, codes_of, speak
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import default_of, translators
 from hf_attncal.hub.model_cards import write_model_card
-from hf_attncal.inference.attention_report import attention_report
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit
 from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.reading import decoder_size
 from hf_attncal.inference.source_use import MOST_READ, source_use
+from hf_attncal.inference.word_attention import attention_report
 from hf_attncal.io.files import write_text
 from hf_attncal.metrics.trust import verdict_of
 from hf_attncal.models.calibration import calibration_of

@@ -21,8 +21,8 @@ from transformers import PreTrainedConfig, TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
 from hf_attncal.data.corpora import PARALLEL, PLAIN, load_parallel, load_plain
-from hf_attncal.inference.loading import bf16_is_fast, model_config
-from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
+from hf_attncal.inference.loading import model_config
+from hf_attncal.inference.opening import MODEL_FILES, TOKENIZER_FILES, bf16_is_fast, check_name
 from hf_attncal.io.files import sha256
 from hf_attncal.models.limits import LIMITS
 
@@ -405,7 +405,7 @@ class Settings:
         """Refuse names of models that nothing can be loaded from.
 
         Raises:
-            ValueError: a name is refused; see `inference.names.check_name`.
+            ValueError: a name is refused; see `inference.opening.check_name`.
         """
         for (section, key), name in self.starts().items():
             revision = getattr(getattr(self, section), "revision", None)

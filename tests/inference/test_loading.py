@@ -20,7 +20,8 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.commands import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.encoder_decoders import load_model
-from hf_attncal.inference.loading import bf16_is_fast, load_config, load_seq2seq
+from hf_attncal.inference.loading import load_config, load_seq2seq
+from hf_attncal.inference.opening import bf16_is_fast
 from hf_attncal.inference.running import Running
 
 TEXT = "the old house is a house"
@@ -437,7 +438,7 @@ def test_bfloat16_on_a_cpu_that_emulates_it_is_warned_of(folders, monkeypatch, c
     assert not (bf16_is_fast() and capability in ("DEFAULT", "AVX2"))
     for fast in (True, False):
         caplog.clear()
-        monkeypatch.setattr("hf_attncal.inference.loading.bf16_is_fast", lambda fast=fast: fast)
+        monkeypatch.setattr("hf_attncal.inference.opening.bf16_is_fast", lambda fast=fast: fast)
         model, _ = load_model(str(folders["base"]), Running(dtype="bfloat16"))
         assert model.dtype == torch.bfloat16
         assert ("--dtype float32 is faster" in caplog.text) != fast

@@ -10,7 +10,7 @@ from huggingface_hub.errors import GatedRepoError, RemoteEntryNotFoundError, Rep
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.inference.loading import load_config, load_seq2seq
-from hf_attncal.inference.names import TOKENIZER_FILES, check_name, is_hub_name
+from hf_attncal.inference.opening import TOKENIZER_FILES, check_name, is_hub_name
 
 
 @pytest.fixture
@@ -169,13 +169,13 @@ def test_everything_that_loads_a_model_asks_first(load, here):
 def test_only_the_standard_library_is_needed_to_refuse_a_folder(tmp_path):
     code = """
 import sys
-from hf_attncal.inference.names import check_name
+from hf_attncal.inference.opening import check_name
 try: check_name('./no')
 except FileNotFoundError: print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     modules = set(done.stdout.split())
-    assert "hf_attncal.inference.names" in modules
+    assert "hf_attncal.inference.opening" in modules
     assert {"torch", "transformers", "huggingface_hub", "numpy"} & modules == set()
 
 

@@ -29,8 +29,8 @@ from transformers import (
 )
 
 from hf_attncal.adapters import AttentionCalibrationConfig
-from hf_attncal.inference.attention_report import attention_report
 from hf_attncal.inference.reading import decoder_size, read, readings_of_pairs
+from hf_attncal.inference.word_attention import attention_report
 from hf_attncal.metrics.reliability import attention_entropy, contributions, reliability_level
 
 DETAILS = ("uncalibrated", "masks", "nulls")

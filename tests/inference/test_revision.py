@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_attncal.inference.revision import revision_of
+from hf_attncal.inference.seals import revision_of
 
 BASE = {"config.json": "{}", "model.safetensors": "weights"}
 

@@ -1,4 +1,4 @@
-"""Summaries: what is copied against loops, whose search settings hold, texts that are cut, streams."""
+"""Summaries: what is copied against loops, whose search settings hold, texts that are cut."""
 
 import copy
 import itertools
@@ -12,9 +12,8 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from hf_attncal.data.copy_tokenizer import CopyTokenizer
 from hf_attncal.data.words import NO_WORD, tokenize_words
-from hf_attncal.inference.copies import words_of_text
-from hf_attncal.inference.generation import Generated, LineTooLongError
-from hf_attncal.inference.summarization import summarize_lines, summarize_stream, summarize_texts
+from hf_attncal.inference.generation import Generated, LineTooLongError, words_of_text
+from hf_attncal.inference.summarization import summarize_lines, summarize_texts
 
 SHORT = {"num_beams": 2, "max_new_tokens": 8}
 
@@ -261,24 +260,6 @@ def test_a_long_text_is_cut_and_it_is_told(narrow):
     first = lengths.index(next(length for length in lengths if length > 8))
     with pytest.raises(LineTooLongError, match=rf"^line {first + 1} has {lengths[first]} tokens"):
         summarize_texts(model, narrow, SOURCES, too_long="error")
-
-
-def test_a_stream_is_summarised_as_it_comes(narrow):
-    model = text_model("marian", "ours")
-    read = []
-
-    def texts():
-        for text in itertools.cycle(SOURCES):
-            read.append(text)
-            yield text
-
-    found = list(itertools.islice(summarize_stream(model, bpe_tokenizer(), texts(), window=4, **SHORT), 8))
-    assert len(read) == 8
-    assert found == summarize_lines(model, bpe_tokenizer(), read, **SHORT)
-    stream = summarize_stream(model, narrow, ["das"] * 5 + [SOURCES[0] * 3], window=2, too_long="error", **SHORT)
-    assert len(list(itertools.islice(stream, 4))) == 4
-    with pytest.raises(LineTooLongError, match=r"^line 6 has"):
-        next(stream)
 
 
 def test_unknown_words_that_are_written_are_counted():

@@ -113,27 +113,3 @@ def test_a_first_token_without_a_choice_is_certain():
         assert expected[0] < -1
         assert result.token_scores == pytest.approx([0, *expected[1:]], abs=1e-10)
         assert result.score == pytest.approx(beam_score(model, line, ids, **options), rel=1e-6)
-
-
-def test_several_translations_of_a_line_follow_each_other_the_best_first():
-    model, tokenizer = text_model("marian", "ours"), bpe_tokenizer()
-    lines = [*SOURCES[:3], "", *SOURCES[3:5]]
-    options = {"num_beams": 3, "max_new_tokens": 8, "scores": True}
-    best = translate_lines(model, tokenizer, lines, **options)
-    found = translate_lines(model, tokenizer, lines, num_return_sequences=3, batch_size=2, **options)
-    assert len(found) == 3 * len(lines)
-    for number, line in enumerate(lines):
-        of_line = found[3 * number : 3 * number + 3]
-        assert of_line[0].text == best[number].text
-        assert of_line[0].tokens == best[number].tokens
-        if line:
-            scores = [one.score for one in of_line]
-            assert scores == sorted(scores, reverse=True)
-            assert len({one.tokens for one in of_line}) == 3
-        else:
-            assert {one.text for one in of_line} == {""}
-
-
-def test_no_more_translations_than_beams():
-    with pytest.raises(ValueError, match=r"`num_beams`.*\(2\).*got 3"):
-        translate_lines(text_model("bart", "ours"), bpe_tokenizer(), ["a"], num_beams=2, num_return_sequences=3)

@@ -69,7 +69,7 @@ def test_every_word_of_the_target_is_written_and_no_special_token(tokenizer):
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_no_padding_stands_in_a_translation(beams, model, tokenizer):
-    search = Search(beams, 1.0, max_new_tokens=12, num_return_sequences=beams)
+    search = Search(beams, 1.0, max_new_tokens=12)
     lengths = set()
     for bias in range(2, 60, 2):  # until ends come early, and not in every line
         model.final_logits_bias[0, tokenizer.target_encoder["</s>"]] = bias / 4

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -296,7 +297,7 @@ def test_a_source_of_which_nothing_is_left_is_refused():
     """Without a special token at its end."""
     tokenizer, model = bpe_tokenizer(), text_model("marian", "stock")
     ((pair,), _), *_ = batches_of_pairs(model, tokenizer, [SOURCES[0]], [TARGETS[0]])
-    bare = pair._replace(source=pair.source._replace(ids=pair.source.ids[:-1], word_ids=pair.source.word_ids[:-1]))
+    bare = replace(pair, source=pair.source._replace(ids=pair.source.ids[:-1], word_ids=pair.source.word_ids[:-1]))
     nothing = Change("hide", 0, np.zeros(pair.source.words, dtype=bool).tobytes())
     with pytest.raises(ValueError, match=r"'hide'.*pair 0"):
         perturber(model).log_probabilities([bare], [SOURCES[0]], [{nothing: [0]}])

@@ -17,7 +17,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from hf_attncal import AttnCalMarianConfig, MaskAlignConfig
 from hf_attncal.alignment.aligner_job import AlignerConfig
 from hf_attncal.families import translators
-from hf_attncal.inference.loading import bf16_is_fast
+from hf_attncal.inference.opening import bf16_is_fast
 from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.training.adapter import AdapterConfig

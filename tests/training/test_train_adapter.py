@@ -14,7 +14,7 @@ from runs import adapter_settings as settings
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal.hub import inspect_folder
-from hf_attncal.inference.revision import revision_of
+from hf_attncal.inference.seals import revision_of
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import seq2seq

@@ -156,4 +156,4 @@ def _attributions(
                     )
                     tensor = part.detach().to("cpu", dtype, copy=True)
                 kept.append(tensor)
-            yield Attribution(*pair, *kept)
+            yield Attribution(pair.index, pair.source, pair.target, *kept)

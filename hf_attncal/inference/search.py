@@ -1,9 +1,10 @@
-"""Settings of the search for a text: the fields of transformers' `GenerationConfig` that suit a text for each line."""
+"""Settings of the search for a text: fields of transformers' `GenerationConfig` that suit a text for each line."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from hf_attncal.io.errors import CommandError, settings_by_name
 
@@ -85,6 +86,91 @@ _ELSEWHERE = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Settings of the search for a text; the model's `generation_config` gives the others, but sampling is off.
+
+    Args:
+        num_beams: beam size; 1 is greedy.
+        length_penalty: the beam score is log-probability / length ** `length_penalty` (`generate`'s definition).
+        max_new_tokens: longest text, in tokens. None: twice the longest source of the batch plus 10.
+        min_new_tokens: shortest text, in tokens. None: that of the model's `generation_config`.
+        no_repeat_ngram_size: length of token runs that must not repeat. None: that of the model's `generation_config`.
+        others: further arguments of `generate`, by name (`FIELDS`).
+
+    Raises:
+        ValueError: a setting out of range.
+    """
+
+    num_beams: int
+    length_penalty: float
+    max_new_tokens: int | None = None
+    min_new_tokens: int | None = None
+    no_repeat_ngram_size: int | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("num_beams", 1),
+            ("max_new_tokens", 1),
+            ("min_new_tokens", 0),
+            ("no_repeat_ngram_size", 0),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"`{name}` must be >= {least}, got {value}.")
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Make a search of settings by name; those that are no field are further arguments of `generate`."""
+        names = {one.name for one in fields(cls)} - {"others"}
+        own = {name: value for name, value in settings.items() if name in names}
+        return cls(**own, others={name: value for name, value in settings.items() if name not in names})
+
+    def options(self, source_length: int, limit: int) -> dict[str, Any]:
+        """Return the options of `generate` for a batch.
+
+        Args:
+            source_length: number of tokens of the longest source of the batch.
+            limit: most tokens in a sequence.
+        """
+        longest, shortest = self.max_new_tokens, self.min_new_tokens
+        if longest is None:
+            longest = max(2 * source_length + 10, shortest or 0)
+        options = {
+            "num_beams": self.num_beams,
+            "length_penalty": self.length_penalty,
+            "do_sample": False,
+            "num_return_sequences": 1,
+            "return_dict_in_generate": False,
+            "max_new_tokens": min(longest, limit - 1),
+            "max_length": None,
+            **self.others,
+        }
+        if self.num_beams == 1:  # it would warn of options for beams
+            options |= {"length_penalty": None, "early_stopping": None}
+        if shortest is not None:  # `min_length` includes the decoder's start token; setting both would conflict
+            options |= {"min_length": shortest + 1, "min_new_tokens": None}
+        if self.no_repeat_ngram_size is not None:
+            options["no_repeat_ngram_size"] = self.no_repeat_ngram_size
+        return options
+
+    def saved(self, limit: int) -> dict[str, Any]:
+        """Return the fields of a `generation_config` with which `generate()` searches so by default.
+
+        The length is a `max_length`, because a caller's `max_new_tokens` or `max_length` wins over that, and a
+        caller's `max_length` would lose against a saved `max_new_tokens`. It cannot follow the sources: without
+        `max_new_tokens` a text may have all positions of the model.
+
+        Args:
+            limit: most tokens in a sequence.
+        """
+        options = self.options(limit, limit) | dict.fromkeys(_SAMPLING)
+        options["max_length"] = 1 + options["max_new_tokens"]  # the decoder's start token counts
+        options["max_new_tokens"] = None
+        return options
+
+
 def generation_settings(settings: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
     """Return the settings of a search by name, each with a value that it may have.
 
@@ -108,19 +194,19 @@ def texts_to_try(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    field = FIELDS.get(name)
-    if field is None:
+    known = FIELDS.get(name)
+    if known is None:
         close = get_close_matches(name, FIELDS, 1)
         remedy = f"did you mean `{close[0]}`?" if close else f"give one of {', '.join(FIELDS)}."
         remedy = f"{_ELSEWHERE[name]}." if name in _ELSEWHERE else remedy
         raise CommandError(f"`{name}` is no setting of the search: {remedy}")
     read = value
-    if isinstance(value, str) and (field is not _TEXT or value.startswith('"')):
+    if isinstance(value, str) and (known is not _TEXT or value.startswith('"')):
         try:
             read = json.loads(value[:1000])
         except ValueError:
             read = value
     read = list(read) if isinstance(read, tuple) else read
-    if not field.fits(read):
-        raise CommandError(f"`{name}` must be {field.rule}, got {str(value)[:50]!r}.")
+    if not known.fits(read):
+        raise CommandError(f"`{name}` must be {known.rule}, got {str(value)[:50]!r}.")
     return read
