@@ -1,6 +1,5 @@
 """`attncal align compare`: which of several word alignments of a text is better, where nobody annotated it."""
 
-import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hf_attncal.io.errors import CommandError, user_errors
@@ -60,7 +59,7 @@ def compare(
     named = {f"hypothesis {number}": text for number, text in enumerate(hypotheses, start=1)}
     texts = read_scored({"source": source, "target": target, **named}, "sentence pair")
     if read := [name for name in files_among(source, target, *hypotheses) if name != STANDARD]:
-        check_files(read, {"--page": None if page is None else os.fspath(page)})
+        check_files(read, {"--page": page})
     with user_errors():
         compared = compare_texts(texts, words=words, lowercase=lowercase, form=format)
     if page is not None:

@@ -1,6 +1,5 @@
 """`attncal analyze`: when the attention of a model can be believed, as text, files and one page."""
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -10,11 +9,10 @@ from hf_attncal.inference.encoder_decoders import load_model
 from hf_attncal.inference.opening import fetched, load_errors
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, user_errors
-from hf_attncal.io.files import is_file
 from hf_attncal.io.messages import half_minutes, job_progress
 from hf_attncal.io.streams import check_files, check_readable, files_among
 
-from .kinds import Files, Model, NewFolder, Places, Text
+from .kinds import Files, Model, NewFolder, Places, Text, names_of
 
 if TYPE_CHECKING:
     from hf_attncal.report.figures.contents import Report
@@ -73,10 +71,9 @@ def analyze(
         CommandError: options that do not go together, or a model, text or probe that cannot be used.
     """
     methods = [name for names in methods for name in names.replace(",", " ").split()]
-    places = [os.fspath(place) for place in ([report] if is_file(report) else report)]
-    if probe_text is not None and (is_file(probe_text) or len(probe_text) != 2):
+    places, learned = names_of(report), names_of(probe_text)
+    if probe_text is not None and len(learned) != 2:
         raise CommandError("--probe-text takes two texts, SOURCE and TARGET.")
-    learned = probe_text or ()
     if probe == _NO_PROBE and learned:
         raise CommandError("--probe none leaves nothing for --probe-text: leave it out.")
     files = [file for file in files_among(source, target, gold, tags, *learned) if not file.startswith("spacy:")]
@@ -95,7 +92,7 @@ def analyze(
             from hf_attncal.report.corpus import Corpus
             from hf_attncal.report.probe import Probe
         with user_errors():
-            found = analyze_corpus(
+            analysis = analyze_corpus(
                 model,
                 Corpus.read(source, target, gold, tags),
                 methods=methods or None,
@@ -104,8 +101,8 @@ def analyze(
                 step=step,
                 load=lambda name: load_model(name, running, 2 if target is None else None),
             )
-    if places:
-        from hf_attncal.report.figures.report_files import write_report
+    if not places:
+        return analysis
+    from hf_attncal.report.figures.report_files import write_report
 
-        found = write_report(found, places)
-    return found
+    return write_report(analysis, places)

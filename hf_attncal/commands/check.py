@@ -106,7 +106,7 @@ def _check_lines(model, source, target, running, output, form, worst, bootstrap,
     """Check lines of text; arguments are those of `check`."""
     if target is None:
         raise CommandError("--target must be given, too: the translations of --source.")
-    check_files(files_among(source, target), {"--output": output and os.fspath(output)}, standard=False)
+    check_files(files_among(source, target), {"--output": output}, standard=False)
     from hf_attncal.checking.checked_text import (
         checked_lines,
         lines_of_verdicts,
@@ -145,7 +145,7 @@ def _check_documents(
     if row is None and target is None:
         raise CommandError("--target must be given, too: the translations of --source.")
     names = [os.fspath(name) for name in (source, target, dismiss) if name is not None]
-    check_files(names, {"--output": output and os.fspath(output)}, standard=False)
+    check_files(names, {"--output": output}, standard=False)
     dismissed = frozenset() if dismiss is None else dismissed_ids(dismiss)
     from hf_attncal.checking.checker import open_checker
     from hf_attncal.checking.documents.check_documents import check_documents, check_notes

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, at_least, user_errors
-from hf_attncal.io.streams import check_files, files_among, is_file, text_name
+from hf_attncal.io.streams import check_files, files_among, text_name
 
 from .kinds import Encoder, Loaded, Output, Text
 
@@ -49,8 +49,8 @@ def check_compare(
         CommandError: an aligner that cannot be used or for which nothing was learned, or a line that cannot be read.
     """
     at_least("--bootstrap", bootstrap, 1)
-    check_files(files_among(source, target, other), {"--output": output and os.fspath(output)}, standard=False)
-    if is_file(source) and not os.path.isfile(source):
+    check_files(files_among(source, target, other), {"--output": output}, standard=False)
+    if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
         raise CommandError(f"{source} is read twice, so it must be a file, not a pipe.")
     from hf_attncal.checking.check_summary import compare_verdicts
     from hf_attncal.checking.checked_text import known_verdicts, written

@@ -1,6 +1,5 @@
 """`attncal check test`: how many planted errors the check finds."""
 
-import os
 from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import Running
@@ -43,7 +42,7 @@ def check_test(
     Raises:
         CommandError: an aligner that cannot be used or for which nothing was learned, or a line that cannot be read.
     """
-    check_files(files_among(source, target), {"--output": output and os.fspath(output)}, standard=False)
+    check_files(files_among(source, target), {"--output": output}, standard=False)
     from hf_attncal.checking.check_self_test import plant_and_check
     from hf_attncal.checking.checked_text import read_pairs_to_check, written
     from hf_attncal.checking.checker import open_checker

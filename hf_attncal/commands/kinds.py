@@ -1,5 +1,6 @@
 """Types of what the functions of this folder are given: on the command line a name, from Python also what it holds."""
 
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -51,9 +52,9 @@ Encoder = Annotated[Path | Any | None, Kind("MODEL")]
 Setting = Annotated[str, Kind("KEY=VALUE", many=True)]
 # Values by name; on the command line `key=value`, several behind one option or anywhere.
 Values = Annotated[Mapping[str, Any] | Sequence[str] | None, Kind("KEY=VALUE", many=True)]
-STANDARD = "-"
 # A file or lines of `source ||| target`; beside the targets, a file or lines of the sources; or a list of pairs.
 Pairs = Annotated[Path | Sequence[str] | Sequence[tuple[Any, Any]] | None, Kind("FILE", standard=True)]
+STANDARD = "-"
 # How links are written, what parts words, how the two directions of links are merged.
 LinkFormat = Literal["pharaoh", "words", "opustrainer", "json", "html"]
 WordLimits = Literal["white-space", "spaces"]
@@ -67,3 +68,10 @@ Merging = Literal[
     "forward",
     "backward",
 ]
+
+
+def names_of(files: Path | Sequence[Path] | None) -> list[str]:
+    """Return the names of one file, of several or of none."""
+    if files is None:
+        return []
+    return [os.fspath(file) for file in ([files] if isinstance(files, str | os.PathLike) else files)]

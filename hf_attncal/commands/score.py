@@ -1,6 +1,7 @@
 """`attncal score`: word links against a gold alignment, or summaries against references."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import os
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hf_attncal.io.errors import CommandError, at_least
 
@@ -73,7 +74,7 @@ def score(
     Raises:
         CommandError: a file that is wrong, options of the other metric, or a number out of range.
     """
-    others = {
+    others: dict[str, dict[str, Any]] = {
         "aer": {"--references": references, "--tokenize": tokenize != "rouge", "--stemmer": stemmer},
         "rouge": {
             "--source": source,
@@ -93,21 +94,33 @@ def score(
     if without_punctuation and source is None:
         raise CommandError("--without-punctuation needs the words: pass --source and --target.")
     from hf_attncal.data.texts import read_scored
-    from hf_attncal.io.files import is_file
 
-    options = {"bootstrap": bootstrap, "format": format}
     proposed = {f"hypothesis {number}": text for number, text in enumerate(hypotheses, start=1)}
     if metric == "rouge":
         from hf_attncal.metrics.rouge import score_summaries
 
-        more = [references] if is_file(references) else references
-        named = {f"reference {number}": text for number, text in enumerate([gold, *more], start=1)}
-        texts = list(read_scored(named | proposed, "summary"))
-        cut = {"tokenize": tokenize, "stemmer": stemmer}
-        return score_summaries(texts[: len(named)], texts[len(named) :], **cut, **options)
+        all_references = [gold, *([references] if isinstance(references, str | os.PathLike) else references)]
+        named = {f"reference {number}": text for number, text in enumerate(all_references, start=1)}
+        summaries = list(read_scored(named | proposed, "summary"))
+        return score_summaries(
+            summaries[: len(named)],
+            summaries[len(named) :],
+            tokenize=tokenize,
+            stemmer=stemmer,
+            bootstrap=bootstrap,
+            format=format,
+        )
     from hf_attncal.metrics.link_scores import score_links
 
-    sides = {} if source is None else {"source": source, "target": target}
+    sides = {} if source is None or target is None else {"source": source, "target": target}
     texts = read_scored({"gold": gold} | sides | proposed, "sentence pair")
-    counted = {"words": words, "ignore_possible": ignore_possible, "punctuation": not without_punctuation}
-    return score_links(next(texts), texts, [next(texts) for _ in sides], **counted, **options)
+    return score_links(
+        next(texts),
+        texts,
+        [next(texts) for _ in sides],
+        words=words,
+        ignore_possible=ignore_possible,
+        punctuation=not without_punctuation,
+        bootstrap=bootstrap,
+        format=format,
+    )

@@ -1,5 +1,6 @@
 """`attncal show`: a page on a few sentences, opened in the browser."""
 
+import os
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +66,7 @@ def show(
         lines = list(sentences) or (_standard_lines() if source is None else lines_of(source))
     model = fetched(model, running)
     check_loadable(model, aligner)
-    loaded = load_model(model, running, beams)
+    translator, tokenizer = load_model(model, running, beams)
     from hf_attncal.alignment.aligner_opening import open_aligner
     from hf_attncal.hub.model_cards import read_model_card
     from hf_attncal.report.figures.report_files import write_page
@@ -73,10 +74,10 @@ def show(
 
     align = None
     if aligner is not None:
-        align = open_aligner(aligner, replace(running, revision=None, languages=None)).align
+        align = open_aligner(os.fspath(aligner), replace(running, revision=None, languages=None)).align
     title = read_model_card(model).name or Path(model).resolve().name
     with user_errors():
-        report = report_on_sentences(*loaded, lines, title, align=align, beams=beams)
+        report = report_on_sentences(translator, tokenizer, lines, title, align=align, beams=beams)
         write_page(report, page, "--output")
     if output is None:
         webbrowser.open(Path(page).resolve().as_uri())

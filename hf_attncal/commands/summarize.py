@@ -72,7 +72,7 @@ def summarize(
 
     settings = generation_settings(generation)
     trials = texts_to_try(settings)
-    check_text(source, {"--output": output})
+    text = check_text(source, {"--output": output})
     from hf_attncal.inference.encoder_decoders import load_model
     from hf_attncal.inference.opening import fetched
 
@@ -94,4 +94,4 @@ def summarize(
     work = summarizing(loaded[0], loaded[1], **reading, **settings)
     try_answers(work, called, [sample(loaded[1]) for _ in trials])
     reading |= {"longest_line": running.longest_line or _LONGEST, "progress": running.progress}
-    return answer_text(loaded, source, work, Form("summary", format, scores, copied), output=output, **reading)
+    return answer_text(loaded, text, work, Form("summary", format, scores, copied), output=output, **reading)

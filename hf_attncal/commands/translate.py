@@ -88,7 +88,7 @@ def translate(
     from hf_attncal.inference.search import generation_settings, texts_to_try
 
     settings = generation_settings(generation)
-    check_text(source, {"--output": output, "--alignments": links})
+    text = check_text(source, {"--output": output, "--alignments": links})
     from hf_attncal.inference.encoder_decoders import load_model
     from hf_attncal.inference.opening import check_loadable, fetched
 
@@ -117,5 +117,5 @@ def translate(
     try_answers(work, beside or "the model", [sample(loaded[1]) for _ in texts_to_try(settings)])
     reading |= {"longest_line": running.longest_line or LONGEST_LINE, "progress": running.progress}
     return answer_text(
-        loaded, source, work, Form("translation", format, scores), output=output, links=links, **reading
+        loaded, text, work, Form("translation", format, scores), output=output, links=links, **reading
     )

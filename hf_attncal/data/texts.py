@@ -67,8 +67,7 @@ class PairText:
             others: texts that are read, too.
         """
         files = [file for text in (self, *others) for file in text.files]
-        written = {option: None if path is None else os.fspath(path) for option, path in outputs.items()}
-        check_files(files, written, standard=self.source == STANDARD)
+        check_files(files, outputs, standard=self.source == STANDARD)
 
     def pairs(self) -> list[tuple]:
         """Read all pairs.

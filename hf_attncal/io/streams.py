@@ -484,7 +484,9 @@ def _whole_lines(path: str, suffix: str | None) -> bool:
     return end > 0
 
 
-def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], standard: bool | None = None) -> None:
+def check_files(
+    inputs: Sequence[str], outputs: Mapping[str, str | os.PathLike[str] | None], standard: bool | None = None
+) -> None:
     """Refuse files that a command cannot read or write, before it loads a model; the gate has refused others.
 
     Args:
@@ -498,7 +500,7 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], standa
     """
     from hf_attncal.io.encoding import suffix_of
 
-    named = {option: path for option, path in outputs.items() if path is not None}
+    named = {option: os.fspath(path) for option, path in outputs.items() if path is not None}
     if named.get("--output") == STANDARD:
         del named["--output"]
     for option, path in named.items():
@@ -515,8 +517,8 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], standa
         suffix_of(path)
 
 
-def check_text(source: Text | None, outputs: Mapping[str, str | os.PathLike[str] | None]) -> None:
-    """Refuse a text that is missing, and files that a command cannot read or write; `outputs` as for `check_files`.
+def check_text(source: Text | None, outputs: Mapping[str, str | os.PathLike[str] | None]) -> Text:
+    """Return a text; refuse one that is missing, and files that cannot be read or written (see `check_files`).
 
     Raises:
         CommandError: what is wrong, and with which.
@@ -524,8 +526,8 @@ def check_text(source: Text | None, outputs: Mapping[str, str | os.PathLike[str]
     if source is None:
         raise CommandError("`source` must be a file or its lines, got None.")
     files = [path for path in files_among(source) if path != STANDARD]
-    written = {option: None if path is None else os.fspath(path) for option, path in outputs.items()}
-    check_files(files, written, standard=is_file(source) and not files)
+    check_files(files, outputs, standard=is_file(source) and not files)
+    return source
 
 
 def check_readable(*paths: str | None) -> None:
