@@ -18,11 +18,10 @@ TOKENIZER_CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 CARD, RESULTS, RUN, LOCK = "README.md", "results.json", "run.json", "run.lock"
 SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabilities.json", "check.json"
-DIAGRAM, COUNTS, COUNTS_SEAL = "link_probabilities.png", "hmm", "seal.json"
+DIAGRAM, COUNTS = "link_probabilities.png", "hmm"
 # The encoder that helps aligners where none is named, and its commit on the Hub.
 DEFAULT_ENCODER = "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98"
 AUTO_ENCODER = "auto"  # stands for it
-COUNTING = "counting"  # below the folder of a run
 CTRANSLATE2, EXPORTED = "ctranslate2", "exported.json"  # a folder, and in it of which model it is
 UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
 
@@ -178,13 +177,6 @@ LAYOUTS = {
                     learned_by="attncal check learn {model} --source FILE --target FILE",
                 ),
                 File(COUNTS, "an aligner that counts", "hf_attncal.alignment.aligner_job:AlignerJob", _STAYS),
-                File(
-                    COUNTS_SEAL,
-                    "in the folder of such an aligner, the network that it belongs to",
-                    "hf_attncal.alignment.aligner_job:AlignerJob",
-                    _STAYS,
-                    learned_by="attncal align train --source FILE --target FILE --output {model}",
-                ),
             ),
         ),
         Layout(
@@ -214,7 +206,6 @@ LAYOUTS = {
                 File(RESULTS, "what was measured", "hf_attncal.training.folder:finish"),
                 File(RUN, "what the run depends on", "hf_attncal.training.folder:claimed", _STAYS),
                 File("checkpoint-*", "to go on with", "hf_attncal.training.checkpoints:WholeCheckpointsMixin", _STAYS),
-                File(COUNTING, "counts to go on with", "hf_attncal.alignment.counting:learn_counts", _STAYS),
                 File(UNFINISHED, "what is not complete", "hf_attncal.io.files:fill_folder", _STAYS),
                 File(LOCK, "which process has the folder", "hf_attncal.training.folder:claimed", _STAYS),
                 File("*.hypotheses.txt", "what was generated", "hf_attncal.training.seq2seq:Seq2SeqJob", _STAYS),

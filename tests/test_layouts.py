@@ -74,7 +74,7 @@ def test_an_aligner_with_all_that_lies_beside_it(tmp_path):
     write_probabilities_card(tmp_path, score, score, "two links")
     assert_layouts_know(tmp_path)
     beside = {file.name for file in files("aligner")}
-    assert beside - names_in(tmp_path) == {"check.json", "seal.json"}  # `tests/checking` learns one; that is in hmm
+    assert beside - names_in(tmp_path) == {"check.json"}  # `tests/checking` learns one
 
 
 # ---- what is read of the table ----

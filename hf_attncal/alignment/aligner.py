@@ -6,26 +6,23 @@ Raw text is cut into words before it is aligned (`data.segmentation`), and links
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from hf_attncal.data.languages import speak
 from hf_attncal.data.parting import WORDS, split_words
 from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
-from hf_attncal.data.segmentation import segment, solid, white_space_words
-from hf_attncal.families import FAMILIES, source_of
-from hf_attncal.inference.seals import check_counts
+from hf_attncal.data.segmentation import Segments, segment, solid, white_space_words
+from hf_attncal.families import source_of
 from hf_attncal.io.encoding import check_line
-from hf_attncal.layouts import CONFIG, COUNTS
 
-from .count_learner import MANY, PASSES, REPLACED, Adaptation, adapt_counts, weights_of
+from .count_learner import PASSES, Adaptation, adapt_counts
 from .links import SYMMETRIZATIONS
-from .merging import WordAlignment, merge, of_raw_words, unaligned
+from .merging import Pair, WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
 from .ready import ready_or_named
 from .sources import WeightSource, check_threshold
@@ -48,7 +45,6 @@ class WordAligner:
     Attributes:
         source: reads the model; another `WeightSource` may be put in its place.
         probabilities: as given; None may be put in its place.
-        adapted: of a network that has adapted, the counts that align new text in its place; else None.
 
     Raises:
         ValueError: a slow tokenizer with Mask-Align, `settings` with Mask-Align, a recurrent model without attention,
@@ -65,8 +61,6 @@ class WordAligner:
     ):
         self.source = _source_of(model.config, "The model")(model.eval(), tokenizer, settings)
         self.probabilities = probabilities
-        self.adapted: WordAligner | None = None
-        self._before: WordAligner | None = None  # the counts before they adapted, which know what is new
         if encoder is not None:
             self.believe(encoder)
 
@@ -105,22 +99,18 @@ class WordAligner:
             trust_remote_code: run the model code that comes with the checkpoint.
             revision: branch, tag or commit on the Hub.
             settings: as of the class; None for those that lie beside the checkpoint (`attncal align select`).
-            encoder: as of the class, or folder or Hub name of an encoder.
+            encoder: as of the class.
             languages: as for `data.languages.speak`, for a translation model of many languages.
 
         Raises:
             OSError: there is no such checkpoint.
             ValueError: it is of another kind, or see the class.
         """
-        options = {"dtype": dtype, "trust_remote_code": trust_remote_code, "revision": revision}
-        options["languages"] = languages
         name = ready_or_named(name)
-        model, tokenizer, saved = load_to_align(name, **options)
+        model, tokenizer, saved = load_to_align(
+            name, dtype=dtype, trust_remote_code=trust_remote_code, revision=revision, languages=languages
+        )
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        if isinstance(encoder, str | Path):
-            from .encoder_prior import EncoderPrior
-
-            encoder = EncoderPrior.from_pretrained(encoder, device=device)
         return cls(model.to(device), tokenizer, settings or saved, saved_probabilities(name, revision), encoder)
 
     @property
@@ -246,60 +236,64 @@ class WordAligner:
                 raise ValueError(f"`{name}` must be >= 1, got {value}.")
         if words not in WORDS:
             raise ValueError(f"`words` must be one of {WORDS}, got {words!r}.")
-        pairs = list(pairs)
-        if self._before is not None:
-            options = {"threshold": threshold, "symmetrize": symmetrize, "least_probability": least_probability}
-            options |= {"batch_size": batch_size, "batch_tokens": batch_tokens, "tokenize": tokenize}
-            return self._by_two(pairs, spans=spans, words=words, **options)
-        raw = cut = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
+        read = self._read(pairs, tokenize, words, spans)
         self.check(threshold=threshold, symmetrize=symmetrize, least_probability=least_probability)
-        method = symmetrize or self.source.symmetrization
-        tokenize = self.source.tokenize if tokenize is None else tokenize
-        segments = []
-        if tokenize or spans:
-            how = partial(segment if tokenize else white_space_words, parted=words)
-            segments = [[how(side if isinstance(side, str) else " ".join(side)) for side in pair] for pair in pairs]
-            cut = [(source.words, target.words) for source, target in segments]
-        for source, target in cut:
+        for source, target in read.cut:
             check_cells(len(source), len(target))
-        read = cut if words == WORDS[0] else [tuple(tuple(map(solid, side)) for side in pair) for pair in cut]
-        unknown: Sequence[float | None] = [None] * len(cut)
+        unknown: Sequence[float | None] = [None] * len(read.cut)
         if self.probabilities is not None and self.probabilities.unknown is not None:
-            unknown = self.source.unknown_shares(read) or unknown
-        results: list[WordAlignment | None] = [None] * len(cut)
-        own = threshold is None
-        for indices, weights in self.source.weights(read, batch_size, batch_tokens):
-            threshold = self.source.threshold if own else threshold  # known once the text is met
-            batch = [cut[index] for index in indices]
-            for index, result in zip(indices, merge(weights, batch, method, threshold), strict=True):
-                results[index] = result
-        threshold = self.source.threshold if own else threshold
-        found = [
-            result or unaligned(pair, self.source.has_null, method, threshold)
-            for result, pair in zip(results, cut, strict=True)
-        ]
+            unknown = self.source.unknown_shares(read.solid) or unknown
+        found = self._linked(read, threshold, symmetrize, batch_size, batch_tokens)
         if spans:
-            sides = [(source.spans, target.spans) for source, target in segments]
-            found = [replace(one, source_spans=s, target_spans=t) for one, (s, t) in zip(found, sides, strict=True)]
-        elif tokenize:
-            found = [of_raw_words(*each) for each in zip(found, raw, *zip(*segments, strict=True), strict=True)]
+            found = [
+                replace(one, source_spans=source.spans, target_spans=target.spans)
+                for one, (source, target) in zip(found, read.segments, strict=True)
+            ]
+        elif read.segments:
+            found = [
+                of_raw_words(one, raw, *segments)
+                for one, raw, segments in zip(found, read.raw, read.segments, strict=True)
+            ]
         if self.probabilities is None:
             return found
         applied = partial(self.probabilities.applied, least=least_probability)
         return [applied(one, unknown=share) for one, share in zip(found, unknown, strict=True)]
 
-    def _by_two(self, pairs: list[tuple[Sentence, Sentence]], **options) -> list[WordAlignment]:
-        """Align what is new by the counts that have read it, and the rest by the network."""
-        reading = {name: options[name] for name in ("tokenize", "words")}
-        shares = torch.tensor(self._before.unknown_shares(pairs, **reading))
-        new = (weights_of(shares) >= REPLACED).tolist()
-        network = copy(self)
-        network._before = None
-        found = {
-            is_new: iter(aligner.align([pair for pair, of in zip(pairs, new, strict=True) if of == is_new], **options))
-            for is_new, aligner in ((False, network), (True, self.adapted))
-        }
-        return [next(found[is_new]) for is_new in new]
+    def _linked(
+        self, read: "_ReadPairs", threshold: float | None, symmetrize: str | None, batch_size: int, batch_tokens: int
+    ) -> list[WordAlignment]:
+        """Return the alignments of the words that the model reads, with scores as it has them."""
+        method, limit = symmetrize or self.source.symmetrization, threshold
+        linked: dict[int, WordAlignment] = {}
+        for indices, weights in self.source.weights(read.solid, batch_size, batch_tokens):
+            if threshold is None:
+                limit = self.source.threshold  # known once the text is met
+            linked |= zip(indices, merge(weights, [read.cut[n] for n in indices], method, limit), strict=True)
+        limit = self.source.threshold if threshold is None else threshold
+        return [
+            linked[n] if n in linked else unaligned(pair, self.source.has_null, method, limit)
+            for n, pair in enumerate(read.cut)
+        ]
+
+    def _read(
+        self, pairs: Iterable[tuple[Sentence, Sentence]], tokenize: bool | None, words: str, spans: bool = False
+    ) -> "_ReadPairs":
+        """Cut pairs into words; arguments as of `align`."""
+        tokenize = self.source.tokenize if tokenize is None else tokenize
+        cut = partial(segment if tokenize else white_space_words, parted=words)
+        raw: list[Pair] = []
+        segments: list[tuple[Segments, Segments]] = []
+        for number, pair in enumerate(pairs):
+            source, target = _words(pair, number, words)
+            raw.append((source, target))
+            if tokenize or spans:
+                first, second = (cut(side if isinstance(side, str) else " ".join(side)) for side in pair)
+                segments.append((first, second))
+        read = [(source.words, target.words) for source, target in segments] if tokenize or spans else raw
+        solid_words = read
+        if words != WORDS[0]:
+            solid_words = [(tuple(map(solid, source)), tuple(map(solid, target))) for source, target in read]
+        return _ReadPairs(raw, segments, read, solid_words)
 
     def unknown_shares(
         self, pairs: Iterable[tuple[Sentence, Sentence]], *, tokenize: bool | None = None, words: str = WORDS[0]
@@ -311,10 +305,7 @@ class WordAligner:
         Args:
             pairs, tokenize, words: as of `align`.
         """
-        read = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
-        if self.source.tokenize if tokenize is None else tokenize:
-            read = [tuple(segment(" ".join(side), words).words for side in pair) for pair in read]
-        return self.source.unknown_shares([tuple(tuple(map(solid, side)) for side in pair) for pair in read])
+        return self.source.unknown_shares(self._read(pairs, tokenize, words).solid)
 
     def adapt(
         self,
@@ -328,9 +319,7 @@ class WordAligner:
         """Learn from the text that is to be aligned, without links: for a text of another kind than the training's.
 
         The counts are changed in memory, and go on from there with the next call; save them with
-        `model.save_pretrained` and `tokenizer.save_pretrained`. A network stays as it is. If many of the pairs are
-        mostly new to the counts beside it (its folder `hmm`), these learn from them and align such pairs in its place
-        from then on (`adapted`).
+        `model.save_pretrained` and `tokenizer.save_pretrained`.
 
         Args:
             pairs, tokenize, words: as of `align`. A stream is best adapted to in windows of some 20,000 pairs.
@@ -339,54 +328,25 @@ class WordAligner:
             passes: times that the text is read.
 
         Raises:
-            ValueError: a model that does not count and has no counts beside it, an encoder that helps, or a setting
-                out of range.
+            ValueError: a model that does not count, an encoder that helps, or a setting out of range.
         """
         if self.source.prior is not None:
             raise ValueError(
                 "an aligner cannot adapt to a text while an encoder helps it: align with the encoder alone, or count "
                 "the text with it (`attncal align quick --encoder`)."
             )
-        family = FAMILIES.get(self.source.model.config.model_type)
-        if family is None or not family.counted:
-            return self._adapt_beside(list(pairs), weight=weight, passes=passes, tokenize=tokenize, words=words)
-        adapted = self._adapt(pairs, weight, passes, tokenize, words)
-        if adapted.weight and self.probabilities is not None:
-            self.probabilities = self.probabilities.of_another_text()  # scores of what was just read promise more
-        return adapted
-
-    def _adapt(self, pairs, weight, passes, tokenize, words, least: float = 0.0) -> Adaptation:
-        """Let counts read the pairs; `least` is that of `adapt_counts`."""
-        read = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
-        if self.source.tokenize if tokenize is None else tokenize:
-            read = [tuple(segment(" ".join(side), words).words for side in pair) for pair in read]
-        read = [tuple(tuple(map(solid, side)) for side in pair) for pair in read]
-        tokens = [side.ids for side in self.source.tokens_of(read)]
-        adapted = adapt_counts(self.source.model, tokens[::2], tokens[1::2], weight, passes, least)
+        if not self.source.counts:
+            raise ValueError(
+                f"only an aligner that counts can adapt to a text: the model is {self.source.kind}. Train one "
+                "(`attncal align train --config hmm`)."
+            )
+        tokens = [side.ids for side in self.source.tokens_of(self._read(pairs, tokenize, words).solid)]
+        adapted = adapt_counts(self.model, tokens[::2], tokens[1::2], weight, passes)
         if adapted.weight:
             self.model.config.name_or_path = ""  # it is not what lies there any more, nor is what lies beside that
+            if self.probabilities is not None:
+                self.probabilities = self.probabilities.of_another_text()  # scores of what was read promise more
         return adapted
-
-    def _adapt_beside(self, pairs, **options) -> Adaptation:
-        """Let the counts beside a network read the pairs, and align what is new from now on, if much is."""
-        before, adapted = self._before, self.adapted
-        if before is None:
-            folder = Path(str(getattr(self.source.model.config, "name_or_path", ""))) / COUNTS
-            if not self.source.may_have_counts or not (folder / CONFIG).is_file():
-                raise ValueError(
-                    "only an aligner that counts can adapt to a text, or a network with one in its folder "
-                    f"`{COUNTS}`: the model is {self.source.kind}. Train one (`attncal align train --config hmm`)."
-                )
-            check_counts(folder.parent)
-            before = WordAligner.from_pretrained(folder, device=self.model.device)
-            adapted = WordAligner(deepcopy(before.model), before.tokenizer)
-        result = adapted._adapt(pairs, **options, least=MANY)
-        if result.new < MANY:
-            return result
-        self._before, self.adapted = before, adapted
-        if self.probabilities is not None:
-            adapted.probabilities = self.probabilities.of_another_text()
-        return replace(result, replaced=True)
 
     def stream(
         self, pairs: Iterable[tuple[Sentence, Sentence]], *, window: int = ITEMS_AT_ONCE, **options
@@ -400,6 +360,18 @@ class WordAligner:
             LineError: a pair that `align` fails on, when all pairs before it have been given.
         """
         return piecewise(partial(self.align, **options), pairs, window)
+
+
+class _ReadPairs(NamedTuple):
+    """Sentence pairs as words: those that white space parts, those that are aligned, and as the model reads these.
+
+    `segments` are those of both sides of each pair where text was cut at other places, or spans were asked for.
+    """
+
+    raw: list[Pair]
+    segments: list[tuple[Segments, Segments]]
+    cut: list[Pair]
+    solid: list[Pair]
 
 
 def check_cells(source: int, target: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
@@ -22,10 +23,10 @@ from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, folded, segmented, tokenize_for_alignment
 from hf_attncal.data.rows import Rows
 from hf_attncal.data.segmentation import fold_line
+from hf_attncal.data.words import WordTokenizer, WordTokens
 from hf_attncal.families import Family, aligners
 from hf_attncal.hub.model_cards import Result, write_model_card, write_probabilities_card
 from hf_attncal.inference.reading import evaluating
-from hf_attncal.inference.seals import seal_counts
 from hf_attncal.io.files import write_json
 from hf_attncal.layouts import COUNTS, RESULTS
 from hf_attncal.models.functional_jumps import learned_jumps
@@ -42,12 +43,9 @@ from hf_attncal.training.settings_types import NotNegative, Positive, check_sect
 from hf_attncal.training.token_batches import TokenBatchTrainerMixin
 
 from .belief import Witness
-from .counting import (
-    CountsConfig,
-    counted_links,
-    learn_counts,
-    witness_of,
-)
+from .counting import CountsConfig, counted_links, learn_counts
+from .encoder_prior import EncoderPrior
+from .sources import Words
 
 NAMED_VALUES = (
     "prediction_loss",
@@ -58,6 +56,7 @@ NAMED_VALUES = (
     "null_weight",
 )
 _EVALUATION_TOKENS = 1500
+_READ_AT_ONCE = 1000  # pairs that are tokenised for an encoder
 _JUMP_ROUNDS = 3  # of EM; more explain a text better, but align it no better
 _AFTER_COUNTS = 0.05  # of the time of an aligner that counts, what is for the scores and for saving
 # How many pairs the quality is estimated from.
@@ -300,6 +299,7 @@ class AlignerJob(Job):
     """Train a word aligner from text: tokenizer, model, threshold."""
 
     settings = AlignerConfig
+    config: AlignerConfig
     lowercased_gold = False  # an aligner lower-cases what it is given
 
     @property
@@ -409,8 +409,6 @@ class AlignerJob(Job):
                 calibration.after,
                 calibration.measured_on,
             )
-        if (counts := Path(self.run.args.output_dir, COUNTS)).is_dir():
-            seal_counts(folder, counts)
 
     # ---- an aligner that counts alone ----
 
@@ -464,13 +462,31 @@ class AlignerJob(Job):
         return with_links(text, links)
 
     def _witness(self) -> Witness | None:
-        """Let the encoder of the settings read the text, if there is one."""
-        config = self.config
+        """Let the encoder of the settings read the pairs that are counted, as they are written: not folded.
+
+        Raises:
+            OSError, ValueError: see `EncoderPrior.from_pretrained`.
+        """
+        config, tokenize = self.config, WordTokenizer(self.tokenizer)
         if config.counts.encoder is None:
             return None
-        text = replace(config.data, fold=False).load("train")
         change = fold_line if config.data.fold else str
-        return witness_of(config.counts.encoder, text, self.tokenized["train"], self.tokenizer, change)
+        counted = [Rows.of(self.tokenized["train"], name) for name in ("input_ids", "target_input_ids")]
+        kept = list(zip(*counted, strict=True))
+        pairs: list[Words] = []
+        sides: list[WordTokens] = []
+        for part in replace(config.data, fold=False).load("train").iter(_READ_AT_ONCE):
+            lines = [(s or "", t or "") for s, t in zip(part["source"], part["target"], strict=True)]
+            tokens = tokenize([change(line) for pair in lines for line in pair])
+            for (source, target), *of_pair in zip(lines, tokens[::2], tokens[1::2], strict=True):
+                # Pairs that were left out, too long or held out, are passed over.
+                ids = [side.ids for side in of_pair]
+                if len(pairs) < len(kept) and all(map(np.array_equal, ids, kept[len(pairs)])):
+                    pairs.append((tuple(source.split()), tuple(target.split())))
+                    sides += of_pair
+        if len(pairs) < len(kept):
+            raise ValueError("`counts.encoder` needs a tokenizer that gives a line the same tokens in any batch.")
+        return EncoderPrior.from_pretrained(config.counts.encoder).witness(pairs, sides)
 
     def _of_text(self) -> dict[str, Any]:
         """Return the fields of a configuration that belong to the text and its tokenizer."""

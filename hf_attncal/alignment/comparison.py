@@ -4,21 +4,17 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
 from hf_attncal.data.pharaoh import Link, check_index_base, parse_hypotheses
 from hf_attncal.data.texts import ScoredText, words_of_sides
 from hf_attncal.drawing.page_text import text_table
-from hf_attncal.io.files import whole_file
 from hf_attncal.metrics.base import Measured
 from hf_attncal.metrics.means import mean_difference, means
 from hf_attncal.metrics.tables import SEED
 
 from .linked_texts import LinkCounts
-from .pictures import PairPicture, place, templates
 
 HELD_OUT = 2000  # most pairs of which the likelihood is taken
 _FEWEST = 10  # pairs of which the likelihood tells anything
@@ -227,12 +223,6 @@ def held_out_nats(
     return sums
 
 
-def differing_lines(first: Links, second: Links) -> list[int]:
-    """Return the rows whose links differ, those first of which the largest share differs."""
-    shares = {row: len(a ^ b) / len(a | b) for row, (a, b) in enumerate(_sets(first, second)) if a != b}
-    return sorted(shares, key=lambda row: (-shares[row], row))
-
-
 class _Lexicon:
     """p(target word | source word) with Witten-Bell smoothing; see `held_out_nats`."""
 
@@ -264,46 +254,3 @@ def _sets(*systems: Links) -> Iterator[tuple[frozenset[Link], ...]]:
 def _linked(pairs: Sequence[tuple[Words, Words]], links: Links, side: int) -> float:
     words = sum(len(pair[side]) for pair in pairs)
     return sum(len({link[side] for link in found}) for found in links) / words if words else 0.0
-
-
-# ---- a page ----
-
-
-def write_links_page(compared: AlignerComparison, path: str | Path, most: int = 50) -> None:
-    """Write an HTML page of the pairs in which the first two aligners differ most.
-
-    It needs no other file and no script, and is whole or as it was.
-
-    Args:
-        compared: their comparison.
-        path: of the file.
-        most: pairs on the page.
-
-    Raises:
-        OSError: see `hf_attncal.io.files.writing`.
-    """
-    (first, second), pairs = list(compared.links)[:2], compared.pairs
-    links = compared.links[first], compared.links[second]
-    rows = differing_lines(*links)
-    shown = []
-    for row in rows[:most]:
-        kinds = _kinds(set(links[0][row]), set(links[1][row]))
-        shown.append({"number": row + 1, "kinds": kinds, "picture": _picture(*pairs[row], kinds)})
-    names = {"first": f"{first} alone", "second": f"{second} alone", "both": "both"}
-    page = templates().get_template("comparison.html.jinja")
-    text = page.render(first=first, second=second, names=names, rows=shown, count=len(rows))
-    with whole_file(path, option="--page") as partial:
-        partial.write_bytes(text.encode("utf-8", "replace"))  # half of a character is no text
-
-
-def _kinds(first: set[Link], second: set[Link]) -> dict[Link, str]:
-    return dict.fromkeys(first, "first") | dict.fromkeys(second, "second") | dict.fromkeys(first & second, "both")
-
-
-def _picture(source, target, kinds: dict[Link, str]) -> PairPicture:
-    links = sorted(kinds)
-    return place(
-        SimpleNamespace(
-            source=source, target=target, links=links, scores=[1.0] * len(links), source_null=None, target_null=None
-        )
-    )

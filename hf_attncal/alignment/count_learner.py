@@ -4,28 +4,24 @@ Agreement is the product of the two posteriors (Liang et al. 2006, sec. 3.2). Ea
 others (collapsed variational inference, CVB0: Asuncion et al. 2009, sec. 3.3).
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
 from hf_attncal.data.batching import padded
-from hf_attncal.io.files import give_name, to_disk
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.hmm_tables import HMMTablesMixin, unaligned_shares
+
+from .belief import Witness
 
 # Without jumps first: while the counts are even, a jump model would align everything along the diagonal.
 ITERATIONS = (3, 6)
@@ -38,8 +34,6 @@ _CELLS, _STEP = 500_000, 6  # pairs of tokens of a batch, and by how many source
 _UNCUT, _PART = 400 * 400, 128 * 128
 _KEPT = 1 << 28
 _MERGED_AT_ONCE = 1 << 25
-# Cells of a text that takes minutes to count, and is worth going on with.
-_WORTH_KEEPING = 3 * 10**7
 _JUMPS = ("forward_jumps", "backward_jumps")
 _TABLES = ("source_counts", "target_counts", "source_null_counts", "target_null_counts")
 
@@ -88,44 +82,12 @@ class _Shares:
     def read(self, number: int, shape: tuple[int, ...]) -> Tensor:
         shares = np.empty(shape, np.float16)
         self._file.seek(self._starts[number])
-        self._file.readinto(shares)
+        self._file.readinto(shares.data)
         return torch.from_numpy(shares)
 
     def write(self, number: int, shares: Tensor) -> None:
         self._file.seek(self._starts[number])
-        self._file.write(shares.contiguous().numpy())
-
-    def turn(self) -> None:
-        """Do what is due when the shares of all batches are written."""
-
-
-class _KeptShares(_Shares):
-    """The same in two files with names, of which one has those of the last complete iteration.
-
-    Args:
-        sizes: cells of each batch. folder: where the files are. complete: which of them is complete; None: neither.
-    """
-
-    def __init__(self, sizes: Sequence[int], folder: Path, complete: int | None):
-        super().__init__(sizes, folder)
-        self._paths, self.complete = [folder / f"shares-{number}" for number in range(2)], complete
-        for path in self._paths:
-            path.touch()
-        self._files = [path.open("r+b") for path in self._paths]
-        self._file.close()
-
-    def read(self, number: int, shape: tuple[int, ...]) -> Tensor:
-        self._file = self._files[self.complete or 0]
-        return super().read(number, shape)
-
-    def write(self, number: int, shares: Tensor) -> None:
-        self._file = self._files[0 if self.complete is None else 1 - self.complete]
-        super().write(number, shares)
-
-    def turn(self) -> None:
-        self.complete = 0 if self.complete is None else 1 - self.complete
-        self._files[self.complete].flush()
-        to_disk(self._paths[self.complete])
+        self._file.write(shares.contiguous().numpy().data)
 
 
 class CountLearner:
@@ -140,10 +102,7 @@ class CountLearner:
         sources, targets: tokens of each side of each pair, without special tokens; a pair with an empty side is
             passed over, and one that is far too long for a sentence is read in parts along its diagonal.
         folder: folder in which a file may be as long as the learner is there; None for that of temporary files.
-        kept: folder in which what a long text has taught is kept after each iteration, to go on from; None: nowhere.
-        key: what the state depends on besides the text.
-        weight: what a link of this text counts, beside those that were counted before; of each pair, or of all.
-        witness: what else knows of the pairs, an `encoder_prior.Witness`; None for nothing.
+        witness: what an encoder knows of the pairs; None for nothing.
     """
 
     def __init__(
@@ -152,10 +111,7 @@ class CountLearner:
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         folder: str | Path | None = None,
-        weight: float | Sequence[float] = 1.0,
-        kept: Path | None = None,
-        key: str = "",
-        witness: Any | None = None,
+        witness: Witness | None = None,
     ):
         lengths = [np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in (sources, targets)]
         self._parts: dict[int, tuple[int, ...]] = {}
@@ -169,7 +125,7 @@ class CountLearner:
         if self._parts:
             lengths = [np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in (sources, targets)]
         self.model, self._witness = model, witness
-        self._sides, self.iteration = (sources, targets), 0
+        self._sides = sources, targets
         self.batches = list(_batches(*lengths))
         if not self.batches:
             raise ValueError("no sentence pair has tokens on both sides.")
@@ -179,46 +135,15 @@ class CountLearner:
         self._kept = list(self._made()) if sum(sizes) <= _KEPT else None
         self.pairs = _merged(batch.pairs for batch in self._read())
         self.counts = torch.zeros(len(self.pairs))
-        self.weigh(weight)
+        self._weights = torch.ones(len(sources))
         self._known = model.counts_of_pairs(self.pairs)
         self._prior = model.pairs, model.counts
-        self._before = {name: getattr(model, name).clone() for name in _TABLES}
-        self._state, self.log, complete = None, [], None
-        if kept is not None and self._done[-1] > _WORTH_KEEPING:
-            kept.mkdir(exist_ok=True)
-            self._state = kept / "state.safetensors"
-            self._key = _key(key, self.pairs, self._tokens, lengths)
-            complete = self._go_on()
-        self._shares = _Shares(sizes, folder) if self._state is None else _KeptShares(sizes, kept, complete)
+        self._before: dict[str, Tensor] = {name: getattr(model, name).clone() for name in _TABLES}
+        self._shares = _Shares(sizes, folder)
 
-    def _go_on(self) -> int | None:
-        """Go back to the last iteration that was kept; return which file has its shares, or None if there is none."""
-        with suppress(OSError, SafetensorError, KeyError, ValueError), safe_open(self._state, "pt") as file:
-            said = json.loads(file.metadata()["state"])
-            if said["key"] == self._key:
-                for name in (*_TABLES, *_JUMPS):
-                    getattr(self.model, name).copy_(file.get_tensor(name))
-                if self._witness is not None:
-                    self._witness.belief.ratio = file.get_tensor("belief")
-                self.counts, self._learned = file.get_tensor("counts"), True
-                self.iteration, self.log = said["iteration"], said["log"]
-                return said["complete"]
-        return None
-
-    def _keep_state(self) -> None:
-        """Keep what the iterations up to now have taught; a process may be killed at any moment."""
-        said = {"key": self._key, "iteration": self.iteration, "log": self.log, "complete": self._shares.complete}
-        tensors = {name: getattr(self.model, name).contiguous() for name in (*_TABLES, *_JUMPS)}
-        if self._witness is not None:
-            tensors["belief"] = self._witness.belief.ratio
-        partial = self._state.with_suffix(".partial")
-        save_file(tensors | {"counts": self.counts}, partial, {"state": json.dumps(said)})
-        to_disk(partial)
-        give_name(partial, self._state)
-
-    def weigh(self, weight: float | Sequence[float]) -> None:
-        """Set what a link counts: one number, or one for each pair, (pairs,)."""
-        self._weights = torch.as_tensor(weight, dtype=torch.float).expand(self._size)[self._pairs_of_rows]
+    def weigh(self, weights: Tensor) -> None:
+        """Set what a link of each pair counts beside those that were counted before, (pairs,)."""
+        self._weights = weights[self._pairs_of_rows]
 
     def unknown(self) -> tuple[Tensor, Tensor]:
         """Return how many tokens of each pair were never counted with one of the other side, and how many it has."""
@@ -235,27 +160,23 @@ class CountLearner:
         self,
         iterations: tuple[int, int] = ITERATIONS,
         report: Callable[[int, Tensor], tuple[int, int] | None] | None = None,
-        progress: Callable[[float], None] | None = None,
-    ):
+        progress: Callable[[int, float], None] | None = None,
+    ) -> None:
         """Learn, and leave the result in the model.
 
         Args:
             iterations: without jumps, and with them.
             report: called after each iteration with its number and the mean log-likelihood per token of both
                 directions, (2,); may return other `iterations`.
-            progress: called now and then with the share of an iteration that is done.
+            progress: called now and then with the number of an iteration and the share of it that is done.
         """
-        without, withs = iterations
-        while self.iteration < without + withs:
-            number = self.iteration
-            likelihood = self.step(
-                jumps=number >= without, agree=number > 0, damped=number > without, progress=progress
-            )
-            self.iteration += 1
+        number, (without, withs) = 0, iterations
+        while number < without + withs:
+            told = partial(progress, number + 1) if progress else None
+            likelihood = self.step(jumps=number >= without, agree=number > 0, damped=number > without, progress=told)
+            number += 1
             if report:
-                without, withs = report(self.iteration, likelihood) or (without, withs)
-            if self._state is not None:
-                self._keep_state()
+                without, withs = report(number, likelihood) or (without, withs)
         if not withs:
             self.model.config.uniform_jump = 1.0  # its table of jumps is the one that it began with
         self.keep()
@@ -270,12 +191,13 @@ class CountLearner:
             jumps: use the jump model, which learns as well.
             agree: count the product of the posteriors; else, while all are even, the mean.
             damped: go half the way: all pairs move at once, and would swing from one side to the other.
-            progress: as of `run`.
+            progress: called with the share of the iteration that is done.
         """
         model = self.model
         counts = torch.zeros(len(self.pairs))
         null = {"source": torch.zeros_like(model.source_counts), "target": torch.zeros_like(model.target_counts)}
-        tables = [[torch.zeros_like(model.forward_jumps) for _ in range(2)] for _ in range(2)]
+        jump_tables: list[Tensor] = [getattr(model, name) for name in _JUMPS]
+        expected = [[torch.zeros_like(table), torch.zeros_like(table)] for table in jump_tables]
         likelihood = torch.zeros(2, dtype=torch.double)
         for number, (rows, batch) in enumerate(zip(self.batches, self._read(), strict=True)):
             places, weight = self._places(batch), self._weights[rows]
@@ -288,7 +210,7 @@ class CountLearner:
             )  # fmt: skip
             forward, backward = found[0].weights, found[1].weights.mT
             shares = forward * backward if agree else (forward + backward) / 2
-            if damped:
+            if damped and own is not None:
                 shares = (shares + own) / 2
             shares = shares.half()
             self._shares.write(number, shares)
@@ -302,25 +224,24 @@ class CountLearner:
             shares *= weight[:, None, None]
             counted = torch.zeros(len(known)).index_add_(0, batch.places.flatten(), shares.flatten())
             counts[places] += counted[:-1]
-            for direction, totals in zip(found, tables, strict=True):
-                if jumps:
+            for direction, totals in zip(found, expected, strict=True):
+                if direction.jumps is not None and direction.chances is not None:
                     totals[0] += direction.jumps
                     totals[1] += direction.chances
             likelihood += torch.tensor([float(direction.log_likelihood.sum()) for direction in found])
             if progress:
                 progress(self._done[number] / self._done[-1])
-        self._shares.turn()
         self.counts, self._learned, size = counts, True, model.config.vocab_size
         if self._witness is not None:
             self._witness.learn()
         tokens = {"source": self.pairs // size, "target": self.pairs % size}
-        for side, counted in null.items():
-            known, unaligned = f"{side}_counts", f"{side}_null_counts"
-            getattr(model, known).copy_(self._before[known]).index_add_(0, tokens[side], counts)
-            torch.add(self._before[unaligned], counted, out=getattr(model, unaligned))
+        for side, unaligned in null.items():
+            linked, without_link = f"{side}_counts", f"{side}_null_counts"
+            getattr(model, linked).copy_(self._before[linked]).index_add_(0, tokens[side], counts)
+            torch.add(self._before[without_link], unaligned, out=getattr(model, without_link))
         if jumps:
-            for table, counted in zip((model.forward_jumps, model.backward_jumps), tables, strict=True):
-                table.lerp_(learned_jumps(*counted), float(self._weights.mean()))
+            for table, (jumped, chances) in zip(jump_tables, expected, strict=True):
+                table.lerp_(learned_jumps(jumped, chances), float(self._weights.mean()))
         return likelihood / self._tokens
 
     def keep(self, least: float = _LEAST) -> None:
@@ -364,14 +285,6 @@ class CountLearner:
         sources, targets = self._sides
         for rows in self.batches:
             yield _Batch([(sources[row], targets[row]) for row in rows], self.model.config.vocab_size)
-
-
-def _key(key: str, pairs: Tensor, tokens: Tensor, lengths: Sequence[np.ndarray]) -> str:
-    """Return a number for a text, told by its different pairs of tokens and its lengths, and for `key`."""
-    digest = hashlib.sha256(key.encode())
-    for values in (pairs.numpy(), tokens.numpy(), *lengths):
-        digest.update(values.tobytes())
-    return digest.hexdigest()
 
 
 def _in_parts(
@@ -450,9 +363,6 @@ PASSES = 4
 # Of a text of the training's domain, a tenth of the tokens were never counted with a token of the other side; of
 # another domain a fifth, of another kind of text a half. The weight of a pair rises from 0 to 1 between these.
 KNOWN, NEW = 0.15, 0.5
-# A network leaves pairs from this weight on to the counts beside it, which have read them, if so many of the text are
-# such; of text of the training's domain up to an eighth are.
-REPLACED, MANY = 0.5, 0.2
 
 
 @dataclass(frozen=True)
@@ -464,20 +374,11 @@ class Adaptation:
         unknown: share of their tokens that were never counted with a token of the other side before.
         weight: what a link of the text counts, from 0 (nothing has changed) to 1 (as much as one of the training): the
             mean over its tokens.
-        new: share of the pairs that are mostly new: that have a weight of `REPLACED` or more.
-        replaced: the aligner is a network, and the counts beside it align these pairs in its place.
     """
 
     pairs: int
     unknown: float
     weight: float
-    new: float = 0.0
-    replaced: bool = False
-
-
-def weights_of(unknown: Tensor) -> Tensor:
-    """Return what links of pairs with such shares of unknown tokens count."""
-    return ((unknown - KNOWN) / (NEW - KNOWN)).clamp(0, 1)
 
 
 def adapt_counts(
@@ -486,16 +387,14 @@ def adapt_counts(
     targets: Sequence[Sequence[int]],
     weight: float | None = None,
     passes: int = PASSES,
-    least: float = 0.0,
 ) -> Adaptation:
     """Count over a tokenised text with what the model knows as the prior, and leave the result in the model.
 
     Args:
         model: in any type and on any device; its counts are float32 afterwards.
         sources, targets: tokens of each side of each pair.
-        weight: what a link counts, in [0, 1]; None: as much as of its pair is new (`weights_of`).
+        weight: what a link counts, in [0, 1]; None: as much as of its pair is new.
         passes: times that the text is read, >= 1.
-        least: if a smaller share of the pairs is new, the model stays as it is.
 
     Raises:
         ValueError: a setting out of range.
@@ -513,14 +412,16 @@ def adapt_counts(
     share = float(unknown.sum() / tokens.sum())
     if weight is None and share <= KNOWN:  # a known text has odd pairs, too, and is aligned as before
         weight = 0.0
-    weights = weights_of(unknown / tokens.clamp(min=1)) if weight is None else torch.full_like(unknown, weight)
-    new = float((weights >= REPLACED).float().mean())
-    mean = float(weights @ tokens / tokens.sum()) if weight is None else weight
-    if mean > 0 and new >= least:
+    if weight is None:
+        weights = ((unknown / tokens.clamp(min=1) - KNOWN) / (NEW - KNOWN)).clamp(0, 1)
+        mean = float(weights @ tokens / tokens.sum())
+    else:
+        weights, mean = torch.full_like(unknown, weight), weight
+    if mean > 0:
         learner.weigh(weights)
         model.config.identical_prior = max(model.config.identical_prior, IDENTICAL)
         for number in range(passes):
             learner.step(jumps=model.config.uniform_jump < 1, agree=True, damped=number > 0)
         learner.keep()
     model.to(device)
-    return Adaptation(len(sources), share, mean, new)
+    return Adaptation(len(sources), share, mean)

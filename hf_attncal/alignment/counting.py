@@ -1,32 +1,35 @@
-"""Training of the aligner that counts, from a tokenised text: settings, log, and links that guide a network."""
+"""Training of the aligner that counts, from a tokenised text, and the links and heads that guide a network by it."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accelerate import PartialState
 from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.rows import Rows
-from hf_attncal.data.words import WordTokenizer, special_numbers
-from hf_attncal.layouts import COUNTING
+from hf_attncal.data.words import special_numbers
+from hf_attncal.inference.reading import read
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
+from hf_attncal.models.functional import token_rows
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training.folder import Run, in_first_process
 from hf_attncal.training.guide import LINKERS, with_links
 from hf_attncal.training.progress import duration
 from hf_attncal.training.settings_types import NotNegative, Positive
 
-from .attention_heads import guided_head_on_gold, nearest_head
+from .aligner import WordAligner
 from .belief import Witness
 from .count_learner import IDENTICAL, ITERATIONS, CountLearner
-from .encoder_prior import EncoderPrior
+from .gold import score_aligner, tune_threshold
+from .seq2seq import Seq2SeqAttention
 
-_READ_AT_ONCE = 1000  # pairs that are tokenised for an encoder
 # Iterations without which counts say little; seconds of the first that tell how long it takes; how much longer one
 # with jumps takes; seconds after which it is said how far counting is.
 _LEAST_ITERATIONS, _TRIED, _WITH_JUMPS, _SILENCE = 3, 5.0, 1.5, 30.0
@@ -83,8 +86,8 @@ class _Pace:
         now, total = time.monotonic(), sum(self.iterations)
         whole = (now - self.began) / share
         least = min(total, _LEAST_ITERATIONS)
-        known = self.ends is not None and number == 1 and now - self.began > _TRIED
-        if known and self.began + least * whole > self.ends:
+        known = number == 1 and now - self.began > _TRIED
+        if self.ends is not None and known and self.began + least * whole > self.ends:
             raise ValueError(
                 f"`minutes` must leave time to count the text: an iteration over its {self.pairs:,} pairs takes about "
                 f"{duration(whole)}, {least} are needed, and {duration(max(0.0, self.ends - self.began))} are for "
@@ -121,12 +124,10 @@ def learn_counts(
 ) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
     """Train an aligner that counts on a tokenised text; return the model, its learner, and the log.
 
-    In a folder it is kept what a long text has taught, and the next call goes on from there.
-
     Args:
         text: columns "input_ids" and "target_input_ids".
         settings: section `counts` of the settings.
-        folder: folder of the run; see `CountLearner`.
+        folder: folder for a temporary file; see `CountLearner`.
         ends: when it must be over, by `time.monotonic`: there are fewer iterations then.
         witness: what an encoder says of the text, `witness_of`; None for none.
         fields: fields of the model's configuration.
@@ -137,13 +138,10 @@ def learn_counts(
     start = time.perf_counter()
     model = HMMAlignModel(HMMAlignConfig(**{"identical_prior": IDENTICAL} | fields)).eval()
     iterations = settings.without_jumps, settings.with_jumps
-    kept = None if folder is None else Path(folder) / COUNTING
-    sides = (Rows.of(text, name) for name in ("input_ids", "target_input_ids"))
-    key = repr((iterations, fields) if witness is None else (iterations, fields, settings.encoder))
-    learner = CountLearner(model, *sides, folder, kept=kept, key=key, witness=witness)
-    if learner.iteration:
-        print(f"counts: going on after iteration {learner.iteration}", flush=True)
-    pace, log = _Pace(iterations, len(text), ends), learner.log
+    sources, targets = (Rows.of(text, name) for name in ("input_ids", "target_input_ids"))
+    learner = CountLearner(model, sources, targets, folder, witness)
+    pace = _Pace(iterations, len(text), ends)
+    log: list[dict[str, Any]] = []
 
     def report(iteration: int, likelihood: Tensor) -> tuple[int, int] | None:
         forward, backward = likelihood.tolist()
@@ -151,35 +149,8 @@ def learn_counts(
         print(f"counts: iteration {iteration}, log-likelihood of a token {forward:.3f} and {backward:.3f}", flush=True)
         return pace.after(iteration)
 
-    learner.run(iterations, report, lambda share: pace.within(learner.iteration + 1, share))
+    learner.run(iterations, report, pace.within)
     return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
-
-
-def witness_of(encoder: str, text: Dataset, tokens: Dataset, tokenizer, change: Callable[[str], str]) -> Witness:
-    """Let an encoder read a text that counts will learn from.
-
-    Args:
-        encoder: folder or Hub name.
-        text: columns "source" and "target", as the encoder shall read it: not folded.
-        tokens: some of its pairs in their order, tokenised: columns "input_ids" and "target_input_ids".
-        tokenizer: what tokenised them. change: what a line was changed by before.
-
-    Raises:
-        OSError, ValueError: see `EncoderPrior.from_pretrained`.
-    """
-    kept = list(zip(*(Rows.of(tokens, name) for name in ("input_ids", "target_input_ids")), strict=True))
-    pairs, sides, tokenize = [], [], WordTokenizer(tokenizer)
-    for part in text.iter(_READ_AT_ONCE):
-        lines = [(source or "", target or "") for source, target in zip(part["source"], part["target"], strict=True)]
-        found = tokenize([change(line) for pair in lines for line in pair])
-        for pair, *of_pair in zip(lines, found[::2], found[1::2], strict=True):
-            # Pairs that were left out, too long or held out, are passed over.
-            if len(pairs) < len(kept) and all(map(np.array_equal, (side.ids for side in of_pair), kept[len(pairs)])):
-                pairs.append(tuple(tuple(line.split()) for line in pair))
-                sides += of_pair
-    if len(pairs) < len(kept):
-        raise ValueError("`counts.encoder` needs a tokenizer that gives a line the same tokens whatever its batch.")
-    return EncoderPrior.from_pretrained(encoder).witness(pairs, sides)
 
 
 def counted_links(
@@ -222,10 +193,10 @@ def with_counted_links(text: Dataset, tokenizer: PreTrainedTokenizerBase, run: R
         places.append(Rows(rows.within(), rows.starts).where(inner))
         largest = max(largest, columns[side].values.max(initial=0))
     tokens = Dataset.from_dict({side: rows.column() for side, rows in columns.items()})
-    settings, fields = CountsConfig(), {"vocab_size": 1 + int(largest)}
+    settings = CountsConfig()
 
     def learned() -> tuple[Rows, dict[str, Any]]:
-        links, _, counted = counted_links(tokens, settings, run, **fields)
+        links, _, counted = counted_links(tokens, settings, run, vocab_size=1 + int(largest))
         pairs = np.repeat(np.arange(len(links)), np.diff(links.starts))
         for side, of_side in enumerate(places):  # a source and a target token in turn
             half = slice(side, None, 2)
@@ -234,6 +205,68 @@ def with_counted_links(text: Dataset, tokenizer: PreTrainedTokenizerBase, run: R
 
     links, counted = in_first_process(run.args.process_index == 0, learned)
     return with_links(text, links), counted
+
+
+# ---- heads that learn links ----
+
+
+def guided_head_on_gold(
+    golds: dict[str, Gold], model, tokenizer, layer: int, heads: tuple[int, ...], shift: bool
+) -> tuple[Seq2SeqAttention, dict[str, Any]]:
+    """Choose the threshold of a head that has learned links, on the annotated pairs of dev, and score it.
+
+    Args:
+        golds: annotated pairs, by split; with those of dev the threshold is chosen.
+        model, tokenizer: the translation model.
+        layer, heads, shift: where the links are read, see `Seq2SeqAttention`.
+
+    Returns:
+        The settings with which the head aligns, and `settings` and the AER of each split, for the results.
+    """
+    settings = Seq2SeqAttention(layer, heads, shift)
+    aligner = WordAligner(model, tokenizer, settings)
+    if "dev" in golds:
+        threshold, _ = tune_threshold(aligner, golds["dev"])
+        settings = replace(settings, threshold=threshold)
+        aligner = WordAligner(model, tokenizer, settings)
+    scores: dict[str, Any] = {"settings": settings.to_dict()}
+    for name, gold in golds.items():
+        scores[name] = asdict(score_aligner(aligner, gold, bootstrap=1000))
+        if PartialState().is_main_process:
+            print(f"{name}: AER {100 * scores[name]['aer']:.1f}  {scores[name]['signature']}")
+    return settings, scores
+
+
+def nearest_head(model, batches: Iterable[Mapping[str, Tensor]]) -> tuple[Seq2SeqAttention, float]:
+    """Find the head that already looks where links are: one that learns them has the least to learn.
+
+    Args:
+        model: the translation model.
+        batches: of `LinkCollator`: `input_ids`, `attention_mask`, `labels`, and `links`, (batch, target, source).
+
+    Returns:
+        Layer, head and step, and the share of linked target tokens whose source token with most weight is linked.
+
+    Raises:
+        ValueError: no token is linked; see also `read`.
+    """
+    hits: dict[tuple[int, bool], Tensor] = {}
+    linked = 0
+    for batch in batches:
+        links = batch["links"].bool()
+        reading = read(model, {name: tensor for name, tensor in batch.items() if name != "links"})
+        linked += int(links.any(dim=-1).sum())
+        for layer, weights in enumerate(reading.attentions):
+            if weights is None:
+                continue
+            for shift in (False, True):
+                best = token_rows(weights.cpu(), shift).argmax(dim=-1, keepdim=True)  # (B, heads, T, 1)
+                right = links.unsqueeze(1).expand(-1, best.shape[1], -1, -1).gather(-1, best)
+                hits[layer, shift] = hits.get((layer, shift), 0) + right.sum(dim=(0, 2, 3))
+    if not linked:
+        raise ValueError("no token of the text is linked, so no head is near its links. Check the links.")
+    (layer, shift), found = max(hits.items(), key=lambda item: int(item[1].max()))
+    return Seq2SeqAttention(layer, (int(found.argmax()),), shift), int(found.max()) / linked
 
 
 LINKERS.update(

@@ -44,7 +44,6 @@ class MaskAlignSource(WeightSource):
     """
 
     kind = "a word aligner"
-    may_have_counts = True
     may_have_prior = True
     longest_uncut: int | None = 40
     longest_sentence: int = 80
@@ -63,7 +62,8 @@ class MaskAlignSource(WeightSource):
         self.symmetrization = config.symmetrization
         self.tokenize = config.tokenize
         family = FAMILIES.get(config.model_type)
-        self._window = _WINDOW if family is not None and family.counted else config.max_position_embeddings
+        self.counts = family is not None and family.counted
+        self._window = _WINDOW if self.counts else config.max_position_embeddings
 
     @property
     def threshold(self) -> float:
@@ -121,8 +121,7 @@ class MaskAlignSource(WeightSource):
             )
 
     def unknown_shares(self, pairs: Sequence[Words]) -> list[float] | None:
-        family = FAMILIES.get(self.model.config.model_type)
-        if family is None or not family.counted:
+        if not self.counts:
             return None
         sides, device, shares = self.tokens_of(pairs), self.model.device, []
         for source, target in zip(sides[::2], sides[1::2], strict=True):
@@ -155,7 +154,7 @@ class MaskAlignSource(WeightSource):
         device, padding = self.model.device, self.model.config.pad_token_id or 0
         (input_ids, mask), (target_ids, target_mask) = (padded(side, padding) for side in zip(*pairs, strict=True))
         factor = {}
-        if cells is not None and self._counts:
+        if cells is not None and self.counts:
             belief = self.prior.belief
             factor = {"factor": belief.factor(belief.bins(joined(cells))).to(device)}
         output = self.model.alignments(
@@ -171,18 +170,13 @@ class MaskAlignSource(WeightSource):
         check_finite_weights(self.model, *found)
         return found
 
-    @property
-    def _counts(self) -> bool:
-        family = FAMILIES.get(self.model.config.model_type)
-        return family is not None and family.counted
-
     def _known(self, pairs: Sequence[Words], sides: Sequence[WordTokens]) -> list[np.ndarray] | None:
         """Return what the encoder says of each pair, and let it learn from the first ones what that is worth."""
         prior = self.prior
         if prior is None:
             return None
         cells = prior.cells(pairs)
-        if prior.belief.learned or not self._counts:
+        if prior.belief.learned or not self.counts:
             return cells
         encoded = list(zip(sides[::2], sides[1::2], strict=True))
         lengths = [tuple(len(side.ids) for side in pair) for pair in encoded]

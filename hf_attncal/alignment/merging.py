@@ -122,9 +122,12 @@ class WordAlignment:
         return figure
 
     def _repr_html_(self) -> str:
-        from .pictures import notebook_html
+        from .pictures import NULL_MARK, pair_html, short
 
-        return notebook_html(self)
+        rule = "the best source word of each" if self.threshold is None else f"above {self.threshold:g}"
+        rule += ", with the probability to be right" if self.calibrated else ""
+        score = "" if self.score is None else f"score of the pair {short(self.score)}; "
+        return pair_html(self, f"{score}links: {self.symmetrization}, {rule}; {NULL_MARK}: no partner")
 
 
 def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float | None) -> list[WordAlignment]:

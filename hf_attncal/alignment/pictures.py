@@ -7,18 +7,14 @@ All lengths are in em, the size of the words. How wide a word is depends on a fo
 estimates, words are centred where they belong, and there is room between them.
 """
 
-import math
 import unicodedata
-from bisect import bisect
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from jinja2 import Environment
 from markupsafe import Markup
 
 from hf_attncal.data.pharaoh import Link
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 NULL_MARK = "∅"
 LINK_COLOUR, LINK_COLOUR_AT_NIGHT = "#2171b5", "#6baed6"
 SMALL = 0.7  # size of numbers and marks
-WIDEST, _FEWEST = 60.0, 5  # of a picture on a page, and its words: a longer pair goes on below
 _PIXELS = 15  # of an em, in HTML
 _GAP = 1.0  # between two words
 _LEAST_SLOT = 2.2  # what a mark of NULL needs
@@ -41,23 +36,25 @@ _LEAST_RISE, _MOST_RISE, _RISE_OF_SPAN = 3.5, 9.0, 0.08  # between the rows: lon
 
 
 class Aligned(Protocol):
-    """The fields of a pair that a picture reads, as in `hf_attncal.alignment.WordAlignment`."""
+    """The fields of a `WordAlignment` that a picture shows."""
 
-    source: Sequence[str]
-    target: Sequence[str]
-    links: Sequence[Link]
-    scores: Sequence[float]
-    source_null: Sequence[float] | None
-    target_null: Sequence[float] | None
+    @property
+    def source(self) -> Sequence[str]: ...
 
+    @property
+    def target(self) -> Sequence[str]: ...
 
-class ToldAligned(Aligned, Protocol):
-    """An aligned pair that says how its links were made."""
+    @property
+    def links(self) -> Sequence[Link]: ...
 
-    symmetrization: str
-    threshold: float | None
-    calibrated: bool
-    score: float | None
+    @property
+    def scores(self) -> Sequence[float]: ...
+
+    @property
+    def source_null(self) -> Sequence[float] | None: ...
+
+    @property
+    def target_null(self) -> Sequence[float] | None: ...
 
 
 class PlacedWord(NamedTuple):
@@ -131,9 +128,9 @@ class PairPicture:
 # ---- layout ----
 
 
-def place(pair: Aligned, elsewhere: tuple[Set[int], Set[int]] = (frozenset(), frozenset())) -> PairPicture:
-    """Lay out the picture of a pair; the words `elsewhere` of both sides have links that it does not show."""
-    linked = [{link[side] for link in pair.links} | elsewhere[side] for side in (0, 1)]
+def place(pair: Aligned) -> PairPicture:
+    """Lay out the picture of a pair."""
+    linked = [{link[side] for link in pair.links} for side in (0, 1)]
     sides = (pair.source, pair.source_null, linked[0]), (pair.target, pair.target_null, linked[1])
     numbered = _with_numbers(pair)
     # A number stands on either side of its word's centre, inside the word's slot, where no other number reaches.
@@ -153,62 +150,6 @@ def place(pair: Aligned, elsewhere: tuple[Set[int], Set[int]] = (frozenset(), fr
     target = Row(*rows[1], y=below + 1.0, mark_y=below + 2.1)
     links = _links(pair, centres, above, below)
     return PairPicture(width, target.y + 0.4 + unlinked[1], source, target, links)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Words in a row of both sides of a pair, with the links between them, counted from 0."""
-
-    source: Sequence[str]
-    target: Sequence[str]
-    links: Sequence[Link]
-    scores: Sequence[float]
-    source_null: Sequence[float] | None
-    target_null: Sequence[float] | None
-
-
-def place_in_parts(pair: Aligned) -> tuple[list[PairPicture], list[tuple[str, str, float]]]:
-    """Lay out a pair in pictures of at most about `WIDEST`, one below the other.
-
-    The source is cut into parts of a like width, and the target where the fewest links are cut.
-
-    Returns:
-        The pictures, and the links between words of two pictures: both words, and the score.
-    """
-    whole = place(pair)
-    count = min(math.ceil(whole.width / WIDEST), *(len(side) // _FEWEST for side in (pair.source, pair.target)))
-    if count < 2:
-        return [whole], []
-    widths = [[text_width(word) + _GAP for word in side] for side in (pair.source, pair.target)]
-    ends = [list(accumulate(side)) for side in widths]
-    cuts: list[list[int]] = [[0], [0]]
-    for number in range(1, count):
-        near = [bisect(side, side[-1] * number / count) for side in ends]
-        first = max(cuts[0][-1] + 1, min(near[0], len(pair.source) - count + number))
-        reach = max(1, len(pair.target) // (2 * count))
-        places = range(
-            max(cuts[1][-1] + 1, near[1] - reach), min(near[1] + reach, len(pair.target) - count + number) + 1
-        )
-        between = [(sum((i < first) != (j < place) for i, j in pair.links), abs(place - near[1])) for place in places]
-        cuts[0].append(first)
-        cuts[1].append(places[between.index(min(between))])
-    sides = [[*side, len(words)] for side, words in zip(cuts, (pair.source, pair.target), strict=True)]
-    pictures, shown_links = [], set()
-    for (a, b), (c, d) in zip(pairwise(sides[0]), pairwise(sides[1]), strict=True):
-        inside = [n for n, (i, j) in enumerate(pair.links) if a <= i < b and c <= j < d]
-        shown_links |= set(inside)
-        others = [link for n, link in enumerate(pair.links) if n not in inside]
-        part = _Part(
-            pair.source[a:b], pair.target[c:d],
-            [(pair.links[n][0] - a, pair.links[n][1] - c) for n in inside], [pair.scores[n] for n in inside],
-            *(null if null is None else null[start:end] for null, start, end in
-              ((pair.source_null, a, b), (pair.target_null, c, d))),
-        )  # fmt: skip
-        elsewhere = {i - a for i, _ in others if a <= i < b}, {j - c for _, j in others if c <= j < d}
-        pictures.append(place(part, elsewhere))
-    rest = [n for n in range(len(pair.links)) if n not in shown_links]
-    named = [(pair.source[pair.links[n][0]], pair.target[pair.links[n][1]], pair.scores[n]) for n in rest]
-    return pictures, [(shown(source), shown(target), score) for source, target, score in named]
 
 
 def _words(
@@ -269,14 +210,6 @@ def pair_html(pair: Aligned, caption: str = "") -> str:
     return str(_template().pair(place(pair), caption)).replace("\n", "")
 
 
-def notebook_html(pair: ToldAligned) -> str:
-    """Return the picture of a pair with a caption that says where its links come from."""
-    rule = "the best source word of each" if pair.threshold is None else f"above {pair.threshold:g}"
-    rule += ", with the probability to be right" if pair.calibrated else ""
-    score = "" if pair.score is None else f"score of the pair {short(pair.score)}; "
-    return pair_html(pair, f"{score}links: {pair.symmetrization}, {rule}; {NULL_MARK}: no partner")
-
-
 def page_head(aligner: str) -> str:
     """Return the beginning of a page of pictures, which needs nothing but itself; `aligner` is what aligned them.
 
@@ -292,20 +225,16 @@ def page_head(aligner: str) -> str:
 
 def page_pair(number: int, pair: Aligned) -> str:
     """Return a pair of the page, in one line; `number` is that of its line of the input, from 1."""
-    return str(_template().section(number, *place_in_parts(pair))).replace("\n", "")
+    return str(_template().section(number, place(pair))).replace("\n", "")
 
 
 @cache
-def templates() -> Environment:
-    """Return the templates of this folder, with what they use."""
+def _template() -> Any:
+    """Return the macros of the template."""
     found = environment(Path(__file__).parent)
     found.filters |= {"px": lambda length: f"{_PIXELS * length:.1f}", "short": short}
     found.globals |= {"colour": LINK_COLOUR, "colour_at_night": LINK_COLOUR_AT_NIGHT, "small": SMALL}
-    return found
-
-
-def _template():
-    return templates().get_template("pictures.html.jinja").module
+    return found.get_template("pictures.html.jinja").module
 
 
 # ---- matplotlib ----
@@ -315,7 +244,7 @@ def pair_plot(pair: Aligned) -> "Figure":
     """Draw an aligned pair with matplotlib: words in two rows, links with their scores, NULL.
 
     Args:
-        pair: a `WordAlignment`, or what has its fields.
+        pair: the pair.
 
     Returns:
         A figure with one axes, in em, which a notebook shows; `figure.savefig("name.png", dpi=200)` writes it.
@@ -337,14 +266,18 @@ def pair_plot(pair: Aligned) -> "Figure":
     axes.set_axis_off()
     for link in picture.links:
         curve = Curve(link.curve, (Curve.MOVETO, *[Curve.CURVE4] * 3))
-        style = {"linewidth": 0.8 + 1.2 * link.score, "alpha": 0.3 + 0.7 * link.score, "capstyle": "round"}
-        axes.add_patch(PathPatch(curve, fill=False, edgecolor=LINK_COLOUR, **style))
+        curved = {"linewidth": 0.8 + 1.2 * link.score, "alpha": 0.3 + 0.7 * link.score, "capstyle": "round"}
+        axes.add_patch(PathPatch(curve, fill=False, edgecolor=LINK_COLOUR, **curved))
         side = "right" if link.number_left else "left"
         axes.text(*link.number, short(link.score), ha=side, fontsize=SMALL * points, color=TEXT_COLOUR)
     families = families_for("".join((*pair.source, *pair.target)))
     for row in (picture.source, picture.target):
         for word in row.words:
-            style = {"ha": "center", "color": TEXT_COLOUR if word.linked else FAINT, "parse_math": False}
+            style: dict[str, Any] = {
+                "ha": "center",
+                "color": TEXT_COLOUR if word.linked else FAINT,
+                "parse_math": False,
+            }
             axes.text(word.x, row.y, word.text, fontsize=points, fontfamily=families, **style)
             if word.mark:
                 axes.text(word.x, row.mark_y, word.mark, fontsize=SMALL * points, **style)

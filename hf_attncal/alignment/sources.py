@@ -71,8 +71,8 @@ class WeightSource(ABC):
     symmetrizations: ClassVar[tuple[str, ...]] = SYMMETRIZATIONS
     why_no_other: ClassVar[str] = ""  # of the symmetrizations
     has_null: ClassVar[bool] = True
-    may_have_counts: ClassVar[bool] = False  # whether an aligner that counts may lie in the folder of the model
     may_have_prior: ClassVar[bool] = False  # whether an encoder may help it
+    counts: bool = False  # whether the model are counts, which can adapt to a text
     prior: Any | None = None  # an `EncoderPrior`
     symmetrization: str  # how the directions are merged where nothing else is asked for
     threshold: float | None  # what a score must exceed where nothing else is asked for; None: take the best word
@@ -126,6 +126,10 @@ class WeightSource(ABC):
             batch_size: most pairs in a batch.
             batch_tokens: most tokens in a batch, both sides and padding included; a pair over it goes alone.
         """
+
+    def tokens_of(self, pairs: Sequence[Words]) -> list[WordTokens]:
+        """Return the tokens of the source and the target of each pair in turn, of a model that counts."""
+        raise NotImplementedError
 
     def unknown_shares(self, pairs: Sequence[Words]) -> list[float] | None:
         """Return for each pair the share of its tokens that were never counted with one of the other side.

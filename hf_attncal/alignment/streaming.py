@@ -1,7 +1,6 @@
 """Align a text of any length: windows of pairs in, alignments out, written as they come."""
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -179,9 +178,6 @@ def _adapt(aligner, pairs: Sequence, **reading) -> None:
     what = f"{adapted.unknown:.0%} of the tokens of {adapted.pairs} pairs are new"
     how = f"learned from them with a weight of {adapted.weight:.2f}" if adapted.weight else "a known text"
     LOG.info("%s: %s", what, how)
-    if adapted.replaced:
-        which = f"the {adapted.new:.0%} of the pairs that are mostly new"
-        warnings.warn(f"{what}: the counts in the folder hmm align {which}, in place of the network.", stacklevel=3)
 
 
 def align_text(

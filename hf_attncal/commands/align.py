@@ -84,8 +84,8 @@ def align(
         read: what to read of an encoder-decoder: layer=3, heads=0,3, shift=false, weights=attention, contribution or
             uam, source_prefix='>>deu<< '; without it, what was saved with the model
         adapt: learn from the text while it is aligned, in windows of 20,000 pairs: for a text unlike the one that the
-            model has learned from; a known text stays as it is. The model must count, or have counts in its folder
-            hmm. With an encoder, count the text instead: align quick --encoder auto
+            model has learned from; a known text stays as it is. The model must count. With an encoder, count the text
+            instead: align quick --encoder auto
         encoder: a multilingual encoder (BERT, XLM-R, ...) that helps a word aligner or a translation model: a folder
             or Hub name, or auto for intfloat/multilingual-e5-small; without it, none
         save_adapted: keep what was learned as a new aligner in this folder; without it, it is forgotten

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from hf_attncal.io.errors import CommandError, user_errors
 
-from .kinds import STANDARD, Text, WordLimits, Written
+from .kinds import Text, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.comparison import AlignerComparison
@@ -16,7 +16,6 @@ def compare(
     target: Text,
     words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
     lowercase: bool = False,
-    page: Written | None = None,
     format: Literal["text", "json"] = "text",
 ) -> "AlignerComparison":
     """Compare word alignments of a text that nobody annotated.
@@ -28,7 +27,6 @@ def compare(
 
     Examples:
         attncal align compare ours.links eflomal.links --source text.en --target text.fr
-        attncal align compare ours.links eflomal.links --source text.en --target text.fr --page differ.html
 
     Args:
         hypotheses: links of each sentence pair, `i-j` counted from 0, two files or more; one may be - for standard
@@ -37,7 +35,6 @@ def compare(
         target: tokenised target sentences, as many lines
         words: what parts the words that links count; without it, what is written beside them, or what they fit
         lowercase: count words that differ in capitals alone as one
-        page: HTML page that is written, of the 50 pairs in which the first two differ most; without it, none
         format: a table with rounded numbers, or JSON with all digits
 
     Returns:
@@ -49,7 +46,7 @@ def compare(
     """
     from hf_attncal.alignment.comparison import compare_texts
     from hf_attncal.data.texts import read_scored
-    from hf_attncal.io.streams import check_files, files_among
+    from hf_attncal.io.streams import check_readable, files_among
 
     files = files_among(*hypotheses)
     if len(hypotheses) < 2:
@@ -58,12 +55,6 @@ def compare(
         raise CommandError(f"HYP must be different files, got {' '.join(files)}.")
     named = {f"hypothesis {number}": text for number, text in enumerate(hypotheses, start=1)}
     texts = read_scored({"source": source, "target": target, **named}, "sentence pair")
-    if read := [name for name in files_among(source, target, *hypotheses) if name != STANDARD]:
-        check_files(read, {"--page": page})
+    check_readable(*files_among(source, target, *hypotheses))
     with user_errors():
-        compared = compare_texts(texts, words=words, lowercase=lowercase, form=format)
-    if page is not None:
-        from hf_attncal.alignment.comparison import write_links_page
-
-        write_links_page(compared, page)
-    return compared
+        return compare_texts(texts, words=words, lowercase=lowercase, form=format)

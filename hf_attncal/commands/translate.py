@@ -116,6 +116,4 @@ def translate(
     )
     try_answers(work, beside or "the model", [sample(loaded[1]) for _ in texts_to_try(settings)])
     reading |= {"longest_line": running.longest_line or LONGEST_LINE, "progress": running.progress}
-    return answer_text(
-        loaded, text, work, Form("translation", format, scores), output=output, links=links, **reading
-    )
+    return answer_text(loaded, text, work, Form("translation", format, scores), output=output, links=links, **reading)

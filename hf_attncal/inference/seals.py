@@ -28,8 +28,6 @@ from hf_attncal.layouts import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     CONFIG,
-    COUNTS,
-    COUNTS_SEAL,
     SETTINGS_FILE,
     TOKENIZER,
     TOKENIZER_CONFIG,
@@ -89,25 +87,6 @@ def sealed(path: Path, model: Path | None = None) -> Iterator[dict[str, Any]]:
         file = file_of(path.name)
         command = file.learned_by.format(model=model) if file else ""
         raise ValueError(f"{path} cannot be used: {problem}. `{command}` writes it again.") from error
-
-
-def check_counts(model: Path) -> None:
-    """Check that the aligner that counts beside a network, in its folder `hmm`, is that which it was trained with.
-
-    Raises:
-        ValueError: it is another, or the network is, or the seal is missing.
-    """
-    path = model / COUNTS / COUNTS_SEAL
-    with sealed(path, model) as values:
-        for part in _differing(values, fingerprint(path.parent)):
-            raise ValueError(f"the counts beside it are others: {part} is not what it was")
-
-
-def seal_counts(model: Path, counts: Path) -> None:
-    """Write into the folder of a network which aligner that counts, of the folder `counts`, is that beside it."""
-    path = model / COUNTS / COUNTS_SEAL
-    path.parent.mkdir(exist_ok=True)
-    write_sealed(fingerprint(counts), path, model)
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

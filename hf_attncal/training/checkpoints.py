@@ -27,7 +27,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from hf_attncal.io.files import give_name, make_readable, to_disk
 from hf_attncal.io.process import interrupt
-from hf_attncal.layouts import COUNTING, INDEX, WEIGHTS
+from hf_attncal.layouts import INDEX, WEIGHTS
 from hf_attncal.models.loading import check_finite, check_missing
 
 from .budget import TimeBudget
@@ -226,7 +226,7 @@ class _Stop(TrainerCallback):
 
 def how_to_go_on(folder: str | Path, command: Sequence[str]) -> str:
     """Tell a user who has interrupted this command how to go on with the run in a folder."""
-    if not last_checkpoints(folder) and not (Path(folder) / COUNTING).is_dir():
+    if not last_checkpoints(folder):
         return f"There is no checkpoint in {folder} yet: start anew."
     command = [*command, *(["--resume"] if "--resume" not in command else [])]
     return f"Go on with: {shlex.join(command)}"

@@ -22,7 +22,7 @@ from transformers import TrainingArguments
 from hf_attncal.inference.seals import revision_of
 from hf_attncal.io.files import fill_folder, json_text, write_json
 from hf_attncal.io.gate import job, mark, mark_in, reads, saving_into
-from hf_attncal.layouts import COUNTING, RESULTS, RUN, UNFINISHED, kind_of_folder
+from hf_attncal.layouts import RESULTS, RUN, UNFINISHED, kind_of_folder
 from hf_attncal.metrics import records
 
 from .checkpoints import last_checkpoints
@@ -242,5 +242,4 @@ def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, A
         fill(folder, save_all)
         run_json = json_text(_read(folder) | {"finished": True})
         fill(folder, lambda staged: (staged / RUN).write_text(run_json, encoding="utf-8"))
-        shutil.rmtree(folder / COUNTING, ignore_errors=True)
     return results

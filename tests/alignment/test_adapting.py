@@ -7,10 +7,8 @@ from aligner_helpers import counting_aligner, tiny_mask_align
 from helpers import assert_close
 
 from hf_attncal import WordAligner, align_quick
-from hf_attncal.alignment.aligner_opening import save_aligner
-from hf_attncal.alignment.count_learner import IDENTICAL, KNOWN, NEW, REPLACED, CountLearner, adapt_counts
+from hf_attncal.alignment.count_learner import IDENTICAL, KNOWN, NEW, CountLearner, adapt_counts
 from hf_attncal.commands import main
-from hf_attncal.inference.seals import seal_counts
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
@@ -123,7 +121,6 @@ def test_how_far_follows_from_what_is_new():
     )
     weights = [min(1.0, max(0.0, (share - KNOWN) / (NEW - KNOWN))) for share in shares]
     assert adapted.weight == pytest.approx(sum(w * size for w, size in zip(weights, sizes, strict=True)) / sum(sizes))
-    assert adapted.new == sum(weight >= REPLACED for weight in weights) / len(weights)
     model = learned()
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     adapted = adapt_counts(model, *sides(LEARNED))
@@ -153,32 +150,8 @@ def test_an_aligner_learns_from_the_text_and_can_be_saved(tmp_path):
     aligner.model.save_pretrained(tmp_path)
     aligner.tokenizer.save_pretrained(tmp_path)
     assert WordAligner.from_pretrained(tmp_path, device="cpu").align(OTHER) == after
-
-
-def test_the_counts_beside_a_network_align_what_is_new_to_both(tmp_path):
-    counts = counting_aligner(PAIRS)
-    network = tiny_mask_align(counts.tokenizer, fold_words=True)
-    for model, folder in ((network, tmp_path), (counts.model, tmp_path / "hmm")):
-        model.save_pretrained(folder)
-        counts.tokenizer.save_pretrained(folder)
-    seal_counts(tmp_path, tmp_path / "hmm")
-    aligner = WordAligner.from_pretrained(tmp_path, device="cpu")
-    assert not aligner.adapt(PAIRS).replaced
-    assert aligner.adapted is None
-    known = [pair for pair, share in zip(PAIRS, counts.unknown_shares(PAIRS), strict=True) if share < KNOWN]
-    before, mixed = aligner.align(known), [OTHER[0], *known, *OTHER[1:]]
-    assert aligner.adapt(mixed).replaced
-    counts.adapt(mixed)
-    found = aligner.align(mixed)
-    assert len(known) > 3
-    expected = [*before, *counts.align(OTHER)]  # known pairs by the network, as before; in other batches
-    for one, other in zip([*found[1 : len(known) + 1], found[0], *found[len(known) + 1 :]], expected, strict=True):
-        assert one.links == other.links
-        assert one.scores == pytest.approx(other.scores, abs=1e-6)
-    save_aligner(aligner, tmp_path / "adapted")
-    assert WordAligner.from_pretrained(tmp_path / "adapted", device="cpu").align(OTHER) == counts.align(OTHER)
     with pytest.raises(ValueError, match="only an aligner that counts"):
-        WordAligner(tiny_mask_align(counts.tokenizer), counts.tokenizer).adapt(OTHER)
+        WordAligner(tiny_mask_align(aligner.tokenizer), aligner.tokenizer).adapt(OTHER)
 
 
 # ---- without a model ----

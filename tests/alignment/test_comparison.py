@@ -6,7 +6,7 @@ import random
 import pytest
 
 from hf_attncal.alignment import compare_links
-from hf_attncal.alignment.comparison import differing_lines, held_out_nats, predicted_rows
+from hf_attncal.alignment.comparison import held_out_nats, predicted_rows
 
 
 def text(count, seed=0):
@@ -115,12 +115,6 @@ def test_capitals_can_be_one():
     )
     assert together == pytest.approx(compare_links(pairs, {"one": links})["one"].nats.value)
     assert together < apart
-
-
-def test_lines_that_differ_most_come_first():
-    first = [{(0, 0)}, {(0, 0), (1, 1)}, {(0, 0)}, set()]
-    second = [{(0, 0)}, {(0, 0), (1, 0)}, {(0, 1)}, {(0, 0)}]
-    assert differing_lines(first, second) == [2, 3, 1]
 
 
 @pytest.mark.parametrize(

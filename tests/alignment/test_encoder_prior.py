@@ -488,7 +488,8 @@ def test_the_commands_take_an_encoder(folder, files, tmp_path, capsys):
     before = counts.align(PAIRS)
     assert align(counts, PAIRS, encoder=believed()) != before == counts.align(PAIRS)
     assert align(counts, PAIRS, encoder=folder) == before  # which is random
-    loaded = WordAligner.from_pretrained(tmp_path / "counts", encoder=folder, device="cpu")
+    prior = EncoderPrior.from_pretrained(folder)
+    loaded = WordAligner.from_pretrained(tmp_path / "counts", encoder=prior, device="cpu")
     assert loaded.align(PAIRS) == align(str(tmp_path / "counts"), PAIRS, encoder=folder)
 
 

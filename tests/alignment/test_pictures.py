@@ -13,12 +13,10 @@ from picture_helpers import HOSTILE, NUMBERS, SOURCE, SOURCE_MARKS, TARGET, TARG
 from hf_attncal.alignment.pictures import (
     PAGE_FOOT,
     SMALL,
-    WIDEST,
     page_head,
     page_pair,
     pair_html,
     place,
-    place_in_parts,
     short,
     shown,
     text_width,
@@ -162,24 +160,6 @@ def test_html_shows_words_links_scores_and_nulls():
     assert "not – pas: .57" in found.titles
     assert "so: no partner .20" in found.titles
     assert found.caption == "a <caption>"
-
-
-def test_a_long_pair_goes_on_below_and_loses_no_link():
-    words = [f"word{n}" for n in range(60)]
-    links = tuple(sorted({(n, (n + n % 3) % 60) for n in range(60)} | {(0, 59)}))
-    pair = aligned(words, words, links)
-    pictures, between = place_in_parts(pair)
-    assert len(pictures) > 3
-    assert max(picture.width for picture in pictures) < 1.3 * WIDEST
-    for side in ("source", "target"):
-        assert [word.text for picture in pictures for word in getattr(picture, side).words] == words
-    assert len(between) + sum(len(picture.links) for picture in pictures) == len(links)
-    assert ("word0", "word59") in [told[:2] for told in between]
-    assert all(word.linked for word in pictures[0].source.words)  # word0 has its link elsewhere
-    html = page_pair(1, pair)
-    assert "Also linked:" in html
-    assert len(pictures_of(html)) == len(pictures)
-    assert place_in_parts(aligned()) == ([place(aligned())], [])
 
 
 def test_directions_are_in_the_html():

@@ -1,12 +1,10 @@
-"""`attncal align compare`: the table, JSON, the page, and what is wrong with files."""
+"""`attncal align compare`: the table, JSON, and what is wrong with files."""
 
 import json
 import re
 
 import pytest
 
-import hf_attncal
-from hf_attncal.alignment.comparison import write_links_page
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 
@@ -43,26 +41,6 @@ def test_json_has_all(attncal, here):
     assert second["nats_to_first"]["value"] < 0
 
 
-def test_the_page_shows_who_links_what(attncal, here):
-    (here / "text.en").write_text("a <b> c\nd e\nsame x\n")
-    (here / "text.de").write_text("A B & C\nD E\nsame x\n")
-    (here / "one").write_text("0-0 1-1\n0-0\n0-0\n")
-    (here / "two").write_text("0-0 2-3\n1-1\n0-0\n")
-    compared = hf_attncal.compare("one", "two", source="text.en", target="text.de")
-    write_links_page(compared, "page.html", most=1)
-    page = (here / "page.html").read_text(encoding="utf-8")
-    assert "1 of 2 pairs" in page
-    assert "Line 2" in page
-    assert "Line 1" not in page
-    assert attncal("align", "compare", "one", "two", *TEXT, "--page", "page.html")[0] == 0
-    page = (here / "page.html").read_text(encoding="utf-8")
-    assert "&lt;b&gt;" in page
-    assert "<b>" not in page
-    assert "Line 3" not in page
-    cells = re.findall(r'<path data-link="\S+" class="(first|second|both)"', page.partition("Line 1")[2])
-    assert cells == ["both", "first", "second"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -70,8 +48,6 @@ def test_the_page_shows_who_links_what(attncal, here):
         (["right", "right"], "different files, got right right"),
         (["right", "short"], "text.en has 200 lines and short has 1"),
         (["right", "outside"], "outside: line 1: link 99-0 lies outside"),
-        (["right", "diagonal", "--page", "text.en"], "text.en"),
-        (["right", "diagonal", "--page", "-"], "--page - would be a file"),
     ],
 )
 def test_what_is_wrong_is_named(attncal, here, arguments, message):

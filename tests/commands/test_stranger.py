@@ -42,7 +42,7 @@ GIVEN = {
     "align calibrate": "model --source text --target text --gold links --output folder",
     "align project": "--source text --target other --tags text --links links --output new",
     "align project --spans": "--source text --target other --spans text --links links --output new",
-    "align compare": "links gold --source text --target other --page new",
+    "align compare": "links gold --source text --target other",
     "align lexicon": "--source text --target other --links links --output new",
     "align run": "model --source text --target text --output new",
     "align run --source": "model --source pairs",

@@ -19,7 +19,7 @@ from hf_attncal.checking.checker import open_checker
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference import seals
 from hf_attncal.inference.running import Running
-from hf_attncal.inference.seals import fingerprint, seal_counts
+from hf_attncal.inference.seals import fingerprint
 from hf_attncal.io.errors import CommandError
 
 GIVEN = LinkProbabilities({"harmonic": Platt(1.0, 0.0)}, pairs=2)
@@ -249,44 +249,6 @@ def test_an_adapter_is_one_of_its_base_model(tmp_path, monkeypatch):
     other_weights(Path("elsewhere"))
     with pytest.raises(ValueError, match="with another base model than adapter"):
         Seq2SeqAttention.load("adapter")
-
-
-@pytest.fixture
-def with_counts(models, tmp_path):
-    """A network with an aligner that counts beside it."""
-    folder = shutil.copytree(models / "network", tmp_path / "model")
-    shutil.copytree(models / "counts", folder / "hmm")
-    (folder / "hmm" / FILE).unlink()
-    seal_counts(folder, folder / "hmm")
-    return folder
-
-
-def adapted(folder):
-    return WordAligner.from_pretrained(folder, device="cpu").adapt(PAIRS, weight=1.0)
-
-
-def test_counts_beside_a_network_are_its_own(with_counts):
-    assert adapted(with_counts).replaced
-    other_weights(with_counts / "hmm")
-    with pytest.raises(
-        ValueError, match=r"seal.json cannot be used: the counts beside it are others: weights .*align tr"
-    ):
-        adapted(with_counts)
-
-
-def test_counts_beside_another_network_are_refused(with_counts):
-    (with_counts / FILE).unlink()
-    other_weights(with_counts)
-    with pytest.raises(
-        ValueError, match=r"seal.json cannot be used: it was learned for another model, with another we"
-    ):
-        adapted(with_counts)
-
-
-def test_counts_without_a_seal_are_refused(with_counts):
-    (with_counts / "hmm" / "seal.json").unlink()
-    with pytest.raises(ValueError, match=r"seal.json"):
-        adapted(with_counts)
 
 
 def test_an_adapted_aligner_is_not_that_of_its_folder(models):

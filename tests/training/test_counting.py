@@ -342,53 +342,7 @@ def test_a_rare_word_does_not_collect_what_nothing_else_explains(monkeypatch):
     assert greedy_links >= 8
 
 
-# ---- what takes long: resumed, told, in parts ----
-
-
-class Killed(Exception):
-    """In place of a kill."""
-
-
-def kept_learner(folder) -> CountLearner:
-    model = HMMAlignModel(HMMAlignConfig(vocab_size=VOCABULARY)).eval()
-    sides = ([np.array(pair[side]) for pair in TEXT] for side in (0, 1))
-    return CountLearner(model, *sides, folder, kept=folder / "counting")
-
-
-@pytest.mark.parametrize("killed", [1, 2, 3])
-@pytest.mark.parametrize("within", [False, True])
-def test_counting_goes_on_after_the_last_whole_iteration(killed, within, tmp_path, monkeypatch):
-    monkeypatch.setattr(count_learner, "_WORTH_KEEPING", 0)
-    whole = learner_of(TEXT)
-    whole.run((2, 2))
-    learner = kept_learner(tmp_path)
-
-    def kill(*told) -> None:
-        if learner.iteration == killed - within:
-            raise Killed
-
-    # Within an iteration some shares of the next one are written already.
-    after = None if within else lambda *told: learner._keep_state() or kill()
-    with pytest.raises(Killed):
-        learner.run((2, 2), after, kill if within else None)
-    other = kept_learner(tmp_path)
-    assert other.iteration == killed - within
-    other.run((2, 2))
-    for name, tensor in whole.model.state_dict().items():
-        assert torch.equal(tensor, other.model.state_dict()[name]), name
-    for (row, share), (same_row, same_share) in zip(whole.shares(), other.shares(), strict=True):
-        assert row == same_row
-        assert torch.equal(share, same_share)
-
-
-def test_counts_of_another_text_are_not_gone_on_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(count_learner, "_WORTH_KEEPING", 0)
-    kept_learner(tmp_path).run((1, 0))
-    assert kept_learner(tmp_path).iteration == 1
-    monkeypatch.setitem(globals(), "TEXT", TEXT[1:])
-    assert kept_learner(tmp_path).iteration == 0
-    (tmp_path / "counting" / "state.safetensors").write_bytes(b"damaged")
-    assert kept_learner(tmp_path).iteration == 0
+# ---- what takes long: told, in parts ----
 
 
 @pytest.mark.parametrize(

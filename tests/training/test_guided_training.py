@@ -13,9 +13,8 @@ from runs import write_corpus
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from hf_attncal import WordAligner
-from hf_attncal.alignment import Seq2SeqAttention, attention_heads
-from hf_attncal.alignment.attention_heads import guided_head_on_gold
-from hf_attncal.alignment.counting import with_counted_links
+from hf_attncal.alignment import Seq2SeqAttention
+from hf_attncal.alignment.counting import guided_head_on_gold, nearest_head, with_counted_links
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
 from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.collators import LinkCollator
@@ -134,7 +133,9 @@ def test_one_process_of_several_tells_the_error(corpus, base, tmp_path, monkeypa
     aligner = WordAligner.from_pretrained(base, device="cpu")
     golds = annotated(settings(corpus, tmp_path).data)
     for first in (True, False):
-        monkeypatch.setattr("accelerate.PartialState", lambda first=first: SimpleNamespace(is_main_process=first))
+        monkeypatch.setattr(
+            "hf_attncal.alignment.counting.PartialState", lambda first=first: SimpleNamespace(is_main_process=first)
+        )
         guided_head_on_gold(golds, aligner.model, aligner.tokenizer, 1, (1,), True)
         assert ("test: AER" in capsys.readouterr().out) == first
 
@@ -161,12 +162,12 @@ def test_an_adapter_without_a_place_takes_the_head_that_is_nearest(corpus, base,
     for layer, head, shift in ((1, 0, True), (0, 1, False)):
         best = token_rows(weights[layer][:, head], shift).argmax(dim=-1)
         links = torch.nn.functional.one_hot(best, batch["input_ids"].shape[1])
-        assert attention_heads.nearest_head(model, [plain | {"links": links}]) == (
+        assert nearest_head(model, [plain | {"links": links}]) == (
             Seq2SeqAttention(layer, (head,), shift),
             1,
         )
     with pytest.raises(ValueError, match="no token of the text is linked"):
-        attention_heads.nearest_head(model, [batch])
+        nearest_head(model, [batch])
     sections = {"adapter": {"guided": True, "calibration": None}, "model": {"checkpoint": str(base)}}
     train_adapter(AdapterConfig.make(values(corpus, tmp_path / "run", **sections)))
     told = re.search(r"Layer (\d), head (\d) .*that (reads|predicts) a token", capsys.readouterr().out)
