@@ -5,9 +5,9 @@ plain forward pass over the same batches; and the memory that it takes as the co
     python benchmarks/attribution.py --variants alti occlusion --model baseline --batch 8 --repeats 3
 
 A forward pass is teacher-forced, without gradients, and tokenises the pairs as the methods do; the model is random.
-What gradients and perturbations cost grows with the length of the sentences; a `posterior` costs what its aligner
-does. `observations` are the sums over a corpus (`analysis.observations`), `faithfulness` is that of attention and of
-random scores under all operators, hard measures. Memory is the peak of a process that observes so many pairs and
+What perturbations cost grows with the length of the sentences; a `posterior` costs what its aligner
+does. `observations` are the sums over a corpus (`report.observations`), `faithfulness` is that of attention and of
+random scores under all operators. Memory is the peak of a process that observes so many pairs and
 attributes them by ALTI+, above that of one that does so with the fewest.
 """
 
@@ -59,7 +59,7 @@ class Corpus:
             observe(*texts, alignments=True, batch_size=self.batch_size)
         elif name == FAITHFULNESS:
             scores = {of: word_scores(*texts, of, batch_size=self.batch_size) for of in ("attention", "random")}
-            options = {"soft": False, "draws": 1, "bootstrap": 0, "batch_size": self.batch_size}
+            options = {"bootstrap": 0, "batch_size": self.batch_size}
             judge_faithfulness(*texts, scores, kind="reference", **options)
         else:
             self.attribute(model, name)

@@ -4,9 +4,7 @@
         --model gated=runs/wpt03_gated_1 --aligner runs/hmm_wpt03
 
 Each target word is linked to its best source word, in one direction. Scored on test are, of each method, the mean over
-layers and heads, and the layer, head and sign that have the lowest error on dev: see
-`hf_attncal.report.attributions`. `_shifted` reads the step after the one that predicts a word. `--points` measures
-on dev what integrated gradients come to with other numbers of points than `--steps`. Written is
+layers and heads, and the layer and head that have the lowest error on dev. Written is
 results/analysis/gold_PAIR_NAME_seedN.json for each model.
 """
 
@@ -23,20 +21,16 @@ from frozen import Frozen, add_models, read_models
 from torch import Tensor
 
 from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.links import largest_over_words
+from hf_attncal.alignment.links import best_links, largest_over_words
 from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.inference.reading import decoder_size
 from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
-from hf_attncal.metrics.aer import alignment_error_rate
-from hf_attncal.report.attributions import (
-    ScoredReading,
-    WayOfReading,
-    attribution_links,
-    score_attributions,
-    ways_of_reading,
-)
+from hf_attncal.metrics.aer import alignment_error_rate, paired_interval
+from hf_attncal.models.calibration import calibrated_layers
+from hf_attncal.report.attribution import attribute, works_on
 
-PATH = "integrated_gradients"
+Links = list[frozenset[tuple[int, int]]]
 
 
 def word_posteriors(aligner: WordAligner) -> Callable[[Iterable[str], Iterable[str]], list[Tensor]]:
@@ -64,15 +58,22 @@ def word_posteriors(aligner: WordAligner) -> Callable[[Iterable[str], Iterable[s
     return weights
 
 
-def plain(reading: ScoredReading) -> dict:
-    """A reading as JSON, without its links."""
-    difference = reading.minus_attention
-    return {
-        "options": {name: value for name, value in reading.options.items() if name != "weights"},
-        "dev": asdict(reading.dev),
-        "test": asdict(reading.test),
-        "minus_attention": difference and {"aer": difference[0], "interval": difference[1]},
-    }
+def links_of(model, tokenizer, gold: Gold, method: str, batch_size: int, **options) -> Links:
+    """The best source word of each target word of every pair."""
+    links: Links = [frozenset()] * len(gold.pairs)
+    texts = ([pair[side] for pair in gold.pairs] for side in (0, 1))
+    for one in attribute(model, tokenizer, *texts, method, batch_size=batch_size, **options):
+        links[one.index] = best_links(one.words())
+    return links
+
+
+def choices(model, method: str) -> list[dict]:
+    """The layers and heads of a method to choose from; the mean over all is first."""
+    if method not in ("attention", "contribution"):
+        return [{}]
+    layers, heads = decoder_size(model.config)
+    read = calibrated_layers(model) if method == "contribution" else range(layers)
+    return [{}, *({"layer": layer, **head} for layer in read for head in ({}, *({"head": n} for n in range(heads))))]
 
 
 def in_its_case(gold: dict[str, Gold], frozen: Frozen) -> dict[str, Gold]:
@@ -83,36 +84,41 @@ def in_its_case(gold: dict[str, Gold], frozen: Frozen) -> dict[str, Gold]:
 
 def measure(model, tokenizer, gold: dict[str, Gold], aligner: WordAligner | None, args: argparse.Namespace) -> dict:
     """All that is measured of a model."""
-    ways = ways_of_reading(model)
+    resampled = {"bootstrap": args.bootstrap, "seed": 0}
+    ways = {name: (name, {}) for name in works_on(model) if name != "posterior"}
+    if calibrated_layers(model):
+        ways["attention_uncalibrated"] = ("attention", {"calibrated": False})
     if args.methods is not None:
-        ways = {name: way for name, way in ways.items() if name.removesuffix("_shifted") in args.methods}
-    if PATH in ways:
-        ways[PATH] = WayOfReading(PATH, {"steps": args.steps})
+        ways = {name: way for name, way in ways.items() if name in args.methods}
     if aligner is not None:
-        ways["posterior"] = WayOfReading("posterior", {"weights": word_posteriors(aligner)})
-    seconds, started = {}, time.perf_counter()
-
-    def finished(name, scored):
-        nonlocal started
-        seconds[name] = round(time.perf_counter() - started, 2)
+        ways["posterior"] = ("posterior", {"weights": word_posteriors(aligner)})
+    methods: dict[str, dict] = {}
+    attention: dict[str, Links] = {}
+    for name, (method, fixed) in ways.items():  # attention is the first
         started = time.perf_counter()
-        print(f"{name}: {seconds[name]} s", flush=True)
-
-    reading = {"bootstrap": args.bootstrap, "batch_size": args.batch_size, "finished": finished}
-    scored = score_attributions(model, tokenizer, gold["test"], gold["dev"], ways, **reading)
-    methods = {
-        name: {"method": ways[name].method, "shift": ways[name].shift, "mean": plain(of.mean)}
-        | {"chosen": plain(of.chosen), "seconds": seconds[name]}
-        for name, of in scored.items()
-    }
-    points = {}
-    if PATH in ways:
-        for steps in args.points:
-            links = attribution_links(model, tokenizer, gold["dev"].pairs, WayOfReading(PATH, {"steps": steps}))
-            points[steps] = asdict(alignment_error_rate(gold["dev"].links, links, check_indices=False))
+        on_dev = []
+        for options in choices(model, method):
+            links = links_of(model, tokenizer, gold["dev"], method, args.batch_size, **fixed, **options)
+            on_dev.append((alignment_error_rate(gold["dev"].links, links, check_indices=False), options))
+        readings = {"mean": on_dev[0], "chosen": min(on_dev, key=lambda scored: scored[0].aer)}
+        methods[name] = {"method": method}
+        for kind, (dev, options) in readings.items():
+            links = links_of(model, tokenizer, gold["test"], method, args.batch_size, **fixed, **options)
+            test = alignment_error_rate(gold["test"].links, links, check_indices=False, **resampled)
+            difference = None
+            if kind in attention:
+                interval = paired_interval(gold["test"].links, attention[kind], links, **resampled)
+                others = alignment_error_rate(gold["test"].links, attention[kind], check_indices=False)
+                difference = {"aer": test.aer - others.aer, "interval": interval}
+            elif name == "attention":
+                attention[kind] = links
+            stated = {key: value for key, value in (fixed | options).items() if key != "weights"}
+            methods[name][kind] = {"options": stated, "dev": asdict(dev), "test": asdict(test)}
+            methods[name][kind]["minus_attention"] = difference
+        methods[name]["seconds"] = round(time.perf_counter() - started, 2)
+        print(f"{name}: {methods[name]['seconds']} s", flush=True)
     own = [name for name in methods if name != "posterior"]
-    best = min(own, key=lambda name: methods[name]["chosen"]["dev"]["aer"])
-    return {"methods": methods, "best_on_dev": best, "integrated_gradients_dev": points}
+    return {"methods": methods, "best_on_dev": min(own, key=lambda name: methods[name]["chosen"]["dev"]["aer"])}
 
 
 def main() -> None:
@@ -125,9 +131,7 @@ def main() -> None:
     parser.add_argument("--pair", choices=FILES, required=True, help="whose gold links")
     add_models(parser)
     parser.add_argument("--aligner", type=Path, help="folder of a word aligner, for the method `posterior`")
-    parser.add_argument("--methods", nargs="+", help="only these, each also `_shifted`; without it, all")
-    parser.add_argument("--steps", type=int, default=16, help="points of integrated gradients")
-    parser.add_argument("--points", type=int, nargs="*", default=[], help="numbers of points to compare on dev")
+    parser.add_argument("--methods", nargs="+", help="only these; without it, all")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--output", type=Path, default=RESULTS / "analysis", help="folder of the results")
@@ -142,7 +146,7 @@ def main() -> None:
         model, tokenizer = frozen.load()
         found = measure(model, tokenizer, in_its_case(gold, frozen), aligner, args)
         config = {"experiment": "attribution_gold", "pair": args.pair, "aligner": aligner and args.aligner.name}
-        config |= {"integrated_gradients_steps": args.steps, "bootstrap": args.bootstrap}
+        config |= {"bootstrap": args.bootstrap}
         result = records.record(config | frozen.config(model), files | frozen.files) | found
         write_json(result, args.output / f"gold_{args.pair}_{frozen.stem}.json")
 

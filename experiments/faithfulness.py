@@ -11,6 +11,7 @@ results/analysis/faithfulness_CORPUS_NAME_seedN.json for each model.
 import argparse
 import time
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 from committed import RESULTS
@@ -20,7 +21,7 @@ from hf_attncal.io.files import read_lines, read_pairs, write_json
 from hf_attncal.metrics import records
 from hf_attncal.models.calibration import calibrated_layers
 from hf_attncal.report.attribution import word_scores, works_on
-from hf_attncal.report.judged_faithfulness import judge_faithfulness
+from hf_attncal.report.judged_faithfulness import AREAS, JudgedFaithfulness, judge_faithfulness
 
 # Corpus -> its test and training text under --data.
 FILES = {
@@ -30,11 +31,9 @@ FILES = {
 }
 
 
-def scores_of(model, tokenizer, sources: list[str], targets: list[str], steps: int) -> tuple[dict, dict[str, float]]:
+def scores_of(model, tokenizer, sources: list[str], targets: list[str]) -> tuple[dict, dict[str, float]]:
     """Scores between words by every method that works on the model, and the seconds that each took."""
     ways = {name: (name, {}) for name in works_on(model) if name != "posterior"}
-    if "integrated_gradients" in ways:
-        ways["integrated_gradients"] = ("integrated_gradients", {"steps": steps})
     if calibrated_layers(model):
         ways["attention_uncalibrated"] = ("attention", {"calibrated": False})
         ways["contribution@top"] = ("contribution", {"layer": calibrated_layers(model)[-1]})
@@ -47,18 +46,32 @@ def scores_of(model, tokenizer, sources: list[str], targets: list[str], steps: i
     return scores, seconds
 
 
+def as_plain_data(judged: JudgedFaithfulness, method: str) -> dict:
+    """All scores, and the verdicts on a method, for JSON."""
+    verdicts = {
+        measure: {other: asdict(verdict) for other, verdict in judged.verdicts(method, measure).items()}
+        for measure in judged.measures
+    }
+    return {
+        "signature": judged.signature,
+        "methods": judged.table(),
+        "unbeaten": {measure: judged.unbeaten(measure) for measure in AREAS},
+        "verdicts": verdicts,
+    }
+
+
 def measure(model, tokenizer, texts: dict[str, tuple[list[str], list[str]]], counts, args: argparse.Namespace) -> dict:
     """All that is measured of a model, by the kind of its targets."""
     found = {}
     for kind, (sources, targets) in texts.items():
-        scores, seconds = scores_of(model, tokenizer, sources, targets, args.steps)
+        scores, seconds = scores_of(model, tokenizer, sources, targets)
         started = time.perf_counter()
-        options = {"kind": kind, "draws": args.draws, "frequencies": counts}
+        options = {"kind": kind, "frequencies": counts}
         options |= {"bootstrap": args.bootstrap, "batch_size": args.batch_size}
         judged = judge_faithfulness(model, tokenizer, sources, targets, scores, **options)
         seconds["(faithfulness of all)"] = round(time.perf_counter() - started, 2)
         method = args.method if args.method in scores else "attention"
-        found[kind] = {"method": method, **judged.to_dict(method), "seconds": seconds}
+        found[kind] = {"method": method, **as_plain_data(judged, method), "seconds": seconds}
         print(f"{kind}, seconds: {seconds}", flush=True)
     return found
 
@@ -84,8 +97,6 @@ def main() -> None:
     add_models(parser)
     parser.add_argument("--method", default="contribution", help="whose verdicts are told; attention without it")
     parser.add_argument("--pairs", type=int, default=100, help="of the test text that are measured")
-    parser.add_argument("--draws", type=int, default=1, help="of other words")
-    parser.add_argument("--steps", type=int, default=8, help="points of integrated gradients")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--output", type=Path, default=RESULTS / "analysis", help="folder of the results")
@@ -102,8 +113,12 @@ def main() -> None:
         counts = Counter(word for line in frozen.in_its_case(read_lines(files[train])) for word in line.split())
         model, tokenizer = frozen.load()
         measured = measure(model, tokenizer, texts[frozen.stem], counts, args)
-        config = {"experiment": "faithfulness", "corpus": args.corpus, "pairs": args.pairs, "draws": args.draws}
-        config |= {"integrated_gradients_steps": args.steps, "bootstrap": args.bootstrap}
+        config = {
+            "experiment": "faithfulness",
+            "corpus": args.corpus,
+            "pairs": args.pairs,
+            "bootstrap": args.bootstrap,
+        }
         model_files = frozen.files | {f"{frozen.stem}/{HYPOTHESES}": frozen.folder / HYPOTHESES}
         head = records.record(config | frozen.config(model), files | model_files)
         write_json(head | measured, args.output / f"faithfulness_{args.corpus}_{frozen.stem}.json")

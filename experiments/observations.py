@@ -21,7 +21,7 @@ from hf_attncal.metrics import records
 from hf_attncal.metrics.means import mean_difference, means
 from hf_attncal.report.corpus import Corpus
 from hf_attncal.report.figures.charts import observation_charts
-from hf_attncal.report.observations import Observations, observe
+from hf_attncal.report.observations import ENTROPY_THRESHOLDS, Observations, observe
 
 BOOTSTRAP, SEED = 1000, 0
 SHARP = 1.5  # nats
@@ -44,7 +44,7 @@ def observations_of_the_paper(found: Observations) -> dict:
     filled = np.flatnonzero(rows >= 0.01 * rows.sum())
     measured = {
         "overall": means(overall, **options)[0],
-        "sharp": means(found.reliability_up_to(top)[:, found.thresholds.index(SHARP)], **options)[0],
+        "sharp": means(found.reliability_up_to(top)[:, ENTROPY_THRESHOLDS.index(SHARP)], **options)[0],
         "above_first_layer": mean_difference(overall, found.counts("reliability", first), **options),
         "spread_changes_more": mean_difference(buckets[:, filled[-1]], buckets[:, filled[0]], **options),
     }

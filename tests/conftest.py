@@ -157,13 +157,6 @@ def quick_fresh_process(monkeypatch):
 
 
 @pytest.fixture
-def few_points(monkeypatch):
-    """Two points on the line of integrated gradients, for tests of what surrounds them, in place of 32."""
-    methods = "hf_attncal.report.attribution.predictions"
-    monkeypatch.setattr(f"{methods}.IntegratedGradients.nodes", property(lambda self: [(0.5, 0.2), (0.5, 0.8)]))
-
-
-@pytest.fixture
 def no_draws_for_layerdrop(monkeypatch):
     """Draw no random number for layers that are never dropped, so that two models in training draw the same ones.
 

@@ -21,7 +21,7 @@ _SIZES = ["tokenizer.vocab_size=150", "model.d_model=16"]
 SMALL = {
     "train --source source.txt --output language": [*_NETWORK, *_SIZES, "training.max_steps=2"],
     "train": [*_TRANSLATOR, *_SIZES],
-    "analyze": ["--probe=none", "--methods=attention"],
+    "analyze": ["--no-probe", "--methods=attention"],
     "translate": ["max_new_tokens=5"],
     "summarize": ["max_new_tokens=5"],
     "adapt": _TRANSLATOR,

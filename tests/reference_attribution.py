@@ -14,9 +14,8 @@ PRE_NORM = {"m2m_100", "mbart"}
 
 @dataclass
 class SlowBlock:
-    """z[t][j], r[t] and bias[t] with output[t] = sum_j z[t][j] + r[t] + bias[t]; `plain` are the z before the norm."""
+    """z[t][j], r[t] and bias[t] with output[t] = sum_j z[t][j] + r[t] + bias[t]."""
 
-    plain: list[list[Tensor]]
     z: list[list[Tensor]]
     r: list[Tensor]
     bias: list[Tensor]
@@ -40,11 +39,8 @@ def slow_layer_norm(norm: nn.LayerNorm, vector: Tensor) -> Tensor:
     return (vector - vector.mean()) / deviation * norm.weight + norm.bias
 
 
-def slow_block(
-    attention, norm, is_pre, states, attended, weights, null=None, null_value=None, zeroed=None
-) -> SlowBlock:
-    """states (T, d), attended (S, d) or None for self-attention, weights (H, T, S), null (H, T); `zeroed`: token whose
-    value is zero, -1 for NULL."""
+def slow_block(attention, norm, is_pre, states, attended, weights, null=None, null_value=None) -> SlowBlock:
+    """states (T, d), attended (S, d) or None for self-attention, weights (H, T, S), null (H, T)."""
     read = torch.stack([slow_layer_norm(norm, x) for x in states]) if is_pre else states
     attended = read if attended is None else attended
     heads, width = attention.num_heads, attention.head_dim
@@ -56,19 +52,18 @@ def slow_block(
             for h in range(heads):
                 rows = slice(h * width, (h + 1) * width)
                 value = attention.v_proj.weight[rows] @ attended[j] + attention.v_proj.bias[rows]
-                value = value * (j != zeroed)
                 vector = vector + weights[h, t, j] * (attention.out_proj.weight[:, rows] @ value)
             vectors.append(vector)
         if null is not None:
             vector = torch.zeros_like(states[t])
             for h in range(heads):
                 rows = slice(h * width, (h + 1) * width)
-                vector = vector + (zeroed != -1) * null[h, t] * (attention.out_proj.weight[:, rows] @ null_value[h])
+                vector = vector + null[h, t] * (attention.out_proj.weight[:, rows] @ null_value[h])
             vectors.append(vector)
         plain.append(vectors)
         outputs.append(states[t] + sum(vectors) + attention.out_proj.bias)
     if is_pre:
-        return SlowBlock(plain, plain, list(states), [attention.out_proj.bias] * len(states), torch.stack(outputs))
+        return SlowBlock(plain, list(states), [attention.out_proj.bias] * len(states), torch.stack(outputs))
     z, r, bias = [], [], []
     for t, output in enumerate(outputs):
         deviation = ((output - output.mean()).square().mean() + norm.eps).sqrt()
@@ -79,7 +74,7 @@ def slow_block(
         z.append([g(vector) for vector in plain[t]])
         r.append(g(states[t]))
         bias.append(g(attention.out_proj.bias) + norm.bias)
-    return SlowBlock(plain, z, r, bias, torch.stack([slow_layer_norm(norm, output) for output in outputs]))
+    return SlowBlock(z, r, bias, torch.stack([slow_layer_norm(norm, output) for output in outputs]))
 
 
 def slow_feed_forward(layer, is_pre, states: Tensor) -> Tensor:
@@ -145,27 +140,6 @@ class SlowReading:
         return any(getattr(module, "switches", None) is not None for module in self.model.modules())
 
 
-# ---- norms ----
-
-
-def slow_value_norm(reading: SlowReading, layer: int) -> Tensor:
-    found = reading.decoder[layer]
-    attention, weights = found.module.encoder_attn, found.weights[1]
-    heads, steps, tokens = weights.shape
-    scores = torch.zeros(steps, tokens, dtype=weights.dtype)
-    for h in range(heads):
-        rows = slice(h * attention.head_dim, (h + 1) * attention.head_dim)
-        for j in range(tokens):
-            value = attention.v_proj.weight[rows] @ reading.encoded[j] + attention.v_proj.bias[rows]
-            for t in range(steps):
-                scores[t, j] += weights[h, t, j] * value.square().sum().sqrt() / heads
-    return scores
-
-
-def slow_norms(vectors: list[list[Tensor]]) -> Tensor:
-    return torch.stack([torch.stack([vector.square().sum().sqrt() for vector in row]) for row in vectors])
-
-
 # ---- shares of blocks ----
 
 
@@ -181,17 +155,6 @@ def slow_alti(block: SlowBlock, is_self: bool) -> tuple[Tensor, Tensor]:
         tokens.append(shares[: len(row)])
         residuals.append(0.0 if is_self else shares[-1])
     return torch.tensor(tokens, dtype=torch.float64), torch.tensor(residuals, dtype=torch.float64)
-
-
-def slow_half(weights: Tensor, null: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Half of the mean over heads, NULL as the last column, and half for the residual."""
-    if null is not None:
-        weights = torch.cat([weights, null.unsqueeze(-1)], dim=-1)
-    mean = torch.zeros_like(weights[0])
-    for head in weights:
-        mean = mean + head / len(weights)
-    mean = torch.stack([row / row.sum() for row in mean])
-    return mean / 2, torch.full_like(mean[:, 0], 0.5)
 
 
 # ---- through the layers ----
@@ -227,77 +190,21 @@ def slow_flow(encoder: list[Tensor], decoder: list[tuple[Tensor, Tensor, Tensor]
     return tuple(torch.tensor(found, dtype=torch.float64) for found in (source, prefix, nulls))
 
 
-def slow_block_flow(reading: SlowReading, kind: str) -> tuple[Tensor, Tensor, Tensor]:
-    """ALTI+ (`alti`) or rollout (`rollout`) of a whole model."""
-
-    def shares(layer: SlowLayer, is_self: bool) -> tuple[Tensor, Tensor]:
-        if kind == "alti":
-            return slow_alti(layer.own if is_self else layer.cross, is_self)
-        return slow_half(layer.weights[0], None) if is_self else slow_half(layer.weights[1], layer.weights[2])
+def slow_alti_flow(reading: SlowReading) -> tuple[Tensor, Tensor, Tensor]:
+    """ALTI+ of a whole model."""
 
     def mixing(layer: SlowLayer) -> Tensor:
-        tokens, residual = shares(layer, True)
+        tokens, residual = slow_alti(layer.own, True)
         return tokens + torch.diag(residual)
 
-    encoder = [mixing(layer) for layer in reading.encoder]
     decoder = []
     for layer in reading.decoder:
-        tokens, residual = shares(layer, False)
+        tokens, residual = slow_alti(layer.cross, False)
         own = torch.stack([residual[t] * row for t, row in enumerate(mixing(layer))])
         length = len(reading.encoded)
         null = tokens[:, length] if tokens.shape[1] > length else torch.zeros(len(tokens))
         decoder.append((own, tokens[:, :length], null))
-    return slow_flow(encoder, decoder)
-
-
-# ---- value zeroing ----
-
-
-def slow_distance(x: Tensor, y: Tensor) -> float:
-    return float(1 - (x @ y) / (x.square().sum().sqrt() * y.square().sum().sqrt()))
-
-
-@torch.no_grad()
-def slow_zeroed(reading: SlowReading, layer: SlowLayer, is_self: bool) -> Tensor:
-    """(T, J): between the outputs of a layer with all values and without those of one token; NULL is the last."""
-    module, is_pre = layer.module, reading.is_pre
-    null = None if is_self else layer.weights[2]
-    tokens = [*range(layer.weights[0 if is_self else 1].shape[-1]), *([] if null is None else [-1])]
-    columns = []
-    for zeroed in tokens:
-        if is_self:
-            norm = module.self_attn_layer_norm
-            found = slow_block(module.self_attn, norm, is_pre, layer.states, None, layer.weights[0], zeroed=zeroed)
-            states = found.output
-            if layer.cross is not None:
-                read = module.encoder_attn_layer_norm(states) if is_pre else states
-                states = states + module.encoder_attn(read[None], key_value_states=reading.encoded[None])[0][0]
-                states = states if is_pre else module.encoder_attn_layer_norm(states)
-        else:
-            norm = module.encoder_attn_layer_norm
-            found = slow_block(
-                *(module.encoder_attn, norm, is_pre, layer.own.output, reading.encoded, *layer.weights[1:]),
-                zeroed=zeroed,
-            )
-            states = found.output
-        outputs = slow_feed_forward(module, is_pre, states)
-        columns.append([slow_distance(x, y) for x, y in zip(outputs, layer.output, strict=True)])
-    return torch.tensor(columns, dtype=torch.float64).T
-
-
-def slow_value_zeroing(reading: SlowReading) -> tuple[Tensor, Tensor, Tensor]:
-    def shares(distances: Tensor) -> Tensor:
-        return torch.stack([row / row.sum() for row in distances])
-
-    encoder = [shares(slow_zeroed(reading, layer, True)) for layer in reading.encoder]
-    decoder = []
-    for layer in reading.decoder:
-        cross = slow_zeroed(reading, layer, False)
-        row = shares(torch.cat([slow_zeroed(reading, layer, True), cross], dim=1))
-        steps, length = len(row), len(reading.encoded)
-        null = row[:, steps + length] if cross.shape[1] > length else torch.zeros(steps)
-        decoder.append((row[:, :steps], row[:, steps : steps + length], null))
-    return slow_flow(encoder, decoder)
+    return slow_flow([mixing(layer) for layer in reading.encoder], decoder)
 
 
 # ---- what the prediction does ----
@@ -308,20 +215,3 @@ def slow_log_probabilities(model, source: list[int], read: list[int], labels: li
     """(T,): of each label, given the source and what the decoder reads."""
     logits = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([read]), use_cache=False).logits[0]
     return torch.stack([torch.log_softmax(row, dim=-1)[label] for row, label in zip(logits, labels, strict=True)])
-
-
-def slow_slope(model, module: nn.Module, place: int, arguments: tuple, at=lambda x: x, size: float = 1e-5) -> Tensor:
-    """(T,): the derivative of the log-probabilities where a module gives not x but `at(x)`, and row `place` of that
-    moves along the same row of x; by central differences."""
-    found = []
-    for sign in (1, -1):
-
-        def moved(_, args, output, sign=sign):
-            states = at(output).clone()
-            states[:, place] += sign * size * output[:, place]
-            return states
-
-        handle = module.register_forward_hook(moved)
-        found.append(slow_log_probabilities(model, *arguments))
-        handle.remove()
-    return (found[0] - found[1]) / (2 * size)

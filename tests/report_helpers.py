@@ -14,7 +14,7 @@ from seq2seq_helpers import bpe_tokenizer, randomized, sized
 
 from hf_attncal.metrics.faithfulness import faithfulness
 from hf_attncal.report.figures.contents import Chart, PairView, PairWeights, Report, Section
-from hf_attncal.report.judged_faithfulness import JudgedFaithfulness, measures
+from hf_attncal.report.judged_faithfulness import MEASURES, JudgedFaithfulness
 
 # What must stay text wherever it comes from.
 HOSTILE = "</script><script>alert(1)</script> \"quotes' <!-- </style> </noscript> <b>&amp;</b> {{7*7}} ]]>"
@@ -107,7 +107,7 @@ def made_up_judged(
 ) -> JudgedFaithfulness:
     """Methods whose falls are around a mean by every measure and operator."""
     generator = np.random.default_rng(0)
-    shape = len(operators), len(measures((1,))), 3
+    shape = len(operators), len(MEASURES), 3
     falls = [{name: mean + noise * generator.normal(size=shape) for name, mean in means.items()} for _ in range(pairs)]
-    found = faithfulness(falls, operators, measures((1,)), targets="output", bootstrap=100)
-    return JudgedFaithfulness(found, {})
+    found = faithfulness(falls, operators, MEASURES, targets="output", bootstrap=100)
+    return JudgedFaithfulness(**vars(found))

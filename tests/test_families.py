@@ -167,7 +167,7 @@ def test_a_family_of_another_package_is_its_model_files_and_a_row(toy, tmp_path)
         "from hf_attncal.commands import main",
         f"assert main(['translate', {str(folder)!r}, '--source', {str(files[0])!r}]) == 0",
         "import sys, transformers",
-        "from hf_attncal.report.attribution.methods import METHODS, attribute, works_on",
+        "from hf_attncal.report.attribution import METHODS, attribute, works_on",
         f"model = transformers.MarianMTModel.from_pretrained({str(folder)!r})",
         f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(folder)!r})",
         "assert 'attncal_toy.attribution' not in sys.modules",

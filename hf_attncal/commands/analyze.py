@@ -12,13 +12,12 @@ from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.messages import half_minutes, job_progress
 from hf_attncal.io.streams import check_files, check_readable, files_among
 
-from .kinds import Files, Model, NewFolder, Places, Text, names_of
+from .kinds import Files, Model, Places, Text, names_of
 
 if TYPE_CHECKING:
     from hf_attncal.report.figures.contents import Report
 
 GROUPS = {"The probe of a model without masks": ("probe", "probe_text")}
-_NO_PROBE = "none"
 
 
 def analyze(
@@ -31,7 +30,7 @@ def analyze(
     tags: Text | None = None,
     methods: Sequence[str] = (),
     report: Places = (),
-    probe: NewFolder | None = None,
+    probe: bool = True,
     probe_text: Files | None = None,
     running: Running = Running(),
 ) -> "Report":
@@ -44,7 +43,7 @@ def analyze(
 
     Examples:
         attncal analyze MODEL --source test.en --target test.de --report report.html figures
-        attncal analyze Helsinki-NLP/opus-mt-en-de --source test.en --probe none
+        attncal analyze Helsinki-NLP/opus-mt-en-de --source test.en --no-probe
         attncal analyze MODEL --source test.en --target test.de --probe-text train.en train.de
 
     Args:
@@ -53,13 +52,11 @@ def analyze(
         target: their translations; without it, what the model writes, with 4 beams
         gold: word links that people have drawn, i-j sure and ipj possible, counted from 0; without it, methods are not
             compared with such links
-        tags: parts of speech, a tag for each target word, as many lines; or spacy:NAME, a pipeline of spaCy that is
-            installed; without it, no results by part of speech
-        methods: methods of attribution to compare; without it, those that take seconds
+        tags: parts of speech, a tag for each target word, as many lines; without it, no results by part of speech
+        methods: methods of attribution to compare; without it, all that work on the model
         report: where to write it: a name that ends in .html is one page to look at offline, any other a folder for
             every figure as PNG, SVG, JSON and CSV; without it, nothing is written
-        probe: folder to keep the probe in, or that has one; none: do without a probe, and so without contributions;
-            without it, the probe is not kept
+        probe: train a probe for a model without masks; with --no-probe, there are no contributions
         probe_text: SOURCE and TARGET that the probe learns from; without it, all pairs but the first 500 (at most a
             fifth), which are looked at
         running: how the model runs
@@ -74,9 +71,9 @@ def analyze(
     places, learned = names_of(report), names_of(probe_text)
     if probe_text is not None and len(learned) != 2:
         raise CommandError("--probe-text takes two texts, SOURCE and TARGET.")
-    if probe == _NO_PROBE and learned:
-        raise CommandError("--probe none leaves nothing for --probe-text: leave it out.")
-    files = [file for file in files_among(source, target, gold, tags, *learned) if not file.startswith("spacy:")]
+    if learned and not probe:
+        raise CommandError("--no-probe leaves nothing for --probe-text: leave it out.")
+    files = files_among(source, target, gold, tags, *learned)
     check_readable(*files)
     for place in places:
         if place.endswith(".html"):
@@ -90,13 +87,13 @@ def analyze(
         with load_errors(model):  # what is wrong with the name is told before torch is imported
             from hf_attncal.report.analysis import analyze_corpus
             from hf_attncal.report.corpus import Corpus
-            from hf_attncal.report.probe import Probe
         with user_errors():
             analysis = analyze_corpus(
                 model,
                 Corpus.read(source, target, gold, tags),
                 methods=methods or None,
-                probe=None if probe == _NO_PROBE else Probe(Corpus.read(*learned) if learned else None, probe),
+                probe=probe,
+                probe_text=Corpus.read(*learned) if learned else None,
                 batch_size=running.batch_size or 32,
                 step=step,
                 load=lambda name: load_model(name, running, 2 if target is None else None),

@@ -5,7 +5,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from .base import Metric, ratio
 
 COMPREHENSIVENESS = Metric("Faithfulness", ratio)
 SUFFICIENCY = Metric("Faithfulness", ratio, lower_is_better=True)
-AGREEMENT = Metric("OperatorAgreement", ratio)
 HEADLINE = "replace"  # the operator whose sources are like those that the model was trained on
 # Operators that the method itself is built on, so they prove nothing about it: phi is trained by perturbing attention,
 # and occlusion replaces words by the unknown token, as the operator does.
@@ -208,63 +206,3 @@ def sign_of(difference: MeasuredFaithfulness, measure: str) -> int:
     low, high = difference.interval
     sign = int(low > 0) - int(high < 0)
     return -sign if metric_of(measure).lower_is_better else sign
-
-
-# ---- agreement of operators ----
-
-
-def operator_agreement(
-    effects: Iterable[np.ndarray], operators: Sequence[str], *, bootstrap: int = 1000, seed: int = 0
-) -> dict[tuple[str, str], MeasuredFaithfulness]:
-    """Measure whether operators rank the source words alike: mean of Kendall's tau over target words.
-
-    Args:
-        effects: for each pair (operators, target words, source words), the effect of each source word alone.
-        operators: names of the operators.
-        bootstrap: number of resamples of the pairs for each interval; 0 for none.
-        seed: seed of the resamples.
-
-    Returns:
-        For every two operators the mean of tau, from -1 (reversed) to 1 (alike); NaN if no target word has a tau.
-
-    Raises:
-        ValueError: fewer than two operators, no pair, effects for another number of operators, or negative
-            `bootstrap`.
-    """
-    if len(operators) < 2:
-        raise ValueError(f"`operators` must name at least two to compare, got {len(operators)}.")
-    both = list(combinations(range(len(operators)), 2))
-    rows = []
-    for number, by_operator in enumerate(effects, start=1):
-        if len(by_operator) != len(operators):
-            raise ValueError(
-                f"`effects` of pair {number} must have {len(operators)} operators, got {len(by_operator)}."
-            )
-        taus = kendall_tau(*(by_operator[list(side)] for side in zip(*both, strict=True)))
-        rows.append(np.stack([np.nansum(taus, axis=1), np.isfinite(taus).sum(axis=1)], axis=1))
-    if not rows:
-        raise ValueError("`effects` must have at least one pair, got none.")
-    counts = np.stack(rows)  # (pairs, two operators, 2)
-    agreement = {}
-    for column, (a, b) in enumerate(both):
-        mean = AGREEMENT.measured(counts[:, column], bootstrap, seed)
-        has_tau = counts[:, column, 1].any()
-        values = (mean.value, mean.interval) if has_tau else (float("nan"), None)
-        agreement[operators[a], operators[b]] = MeasuredFaithfulness(*values)
-    return agreement
-
-
-def kendall_tau(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Compute Kendall's tau-b over the last axis: (..., n) and (..., n) to (...), NaN where one is constant.
-
-    `(concordant - discordant) / sqrt(pairs not tied in the first * pairs not tied in the second)` (Kendall 1945).
-
-    Raises:
-        ValueError: shapes that differ.
-    """
-    if np.shape(first) != np.shape(second):
-        raise ValueError(f"Rankings to compare must have one shape, got {np.shape(first)} and {np.shape(second)}.")
-    signs = [np.sign(values[..., :, None] - values[..., None, :]) for values in (first, second)]
-    agreement = (signs[0] * signs[1]).sum(axis=(-2, -1))
-    untied = np.prod([(sign != 0).sum(axis=(-2, -1)) for sign in signs], axis=0)
-    return np.divide(agreement, np.sqrt(untied), out=np.full(np.shape(agreement), np.nan), where=untied > 0)

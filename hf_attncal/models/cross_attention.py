@@ -78,8 +78,6 @@ class AttentionContext:
         record_details: keep attention, mask and NULL weights of every layer.
         copies: report the attention that the model copies by.
         search: what a step of a search reads of the source, of which that attention may then be made.
-        mask_gradients: the first pass, too, has gradients through the mask: those of the function that it computes,
-            for attributions, and not those that it is trained by.
         guided: layer and head that are to report their attention, for the loss of links.
     """
 
@@ -90,10 +88,8 @@ class AttentionContext:
         record_details: bool = False,
         copies: bool = False,
         search: SearchTables | None = None,
-        mask_gradients: bool = False,
         guided: tuple[int, int] | None = None,
     ):
-        self.through_mask = perturb or mask_gradients
         self.perturb = perturb
         self.target_mask = target_mask
         self.record_details = record_details
@@ -221,7 +217,7 @@ class CrossAttentionMixin(StockAttention):
         return key, value, mask_key
 
     def _project_mask_keys(self, encoder_states: Tensor, key: Tensor, context: AttentionContext) -> Tensor:
-        with torch.set_grad_enabled(context.through_mask and torch.is_grad_enabled()):
+        with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
             return self.mask_network.project_keys(encoder_states, key)
 
     def _null_parameters(self, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -370,7 +366,7 @@ class CrossAttentionMixin(StockAttention):
         """Perturbed weights in the second pass, fused ones otherwise; (B, H, T, S)."""
         switches = self.switches
         # The NMT loss does not train the mask network (Lu et al., eq. 13): the first pass takes m as a constant.
-        with torch.set_grad_enabled(context.through_mask and torch.is_grad_enabled()):
+        with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
             mask = self.mask_network(hidden_states, query, mask_key)
         if context.record_details:
             context.masks.append(mask)

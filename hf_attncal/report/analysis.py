@@ -1,11 +1,10 @@
 """Analyse a model: measure everything that a report says of it, and put the report together."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from hf_attncal.inference.reading import batches_of_pairs
 from hf_attncal.inference.source_use import source_use
 from hf_attncal.metrics import records
 from hf_attncal.metrics.trust import AttentionVerdict, verdict_of
-from hf_attncal.report.attribution import METHODS, word_scores, works_on
-from hf_attncal.report.attributions import ScoredMethod, WayOfReading, score_attributions
+from hf_attncal.report.attribution import ScoredLinks, score_attributions, word_scores, works_on
 from hf_attncal.report.corpus import Corpus
 from hf_attncal.report.figures.charts import errors_by_method, faithfulness_charts, observation_charts, section
 from hf_attncal.report.figures.conclusions import CONTRIBUTION, caveats_of, findings_of, parked_in, why_withheld
@@ -28,10 +26,7 @@ from hf_attncal.report.judged_faithfulness import JudgedFaithfulness, judge_fait
 from hf_attncal.report.observations import Observations, observe
 
 from .pairs import BROWSED, pair_views
-from .probe import USUAL_PROBE, Probe, check_can_have_probe
-
-# Each costs less than some fifty forward passes (benchmarks/attribution.py), and none needs an aligner.
-QUICK = tuple(name for name in METHODS if name not in ("integrated_gradients", "posterior"))
+from .probe import check_can_have_probe, parted, trained_probe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +42,7 @@ class Analysis(Report):
     """
 
     observed: Observations
-    scored: dict[str, ScoredMethod] | None
+    scored: dict[str, ScoredLinks] | None
     judged: JudgedFaithfulness | None
     verdict: AttentionVerdict
 
@@ -72,18 +67,16 @@ class _Pairs(Iterable[PairView]):
 
 
 def chosen_methods(model, names: Sequence[str] | None = None) -> list[str]:
-    """Return the methods of attribution to compare: those named, or all that work on the model and take seconds.
+    """Return the methods of attribution to compare: those named, or all that work on the model.
 
     Raises:
         ValueError: a name is that of no method, or of one that does not work on this model.
     """
     usable = [name for name in works_on(model) if name != "posterior"]  # which needs an aligner
-    if names is None:
-        return [name for name in usable if name in QUICK]
-    unknown = [name for name in names if name not in usable]
+    unknown = [name for name in names or () if name not in usable]
     if unknown:
         raise ValueError(f"methods must be among {', '.join(usable)}, got {unknown[0]!r}.")
-    return list(dict.fromkeys(names))
+    return usable if names is None else list(dict.fromkeys(names))
 
 
 def analyze_corpus(
@@ -92,7 +85,8 @@ def analyze_corpus(
     tokenizer=None,
     *,
     methods: Sequence[str] | None = None,
-    probe: Probe | None = USUAL_PROBE,
+    probe: bool = True,
+    probe_text: Corpus | None = None,
     measured: int = 30,
     browsed: int = 100,
     batch_size: int = 32,
@@ -112,8 +106,9 @@ def analyze_corpus(
         pairs: sentence pairs (source, target), or sources alone, for which the model writes the targets; or a
             `Corpus`, which may have gold links and tags.
         tokenizer: tokenizer of the model; None for a model given by name.
-        methods: names of methods of attribution; None for those that work on the model and take seconds.
-        probe: probe for a model without masks; None for no probe, and so no contributions.
+        methods: names of methods of attribution; None for those that work on the model.
+        probe: train a probe for a model without masks; False for no contributions.
+        probe_text: text that the probe learns from; None for the rest of `pairs`, see `probe.parted`.
         measured: number of pairs, from the first, on which faithfulness is measured; 0 for none.
         browsed: number of pairs, from the first, that the page shows; 0 for none.
         batch_size: pairs read at once.
@@ -124,7 +119,7 @@ def analyze_corpus(
 
     Raises:
         ValueError: a method does not work on this model; tags are of another number than words; the text is too
-            little, or a pair too long; a probe cannot be trained, or the one that was kept is another one.
+            little, or a pair too long; a probe cannot be trained.
         OSError: the model cannot be loaded.
     """
     corpus = Corpus.of(pairs)
@@ -136,85 +131,40 @@ def analyze_corpus(
             "`tokenizer` must be the tokenizer of the model, got None: give both, or a model by its name."
         )
     corpus = replace(corpus, sources=take_code(tokenizer, corpus.sources))  # no word that could be taken away
-    corpus, learned = _parted(model, checkpoint, corpus, methods, probe)
-    if corpus.targets is None:
+    learned = None
+    if probe and CONTRIBUTION not in works_on(model):
+        chosen_methods(model, methods and [name for name in methods if name != CONTRIBUTION])
+        check_can_have_probe(model, checkpoint)
+        corpus, learned = parted(corpus, probe_text, checkpoint)
+    else:
+        chosen_methods(model, methods)
+    if not corpus.targets:
         step(f"translating {len(corpus.sources):,} sentences")
         corpus = corpus.written_by(model, tokenizer, batch_size)  # with a probe the model would write the same
     corpus.check(measured)
     with corpus.naming_lines():  # before minutes of training and measuring
         next(batches_of_pairs(model, tokenizer, corpus.sources, corpus.targets), None)
     if learned is not None:
-        if learned.targets is None:
+        if not learned.targets:
             learned = learned.written_by(model, tokenizer, batch_size)
         step("training a probe")
-        with probe.trained(checkpoint, learned, seed, languages_of(tokenizer)) as adapter:
+        with trained_probe(checkpoint, learned, seed, languages_of(tokenizer)) as adapter:
             model, tokenizer = load(adapter)
 
-    resampled = {"bootstrap": bootstrap, "seed": seed}
-    found = _measure(model, tokenizer, corpus, methods, measured, batch_size, resampled, step)
-    card = read_model_card(checkpoint) if checkpoint else CardFacts()
-    title = card.name or Path(checkpoint).resolve().name if checkpoint else model.config.model_type
-    settings = {
-        "title": title,
-        "pairs": len(corpus.sources),
-        "batch_size": batch_size,
-        "probe_pairs": None if learned is None else len(learned.sources),
-        **resampled,
-    }
-    views = _views(model, tokenizer, corpus.first(browsed), found, batch_size)
-    return _report(corpus, found, settings, card, views, probe)
-
-
-@dataclass(frozen=True)
-class _Measurements:
-    """Everything measured over a corpus; `names` are the methods, `withheld` says why contributions are not shown."""
-
-    names: list[str]
-    observed: Observations
-    verdict: AttentionVerdict
-    scored: dict[str, ScoredMethod] | None
-    judged: JudgedFaithfulness | None
-    withheld: str
-
-
-def _parted(
-    model, checkpoint: str, corpus: Corpus, methods: Sequence[str] | None, probe: Probe | None
-) -> tuple[Corpus, Corpus | None]:
-    """Check the methods, and return the pairs to look at and those that a probe learns from, if it needs one."""
-    if probe is None or CONTRIBUTION in works_on(model):
-        chosen_methods(model, methods)
-        return corpus, None
-    chosen_methods(model, methods and [name for name in methods if name != CONTRIBUTION])
-    check_can_have_probe(model, checkpoint)
-    return probe.parted(corpus, checkpoint)
-
-
-def _measure(
-    model,
-    tokenizer,
-    corpus: Corpus,
-    methods: Sequence[str] | None,
-    measured: int,
-    batch_size: int,
-    resampled: Mapping[str, int],
-    step: Callable[..., None],
-) -> _Measurements:
-    """Read the corpus, and compare methods with gold links and by taking words away."""
-    texts = model, tokenizer, list(corpus.sources), list(corpus.targets)
+    resampled: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
+    texts = model, tokenizer, corpus.sources, corpus.targets
     step(f"reading {len(corpus.sources):,} pairs")
     observed = observe(*texts, tags=corpus.tags, alignments=corpus.gold is not None, batch_size=batch_size)
     step("asking what the model loses without its source")
-    verdict = verdict_of(source_use(*texts, batch_size=batch_size), bootstrap=resampled["bootstrap"])
-    withheld = why_withheld(observed)
+    verdict = verdict_of(source_use(*texts, batch_size=batch_size), bootstrap=bootstrap)
     names = chosen_methods(model, methods)
-    if withheld and not observed.calibrated:
+    if observed.idle and not observed.calibrated:
         names = [name for name in names if name != CONTRIBUTION]
     scored = judged = None
     if corpus.gold is not None and names:
-        gold = Gold(list(zip(corpus.sources, corpus.targets, strict=True)), corpus.gold)
-        ways = {name: WayOfReading(name) for name in names}
+        gold = Gold(list(zip(corpus.sources, corpus.targets, strict=True)), list(corpus.gold))
         step("comparing methods with annotated links")
-        scored = score_attributions(model, tokenizer, gold, ways=ways, batch_size=batch_size, **resampled)
+        scored = score_attributions(model, tokenizer, gold, names, batch_size=batch_size, **resampled)
     if measured and names:
         few = corpus.with_words(measured)
         few_texts = model, tokenizer, few.sources, few.targets
@@ -223,71 +173,86 @@ def _measure(
             *few_texts,
             {name: word_scores(*few_texts, name, batch_size=batch_size) for name in names},
             kind=_kind(corpus),
-            draws=1,
-            frequencies=Counter(chain.from_iterable(map(str.split, corpus.sources))),
+            frequencies=Counter(word for source in corpus.sources for word in source.split()),
             batch_size=batch_size,
             **resampled,
         )
-    return _Measurements(names, observed, verdict, scored, judged, withheld)
-
-
-def _views(model, tokenizer, shown: Corpus, found: _Measurements, batch_size: int) -> _Pairs:
-    """Return the pairs of the page, which the model reads again at each iteration."""
-    links = None if shown.gold is None else [pair.possible for pair in shown.gold]
-    ways = {name: {} for name in BROWSED if name in found.names}
-    options = {"links": links, "informed": found.observed.calibrated, "batch_size": batch_size}
-    return _Pairs(partial(pair_views, model, tokenizer, shown.sources, shown.targets, ways, **options))
+    card = read_model_card(checkpoint) if checkpoint else CardFacts()
+    settings: dict[str, Any] = {
+        "title": card.name or Path(checkpoint).resolve().name if checkpoint else model.config.model_type,
+        "pairs": len(corpus.sources),
+        "batch_size": batch_size,
+        "probe_pairs": None if learned is None else len(learned.sources),
+        **resampled,
+    }
+    shown = corpus.first(browsed)
+    views = partial(
+        pair_views,
+        *(model, tokenizer, shown.sources, shown.targets, [name for name in BROWSED if name in names]),
+        links=None if shown.gold is None else [pair.possible for pair in shown.gold],
+        informed=observed.calibrated,
+        batch_size=batch_size,
+    )
+    record_files = dict(corpus.files)
+    if probe and probe_text is not None:
+        record_files |= {f"probe_{name}": file for name, file in probe_text.files.items()}
+    return _report(corpus, observed, verdict, names, scored, judged, settings, card, _Pairs(views), record_files)
 
 
 def _report(
     corpus: Corpus,
-    found: _Measurements,
-    settings: Mapping[str, Any],
+    observed: Observations,
+    verdict: AttentionVerdict,
+    names: Sequence[str],
+    scored: dict[str, ScoredLinks] | None,
+    judged: JudgedFaithfulness | None,
+    settings: dict[str, Any],
     card: CardFacts,
     views: _Pairs,
-    probe: Probe | None,
+    files: dict[str, Path],
 ) -> Analysis:
-    """Put the report together: findings, charts, and how it was made."""
-    observed, scored, judged, kind = found.observed, found.scored, found.judged, _kind(corpus)
-    resampled = {name: settings[name] for name in ("bootstrap", "seed")}
-    count, probe_pairs = settings["pairs"], settings["probe_pairs"]
+    """Put the report together: findings, charts, and how it was made; `names` are the methods."""
+    kind, count, probe_pairs = _kind(corpus), settings["pairs"], settings["probe_pairs"]
+    resampled: dict[str, Any] = {name: settings[name] for name in ("bootstrap", "seed")}
     is_stock = probe_pairs is not None or not (observed.layers["mask"] or observed.layers["null"])
-    sides = {"sources": corpus.sources, "targets": corpus.targets}
-    sections = [section("corpus", observation_charts(observed, gold=corpus.gold, **sides, **resampled))]
+    charts = observation_charts(
+        observed, gold=corpus.gold, sources=corpus.sources, targets=corpus.targets, **resampled
+    )
+    sections = [section("corpus", charts)]
     if scored is not None:
         sections.append(section("gold", [errors_by_method(scored)]))
     if judged is not None:
         sections.append(section("faithfulness", faithfulness_charts(judged)))
+    withheld = why_withheld(observed)
     settings = {
         **settings,
         "targets": kind,
-        "measured": 0 if judged is None else len(judged.found.words),
-        "methods": found.names,
-        "withheld": found.withheld and {"layers": list(observed.idle), "why": found.withheld},
+        "measured": 0 if judged is None else len(judged.words),
+        "methods": names,
+        "withheld": withheld and {"layers": list(observed.idle), "why": withheld},
     }
-    files = dict(corpus.files)
-    if probe is not None and probe.pairs is not None:
-        files |= {f"probe_{name}": file for name, file in probe.pairs.files.items()}
     written = "what the model writes" if corpus.are_output else "reference translations"
     probed = "" if probe_pairs is None else f"; probe trained on {probe_pairs:,} others"
-    text = f"{count:,} sentence pairs, {written}{probed}"
-    level = found.verdict.level
     return Analysis(
         title=settings["title"],
         summary=[
             *([parked_in(observed, **resampled)] if is_stock else []),
-            str(found.verdict),
-            *findings_of(observed, scored, judged, gold=corpus.gold or (), level=level, **resampled),
+            str(verdict),
+            *findings_of(observed, scored, judged, gold=corpus.gold or (), level=verdict.level, **resampled),
         ],
         caveats=caveats_of(observed, judged, targets=kind, pairs=count, probe_pairs=probe_pairs),
         sections=sections,
         pairs=views,
-        record={**records.record(settings, files), "verdict": found.verdict.to_dict()},
-        about={**card.facts, "Text": text, "Date": date.today().isoformat()},
+        record={**records.record(settings, files), "verdict": verdict.to_dict()},
+        about={
+            **card.facts,
+            "Text": f"{count:,} sentence pairs, {written}{probed}",
+            "Date": date.today().isoformat(),
+        },
         observed=observed,
         scored=scored,
         judged=judged,
-        verdict=found.verdict,
+        verdict=verdict,
     )
 
 

@@ -1,41 +1,36 @@
 """Text that a model is analysed on: sentence pairs, with gold links and tags of words if there are any.
 
-A sentence has one tag for each of its words, and words are what `str.split()` returns. Taggers are never downloaded.
+A sentence has one tag for each of its words, and words are what `str.split()` returns.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from hf_attncal.data.annotated_pairs import gold_links
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.inference.generation import LineTooLongError
 from hf_attncal.inference.reading import PairTooLongError
 from hf_attncal.inference.translation import translate_texts
-from hf_attncal.io.files import Text, is_file, lines_of, read_pairs, text_name
+from hf_attncal.io.files import Text, lines_of, read_pairs, text_name
 
-Tagger = Callable[[str], Sequence[str]]
-_SPACY = "spacy:"
+Item = TypeVar("Item")
 
 
-def tags_of(texts: Sequence[str], tags: Sequence[Sequence[str]] | Tagger) -> list[tuple[str, ...]]:
+def tags_of(texts: Sequence[str], tags: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """Return the tags of each text, one for each of its words.
-
-    Args:
-        texts: sentences.
-        tags: those of every sentence, or what makes them of one.
 
     Raises:
         ValueError: another number of sentences, or of tags than a sentence has words; the message names its line.
     """
-    given = [tags(text) for text in texts] if callable(tags) else tags
-    if len(given) != len(texts):
+    if len(tags) != len(texts):
         raise ValueError(
-            f"`tags` must have a line for each of {len(texts)} sentences, in the same order, got {len(given)} lines."
+            f"`tags` must have a line for each of {len(texts)} sentences, in the same order, got {len(tags)} lines."
         )
-    for number, (text, of_text) in enumerate(zip(texts, given, strict=True), start=1):
+    for number, (text, of_text) in enumerate(zip(texts, tags, strict=True), start=1):
         words = text.split()
         if isinstance(of_text, str) or len(of_text) != len(words):
             got = f"the text {of_text!r}" if isinstance(of_text, str) else len(of_text)
@@ -43,69 +38,7 @@ def tags_of(texts: Sequence[str], tags: Sequence[Sequence[str]] | Tagger) -> lis
                 f"line {number}: `tags` must be one for each of its {len(words)} words, got {got}: words are what "
                 "white space separates, so tag the text as it is, without splitting its words further."
             )
-    return [tuple(of_text) for of_text in given]
-
-
-def read_tags(text: Text) -> list[tuple[str, ...]]:
-    """Read the tags of a file or of its lines: one sentence a line, one tag a word, separated by white space.
-
-    Raises:
-        ValueError: see `read_lines`.
-    """
-    return [tuple(line.split()) for line in lines_of(text)]
-
-
-def load_tags(name: Text, texts: Sequence[str]) -> list[tuple[str, ...]] | Tagger:
-    """Return the tags of texts: of a file, of its lines, or by `spacy:NAME`, an installed pipeline of spaCy.
-
-    Returns:
-        The tags of each text; of a pipeline, what makes them.
-
-    Raises:
-        ValueError: see `read_tags` and `tags_of`, the message names the file; spaCy or the pipeline is not installed.
-    """
-    if is_tagger_name(name):
-        return spacy_tagger(str(name).removeprefix(_SPACY))
-    tags = read_tags(name)
-    try:
-        return tags_of(texts, tags)
-    except ValueError as error:
-        raise ValueError(f"{text_name(name, 'the tags')}: {error}") from error
-
-
-def is_tagger_name(name: object) -> bool:
-    """Return whether a user names a tagger and not a file of tags."""
-    return isinstance(name, str) and name.startswith(_SPACY)
-
-
-def spacy_tagger(name: str) -> Tagger:
-    """Return a tagger by a pipeline of spaCy (universal parts of speech), which keeps the words as they are.
-
-    Raises:
-        ValueError: spaCy or the pipeline is not installed; of a text, that the pipeline gave a word no tag.
-    """
-    try:
-        import spacy
-    except ImportError as error:
-        raise ValueError(
-            f"`{_SPACY}{name}` needs spaCy, which is not installed: pip install spacy, or give a file of tags."
-        ) from error
-    try:
-        pipeline = spacy.load(name)
-    except OSError as error:
-        raise ValueError(
-            f"spaCy has no pipeline {name!r} installed, and none is fetched unasked: python -m spacy download {name}, "
-            "or give a file of tags."
-        ) from error
-
-    def tag(text: str) -> tuple[str, ...]:
-        words = text.split()
-        found = tuple(token.pos_ for token in pipeline(spacy.tokens.Doc(pipeline.vocab, words=words)))
-        if not all(found):
-            raise ValueError(f"the pipeline {name!r} of spaCy gives no parts of speech: name one with a tagger.")
-        return found
-
-    return tag
+    return [tuple(of_text) for of_text in tags]
 
 
 @dataclass(frozen=True)
@@ -114,29 +47,25 @@ class Corpus:
 
     Args:
         sources: texts.
-        targets: their references, or what the model wrote; None if they are not known yet.
+        targets: their references, or what the model wrote; empty if they are not known yet.
         are_output: whether the model wrote the targets.
         gold: annotated links of each pair.
-        tags: parts of speech of the words of the targets, as `analysis.tags.tags_of` takes them.
+        tags: parts of speech of the words of the targets, as `tags_of` takes them.
         start: line of the first pair, from 0, in the files that were read.
         files: name -> file that was read. A pipe is not among them: it is read once.
     """
 
     sources: Sequence[str]
-    targets: Sequence[str] | None = None
+    targets: Sequence[str] = ()
     are_output: bool = False
     gold: Sequence[GoldAlignment] | None = None
-    tags: Sequence[Sequence[str]] | Tagger | None = None
+    tags: Sequence[Sequence[str]] | None = None
     start: int = 0
     files: Mapping[str, Path] = field(default_factory=dict)
 
     @classmethod
     def read(
-        cls,
-        source: Text,
-        target: Text | None = None,
-        gold: Text | Sequence[GoldAlignment] | None = None,
-        tags: Text | None = None,
+        cls, source: Text, target: Text | None = None, gold: Text | None = None, tags: Text | None = None
     ) -> "Corpus":
         """Read text, links in Pharaoh format (`i-j` sure, `ipj` possible, from 0) and tags, from files or lines.
 
@@ -145,14 +74,24 @@ class Corpus:
                 or gold links or tags come without the target that they belong to.
         """
         named = {"source": source, "target": target, "gold": gold, "tags": tags}
-        files = {name: Path(text) for name, text in named.items() if is_file(text) and os.path.isfile(text)}
+        files = {
+            name: Path(text)
+            for name, text in named.items()
+            if isinstance(text, str | os.PathLike) and os.path.isfile(text)
+        }
         if target is None:
             if gold is not None or tags is not None:
                 raise ValueError("gold links and tags need the target text that they belong to: give --target too.")
             return cls(lines_of(source), files=files)
         sources, targets = read_pairs(source, target)
         links = None if gold is None else gold_links(gold, list(zip(sources, targets, strict=True)))
-        return cls(sources, targets, gold=links, tags=None if tags is None else load_tags(tags, targets), files=files)
+        tagged = None
+        if tags is not None:
+            try:
+                tagged = tags_of(targets, [line.split() for line in lines_of(tags)])
+            except ValueError as error:
+                raise ValueError(f"{text_name(tags, 'the tags')}: {error}") from error
+        return cls(sources, targets, gold=links, tags=tagged, files=files)
 
     @classmethod
     def of(cls, texts: "Corpus | Iterable[str] | Iterable[tuple[str, str]]") -> "Corpus":
@@ -170,7 +109,7 @@ class Corpus:
                 "`pairs` must be sources, or pairs (source, target), of text and not a mixture, got "
                 f"{rows[:1] or 'none'}."
             )
-        return cls(*map(list, zip(*rows, strict=True)))
+        return cls([row[0] for row in rows], [row[1] for row in rows] if sides == {2} else ())
 
     def first(self, count: int) -> "Corpus":
         """Return the first `count` pairs."""
@@ -180,15 +119,22 @@ class Corpus:
         """Return all pairs but the first `count`."""
         return replace(self._rows(range(count, len(self.sources))), start=self.start + count)
 
-    def with_words(self, count: int | None = None) -> "Corpus":
-        """Return the first `count` pairs that have words on both sides, or all of them."""
-        pairs = zip(self.sources, self.targets or (), strict=True)
+    def with_words(self, count: int) -> "Corpus":
+        """Return the first `count` pairs that have words on both sides."""
+        pairs = zip(self.sources, self.targets, strict=True)
         return self._rows([row for row, pair in enumerate(pairs) if all(side.strip() for side in pair)][:count])
 
     def _rows(self, rows: Sequence[int]) -> "Corpus":
-        columns = {name: getattr(self, name) for name in ("sources", "targets", "gold", "tags")}
-        lists = {name: column for name, column in columns.items() if column is not None and not callable(column)}
-        return replace(self, **{name: [column[row] for row in rows] for name, column in lists.items()})
+        def chosen(column: Sequence[Item]) -> list[Item]:
+            return [column[row] for row in rows]
+
+        return replace(
+            self,
+            sources=chosen(self.sources),
+            targets=chosen(self.targets) if self.targets else (),
+            gold=None if self.gold is None else chosen(self.gold),
+            tags=None if self.tags is None else chosen(self.tags),
+        )
 
     def written_by(self, model, tokenizer, batch_size: int) -> "Corpus":
         """Return this corpus with what a model writes for the sources, by 4 beams, as targets.
@@ -224,11 +170,7 @@ class Corpus:
             yield
         except (LineTooLongError, PairTooLongError) as error:
             side = getattr(error, "side", "source")
-            raise ValueError(self.too_long(error.index, side, error.tokens, error.limit)) from error
-
-    def too_long(self, index: int, side: str, tokens: int, limit: int) -> str:
-        """Return the message about a pair that the model cannot read, by its line."""
-        return (
-            f"line {self.start + index + 1} has {tokens} {side} tokens, the model takes at most {limit}. Split it, or "
-            "leave it out, in all files."
-        )
+            raise ValueError(
+                f"line {self.start + error.index + 1} has {error.tokens} {side} tokens, the model takes at most "
+                f"{error.limit}. Split it, or leave it out, in all files."
+            ) from error

@@ -5,6 +5,7 @@ Nothing is trained and nothing is fetched, so it is there in seconds.
 
 from pathlib import Path
 
+from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.ready import ready_or_named
 from hf_attncal.alignment.statistical import plain_aligner
 from hf_attncal.checking.checked_text import lines_of_verdicts
@@ -39,10 +40,11 @@ def show_ready(folder: Path) -> list[PairVerdict]:
     Args:
         folder: where these go; it is there.
     """
-    aligner = plain_aligner(ready_or_named(NAME))
+    aligner = packaged_aligner()
     checker = Checker(aligner, saved_check(ready_or_named(NAME)))
     print(f"{PAGE[0][0]}\n{PAGE[0][1]}")
-    (first,) = aligner.align([tuple(segment(side).words for side in PAGE[0])], tokenize=False)
+    german, english = (segment(side).words for side in PAGE[0])
+    (first,) = aligner.align([(german, english)], tokenize=False)
     links = (f"{first.source[i]}={first.target[j]}" for i, j in first.links if first.source[i].isalnum())
     print(f"  who belongs to whom: {' '.join(links)}\n")
     verdicts = checker.check(PAGE)
@@ -59,10 +61,17 @@ def show_ready(folder: Path) -> list[PairVerdict]:
     return verdicts
 
 
-def draw_pair(path: Path, aligner=None) -> None:
+def packaged_aligner() -> WordAligner:
+    """Return the German-English aligner that comes with the package."""
+    aligner = plain_aligner(ready_or_named(NAME))
+    assert aligner is not None  # it counts
+    return aligner
+
+
+def draw_pair(path: Path, aligner: WordAligner) -> None:
     """Draw the links of the pair with the clause that is left out, whose words have no partner."""
     from hf_attncal.alignment.pictures import pair_plot
 
-    aligner = aligner or plain_aligner(ready_or_named(NAME))
-    (pair,) = aligner.align([tuple(segment(side).words for side in PAGE[DRAWN])], tokenize=False)
+    source, target = (segment(side).words for side in PAGE[DRAWN])
+    (pair,) = aligner.align([(source, target)], tokenize=False)
     pair_plot(pair).savefig(path, dpi=160, metadata={"Software": None})

@@ -122,8 +122,13 @@ def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
     )
 
     console.rule("[bold]Attention or contribution: which finds the word that was translated?")
-    dev = pairs.valid, word_details(model, tokenizer, *text["valid"][:].values())
-    test = pairs.test, word_details(model, tokenizer, *text["test"][:].values())
+    dev, test = (
+        (
+            getattr(pairs, name),
+            [of for of in word_details(model, tokenizer, *text[name][:].values()) if of is not None],
+        )
+        for name in ("valid", "test")
+    )
     reliability = torch.cat([detail.reliable for detail in test[1]], dim=1).double().mean(dim=1).tolist()
     scores = compare_alignments(dev, test)
     print_alignments(scores, reliability, console)

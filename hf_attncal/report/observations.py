@@ -17,9 +17,10 @@ Table 3 has one sentence.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,8 +33,8 @@ from hf_attncal.inference.reading import Reading, TokenPair, check_some_words, r
 from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.metrics.reliability import WITHOUT_MASKS, head_average
 from hf_attncal.metrics.step_measures import NEED_INFORMATION, STEP_MEASURES, LayerRows, layer_rows
-from hf_attncal.report.attribution.attention_vectors import check_blocks, null_value
-from hf_attncal.report.corpus import Tagger, tags_of
+from hf_attncal.report.alti import check_blocks, switched_part
+from hf_attncal.report.corpus import tags_of
 
 
 @contextmanager
@@ -57,13 +58,15 @@ def recorded_value_norms(model) -> Iterator[tuple[dict[int, Tensor], dict[int, f
                 attention = layer.encoder_attn
                 hook = partial(record, number, attention.head_dim)
                 hooks.enter_context(attention.v_proj.register_forward_hook(hook))
-                if (null := null_value(attention)) is not None:
-                    nulls[number] = float(null.detach().norm(dim=-1).double().mean())
+                switched = switched_part(attention)
+                if switched is not None and switched.switches.leaky:
+                    nulls[number] = float(switched.null.value.detach().norm(dim=-1).double().mean())
         yield norms, nulls
 
 
 ENTROPY_THRESHOLDS = tuple(0.25 * step for step in range(1, 21))  # of entropy, as far as Lu et al., Fig. 4
-BUCKETS = (0.8, 1.6, 2.4, 3.2)  # of entropy, as in Lu et al., Fig. 8
+BUCKETS = (0.8, 1.6, 2.4, 3.2)  # of entropy, as in Lu et al., Fig. 8; a lower bound belongs to its bucket
+BUCKET_NAMES = (*(f"{low:g} to {high:g}" for low, high in pairwise((0, *BUCKETS))), f"above {BUCKETS[-1]:g}")
 TOKEN_GROUPS = ("words", "punctuation", "special tokens")  # of source tokens
 WEIGHT_KINDS = ("attention", "contribution")
 _ROUNDING = 1e-5  # nats
@@ -88,12 +91,10 @@ class Observations:
         by_layer: measure -> sums (N, L), L the number of decoder layers; 0 in those that are not in `layers`.
         by_head: measure -> means over all steps (L, H); NaN of `NEED_INFORMATION` in heads whose masks carry no
             information.
-        thresholds: of `average_entropy`, ascending.
-        by_threshold: (N, L, thresholds + 1, 2), steps by the first threshold that their entropy does not exceed, the
-            last for those above all; how many, and how many of them reliable.
-        buckets: bounds of entropy between the buckets.
-        by_bucket: (N, L, buckets + 1, 2), the divergences of rows (a head at a step) by their own entropy, and how
-            many rows.
+        by_threshold: (N, L, thresholds + 1, 2), steps by the first of `ENTROPY_THRESHOLDS` that their
+            `average_entropy` does not exceed, the last for those above all; how many, and how many of them reliable.
+        by_bucket: (N, L, buckets + 1, 2), the divergences of rows (a head at a step) by their own entropy, of
+            `BUCKETS`, and how many rows.
         tags: the tags of target words, the most frequent first; empty where none were given.
         by_tag: (N, L, tags, 2), sums of `reliability` and `average_entropy` over steps of words with this tag.
         tag_steps: (N, tags), how many steps.
@@ -114,9 +115,7 @@ class Observations:
     layers: Mapping[str, tuple[int, ...]]
     by_layer: Mapping[str, np.ndarray]
     by_head: Mapping[str, np.ndarray]
-    thresholds: tuple[float, ...]
     by_threshold: np.ndarray
-    buckets: tuple[float, ...]
     by_bucket: np.ndarray
     tags: tuple[str, ...]
     by_tag: np.ndarray
@@ -189,24 +188,17 @@ class Observations:
         self.counts("divergence", layer)
         return self.by_bucket[:, layer]
 
-    def bucket_names(self) -> list[str]:
-        """Name the buckets, `0 to 0.8`, ..., `above 3.2`: a lower bound belongs to its bucket."""
-        inner = [f"{low:g} to {high:g}" for low, high in pairwise((0, *self.buckets))]
-        return [*inner, f"above {self.buckets[-1]:g}"]
-
     def of_tag(self, measure: str, layer: int) -> np.ndarray:
         """Add up `reliability` or `average_entropy` of the steps with each tag (Fig. 3): (N, tags, 2).
 
         Raises:
-            ValueError: another measure, or a layer that does not have it; no tags were given.
+            ValueError: a layer that does not have the measure; no tags were given.
         """
         if not self.tags:
             raise ValueError("Results by tag need `tags`, got none. Give one tag for each target word.")
-        names = ("reliability", "average_entropy")
-        if measure not in names:
-            raise ValueError(f"`measure` by tag must be one of {', '.join(names)}, got {measure!r}.")
         self.counts(measure, layer)
-        return np.stack([self.by_tag[:, layer, :, names.index(measure)], self.tag_steps], axis=2)
+        column = ("reliability", "average_entropy").index(measure)
+        return np.stack([self.by_tag[:, layer, :, column], self.tag_steps], axis=2)
 
     def attention_of_groups(self, layer: int) -> np.ndarray:
         """Add up the share of attention that each of `TOKEN_GROUPS` of source tokens gets in a layer: (N, 3, 2)."""
@@ -224,12 +216,10 @@ class Observations:
             layer: from 0.
 
         Raises:
-            ValueError: other weights, or a layer that does not have them; no `alignments` were asked for.
+            ValueError: a layer that does not have the weights; no `alignments` were asked for.
         """
         if self.best is None:
             raise ValueError("There are no links: call `observe` with `alignments=True`.")
-        if weights not in WEIGHT_KINDS:
-            raise ValueError(f"`weights` must be one of {', '.join(WEIGHT_KINDS)}, got {weights!r}.")
         self.counts("entropy" if weights == "attention" else "reliability", layer)
         return [
             frozenset((int(i), j) for j, i in enumerate(of_pair[layer]) if i >= 0) for of_pair in self.best[weights]
@@ -258,12 +248,9 @@ def observe(
     sources: Sequence[str],
     targets: Sequence[str],
     *,
-    tags: Sequence[Sequence[str]] | Tagger | None = None,
+    tags: Sequence[Sequence[str]] | None = None,
     alignments: bool = False,
-    thresholds: Sequence[float] = ENTROPY_THRESHOLDS,
-    buckets: Sequence[float] = BUCKETS,
     batch_size: int = 32,
-    source_prefix: str = "",
 ) -> Observations:
     """Read a corpus once. Batches, padding and the order of the pairs change nothing.
 
@@ -272,176 +259,134 @@ def observe(
             Its mode and attention are left as they are. What needs masks is measured where there are masks.
         tokenizer: the model's.
         sources, targets: sentence pairs. Pairs with a side of no word are left out.
-        tags: of the words of each target, or what makes them of one (see `tags.py`). The tokens of a word have its
-            tag, special tokens have none.
+        tags: of the words of each target. The tokens of a word have its tag, special tokens have none.
         alignments: find the best source word of each target word, and whether the word was predicted.
-        thresholds, buckets: of entropy, ascending numbers above 0.
         batch_size: most pairs at once. Pairs are batched by length.
-        source_prefix: text that the model wants in front of every source.
 
     Raises:
-        ValueError: no pair with words on both sides; tags that do not fit; thresholds or buckets that do not ascend;
-            and what `readings_of_pairs` refuses.
+        ValueError: no pair with words on both sides; tags that do not fit; and what `readings_of_pairs` refuses.
     """
-    for name, bounds in (("thresholds", thresholds), ("buckets", buckets)):
-        if not bounds or not all(low < high for low, high in pairwise((0, *bounds))):
-            raise ValueError(f"`{name}` must be at least one number, ascending and above 0, got {list(bounds)}.")
     word_tags = None if tags is None else tags_of(targets, tags)
     frequencies = Counter(chain.from_iterable(word_tags or ()))
-    by_frequency = tuple(sorted(frequencies, key=lambda tag: (-frequencies[tag], tag)))
-    sums = _Sums(sources, word_tags, tuple(thresholds), tuple(buckets), alignments, by_frequency)
-    reading = {"details": True, "predictions": alignments, "batch_size": batch_size, "source_prefix": source_prefix}
+    tag_names = tuple(sorted(frequencies, key=lambda tag: (-frequencies[tag], tag)))
+    sums_of_pairs: dict[int, dict[str, np.ndarray]] = {}
+    layers_with: dict[str, set[int]] = {measure: set() for measure in STEP_MEASURES}
+    by_head: dict[str, np.ndarray] = {}
+    best: dict[int, dict[str, np.ndarray]] = {}
+    predicted: dict[int, np.ndarray] = {}
+    reading_options: dict[str, Any] = {"details": True, "predictions": alignments, "batch_size": batch_size}
     with recorded_value_norms(model) as (norms, null_norms):
-        for pairs, batch in readings_of_pairs(model, tokenizer, sources, targets, **reading):
-            sums.add(pairs, batch, norms)
+        for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, **reading_options):
+            kinds = _kinds(pairs, reading, sources, word_tags, tag_names)
+            steps, step_tags, groups = kinds
+            plain = [attention for attention in reading.plain if attention is not None]
+            masked = any(mask is not None for mask in reading.masks)
+            contributions = reading.contributions if masked else (None,) * len(plain)
+            layers = []
+            for number, attention in enumerate(plain):
+                mask = reading.masks[number]
+                optional = {
+                    "mask": mask,
+                    "contribution": contributions[number],
+                    "calibrated": None if mask is None else reading.attentions[number],
+                    "null": reading.nulls[number],
+                }
+                doubled = {name: tensor.double() for name, tensor in optional.items() if tensor is not None}
+                rows = layer_rows(attention.double(), reading.source_mask, **doubled)
+                for name in rows.layer:
+                    layers_with[name].add(number)
+                for name, of_heads in rows.heads.items():
+                    head_sums = (of_heads * steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
+                    by_head.setdefault(name, np.zeros((len(plain), len(head_sums))))[number] += head_sums
+                layers.append(_layer_sums(attention.double(), rows, norms.get(number), *kinds))
+            sums = {name: torch.stack([layer[name] for layer in layers], dim=1) for name in layers[0]}
+            sums |= {"steps": steps.sum(dim=1), "tag_steps": step_tags.sum(dim=1), "group_tokens": groups.sum(dim=1)}
+            arrays = {name: tensor.cpu().numpy() for name, tensor in sums.items()}
+            for row, pair in enumerate(pairs):
+                sums_of_pairs[pair.index] = {name: array[row].copy() for name, array in arrays.items()}
+                if reading.predicted is not None:
+                    weights = zip(WEIGHT_KINDS, (plain, contributions), strict=True)
+                    best[pair.index] = {name: _best_words(by_layer, reading, row, pair) for name, by_layer in weights}
+                    right = reading.predicted[row][reading.target_mask[row]].cpu().numpy()
+                    words = pair.target.tokens_of_words()
+                    predicted[pair.index] = np.array([right[places].any() for places in words])
     check_some_words(sources, targets)
-    return sums.observations(targets, null_norms)
 
-
-@dataclass
-class _Sums:
-    """Sums that grow while a corpus is read; the first five are arguments of `observe`.
-
-    Args:
-        tags: the tags of target words, the most frequent first.
-        pairs: pair -> sums by name.
-        layers: measure -> the layers that have it.
-        heads: measure -> sums over all steps, (layers, heads).
-        best, predicted: pair -> as in `Observations`.
-    """
-
-    sources: Sequence[str]
-    word_tags: Sequence[tuple[str, ...]] | None
-    thresholds: tuple[float, ...]
-    buckets: tuple[float, ...]
-    alignments: bool
-    tags: tuple[str, ...]
-    pairs: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
-    layers: dict[str, set[int]] = field(default_factory=lambda: {measure: set() for measure in STEP_MEASURES})
-    heads: dict[str, np.ndarray] = field(default_factory=dict)
-    best: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
-    predicted: dict[int, np.ndarray] = field(default_factory=dict)
-
-    def add(self, pairs: list[TokenPair], reading: Reading, norms: Mapping[int, Tensor]) -> None:
-        """Add a batch: its reading, and the norms of value vectors in each layer."""
-        steps, tags, groups = self._kinds(pairs, reading)
-        plain = reading.plain
-        is_masked = any(mask is not None for mask in reading.masks)
-        contributions = reading.contributions if is_masked else (None,) * len(reading.masks)
-        layers = []
-        for number, attention in enumerate(plain):
-            mask, attention = reading.masks[number], attention.double()
-            besides = {
-                "mask": mask,
-                "contribution": contributions[number],
-                "calibrated": None if mask is None else reading.attentions[number],
-                "null": reading.nulls[number],
-            }
-            besides = {name: tensor.double() for name, tensor in besides.items() if tensor is not None}
-            rows = layer_rows(attention, reading.source_mask, **besides)
-            for name in rows.layer:
-                self.layers[name].add(number)
-            for name, of_heads in rows.heads.items():
-                sums = (of_heads * steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
-                self.heads.setdefault(name, np.zeros((len(plain), len(sums))))[number] += sums
-            layers.append(self._of_layer(attention, rows, norms.get(number), steps, tags, groups))
-        sums = {name: torch.stack([layer[name] for layer in layers], dim=1) for name in layers[0]}
-        sums |= {"steps": steps.sum(dim=1), "tag_steps": tags.sum(dim=1), "group_tokens": groups.sum(dim=1)}
-        sums = {name: tensor.cpu().numpy() for name, tensor in sums.items()}
-        for row, pair in enumerate(pairs):
-            self.pairs[pair.index] = {name: array[row].copy() for name, array in sums.items()}
-            if not self.alignments:
-                continue
-            self.best[pair.index] = best = {}
-            for name, weights in zip(WEIGHT_KINDS, (plain, contributions), strict=True):
-                best[name] = np.full((len(weights), pair.target.words), -1, dtype=np.int16)
-                for number, layer in enumerate(weights):
-                    if layer is not None:
-                        average = reading.unpadded(layer, row).double().mean(dim=0).cpu()
-                        for i, j in best_links(word_attention(average, pair.source, pair.target)):
-                            best[name][number, j] = i
-            tokens = reading.predicted[row][reading.target_mask[row]].cpu().numpy()
-            self.predicted[pair.index] = np.array([tokens[places].any() for places in pair.target.tokens_of_words()])
-
-    def _kinds(self, pairs: list[TokenPair], reading: Reading) -> list[Tensor]:
-        """Mark the kinds of the steps and source tokens of a batch by 0 and 1.
-
-        Returns:
-            (batch, steps), real steps; (batch, steps, tags), steps that predict a token of a word with this tag;
-            (batch, source, groups), source tokens of this one of `TOKEN_GROUPS`.
-        """
-        tags = np.zeros((*reading.target_mask.shape, len(self.tags)))
-        groups = np.zeros((*reading.source_mask.shape, len(TOKEN_GROUPS)))
-        for row, pair in enumerate(pairs):
-            kinds = np.array([*map(is_punctuation, self.sources[pair.index].split()), 2])  # no word is -1: the last
-            groups[row, np.arange(len(pair.source.ids)), kinds[pair.source.word_ids]] = 1
-            if self.tags:
-                numbers = np.array([self.tags.index(tag) for tag in self.word_tags[pair.index]])
-                (tokens,) = np.nonzero(pair.target.word_ids != NO_WORD)
-                tags[row, tokens, numbers[pair.target.word_ids[tokens]]] = 1
-        kinds = reading.target_mask, tags, groups
-        return [torch.as_tensor(of, dtype=torch.double, device=reading.target_mask.device) for of in kinds]
-
-    def _of_layer(
-        self,
-        attention: Tensor,
-        rows: LayerRows,
-        norms: Tensor | None,
-        steps: Tensor,
-        tags: Tensor,
-        groups: Tensor,
-    ) -> dict[str, Tensor]:
-        """Return the sums of one layer, (batch, ...): measures, and those by threshold, bucket, tag and group."""
-        measures = {name: rows.layer[name] * steps if name in rows.layer else 0 * steps for name in STEP_MEASURES}
-        # Below, which threshold and bucket a row belongs to, (..., 1 + bounds).
-        of_steps = _one_hot(rows.layer["average_entropy"], self.thresholds, right=False)
-        of_rows = _one_hot(rows.heads["entropy"], self.buckets, right=True) * steps[:, None, :, None]
-        divergence = rows.heads.get("divergence", torch.zeros_like(rows.heads["entropy"]))
-        received = torch.einsum("bts,bt->bs", head_average(attention), steps)
-        lengths = torch.zeros_like(received) if norms is None else norms.double().mean(dim=1)
-        reliable, entropy = measures["reliability"], measures["average_entropy"]
-        return {name: of.sum(dim=1) for name, of in measures.items()} | {
-            "by_threshold": torch.einsum("btk,btm->bkm", of_steps, torch.stack([steps, reliable], dim=2)),
-            "by_bucket": torch.stack([torch.einsum("bhtk,bht->bk", of_rows, divergence), of_rows.sum((1, 2))], dim=2),
-            "by_tag": torch.einsum("btu,btm->bum", tags, torch.stack([reliable, entropy], dim=2)),
-            "by_group": torch.einsum("bsg,bs->bg", groups, received),
-            "group_norms": torch.einsum("bsg,bs->bg", groups, lengths),
+    read = sorted(sums_of_pairs)
+    stacked = {name: np.stack([sums_of_pairs[pair][name] for pair in read]) for name in sums_of_pairs[read[0]]}
+    total = stacked["steps"].sum()
+    means_by_head = {measure: of_heads / total for measure, of_heads in by_head.items()}
+    informed = stacked["informed"].sum(axis=0) >= _MOST_STEPS * total  # (layers,)
+    measured = {measure: tuple(sorted(layers)) for measure, layers in layers_with.items()}
+    for measure in NEED_INFORMATION:
+        measured[measure] = tuple(layer for layer in measured[measure] if informed[layer])
+        if measure in means_by_head:
+            means_by_head[measure][means_by_head["informed"] < _MOST_STEPS] = np.nan
+    nothing = [np.full((len(informed), len(target.split())), -1) for target in targets]
+    return Observations(
+        pairs=np.array(read),
+        layers=measured,
+        by_layer={measure: stacked.pop(measure) for measure in STEP_MEASURES},
+        by_head=means_by_head,
+        tags=tag_names,
+        null_norms=null_norms,
+        word_tags=word_tags,
+        best={
+            name: [best[index][name] if index in best else empty for index, empty in enumerate(nothing)]
+            for name in WEIGHT_KINDS
         }
+        if alignments
+        else None,
+        predicted=[predicted.get(index, empty[0] >= 0) for index, empty in enumerate(nothing)] if alignments else None,
+        **stacked,
+    )
 
-    def observations(self, targets: Sequence[str], null_norms: Mapping[int, float]) -> Observations:
-        read = sorted(self.pairs)
-        sums = {name: np.stack([self.pairs[pair][name] for pair in read]) for name in self.pairs[read[0]]}
-        best, predicted = None, None
-        if self.alignments:
-            layers = sums["entropy"].shape[1]
-            nothing = [np.full((layers, len(target.split())), -1) for target in targets]
-            best = {
-                name: [self.best[index][name] if index in self.best else empty for index, empty in enumerate(nothing)]
-                for name in WEIGHT_KINDS
-            }
-            predicted = [self.predicted.get(index, empty[0] >= 0) for index, empty in enumerate(nothing)]
-        steps = sums["steps"].sum()
-        by_head = {measure: of_heads / steps for measure, of_heads in self.heads.items()}
-        informed = sums["informed"].sum(axis=0) >= _MOST_STEPS * steps  # (layers,)
-        layers = {measure: tuple(sorted(of)) for measure, of in self.layers.items()}
-        for measure in NEED_INFORMATION:
-            layers[measure] = tuple(layer for layer in layers[measure] if informed[layer])
-            if measure in by_head:
-                by_head[measure][by_head["informed"] < _MOST_STEPS] = np.nan
-        return Observations(
-            pairs=np.array(read),
-            layers=layers,
-            by_layer={measure: sums.pop(measure) for measure in STEP_MEASURES},
-            by_head=by_head,
-            thresholds=self.thresholds,
-            buckets=self.buckets,
-            tags=self.tags,
-            null_norms=null_norms,
-            word_tags=self.word_tags,
-            best=best,
-            predicted=predicted,
-            **sums,
-        )
+
+def _kinds(
+    pairs: list[TokenPair],
+    reading: Reading,
+    sources: Sequence[str],
+    word_tags: Sequence[Sequence[str]] | None,
+    tag_names: Sequence[str],
+) -> list[Tensor]:
+    """Mark the kinds of the steps and source tokens of a batch by 0 and 1.
+
+    Returns:
+        (batch, steps), real steps; (batch, steps, tags), steps that predict a token of a word with this tag;
+        (batch, source, groups), source tokens of this one of `TOKEN_GROUPS`.
+    """
+    tags = np.zeros((*reading.target_mask.shape, len(tag_names)))
+    groups = np.zeros((*reading.source_mask.shape, len(TOKEN_GROUPS)))
+    for row, pair in enumerate(pairs):
+        kinds = np.array([*map(is_punctuation, sources[pair.index].split()), 2])  # no word is -1: the last
+        groups[row, np.arange(len(pair.source.ids)), kinds[pair.source.word_ids]] = 1
+        if word_tags is not None:
+            numbers = np.array([tag_names.index(tag) for tag in word_tags[pair.index]])
+            (tokens,) = np.nonzero(pair.target.word_ids != NO_WORD)
+            tags[row, tokens, numbers[pair.target.word_ids[tokens]]] = 1
+    kinds_of_batch = (reading.target_mask, tags, groups)
+    return [torch.as_tensor(kind, dtype=torch.double, device=reading.target_mask.device) for kind in kinds_of_batch]
+
+
+def _layer_sums(
+    attention: Tensor, rows: LayerRows, norms: Tensor | None, steps: Tensor, tags: Tensor, groups: Tensor
+) -> dict[str, Tensor]:
+    """Return the sums of one layer, (batch, ...): measures, and those by threshold, bucket, tag and group."""
+    measures = {name: rows.layer[name] * steps if name in rows.layer else 0 * steps for name in STEP_MEASURES}
+    # Below, which threshold and bucket a row belongs to, (..., 1 + bounds).
+    of_steps = _one_hot(rows.layer["average_entropy"], ENTROPY_THRESHOLDS, right=False)
+    of_rows = _one_hot(rows.heads["entropy"], BUCKETS, right=True) * steps[:, None, :, None]
+    divergence = rows.heads.get("divergence", torch.zeros_like(rows.heads["entropy"]))
+    received = torch.einsum("bts,bt->bs", head_average(attention), steps)
+    lengths = torch.zeros_like(received) if norms is None else norms.double().mean(dim=1)
+    reliable, entropy = measures["reliability"], measures["average_entropy"]
+    return {name: of.sum(dim=1) for name, of in measures.items()} | {
+        "by_threshold": torch.einsum("btk,btm->bkm", of_steps, torch.stack([steps, reliable], dim=2)),
+        "by_bucket": torch.stack([torch.einsum("bhtk,bht->bk", of_rows, divergence), of_rows.sum((1, 2))], dim=2),
+        "by_tag": torch.einsum("btu,btm->bum", tags, torch.stack([reliable, entropy], dim=2)),
+        "by_group": torch.einsum("bsg,bs->bg", groups, received),
+        "group_norms": torch.einsum("bsg,bs->bg", groups, lengths),
+    }
 
 
 def _one_hot(values: Tensor, bounds: Sequence[float], right: bool) -> Tensor:
@@ -449,3 +394,14 @@ def _one_hot(values: Tensor, bounds: Sequence[float], right: bool) -> Tensor:
     belongs to an interval."""
     place = torch.bucketize(values, values.new_tensor(bounds), right=right)
     return torch.nn.functional.one_hot(place, len(bounds) + 1).to(values.dtype)
+
+
+def _best_words(layers: Sequence[Tensor | None], reading: Reading, row: int, pair: TokenPair) -> np.ndarray:
+    """Return the best source word of each target word by the head average of each layer, (L, target words)."""
+    best = np.full((len(layers), pair.target.words), -1, dtype=np.int16)
+    for number, layer in enumerate(layers):
+        if layer is not None:
+            average = reading.unpadded(layer, row).double().mean(dim=0).cpu()
+            for i, j in best_links(word_attention(average, pair.source, pair.target)):
+                best[number, j] = i
+    return best

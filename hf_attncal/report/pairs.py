@@ -1,26 +1,25 @@
 """Make sentence pairs to look at, of a corpus or of a few sentences, with attention and attributions."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import token_names
-from hf_attncal.inference.reading import Layers, Reading, readings_of_pairs
+from hf_attncal.inference.reading import Reading, readings_of_pairs
 from hf_attncal.inference.source_use import source_use
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.metrics.base import FEWEST_SENTENCES
 from hf_attncal.metrics.reliability import attention_entropy, attention_is_reliable
 from hf_attncal.metrics.trust import verdict_of
-from hf_attncal.report.attribution import METHODS, attribute
-from hf_attncal.report.figures.contents import ChangedWord, PairView, PairWeights, Without, words_of_way
 
-from .attribution import works_on
-from .figures.contents import Report
+from .attribution import METHODS, attribute, works_on
+from .figures.contents import ChangedWord, PairView, PairWeights, Report, Without, words_of_way
 
 BROWSED = ("alti", "occlusion")  # in the sentence browser, beside attention and contributions
 _WINDOW = 64  # pairs that are held at once
@@ -31,9 +30,9 @@ def pair_views(
     tokenizer,
     sources: Sequence[str],
     targets: Sequence[str],
-    methods: Mapping[str, Mapping[str, Any]],
+    methods: Sequence[str],
     *,
-    links: Sequence[Sequence[Link]] | None = None,
+    links: Sequence[Collection[Link]] | None = None,
     informed: Collection[int] | None = None,
     batch_size: int = 32,
 ) -> Iterator[PairView]:
@@ -44,7 +43,7 @@ def pair_views(
 
     Args:
         model, tokenizer, sources, targets, batch_size: see `readings_of_pairs`.
-        methods: names of `analysis.attribution.METHODS` with their options.
+        methods: names of `attribution.METHODS`.
         links: gold links of each pair.
         informed: the layers, from 0, whose masks carry information; None for all with masks. Of others there is no
             contribution.
@@ -52,67 +51,69 @@ def pair_views(
     Raises:
         ValueError: see `attribute`.
     """
+    options: dict[str, Any] = {"batch_size": batch_size, "details": True}
     for start in range(0, len(sources), _WINDOW):
         texts = sources[start : start + _WINDOW], targets[start : start + _WINDOW]
         attributions = {
-            name: {
-                one.index: one for one in attribute(model, tokenizer, *texts, name, batch_size=batch_size, **options)
-            }
-            for name, options in methods.items()
+            name: {one.index: one for one in attribute(model, tokenizer, *texts, name, batch_size=batch_size)}
+            for name in methods
         }
         views = {}
-        for pairs, reading in readings_of_pairs(model, tokenizer, *texts, batch_size=batch_size, details=True):
-            plain, masks = reading.plain, enumerate(reading.masks)
-            told = [n for n, mask in masks if mask is not None and (informed is None or n in informed)]
-            layers = {"attention": plain}
-            if told:
-                both = zip(plain, reading.attentions, strict=True)
-                if not all(torch.allclose(before, used, atol=1e-6) for before, used in both):  # as with a probe
-                    layers["calibrated"] = reading.attentions
-                layers["contribution"] = [phi if n in told else None for n, phi in enumerate(reading.contributions)]
+        for pairs, reading in readings_of_pairs(model, tokenizer, *texts, **options):
+            plain = [layer for layer in reading.plain if layer is not None]
+            masks = enumerate(reading.masks)
+            useful = [n for n, mask in masks if mask is not None and (informed is None or n in informed)]
+            layers: dict[str, Sequence[Tensor | None]] = {"attention": plain}
+            if useful:
+                used = [layer for layer in reading.attentions if layer is not None]
+                # Those of a probe are the same.
+                if not all(torch.allclose(*both, atol=1e-6) for both in zip(plain, used, strict=True)):
+                    layers["calibrated"] = used
+                layers["contribution"] = [phi if n in useful else None for n, phi in enumerate(reading.contributions)]
             for row, pair in enumerate(pairs):
                 weights = {name: _weights(of_layers, reading, row) for name, of_layers in layers.items()}
                 for name, by_index in attributions.items():
                     scores, null = by_index[pair.index].scores, by_index[pair.index].null
-                    null = None if null is None else null[None, None].numpy()
-                    weights[name] = PairWeights(scores[None, None].numpy(), null, METHODS[name].signed)
+                    null_share = None if null is None else null[None, None].numpy()
+                    weights[name] = PairWeights(scores[None, None].numpy(), null_share, METHODS[name].signed)
                 views[pair.index] = PairView(
                     index=start + pair.index,
                     source=texts[0][pair.index],
                     target=texts[1][pair.index],
-                    source_tokens=_labels(tokenizer, pair.source.ids, target=False),
-                    target_tokens=_labels(tokenizer, pair.target.ids, target=True),
+                    source_tokens=_labels(tokenizer, pair.source.ids.tolist(), target=False),
+                    target_tokens=_labels(tokenizer, pair.target.ids.tolist(), target=True),
                     source_words=pair.source.word_ids.tolist(),
                     target_words=pair.target.word_ids.tolist(),
                     weights=weights,
                     links=None if links is None else sorted(links[start + pair.index]),
-                    notes=_notes(reading, row, told),
+                    notes=_notes(plain, reading, row, useful),
                 )
         yield from (views[index] for index in sorted(views))
 
 
-def _weights(layers: Layers, reading: Reading, row: int) -> PairWeights:
+def _weights(layers: Sequence[Tensor | None], reading: Reading, row: int) -> PairWeights:
     """Return the weights of one pair; a layer that has nothing to say is 0."""
     like = next(layer for layer in layers if layer is not None)
-    values = [torch.zeros_like(like) if layer is None else layer for layer in layers]
-    values = torch.stack([reading.unpadded(layer, row) for layer in values]).float().cpu().numpy()
+    whole = [torch.zeros_like(like) if layer is None else layer for layer in layers]
+    values = torch.stack([reading.unpadded(layer, row) for layer in whole]).float().cpu().numpy()
     if all(null is None for null in reading.nulls):
         return PairWeights(values)
     nulls = [torch.zeros_like(like[..., 0]) if null is None else null for null in reading.nulls]
-    nulls = torch.stack([null[row][:, reading.target_mask[row]] for null in nulls])
-    return PairWeights(values, nulls.float().cpu().numpy())
+    shares = torch.stack([null[row][:, reading.target_mask[row]] for null in nulls])
+    return PairWeights(values, shares.float().cpu().numpy())
 
 
-def _notes(reading: Reading, row: int, informed: Sequence[int]) -> dict[str, float]:
-    """Average over the target tokens of one pair; `informed` are the layers of which there are contributions."""
+def _notes(plain: Sequence[Tensor], reading: Reading, row: int, useful: Sequence[int]) -> dict[str, float]:
+    """Average over the target tokens of one pair; `useful` are the layers of which there are contributions."""
     steps = reading.target_mask[row]
     one = slice(row, row + 1)
-    entropy = torch.stack([attention_entropy(layer[one], reading.source_mask[one]) for layer in reading.plain])
+    entropy = torch.stack([attention_entropy(layer[one], reading.source_mask[one]) for layer in plain])
     notes = {"entropy": float(entropy[:, 0][..., steps].mean())}
-    if informed:
-        top = max(informed)
-        reliable = attention_is_reliable(reading.uncalibrated[top], reading.contributions[top])
-        notes["reliability"] = float(reliable[row][steps].double().mean())
+    if useful:
+        attention, contribution = reading.uncalibrated[max(useful)], reading.contributions[max(useful)]
+        if attention is not None and contribution is not None:
+            reliable = attention_is_reliable(attention, contribution)
+            notes["reliability"] = float(reliable[row][steps].double().mean())
     nulls = [null[row][:, steps].mean() for null in reading.nulls if null is not None]
     if nulls:
         notes["NULL"] = float(torch.stack(nulls).mean())
@@ -124,7 +125,7 @@ def _labels(tokenizer, ids: Sequence[int], target: bool) -> list[str]:
     names = token_names(tokenizer, ids, target)
     if getattr(tokenizer, "separate_vocabs", False):  # `decode` takes all for tokens of targets
         return [name.replace("▁", "") or name for name in names]
-    texts = [tokenizer.decode([int(one)], clean_up_tokenization_spaces=False).strip() for one in ids]
+    texts = [tokenizer.decode([one], clean_up_tokenization_spaces=False).strip() for one in ids]
     return [text if text and "\ufffd" not in text else name for text, name in zip(texts, names, strict=True)]
 
 
@@ -152,13 +153,14 @@ def report_on_sentences(
     if not 0 < len(lines) <= MOST_SENTENCES:
         raise ValueError(f"`sentences` must be 1 to {MOST_SENTENCES} lines with words, got {len(lines)}.")
     pairs = [given_target(line) for line in lines]
-    written = iter(_translations(model, tokenizer, [source for source, target in pairs if target is None], beams))
+    untranslated = [source for source, target in pairs if target is None]
+    written = iter(translate_texts(model, tokenizer, untranslated, num_beams=beams))
     sides = [source for source, _ in pairs], [next(written) if target is None else target for _, target in pairs]
     judged = source_use(model, tokenizer, *sides) if len(lines) >= FEWEST_SENTENCES else None
     links = None
     if align is not None:
         links = [drawn.links for drawn in align(list(zip(*sides, strict=True)))]
-    methods = {name: {} for name in BROWSED if name in works_on(model)}
+    methods = [name for name in BROWSED if name in works_on(model)]
     views = list(pair_views(model, tokenizer, *sides, methods, links=links))
     if _OCCLUSION in methods:
         views = list(_with_effects(model, tokenizer, views, beams))
@@ -172,24 +174,19 @@ def given_target(line: str) -> tuple[str, str | None]:
     return source.strip(), rest[0].strip() if rest else None
 
 
-def _translations(model, tokenizer, sources: Sequence[str], beams: int) -> list[str]:
-    return translate_texts(model, tokenizer, sources, num_beams=beams)
-
-
 def _with_effects(model, tokenizer, views: Sequence[PairView], beams: int) -> Iterator[PairView]:
     """Yield each view with what changes without the source word whose loss costs the target most."""
     losses = [words_of_way(view, _OCCLUSION) for view in views]  # (target words, source words)
     taken = [int(of_pair.sum(axis=0).argmax()) for of_pair in losses]
-    cut = [" ".join(_without(view.source.split(), word)) for view, word in zip(views, taken, strict=True)]
-    texts = _translations(model, tokenizer, [view.source for view in views] + cut, beams)
+    cut = []
+    for view, word in zip(views, taken, strict=True):
+        words = view.source.split()
+        cut.append(" ".join(words[:word] + words[word + 1 :]))
+    texts = translate_texts(model, tokenizer, [view.source for view in views] + cut, num_beams=beams)
     for view, word, of_pair, before, after in zip(
         views, taken, losses, texts[: len(views)], texts[len(views) :], strict=True
     ):
         yield replace(view, without=changes(view, word, of_pair[:, word].tolist(), before.split(), after.split()))
-
-
-def _without(words: Sequence[str], taken: int) -> list[str]:
-    return [word for number, word in enumerate(words) if number != taken]
 
 
 def changes(

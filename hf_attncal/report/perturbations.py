@@ -10,14 +10,14 @@ An operator says how a word is taken away:
 Tokens of no word, such as the end of the sentence, are never touched.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, compress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.words import WordTokens, tokenize_words
@@ -30,24 +30,16 @@ from hf_attncal.inference.reading import (
     readable,
     teacher_forced,
 )
-from hf_attncal.report.attribution.method import Batch
 
-from .attribution.predictions import encode, log_probabilities
+from .attribution import encode, log_probabilities
 
 OPERATORS = ("replace", "hide", "unk", "delete")
 
 
 class Change(NamedTuple):
-    """A change of a source: the words that it keeps, and how the others are taken away.
-
-    Args:
-        operator: one of the above.
-        draw: number of the draw of other words, from 0, with `replace`; 0 with the others.
-        kept: a byte for each source word, 1 where it is kept: `bytes` of booleans.
-    """
+    """A change of a source: how words are taken away, and a byte for each word, 1 where it is kept."""
 
     operator: str
-    draw: int
     kept: bytes
 
 
@@ -58,7 +50,7 @@ class WordFrequencies:
         counts: how often each word was seen; the order of words does not matter.
 
     Raises:
-        ValueError: fewer than two words, one that is not one word between spaces, or a count below 1.
+        ValueError: fewer than two words.
     """
 
     def __init__(self, counts: Mapping[str, int]) -> None:
@@ -66,16 +58,8 @@ class WordFrequencies:
             raise ValueError(
                 f"`frequencies` must have at least two words, one to replace the other, got {len(counts)}."
             )
-        for word, count in counts.items():
-            if word.split() != [word] or count < 1:
-                raise ValueError(f"`frequencies` must be words with counts >= 1, got {word!r} with {count!r}.")
         self.words = sorted(counts)
         self._sums = np.array(list(accumulate(counts[word] for word in self.words)))
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> "WordFrequencies":
-        """Count the words of texts."""
-        return cls(Counter(word for text in texts for word in text.split()))
 
     def others(self, words: Sequence[str], generator: np.random.Generator) -> list[str]:
         """Draw another word for each word."""
@@ -89,27 +73,24 @@ class WordFrequencies:
         return drawn
 
 
-class _Target(NamedTuple):
-    """The part of the target of a pair that has to be read.
+class _Row:
+    """One reading of a pair: its number in the batch, a source, and the target words to read."""
 
-    Args:
-        row: number of the pair in its batch.
-        wanted: booleans (target words,).
-        places: the tokens of these words.
-        length: how many tokens have to be read, at least one.
-    """
+    def __init__(self, number: int, pair: TokenPair, source: np.ndarray, words: Collection[int]) -> None:
+        self.number, self.source = number, source
+        self.wanted = np.zeros(pair.target.words, dtype=bool)
+        self.wanted[list(words)] = True
+        self.places = np.flatnonzero(_of_words(pair.target, self.wanted))  # the tokens of these words
+        self.length = int(self.places.max(initial=0)) + 1
 
-    row: int
-    wanted: np.ndarray
-    places: np.ndarray
-    length: int
 
-    @classmethod
-    def of(cls, row: int, pair: TokenPair, words: Collection[int]) -> "_Target":
-        wanted = np.zeros(pair.target.words, dtype=bool)
-        wanted[list(words)] = True
-        places = np.flatnonzero(_of_words(pair.target, wanted))
-        return cls(row, wanted, places, int(places.max(initial=0)) + 1)
+class _Encoded(NamedTuple):
+    """The batch of whole pairs with its encoder states, and the places to hide from the decoder in each row."""
+
+    inputs: dict[str, Tensor]
+    labels: Tensor
+    states: Any
+    hidden: Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -123,37 +104,33 @@ class Perturber:
         frequencies: where `replace` draws words; None without it.
         seed: of the draws, which depend on the pair alone besides: not on its place nor on its batch.
         batch_size: most sources at once.
-        source_prefix: text that the model wants in front of every source.
 
     Raises:
         ValueError: no operator or one that there is not, `replace` without frequencies, a tokenizer without the token
-            of an operator, a model without attention to hide from, or a `batch_size` below 1.
+            of an operator, or a model without attention to hide from.
     """
 
-    model: torch.nn.Module
-    tokenizer: object
+    model: Any
+    tokenizer: Any
     operators: tuple[str, ...] = OPERATORS
     frequencies: WordFrequencies | None = None
     seed: int = 0
     batch_size: int = 32
-    source_prefix: str = ""
 
     def __post_init__(self) -> None:
         if not self.operators or len(set(self.operators)) < len(self.operators) or set(self.operators) - {*OPERATORS}:
             raise ValueError(f"`operators` must be some of {', '.join(OPERATORS)}, each once, got {self.operators!r}.")
         if "unk" in self.operators and getattr(self.tokenizer, "unk_token_id", None) is None:
             raise ValueError("`operators` has 'unk', but the tokenizer has no `unk_token_id`. Leave it out.")
-        if "replace" in self.operators and self.frequencies is None:
-            raise ValueError("`frequencies` must be given for the operator 'replace', got None.")
         if "hide" in self.operators:
             check_attends(self.model.config)
-        if self.batch_size < 1:
-            raise ValueError(f"`batch_size` must be >= 1, got {self.batch_size}.")
 
-    def generator(self, pair: TokenPair, draw: int) -> np.random.Generator:
-        """Return the generator of the random numbers of a pair, the same wherever it stands."""
+    def others(self, pair: TokenPair, words: Sequence[str]) -> list[str]:
+        """Draw another word for each word of a pair's source, the same ones wherever the pair stands."""
+        if self.frequencies is None:
+            raise ValueError("`frequencies` must be given for the operator 'replace', got None.")
         content = (len(pair.source.ids), *pair.source.ids.tolist(), *pair.target.ids.tolist())
-        return np.random.default_rng([self.seed, 0, draw, *content])
+        return self.frequencies.others(words, np.random.default_rng([self.seed, 0, 0, *content]))
 
     @torch.no_grad()
     def log_probabilities(
@@ -164,8 +141,7 @@ class Perturber:
         Args:
             pairs: pairs of similar lengths.
             sources: their source texts.
-            changes: for each pair the changes to try, each with the target words to read after it; the decoder reads
-                no further than these.
+            changes: for each pair the changes to try, each with the target words to read after it.
 
         Returns:
             For each pair those with its own source, (target words,) float64, and those with each change; NaN for
@@ -174,46 +150,53 @@ class Perturber:
         Raises:
             ValueError: a changed source with no token or with more than the model has positions.
         """
-        asked = [(row, change) for row, of_pair in enumerate(changes) for change in of_pair]
-        taken = [(row, change) for row, change in asked if 0 in change.kept]
-        taken.sort(key=lambda item: item[1].operator == "hide")  # those that are hidden are the last
-        targets = [_Target.of(row, pairs[row], changes[row][change]) for row, change in taken]
-        count = sum(change.operator != "hide" for _, change in taken)
+        asked = [(row, change) for row, by_change in enumerate(changes) for change in by_change if 0 in change.kept]
+        written = [(row, change) for row, change in asked if change.operator != "hide"]
+        hidden = [(row, change) for row, change in asked if change.operator == "hide"]
+        whole = [_Row(row, pair, pair.source.ids, range(pair.target.words)) for row, pair in enumerate(pairs)]
         with readable(self.model, attentions=False):
-            every = [_Target.of(row, pair, range(pair.target.words)) for row, pair in enumerate(pairs)]
-            whole = self._read([pair.source.ids for pair in pairs], every, pairs)
-            read = self._read(self._written(pairs, sources, taken[:count]), targets[:count], pairs)
-            read += self._read_hidden(taken[count:], targets[count:], every, pairs)
-        changed = dict(zip(taken, read, strict=True))
+            unchanged = self._read(pairs, whole)
+            rows = [
+                _Row(row, pairs[row], ids, changes[row][change])
+                for (row, change), ids in zip(written, self._changed_sources(pairs, sources, written), strict=True)
+            ]
+            changed = dict(zip(written, self._read(pairs, rows), strict=True))
+            if hidden:
+                sides = [pair.source.ids for pair in pairs], [pair.target.ids for pair in pairs]
+                inputs, labels = teacher_forced(self.model, padded_batch(self.model, self.tokenizer, *sides))
+                rows = [_Row(row, pairs[row], pairs[row].source.ids, changes[row][change]) for row, change in hidden]
+                places = [np.flatnonzero(_taken(pairs[row].source, change)) for row, change in hidden]
+                for (row, _), of_row in zip(hidden, places, strict=True):
+                    _check_not_empty(pairs[row].index, len(pairs[row].source.ids) - len(of_row), "hide")
+                encoded = _Encoded(inputs, labels, encode(self.model, inputs), places)
+                changed |= zip(hidden, self._read(pairs, rows, encoded), strict=True)
         return [
             # A change that keeps every word leaves what it was.
             (values, {change: changed.get((row, change), values) for change in changes[row]})
-            for row, values in enumerate(whole)
+            for row, values in enumerate(unchanged)
         ]
 
-    # ---- sources ----
-
-    def _written(
-        self, pairs: Sequence[TokenPair], sources: Sequence[str], wanted: Sequence[tuple[int, Change]]
+    def _changed_sources(
+        self, pairs: Sequence[TokenPair], sources: Sequence[str], changes: Sequence[tuple[int, Change]]
     ) -> list[np.ndarray]:
         """Return the tokens of changed sources."""
         tokens: dict[int, WordTokens] = {}
         texts: dict[int, str] = {}
-        others: dict[tuple[int, int], list[str]] = {}
-        for number, (row, change) in enumerate(wanted):
-            kept, pair, words = np.frombuffer(change.kept, dtype=bool), pairs[row], sources[row].split()
+        others: dict[int, list[str]] = {}
+        for number, (row, change) in enumerate(changes):
+            pair, words = pairs[row], sources[row].split()
             if change.operator == "unk":
-                ids = np.where(_of_words(pair.source, ~kept), self.tokenizer.unk_token_id, pair.source.ids)
+                ids = np.where(_taken(pair.source, change), self.tokenizer.unk_token_id, pair.source.ids)
                 tokens[number] = pair.source._replace(ids=ids)
             elif change.operator == "delete":
-                texts[number] = " ".join(compress(words, kept))
+                texts[number] = " ".join(compress(words, change.kept))
             else:
-                place = row, change.draw
-                if place not in others:
-                    others[place] = self.frequencies.others(words, self.generator(pair, change.draw))
-                texts[number] = " ".join(np.where(kept, words, others[place]))
-        tokens |= zip(texts, tokenize_words(self.tokenizer, [*texts.values()], prefix=self.source_prefix), strict=True)
-        rows = [replace(pairs[row], source=tokens[number]) for number, (row, _) in enumerate(wanted)]
+                if row not in others:
+                    others[row] = self.others(pair, words)
+                chosen = zip(words, others[row], change.kept, strict=True)
+                texts[number] = " ".join(word if kept else other for word, other, kept in chosen)
+        tokens |= zip(texts, tokenize_words(self.tokenizer, [*texts.values()]), strict=True)
+        rows = [replace(pairs[row], source=tokens[number]) for number, (row, _) in enumerate(changes)]
         try:
             check_lengths(self.model, self.tokenizer, rows)
         except PairTooLongError as error:
@@ -225,74 +208,53 @@ class Perturber:
             _check_not_empty(pair.index, len(pair.source.ids), "delete")
         return [pair.source.ids for pair in rows]
 
-    # ---- passes ----
-
     def _read(
-        self, sources: Sequence[np.ndarray], targets: Sequence[_Target], pairs: Sequence[TokenPair]
+        self, pairs: Sequence[TokenPair], rows: Sequence[_Row], encoded: _Encoded | None = None
     ) -> list[np.ndarray]:
-        """Read target words, given the tokens of sources."""
+        """Add up the log-probabilities of the tokens of each target word that is wanted, for each row; NaN for others.
+
+        Args:
+            pairs: the batch.
+            rows: readings of its pairs.
+            encoded: whole sources some of whose states the decoder does not see; None to read the sources of the rows.
+        """
         values: dict[int, np.ndarray] = {}
-        lengths = [(target.length, len(ids)) for target, ids in zip(targets, sources, strict=True)]
+        lengths = [(row.length, len(row.source) if encoded is None else 0) for row in rows]
         for numbers in batches_by_length(lengths, self.batch_size):
-            chosen = [targets[number] for number in numbers]
-            batch = self._batch([sources[number] for number in numbers], chosen, pairs)
-            values |= zip(numbers, self._of_words(batch, chosen), strict=True)
-        return [values[number] for number in range(len(sources))]
-
-    def _read_hidden(
-        self,
-        hidden: Sequence[tuple[int, Change]],
-        targets: Sequence[_Target],
-        every: Sequence[_Target],
-        pairs: Sequence[TokenPair],
-    ) -> list[np.ndarray]:
-        """Read target words, given whole sources, some of whose states the decoder does not see."""
-        if not hidden:
-            return []
-        whole = self._batch([pair.source.ids for pair in pairs], every, pairs)
-        encoded = encode(self.model, whole)
-        values: dict[int, np.ndarray] = {}
-        for numbers in batches_by_length([target.length for target in targets], self.batch_size):
-            chosen = [targets[number] for number in numbers]
-            rows = torch.tensor([target.row for target in chosen], device=self.model.device)
-            longest = max(target.length for target in chosen)
-            inputs = {name: tensor[rows] for name, tensor in whole.inputs.items()}
-            inputs["decoder_input_ids"] = inputs["decoder_input_ids"][:, :longest]
-            for copy, number in enumerate(numbers):
-                row, change = hidden[number]
-                tokens = pairs[row].source
-                hide = np.flatnonzero(_of_words(tokens, ~np.frombuffer(change.kept, dtype=bool)))
-                _check_not_empty(pairs[row].index, len(tokens.ids) - len(hide), "hide")
-                inputs["attention_mask"][copy, hide] = 0
-            batch = Batch([pairs[target.row] for target in chosen], [], inputs, whole.labels[rows][:, :longest])
-            states = {name: tensor[rows] for name, tensor in encoded.items() if torch.is_tensor(tensor)}
-            values |= zip(numbers, self._of_words(batch, chosen, type(encoded)(**states)), strict=True)
-        return [values[number] for number in range(len(hidden))]
-
-    def _batch(self, sources: Sequence[np.ndarray], targets: Sequence[_Target], pairs: Sequence[TokenPair]) -> Batch:
-        rows = [pairs[target.row] for target in targets]
-        beginnings = [pair.target.ids[: target.length] for pair, target in zip(rows, targets, strict=True)]
-        return Batch(
-            rows, [], *teacher_forced(self.model, padded_batch(self.model, self.tokenizer, sources, beginnings))
-        )
-
-    def _of_words(self, batch: Batch, targets: Sequence[_Target], encoded=None) -> list[np.ndarray]:
-        """Add up the tokens of each target word that is wanted, for each row; NaN for others."""
-        steps, _ = padded([np.append(target.places, 0) for target in targets], 0)  # none is without a step
-        tokens = (
-            log_probabilities(self.model, batch, encoded, steps=steps.to(self.model.device)).double().cpu().numpy()
-        )
-        words = []
-        for pair, target, values in zip(batch.pairs, targets, tokens, strict=True):
-            word_ids = pair.target.word_ids[target.places]
-            sums = np.bincount(word_ids, weights=values[: len(word_ids)], minlength=pair.target.words)
-            words.append(np.where(target.wanted, sums, np.nan))
-        return words
+            chosen = [rows[number] for number in numbers]
+            states = None
+            if encoded is None:
+                targets = [pairs[row.number].target.ids[: row.length] for row in chosen]
+                batch = padded_batch(self.model, self.tokenizer, [row.source for row in chosen], targets)
+                inputs, labels = teacher_forced(self.model, batch)
+            else:
+                places = torch.tensor([row.number for row in chosen], device=self.model.device)
+                longest = max(row.length for row in chosen)
+                inputs = {name: tensor[places] for name, tensor in encoded.inputs.items()}
+                inputs["decoder_input_ids"] = inputs["decoder_input_ids"][:, :longest]
+                for copy, number in enumerate(numbers):
+                    inputs["attention_mask"][copy, encoded.hidden[number]] = 0
+                labels = encoded.labels[places][:, :longest]
+                kept = {name: tensor[places] for name, tensor in encoded.states.items() if torch.is_tensor(tensor)}
+                states = type(encoded.states)(**kept)
+            steps, _ = padded([np.append(row.places, 0) for row in chosen], 0)  # none is without a step
+            tokens = log_probabilities(self.model, inputs, labels, states, steps.to(self.model.device))
+            for number, row, of_tokens in zip(numbers, chosen, tokens.double().cpu().numpy(), strict=True):
+                target = pairs[row.number].target
+                word_ids = target.word_ids[row.places]
+                sums = np.bincount(word_ids, weights=of_tokens[: len(word_ids)], minlength=target.words)
+                values[number] = np.where(row.wanted, sums, np.nan)
+        return [values[number] for number in range(len(rows))]
 
 
 def _of_words(tokens: WordTokens, chosen: np.ndarray) -> np.ndarray:
     """Mark the tokens of the chosen words: booleans, (tokens,)."""
     return np.append(chosen, False)[tokens.word_ids]  # NO_WORD, which is -1, finds the False
+
+
+def _taken(tokens: WordTokens, change: Change) -> np.ndarray:
+    """Mark the tokens of the words that a change takes away: booleans, (tokens,)."""
+    return _of_words(tokens, ~np.frombuffer(change.kept, dtype=bool))
 
 
 def _check_not_empty(index: int, tokens: int, operator: str) -> None:

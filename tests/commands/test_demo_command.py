@@ -9,7 +9,7 @@ from PIL import Image
 import hf_attncal
 from hf_attncal.commands import main
 from hf_attncal.io.errors import CommandError
-from hf_attncal.report.demo_page import PAGE, draw_pair, show_ready
+from hf_attncal.report.demo_page import PAGE, draw_pair, packaged_aligner, show_ready
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ def test_what_cannot_be_is_refused_at_once(tmp_path, capsys):
 
 def test_the_picture_in_the_docs_is_that_of_the_demo(tmp_path):
     """Up to the versions of what draws letters."""
-    draw_pair(tmp_path / "alignment.png")
+    draw_pair(tmp_path / "alignment.png", packaged_aligner())
     drawn, kept = (
         np.asarray(Image.open(path).convert("L"), dtype=float)
         for path in (tmp_path / "alignment.png", ROOT / "docs" / "images" / "alignment.png")

@@ -85,7 +85,11 @@ def test_there_are_no_more_options_than_a_user_can_look_through():
 @every_command
 def test_only_what_is_on_by_default_or_decided_by_the_text_can_be_switched_off(name, capsys):
     main([*name.split(), "--help"])
-    assert set(re.findall(r"--no-[\w-]+", capsys.readouterr().out)) <= {"--no-tokenize", "--no-try-loading"}
+    assert set(re.findall(r"--no-[\w-]+", capsys.readouterr().out)) <= {
+        "--no-tokenize",
+        "--no-try-loading",
+        "--no-probe",
+    }
 
 
 # ---- usage errors ----

@@ -36,7 +36,7 @@ GIVEN = {
     "--config settings --output new",
     "align train": "--source text --target other --links links --dev text other links --test text other links "
     "--config settings --encoder model --output new tokenizer.pretrained=model model.init_from=model",
-    "analyze": "model --source text --target other --gold links --tags text --probe-text text other --probe new "
+    "analyze": "model --source text --target other --gold links --tags text --probe-text text other "
     "--report figures new.html",
     "align select": "model --source text --target text --gold links --output folder",
     "align calibrate": "model --source text --target text --gold links --output folder",

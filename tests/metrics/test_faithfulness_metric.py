@@ -1,12 +1,10 @@
-"""Means, intervals and verdicts of faithfulness, and Kendall's tau, against counts by hand."""
-
-import math
+"""Means, intervals and verdicts of faithfulness, against counts by hand."""
 
 import numpy as np
 import pytest
 
 from hf_attncal.metrics.base import FEWEST_SENTENCES
-from hf_attncal.metrics.faithfulness import faithfulness, kendall_tau, operator_agreement
+from hf_attncal.metrics.faithfulness import faithfulness
 
 OPERATORS, MEASURES = ("replace", "hide", "unk"), ("comprehensiveness", "sufficiency")
 
@@ -94,42 +92,6 @@ def test_no_verdict_where_every_operator_is_circular():
     assert found.verdict("a", "b").better is None
 
 
-# ---- Kendall's tau ----
-
-
-def slow_tau(first: list[float], second: list[float]) -> float:
-    """tau-b by its definition."""
-    concordant = discordant = untied_first = untied_second = 0
-    for i in range(len(first)):
-        for j in range(i):
-            product = (first[i] - first[j]) * (second[i] - second[j])
-            concordant, discordant = concordant + (product > 0), discordant + (product < 0)
-            untied_first += first[i] != first[j]
-            untied_second += second[i] != second[j]
-    both = untied_first * untied_second
-    return (concordant - discordant) / math.sqrt(both) if both else math.nan
-
-
-def test_tau_is_that_of_its_definition():
-    generator = np.random.default_rng(0)
-    for size in (1, 2, 5, 9):
-        first, second = generator.integers(0, 5, size=(2, 3, 4, size)).astype(float)
-        expected = [[slow_tau(*rows) for rows in zip(*both, strict=True)] for both in zip(first, second, strict=True)]
-        np.testing.assert_allclose(kendall_tau(first, second), expected, atol=1e-12)
-    assert kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])) == -1
-
-
-def test_agreement_is_the_mean_over_target_words_that_have_a_tau():
-    one = np.array([[[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]], [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
-    two = np.array([[[1.0, 2.0, 3.0]], [[3.0, 2.0, 1.0]]])
-    found = operator_agreement([one, two, one] * 2, ("replace", "hide"), bootstrap=50)
-    assert list(found) == [("replace", "hide")]
-    assert found["replace", "hide"].value == pytest.approx((1 - 1 + 1) / 3)
-    low, high = found["replace", "hide"].interval
-    assert low < high
-    assert math.isnan(operator_agreement([one[:, 1:]], ("replace", "hide"))["replace", "hide"].value)
-
-
 # ---- errors ----
 
 
@@ -157,14 +119,3 @@ def test_pairs_of_other_methods_and_unknown_names_are_refused():
         found.score("a", "delete")
     with pytest.raises(ValueError, match=r"`method`.*got 'b'"):
         found.verdict("a", "b")
-
-
-def test_agreement_of_one_operator_or_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="at least two"):
-        operator_agreement([], ("hide",))
-    with pytest.raises(ValueError, match="got none"):
-        operator_agreement([], ("hide", "unk"))
-    with pytest.raises(ValueError, match=r"pair 1.*got 1"):
-        operator_agreement([np.zeros((1, 2, 2))], ("hide", "unk"))
-    with pytest.raises(ValueError, match="one shape"):
-        kendall_tau(np.zeros(2), np.zeros(3))

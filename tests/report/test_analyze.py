@@ -5,6 +5,7 @@ import pytest
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, with_masks
 
 from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.inference.reading import PairTooLongError
 from hf_attncal.report.analysis import analyze_corpus
 from hf_attncal.report.corpus import Corpus
 
@@ -55,7 +56,7 @@ def test_charts_depend_on_the_pairs_alone(expected, changed):
 
 def test_a_stock_model_is_told_first_what_its_attention_is_parked_on():
     tokenizer, quick = bpe_tokenizer(), {"methods": ["attention"], "bootstrap": 0, "browsed": 0, "measured": 0}
-    stock = analyze_corpus(text_model("marian", "stock"), CORPUS, tokenizer, probe=None, **quick)
+    stock = analyze_corpus(text_model("marian", "stock"), CORPUS, tokenizer, probe=False, **quick)
     first, second = stock.summary[:2]
     assert second == str(stock.verdict)
     steps = stock.observed.steps.sum()
@@ -117,7 +118,8 @@ def test_the_rest_of_a_text_knows_its_lines():
     rest = CORPUS.rest(2)
     assert (rest.start, rest.sources, rest.gold, rest.tags) == (2, SOURCES[2:], GOLD[2:], TAGS[2:])
     assert rest.first(1).start == 2
-    assert rest.too_long(0, "source", 9, 8).startswith("line 3 has 9 source tokens")
+    with pytest.raises(ValueError, match="line 3 has 9 source tokens"), rest.naming_lines():
+        raise PairTooLongError(0, "source", 9, 8)
     assert Corpus(["a", " ", "b"], ["c", "d", "e"]).with_words(5).sources == ["a", "b"]
 
 

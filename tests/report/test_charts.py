@@ -30,8 +30,7 @@ CALIBRATED = [
 OF_LINKS = ["aer_by_tag", "prediction_and_alignment"]
 
 
-def tags(text: str) -> list[str]:
-    return ["capital" if word[0].isupper() else "small" for word in text.split()]
+TAGS = [["capital" if word[0].isupper() else "small" for word in target.split()] for target in TARGETS]
 
 
 def found_of(kind: str, **options):
@@ -40,7 +39,7 @@ def found_of(kind: str, **options):
 
 @pytest.fixture(scope="module")
 def found():
-    return found_of("ours", tags=tags, alignments=True)
+    return found_of("ours", tags=TAGS, alignments=True)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def charts(found):
 
 def test_there_are_the_charts_that_there_can_be(charts):
     assert list(charts) == [*CALIBRATED, *FOR_ALL, *OF_LINKS]
-    plain = found_of("stock", tags=tags, alignments=True)
+    plain = found_of("stock", tags=TAGS, alignments=True)
     assert [chart.name for chart in observation_charts(plain, gold=GOLD, **OPTIONS)] == [*FOR_ALL, *OF_LINKS]
     untagged = [chart.name for chart in observation_charts(found_of("ours"), bootstrap=0)]
     assert untagged == [name for name in (*CALIBRATED, *FOR_ALL) if name != "reliability_by_tag"]
@@ -106,7 +105,7 @@ def test_rows_have_the_means_and_their_intervals(found, charts):
 
 def test_layers_whose_masks_carry_no_information_have_a_note_and_no_numbers():
     flat = {0: {0: 1, 1: 1}, 2: {0: 1}}
-    found = observe(with_masks(text_model("marian", "ours"), flat), bpe_tokenizer(), SOURCES, TARGETS, tags=tags)
+    found = observe(with_masks(text_model("marian", "ours"), flat), bpe_tokenizer(), SOURCES, TARGETS, tags=TAGS)
     charts = {chart.name: chart for chart in observation_charts(found, bootstrap=20)}
     assert list(charts) == [*CALIBRATED, *FOR_ALL]
     idle, *others = charts["reliability_by_layer"].rows
@@ -137,13 +136,12 @@ def test_kinds_of_words_are_sorted_by_how_reliable_attention_is(found, charts):
     assert {row[0]: row[1] for row in rows} == dict(zip(found.tags, found.tag_steps.sum(axis=0), strict=True))
 
 
-def test_errors_are_those_of_the_top_layer_unless_another_is_asked_for(found, charts):
-    for layer, chart in ((2, charts["aer_by_tag"]), (0, observation_charts(found, gold=GOLD, layer=0, **OPTIONS)[-2])):
-        scores = [alignment_error_rate(GOLD, found.links(name, layer)).aer for name in ("attention", "contribution")]
-        first = chart.rows[0]
-        assert first[0] == "all words"
-        assert (first[3], first[6]) == tuple(scores)
-        assert first[9] == pytest.approx(scores[0] - scores[1])
+def test_errors_are_those_of_the_top_layer(found, charts):
+    scores = [alignment_error_rate(GOLD, found.links(name, 2)).aer for name in ("attention", "contribution")]
+    first = charts["aer_by_tag"].rows[0]
+    assert first[0] == "all words"
+    assert (first[3], first[6]) == tuple(scores)
+    assert first[9] == pytest.approx(scores[0] - scores[1])
 
 
 def test_a_curve_has_its_intervals_and_its_axes_begin_at_0(found):

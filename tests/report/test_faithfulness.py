@@ -15,18 +15,11 @@ from seq2seq_helpers import TARGETS as MORE_TARGETS
 from transformers import BartConfig, BartForCausalLM
 
 from hf_attncal.inference.reading import batches_of_pairs
-from hf_attncal.report.judged_faithfulness import (
-    CUTS,
-    best_words,
-    faithfulness_falls,
-    measures,
-    word_effects,
-)
+from hf_attncal.report.judged_faithfulness import AREAS, CUTS, MEASURES, best_words, faithfulness_falls
 from hf_attncal.report.perturbations import OPERATORS, Change, Perturber, WordFrequencies
 
 pytestmark = pytest.mark.half("family", "model")
 SOURCES, TARGETS = MORE_SOURCES[:3], MORE_TARGETS[:3]
-DRAWS = 2
 WORDS = [(len(target.split()), len(source.split())) for source, target in zip(SOURCES, TARGETS, strict=True)]
 
 
@@ -45,10 +38,7 @@ def model(request, family):
 
 
 def falls_of(model, sources=SOURCES, targets=TARGETS, scores=SCORES, **options) -> dict[int, dict[str, np.ndarray]]:
-    options = {"draws": DRAWS, "batch_size": 5, **options}
-    return {
-        one.index: one.falls for one in faithfulness_falls(model, bpe_tokenizer(), sources, targets, scores, **options)
-    }
+    return dict(faithfulness_falls(model, bpe_tokenizer(), sources, targets, scores, **{"batch_size": 5, **options}))
 
 
 # ---- reference ----
@@ -100,18 +90,14 @@ def slow_fall(
 
 
 def perturber(model, **options) -> Perturber:
-    return Perturber(model, bpe_tokenizer(), frequencies=WordFrequencies.of(SOURCES), **options)
+    words = WordFrequencies(Counter(" ".join(SOURCES).split()))
+    return Perturber(model, bpe_tokenizer(), frequencies=words, **options)
 
 
-def random_numbers(model, index: int, draw: int) -> np.random.Generator:
+def others_of(model, index: int) -> list[str]:
+    """The words that stand in for those of a source."""
     ((pair,), _), *_ = batches_of_pairs(model, bpe_tokenizer(), [SOURCES[index]], [TARGETS[index]])
-    return perturber(model).generator(pair, draw)
-
-
-def others_of(model, index: int) -> list[list[str]]:
-    """The words that stand in for those of a source, in each draw."""
-    generators = [random_numbers(model, index, draw) for draw in range(DRAWS)]
-    return [perturber(model).frequencies.others(SOURCES[index].split(), one) for one in generators]
+    return perturber(model).others(pair, SOURCES[index].split())
 
 
 def slow_best(row: list[float], cut: float) -> set[int]:
@@ -125,42 +111,28 @@ def slow_best(row: list[float], cut: float) -> set[int]:
 @pytest.mark.third("family", "model", "operator")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_hard_falls_are_those_of_every_source_written_and_read_alone(model, operator):
-    index, names = 1, measures(CUTS)
+    index = 1
     found = falls_of(model, operators=[operator])[index]["one"][0]
     source, target, others = SOURCES[index], TARGETS[index], others_of(model, index)
     everything = set(range(len(source.split())))
     for word, row in enumerate(SCORES["one"][index].tolist()):
-        for kind in ("comprehensiveness", "sufficiency"):
+        for area in AREAS:
             falls = []
             for cut in CUTS:
                 best = slow_best(row, cut)
-                removed = best if kind == "comprehensiveness" else everything - best
-                drawn = others if operator == "replace" else others[:1]
-                each = [slow_fall(model, source, target, word, removed, operator, words) for words in drawn]
-                falls.append(sum(each) / len(each))
-                assert found[names.index(f"{kind}@{cut}")][word] == pytest.approx(falls[-1], abs=1e-10)
-            assert found[names.index(kind)][word] == pytest.approx(sum(falls) / len(falls), abs=1e-10)
+                removed = best if area == "comprehensiveness" else everything - best
+                falls.append(slow_fall(model, source, target, word, removed, operator, others))
+                assert found[MEASURES.index(f"{area}@{cut}")][word] == pytest.approx(falls[-1], abs=1e-10)
+            assert found[MEASURES.index(area)][word] == pytest.approx(sum(falls) / len(falls), abs=1e-10)
 
 
-def test_effects_of_single_words(model):
-    index, others = 1, others_of(model, 1)
-    effects = {one.index: one.effects for one in word_effects(model, bpe_tokenizer(), SOURCES, TARGETS, draws=DRAWS)}
-    assert sorted(effects) == list(range(len(SOURCES)))
-    assert effects[index].shape == (len(OPERATORS), *WORDS[index])
-    for number, operator in enumerate(OPERATORS):
-        drawn = others if operator == "replace" else others[:1]
-        for place in range(WORDS[index][1]):
-            for word in range(WORDS[index][0]):
-                each = [slow_fall(model, SOURCES[index], TARGETS[index], word, {place}, operator, o) for o in drawn]
-                assert effects[index][number, word, place] == pytest.approx(sum(each) / len(each), abs=1e-10)
-
-
-def test_a_word_that_is_kept_always_changes_nothing(family):
+def test_a_change_that_keeps_every_word_changes_nothing(family):
     model = text_model(family, "stock")
-    names, everything = measures((1.0,)), {"all": [np.ones(words) for words in WORDS]}
-    for falls in falls_of(model, scores=everything, cuts=(1.0,)).values():
-        assert (falls["all"][:, names.index("sufficiency")] == 0).all()
-        assert np.abs(falls["all"][:, names.index("comprehensiveness")]).max() > 0.1
+    ((pair,), _), *_ = batches_of_pairs(model, bpe_tokenizer(), [SOURCES[0]], [TARGETS[0]])
+    for operator in OPERATORS:
+        kept = Change(operator, np.ones(pair.source.words, dtype=bool).tobytes())
+        ((whole, changed),) = perturber(model).log_probabilities([pair], [SOURCES[0]], [{kept: [0]}])
+        assert (changed[kept] == whole).all()
 
 
 def test_a_recurrent_model_is_measured():
@@ -168,7 +140,7 @@ def test_a_recurrent_model_is_measured():
     torch.manual_seed(0)
     size = {"vocab_size": len(tokenizer), "max_source_length": 64}
     size |= {name: getattr(tokenizer, name) for name in ("pad_token_id", "eos_token_id")}
-    falls = falls_of(tiny_luong(**size, decoder_start_token_id=tokenizer.pad_token_id), cuts=(1,))
+    falls = falls_of(tiny_luong(**size, decoder_start_token_id=tokenizer.pad_token_id))
     assert sorted(falls) == list(range(len(SOURCES)))
 
 
@@ -181,17 +153,17 @@ def test_a_recurrent_model_is_measured():
 )
 def test_neither_batch_nor_order_nor_company_changes_anything(batch_size, family, kind):
     model = text_model(family, kind)
-    expected = falls_of(model, cuts=(1,))
+    expected = falls_of(model)
     turned = [list(reversed(side)) for side in (SOURCES, TARGETS)]
     scores = {name: list(reversed(of)) for name, of in SCORES.items()}
-    found = falls_of(model, *turned, scores, batch_size=batch_size, cuts=(1,))
+    found = falls_of(model, *turned, scores, batch_size=batch_size)
     last = len(SOURCES) - 1
     for index, falls in expected.items():
         for name, values in falls.items():
             np.testing.assert_allclose(found[last - index][name], values, atol=1e-9)
     frequencies = Counter(" ".join(SOURCES).split())  # a pair alone draws from what all have
-    options = {"frequencies": frequencies, "cuts": (1,)}
-    alone = falls_of(model, SOURCES[:1], TARGETS[:1], {"one": SCORES["one"][:1]}, **options)
+    one = {"one": SCORES["one"][:1]}
+    alone = falls_of(model, SOURCES[:1], TARGETS[:1], one, frequencies=frequencies)
     np.testing.assert_allclose(alone[0]["one"], expected[0]["one"], atol=1e-9)
 
 
@@ -251,16 +223,9 @@ def test_words_are_replaced_by_others_in_proportion_to_their_frequency():
         ({"scores": {"x": [matrix.T for matrix in SCORES["one"]]}}, r"of 'x' for pair \d .* must be \(target words"),
         ({"scores": {"x": [None] * 3}}, "of 'x' for pair 0 .* got None"),
         ({"scores": {"x": [matrix * np.nan for matrix in SCORES["one"]]}}, "must be finite numbers"),
-        ({"cuts": ()}, "`cuts` must have at least one cut"),
-        ({"cuts": (0,)}, "whole numbers from 1, or shares above 0 and at most 1, got 0"),
-        ({"cuts": (1.5,)}, "got 1.5"),
-        ({"cuts": (True,)}, "got True"),
-        ({"cuts": (2, 2)}, "must differ"),
-        ({"draws": 0}, "`draws` must be >= 1, got 0"),
         ({"operators": ()}, "`operators` must be some of replace, hide, unk, delete"),
         ({"operators": ("drop",)}, r"got \('drop',\)"),
         ({"frequencies": {"a": 1}}, "at least two words"),
-        ({"frequencies": {"a": 1, "b c": 1}}, "got 'b c' with 1"),
         ({"batch_size": 0}, "`batch_size` must be >= 1, got 0"),
         (
             {"sources": ["", " "], "targets": ["a", "b"], "scores": {"x": [None, None]}},
@@ -298,7 +263,7 @@ def test_a_source_of_which_nothing_is_left_is_refused():
     tokenizer, model = bpe_tokenizer(), text_model("marian", "stock")
     ((pair,), _), *_ = batches_of_pairs(model, tokenizer, [SOURCES[0]], [TARGETS[0]])
     bare = replace(pair, source=pair.source._replace(ids=pair.source.ids[:-1], word_ids=pair.source.word_ids[:-1]))
-    nothing = Change("hide", 0, np.zeros(pair.source.words, dtype=bool).tobytes())
+    nothing = Change("hide", np.zeros(pair.source.words, dtype=bool).tobytes())
     with pytest.raises(ValueError, match=r"'hide'.*pair 0"):
         perturber(model).log_probabilities([bare], [SOURCES[0]], [{nothing: [0]}])
 

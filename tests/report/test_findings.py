@@ -10,10 +10,9 @@ from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, 
 
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.aer import alignment_error_rate
-from hf_attncal.report.attributions import ScoredMethod, ScoredReading
+from hf_attncal.report.attribution import ScoredLinks
 from hf_attncal.report.figures.charts import errors_by_method, faithfulness_charts
 from hf_attncal.report.figures.conclusions import caveats_of, findings_of
-from hf_attncal.report.judged_faithfulness import JudgedFaithfulness
 from hf_attncal.report.observations import observe
 
 GOLD = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]
@@ -30,8 +29,8 @@ def told(found, scored=None, judged=None) -> str:
     return " ".join(findings_of(found, scored, judged, gold=GOLD, **RESAMPLED))
 
 
-def scored_of(links) -> ScoredMethod:
-    return ScoredMethod(ScoredReading({}, None, alignment_error_rate(GOLD, links, bootstrap=50), links), None)
+def scored_of(links) -> ScoredLinks:
+    return ScoredLinks(links, alignment_error_rate(GOLD, links, bootstrap=50))
 
 
 def test_numbers_are_those_of_the_observations(found):
@@ -81,7 +80,7 @@ def test_what_cannot_be_told_from_the_best_is_judged_against_it_alone(found):
     best, other = judged.ranking()[1:3]
     assert {best, other} == {"alti", "rollout"}
     sentences = told(found, judged=judged)
-    score = judged.found.score(best)
+    score = judged.score(best)
     assert f"{best} names the words that matter most" in sentences
     assert f"falls by {score.value:.2f} nats ({score.interval[0]:.2f} to {score.interval[1]:.2f})" in sentences
     assert f"By this nobody can tell {best} from {other}." in sentences
@@ -112,8 +111,8 @@ def test_the_best_method_stands_beside_all_controls_and_is_judged_against_the_st
     assert judged.controls() == ["diagonal", "posterior", "random"]
     sentences = told(found, judged=judged)
     for control in judged.controls():
-        assert f"{control} by {judged.found.score(control).value:.2f} nats" in sentences
-    difference = judged.found.difference("alti", "diagonal")
+        assert f"{control} by {judged.score(control).value:.2f} nats" in sentences
+    difference = judged.difference("alti", "diagonal")
     low, high = difference.interval
     assert f"By {difference.value:.2f} nats ({low:.2f} to {high:.2f}) it is better than diagonal" in sentences
 
@@ -121,9 +120,9 @@ def test_the_best_method_stands_beside_all_controls_and_is_judged_against_the_st
 def test_a_method_that_beats_the_control_where_the_first_does_not_is_named(found):
     """The first has the highest mean of all and no verdict, as of one operator it is the worst."""
     judged = made_up_judged({"alti": 3.0, "rollout": 2.0, "random": 1.0})
-    sums = {name: of.copy() for name, of in judged.found.sums.items()}
+    sums = {name: of.copy() for name, of in judged.sums.items()}
     sums["alti"][:, 1] -= 9
-    sentences = told(found, judged=JudgedFaithfulness(replace(judged.found, sums=sums), {}))
+    sentences = told(found, judged=replace(judged, sums=sums))
     assert (
         "Of all methods only rollout can be shown to name the words that the model uses better than random"
         in sentences
@@ -133,7 +132,7 @@ def test_a_method_that_beats_the_control_where_the_first_does_not_is_named(found
 def test_without_controls_or_intervals_there_is_no_verdict_on_the_best(found):
     assert "was not measured: take random and diagonal among" in told(found, judged=made_up_judged({"alti": 2.0}))
     judged = made_up_judged({"alti": 2.0, "random": 1.0})
-    judged = JudgedFaithfulness(replace(judged.found, bootstrap=0), {})
+    judged = replace(judged, bootstrap=0)
     sentences = told(found, judged=judged)
     assert "Without intervals there is no verdict" in sentences
     assert "matter most" not in sentences
@@ -164,7 +163,7 @@ def test_errors_by_method_has_the_nearest_first():
     chart = errors_by_method(scored)
     assert [row[:2] for row in chart.rows] == [("alti", 0.0), ("attention", 1.0)]
     assert all(len(row) == len(chart.columns) for row in chart.rows)
-    assert chart.rows[0][2:4] == scored["alti"].mean.test.interval
+    assert chart.rows[0][2:4] == scored["alti"].score.interval
     assert [bar.get_width() for bar in chart.draw().axes[0].patches] == [0.0, 1.0]
 
 

@@ -1,8 +1,6 @@
 """The analyses of a corpus against loops over single pairs; batches, padding and order; what cannot be observed."""
 
 import math
-import sys
-from types import MappingProxyType, ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,19 +15,31 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.words import tokenize_words
 from hf_attncal.metrics.reliability import LEAST_SPREAD, attention_entropy, jensen_shannon, mask_spread
 from hf_attncal.metrics.step_measures import NEED_INFORMATION, STEP_MEASURES
-from hf_attncal.report.corpus import load_tags, read_tags, tags_of
-from hf_attncal.report.observations import TOKEN_GROUPS, observe
+from hf_attncal.report import observations
+from hf_attncal.report.corpus import Corpus, tags_of
+from hf_attncal.report.observations import BUCKET_NAMES, TOKEN_GROUPS, observe
 
 THRESHOLDS, BUCKETS = (1.5, 2.0, 2.25, 2.5, 2.75), (0.4, 0.8, 1.2, 1.6)
-BOUNDS = {"thresholds": THRESHOLDS, "buckets": BUCKETS}
 
 
 def tag_of(word: str) -> str:
     return "mark" if word in (".", "?", ",", "!") else "capital" if word[0].isupper() else "small"
 
 
-def tags(text: str) -> list[str]:
+def tags_of_text(text: str) -> list[str]:
     return [tag_of(word) for word in text.split()]
+
+
+TAGS = [tags_of_text(text) for text in TARGETS]
+
+
+@pytest.fixture(scope="module")
+def bounds():
+    """Bounds of entropy that random models reach."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(observations, "ENTROPY_THRESHOLDS", THRESHOLDS)
+        patch.setattr(observations, "BUCKETS", BUCKETS)
+        yield
 
 
 def word_ids_of(text: str, target: bool = False) -> list[int]:
@@ -42,10 +52,10 @@ def mean(counts: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module", params=["marian", "bart"])
-def both(request):
+def both(request, bounds):
     """What is found, and what the loops find."""
     model = text_model(request.param, "ours")
-    found = observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=tags, alignments=True, batch_size=4, **BOUNDS)
+    found = observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=TAGS, alignments=True, batch_size=4)
     pairs = list(zip(SOURCES, TARGETS, strict=True))
     return found, observe_slowly(model, bpe_tokenizer(), word_ids_of, pairs, tag_of, THRESHOLDS, BUCKETS)
 
@@ -88,11 +98,11 @@ def test_divergence_by_entropy_is_that_of_the_formulas(both):
             assert (total, number) == (pytest.approx(slow.sums[key], abs=1e-10), slow.numbers[key])
             filled += number > 0
     assert filled > 6
-    assert found.bucket_names() == ["0 to 0.4", "0.4 to 0.8", "0.8 to 1.2", "1.2 to 1.6", "above 1.6"]
+    assert BUCKET_NAMES == ("0 to 0.8", "0.8 to 1.6", "1.6 to 2.4", "2.4 to 3.2", "above 3.2")
 
 
 @torch.no_grad()
-def test_a_bound_belongs_to_its_threshold_and_to_the_bucket_above():
+def test_a_bound_belongs_to_its_threshold_and_to_the_bucket_above(monkeypatch):
     """Attention that is even over four tokens, whose entropy is a number of the machine."""
     config, model_class = FAMILIES["marian"][2:]
     model = model_class(config(**sized(bpe_tokenizer()), calibration="fixed")).double()
@@ -102,7 +112,9 @@ def test_a_bound_belongs_to_its_threshold_and_to_the_bucket_above():
     words = {word for text in SOURCES for word in text.split()}
     source = next(word for word in sorted(words) if len(word_ids_of(word)) == 4)
     bound = attention_entropy(torch.full((1, 1, 1, 4), 0.25, dtype=torch.float64)).item()
-    found = observe(model, bpe_tokenizer(), [source], TARGETS[:1], thresholds=[bound], buckets=[bound])
+    for name in ("ENTROPY_THRESHOLDS", "BUCKETS"):
+        monkeypatch.setattr(observations, name, (bound,))
+    found = observe(model, bpe_tokenizer(), [source], TARGETS[:1])
     (steps,), heads = found.steps, found.by_head["entropy"].shape[1]
     assert found.by_threshold[0, :, :, 0].tolist() == [[steps, 0]] * 3
     assert found.by_bucket[0, :, :, 1].tolist() == [[0, heads * steps]] * 3
@@ -198,7 +210,7 @@ def test_what_rests_on_masks_that_do_not_tell_tokens_apart_is_withheld(number):
     """Whether they keep all tokens, blur all, or treat all alike."""
     flat = {layer: {0: number, 1: number} for layer in range(3)}
     model = with_masks(text_model("marian", "ours"), flat)
-    found = observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=tags, alignments=True)
+    found = observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=TAGS, alignments=True)
     assert found.calibrated == ()
     assert found.idle == (0, 1, 2)
     assert not found.is_changed
@@ -251,10 +263,10 @@ def values_of(found) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 32])
-def test_batches_and_padding_change_nothing(batch_size):
+def test_batches_and_padding_change_nothing(batch_size, bounds):
     model = text_model("marian", "ours")
-    usual = observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=tags, alignments=True, **BOUNDS)
-    options = {"tags": tags, "alignments": True, "batch_size": batch_size, **BOUNDS}
+    usual = observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=TAGS, alignments=True)
+    options = {"tags": TAGS, "alignments": True, "batch_size": batch_size}
     again = observe(model, bpe_tokenizer(), SOURCES, TARGETS, **options)
     for name, values in values_of(again).items():
         np.testing.assert_allclose(values, values_of(usual)[name], rtol=0, atol=1e-9, err_msg=name)
@@ -264,6 +276,7 @@ def test_batches_and_padding_change_nothing(batch_size):
 def test_pairs_without_words_are_left_out_and_keep_their_places():
     model = text_model("marian", "ours")
     sources, targets = ["", SOURCES[0], "x"], ["y", TARGETS[0], " "]
+    tags = [tags_of_text(text) for text in targets]
     found = observe(model, bpe_tokenizer(), sources, targets, tags=tags, alignments=True)
     alone = observe(model, bpe_tokenizer(), SOURCES[:1], TARGETS[:1], alignments=True)
     assert found.pairs.tolist() == [1]
@@ -286,7 +299,7 @@ def test_the_model_is_as_it_was(family):
 
 
 def test_a_stock_model_has_what_needs_no_masks(family):
-    found = observe(text_model(family, "stock"), bpe_tokenizer(), SOURCES, TARGETS, tags=tags, alignments=True)
+    found = observe(text_model(family, "stock"), bpe_tokenizer(), SOURCES, TARGETS, tags=TAGS, alignments=True)
     assert {measure for measure, layers in found.layers.items() if layers} == {"entropy", "average_entropy"}
     assert found.calibrated == ()
     assert found.mean("entropy", 2) > 0
@@ -308,7 +321,7 @@ def test_an_adapter_on_one_layer_leaves_the_others_plain():
     plain = observe(base, bpe_tokenizer(), SOURCES, TARGETS)
     adapted = get_peft_model(base, AttentionCalibrationConfig(calibration="gated", leaky=True, layers=[1]))
     randomized(adapted)
-    found = observe(adapted, bpe_tokenizer(), SOURCES, TARGETS, tags=tags, alignments=True)
+    found = observe(adapted, bpe_tokenizer(), SOURCES, TARGETS, tags=TAGS, alignments=True)
     assert found.calibrated == found.layers["null"] == (1,)
     assert found.layers["entropy"] == (0, 1, 2)
     assert found.mean("entropy", 0) == pytest.approx(plain.mean("entropy", 0), abs=1e-9)
@@ -360,10 +373,6 @@ def test_what_cannot_be_observed_is_refused():
         observe(model, bpe_tokenizer(), ["a"], [" "])
     with pytest.raises(ValueError, match="must be pairs, got 2 and 1"):
         observe(model, bpe_tokenizer(), ["a", "b"], ["c"])
-    for bounds in ([], [0.0, 1.0], [2.0, 1.0], [1.0, 1.0]):
-        for name in ("thresholds", "buckets"):
-            with pytest.raises(ValueError, match=rf"`{name}`.*0"):
-                observe(model, bpe_tokenizer(), SOURCES, TARGETS, **{name: bounds})
     bert = BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
     with pytest.raises(ValueError, match="must be an encoder-decoder, got one of type 'bert'"):
         observe(bert, bpe_tokenizer(), SOURCES, TARGETS)
@@ -379,11 +388,6 @@ def test_what_was_not_asked_for_is_refused_with_the_remedy():
         found.counts("luck", 0)
     with pytest.raises(ValueError, match=r"`layer`.*'entropy'.*\[0, 1, 2\].*got 3"):
         found.counts("entropy", 3)
-    tagged = observe(text_model("marian", "ours"), bpe_tokenizer(), SOURCES, TARGETS, tags=tags, alignments=True)
-    with pytest.raises(ValueError, match="by tag must be one of reliability, average_entropy, got 'mask'"):
-        tagged.of_tag("mask", 0)
-    with pytest.raises(ValueError, match=r"`weights`.*got 'luck'"):
-        tagged.links("luck", 0)
 
 
 # ---- tags ----
@@ -391,7 +395,7 @@ def test_what_was_not_asked_for_is_refused_with_the_remedy():
 
 def test_tags_that_do_not_fit_name_the_line():
     model = text_model("marian", "ours")
-    given = [tags(text) for text in TARGETS]
+    given = TAGS[:]
     given[2] = given[2][:-1]
     words = len(TARGETS[2].split())
     with pytest.raises(ValueError, match=rf"line 3: .*{words} words, got {words - 1}"):
@@ -405,44 +409,11 @@ def test_tags_that_do_not_fit_name_the_line():
 def test_tags_of_a_file_are_those_of_its_lines(tmp_path):
     path = tmp_path / "tags.txt"
     path.write_text("DET  NOUN\n\nVERB\n", encoding="utf-8")
-    assert load_tags(path, ["the house", "", "go"]) == read_tags(path) == [("DET", "NOUN"), (), ("VERB",)]
+    texts = ["the house", "", "go"]
+    assert Corpus.read(texts, texts, tags=path).tags == [("DET", "NOUN"), (), ("VERB",)]
+    texts = [*texts[:2], "go away"]
     with pytest.raises(ValueError, match=r"tags.txt: line 3: .*got 1"):
-        load_tags(path, ["the house", "", "go away"])
-    with pytest.raises(ValueError, match="does not exist"):
-        load_tags(tmp_path / "missing", [])
-
-
-class _Doc(list):
-    def __init__(self, vocab, words):
-        super().__init__(SimpleNamespace(text=word, pos_=vocab.get(word, "")) for word in words)
-
-
-class _Pipeline:
-    vocab = MappingProxyType({"don't": "VERB", ".": "PUNCT"})
-
-    def __call__(self, doc: _Doc) -> _Doc:
-        return doc
-
-
-def test_a_pipeline_of_spacy_tags_the_words_as_they_are(monkeypatch):
-    spacy = ModuleType("spacy")
-    spacy.tokens = SimpleNamespace(Doc=_Doc)
-
-    def load(name):
-        if name != "here":
-            raise OSError("[E050] Can't find model")
-        return _Pipeline()
-
-    spacy.load = load
-    monkeypatch.setitem(sys.modules, "spacy", spacy)
-    assert tags_of(["don't ."], load_tags("spacy:here", [])) == [("VERB", "PUNCT")]
-    with pytest.raises(ValueError, match=r"'here'.*spaCy"):
-        load_tags("spacy:here", [])("unknown")
-    with pytest.raises(ValueError, match=r"'away'.*spacy download away"):
-        load_tags("spacy:away", [])
-    monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(ValueError, match="pip install spacy"):
-        load_tags("spacy:here", [])
+        Corpus.read(texts, texts, tags=path)
 
 
 # ---- entropy of a row without mass ----

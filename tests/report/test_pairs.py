@@ -12,7 +12,7 @@ from hf_attncal.report import pairs
 from hf_attncal.report.attribution import METHODS, attribute
 from hf_attncal.report.pairs import pair_views
 
-METHOD = {"occlusion": {}, "alti": {}}
+METHOD = ("occlusion", "alti")
 
 
 def views(model, methods=METHOD, **options):
@@ -44,8 +44,8 @@ def test_weights_are_those_of_the_analysis(family, kind):
 
 def test_methods_are_those_of_attribute(family):
     model = model_of(family, "gated")
-    for name, options in METHOD.items():
-        alone = {one.index: one for one in attribute(model, bpe_tokenizer(), SOURCES, TARGETS, name, **options)}
+    for name in METHOD:
+        alone = {one.index: one for one in attribute(model, bpe_tokenizer(), SOURCES, TARGETS, name)}
         for view in views(model):
             np.testing.assert_allclose(view.weights[name].values[0, 0], alone[view.index].scores, atol=1e-6)
             assert view.weights[name].signed == METHODS[name].signed == (name == "occlusion")
@@ -63,7 +63,7 @@ def test_windows_and_batches_change_nothing(family, monkeypatch):
 
 def test_a_probe_shows_attention_once(family):
     """Its calibration changes nothing, so there is nothing else to look at."""
-    names = {kind: {name for view in views(model_of(family, kind), {}) for name in view.weights} for kind in SWITCHES}
+    names = {kind: {name for view in views(model_of(family, kind), ()) for name in view.weights} for kind in SWITCHES}
     assert names["probe"] == {"attention", "contribution"}
     assert names["gated"] == {"attention", "calibrated", "contribution"}
     assert names["leaky"] == {"attention"}
@@ -73,7 +73,7 @@ def test_gold_links_and_pairs_without_words(family):
     model = model_of(family, "gated")
     links = [frozenset({(0, 0)})] * 3
     texts = [SOURCES[0], " ", SOURCES[1]], [TARGETS[0], TARGETS[2], TARGETS[1]]
-    found = list(pair_views(model, bpe_tokenizer(), *texts, {}, links=links))
+    found = list(pair_views(model, bpe_tokenizer(), *texts, (), links=links))
     assert [view.index for view in found] == [0, 2]
     assert found[1].source == SOURCES[1]
     assert found[1].links == [(0, 0)]

@@ -11,11 +11,6 @@ from hf_attncal.report.attribution import CONTROLS, word_scores, works_on
 
 WORDS = [f"{a}{b}" for a in ("ba", "do", "fe") for b in ("gu", "ki", "la", "mo")]
 LENGTH, STEPS, PAIRS = 4, 300, 20
-WEAKER = (
-    "value_zeroing",
-    "input_x_gradient",
-    "layer_gradient_x_activation",
-)  # docs/analysis.md
 
 
 def shuffled(count: int, generator: np.random.Generator) -> tuple[list[str], list[str]]:
@@ -55,4 +50,4 @@ def test_methods_name_the_word_that_was_planted(reversing):
     by_chance = max(accuracy[name] for name in CONTROLS if name in accuracy)
     assert by_chance < 0.4
     for name in accuracy.keys() - {*CONTROLS}:
-        assert accuracy[name] > (by_chance if name in WEAKER else 0.95), name
+        assert accuracy[name] > 0.95, name

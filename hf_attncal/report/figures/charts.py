@@ -7,7 +7,7 @@ heads are counted from 0.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
@@ -17,10 +17,9 @@ from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured
 from hf_attncal.metrics.faithfulness import Verdict
 from hf_attncal.metrics.link_errors import PredictionAndAlignment, TagErrors, aer_by_tag, prediction_and_alignment
 from hf_attncal.metrics.means import means
-from hf_attncal.report.attribution import CONTROLS
-from hf_attncal.report.attributions import ScoredMethod
+from hf_attncal.report.attribution import CONTROLS, ScoredLinks
 from hf_attncal.report.judged_faithfulness import AREAS, YARDSTICK, JudgedFaithfulness
-from hf_attncal.report.observations import TOKEN_GROUPS, Observations
+from hf_attncal.report.observations import BUCKET_NAMES, ENTROPY_THRESHOLDS, TOKEN_GROUPS, Observations
 
 from .contents import Cell, Chart, Section
 from .templates import FOLDER, display, listed
@@ -36,13 +35,6 @@ _Means = Callable[[np.ndarray], list[Measured]]  # counts to means with interval
 
 
 # ---- parts of charts ----
-
-
-class HasInterval(Protocol):
-    """A number with its interval: `Measured`, or a score of a metric."""
-
-    value: float
-    interval: tuple[float, float] | None
 
 
 def chart(
@@ -63,7 +55,7 @@ def section(name: str, charts: Sequence[Chart]) -> Section:
     return Section(**_TEXTS[name], charts=charts)
 
 
-def cells(*measured: HasInterval) -> list[Cell]:
+def cells(*measured: Measured) -> list[Cell]:
     """Return value, low and high of each number; None for those that are missing."""
     values = ((None if math.isnan(one.value) else one.value, *(one.interval or (None, None))) for one in measured)
     return [cell for value in values for cell in value]
@@ -94,7 +86,7 @@ def drawn(kind: str, *args, **options) -> Callable[[], "Figure"]:
 
 
 def draw_bars(
-    panels: Mapping[str, Mapping[str, Sequence[HasInterval]]], labels: Iterable[str | int]
+    panels: Mapping[str, Mapping[str, Sequence[Measured]]], labels: Iterable[str | int]
 ) -> Callable[[], "Figure"]:
     """Return a function that draws bars; a label that is a number is that of a layer."""
     bars = {
@@ -113,7 +105,6 @@ def observation_charts(
     gold: Sequence[GoldAlignment] | None = None,
     sources: Sequence[str] = (),
     targets: Sequence[str] = (),
-    layer: int | None = None,
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> list[Chart]:
@@ -123,18 +114,15 @@ def observation_charts(
         observed: observations over the corpus; with `alignments` where there is gold.
         gold: annotated links of every pair; None for no charts of links.
         sources, targets: the corpus, for the charts of links.
-        layer: decoder layer of the charts that follow Figs. 3 and 5 of Lu et al. and Fig. 7 of Mask-Align; None for
-            the top layer with masks, or the top layer of a model without.
         bootstrap: resamples of the pairs for each interval; 0 for none.
         seed: of the resamples.
 
     Raises:
-        ValueError: there is no such layer, or the gold links do not fit the text.
+        ValueError: the gold links do not fit the text.
     """
-    resampled = {"bootstrap": bootstrap, "seed": seed}
-    measure = partial(means, **resampled)
-    if layer is None:
-        layer = observed.top("reliability" if observed.calibrated else "entropy")
+    measure = partial(means, bootstrap=bootstrap, seed=seed)
+    # Figs. 3 and 5 of Lu et al. and Fig. 7 of Mask-Align are of one layer.
+    layer = observed.top("reliability" if observed.calibrated else "entropy")
     charts = []
     if observed.layers["mask"]:
         charts.append(_reliability_by_layer(observed, measure))
@@ -166,10 +154,11 @@ def observation_charts(
         links = {name: observed.links(name, layer) for name in names}
         words = [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
         if observed.word_tags is not None:
-            charts.append(_errors_by_tag(aer_by_tag(gold, links, observed.word_tags, words, **resampled), layer))
-        lengths = [len(source) for source, _ in words]
+            errors = aer_by_tag(gold, links, observed.word_tags, words, bootstrap=bootstrap, seed=seed)
+            charts.append(_errors_by_tag(errors, layer))
+        lengths, predicted = [len(source) for source, _ in words], observed.predicted or ()
         shares = {
-            name: prediction_and_alignment(gold, of_method, observed.predicted, lengths, **resampled)
+            name: prediction_and_alignment(gold, of_method, predicted, lengths, bootstrap=bootstrap, seed=seed)
             for name, of_method in links.items()
         }
         charts.append(_predictions_and_alignments(shares, layer))
@@ -236,10 +225,10 @@ def _reliability_by_entropy(observed: Observations, measure: _Means) -> Chart:
     for layer in observed.calibrated:
         levels = measure(observed.reliability_up_to(layer))
         shares = [share.value for share in means(observed.steps_up_to(layer), 0)]
-        points = list(zip(observed.thresholds, levels, shares, strict=True))
-        rows += [(layer, bound, *cells(level), share) for bound, level, share in points]
+        by_bound = list(zip(ENTROPY_THRESHOLDS, levels, shares, strict=True))
+        rows += [(layer, bound, *cells(level), share) for bound, level, share in by_bound]
         whole = sum(share < 1 for share in shares)  # the first threshold that nothing exceeds
-        points = [(bound, level) for bound, level, share in points[: whole + 1] if share >= _FEWEST]
+        points = [(bound, level) for bound, level, share in by_bound[: whole + 1] if share >= _FEWEST]
         if layer in shown and points:
             series[f"layer {layer}"] = [(bound, level.value) for bound, level in points]
             if any(level.interval for level in levels):
@@ -257,35 +246,40 @@ def _reliability_by_entropy(observed: Observations, measure: _Means) -> Chart:
 
 def _reliability_by_tag(observed: Observations, layer: int, measure: _Means) -> Chart:
     """Show reliability level and entropy by the tag of the target word, the most reliable first."""
-    measured = (measure(observed.of_tag(name, layer)) for name in ("reliability", "average_entropy"))
-    rows = zip(observed.tags, observed.tag_steps.sum(axis=0).tolist(), *measured, strict=True)
-    rows = sorted(rows, key=lambda row: (math.isnan(row[2].value), -row[2].value))
-    tags, _, reliable, entropy = zip(*rows, strict=True)
+    reliable, entropy = (measure(observed.of_tag(name, layer)) for name in ("reliability", "average_entropy"))
+    numbers = observed.tag_steps.sum(axis=0).tolist()
+    order = sorted(range(len(numbers)), key=lambda n: (math.isnan(reliable[n].value), -reliable[n].value))
+    panels = {
+        "reliability level": {"": [reliable[n] for n in order]},
+        "entropy of attention (nats)": {"": [entropy[n] for n in order]},
+    }
     return chart(
         "reliability_by_tag",
         ("tag", "predictions", *bounded("reliability level", "entropy (nats)")),
-        [(tag, int(steps), *cells(*row)) for tag, steps, *row in rows],
-        draw_bars({"reliability level": {"": reliable}, "entropy of attention (nats)": {"": entropy}}, tags),
+        [(observed.tags[n], int(numbers[n]), *cells(reliable[n], entropy[n])) for n in order],
+        draw_bars(panels, [observed.tags[n] for n in order]),
         layer=layer,
     )
 
 
 def _divergence_by_entropy(observed: Observations, measure: _Means) -> Chart:
     """Show how much calibration changes attention that is sharp, and attention that is spread."""
-    names, rows, series = observed.bucket_names(), [], {}
+    rows, series = [], {}
     shown = _spread(observed.calibrated)
     for layer in observed.calibrated:
         counts = observed.divergence_in(layer)
         measured = measure(counts)
         numbers = counts[..., 1].sum(axis=0)
-        rows += [(layer, name, int(n), *cells(one)) for name, n, one in zip(names, numbers, measured, strict=True)]
+        rows += [
+            (layer, name, int(n), *cells(one)) for name, n, one in zip(BUCKET_NAMES, numbers, measured, strict=True)
+        ]
         if layer in shown:
             series[f"layer {layer}"] = measured
     return chart(
         "divergence_by_entropy",
         ("layer", "entropy (nats)", "rows of attention", *bounded("divergence (nats)")),
         rows,
-        draw_bars({"divergence before and after (nats)": series}, [f"entropy {name}" for name in names]),
+        draw_bars({"divergence before and after (nats)": series}, [f"entropy {name}" for name in BUCKET_NAMES]),
     )
 
 
@@ -303,24 +297,25 @@ def _attention_by_group(observed: Observations, measure: _Means) -> Chart:
     """Show who gets attention (words, punctuation, special tokens, NULL), and how long their value vectors are."""
     layers, has_norms = observed.layers["entropy"], bool(observed.group_norms.any())
     names = (*TOKEN_GROUPS, *(["NULL"] if observed.layers["null"] else []))
-    rows = []  # layer, name, attention, norm
+    rows = []
+    shares: dict[str, list[Measured]] = {name: [] for name in names}
+    lengths: dict[str, list[Measured]] = {name: [] for name in names}
     for layer in layers:
         attention = measure(observed.attention_of_groups(layer))
         norms = measure(observed.norms_of_groups(layer)) if has_norms else [_NOTHING] * len(TOKEN_GROUPS)
         if observed.layers["null"]:
             attention += measure(observed.counts("null", layer)) if layer in observed.layers["null"] else [_NOTHING]
             norms = [*norms, Measured(observed.null_norms.get(layer, math.nan), None)]
-        rows += [(layer, *row) for row in zip(names, attention, norms, strict=True)]
-    shown = {"share of attention": 2} | ({"length of the value vector": 3} if has_norms else {})
-    panels = {
-        panel: {name: [row[column] for row in rows if row[1] == name] for name in names}
-        for panel, column in shown.items()
-    }
+        for name, share, norm in zip(names, attention, norms, strict=True):
+            rows.append((layer, name, *cells(share, norm)))
+            shares[name].append(share)
+            lengths[name].append(norm)
+    panels = {"share of attention": shares} | ({"length of the value vector": lengths} if has_norms else {})
     about_norms = "; and how long their value vectors are, the mean over tokens and heads" if has_norms else ""
     return chart(
         "attention_by_group",
         ("layer", "tokens", *bounded("share of attention", "length of value vector")),
-        [(layer, name, *cells(*measured)) for layer, name, *measured in rows],
+        rows,
         draw_bars(panels, layers),
         norms=about_norms,
     )
@@ -336,7 +331,8 @@ def _errors_by_tag(errors: Sequence[TagErrors], layer: int) -> Chart:
     series = {name: [Measured(one.scores[name].aer, one.scores[name].interval) for one in errors] for name in names}
     panels = {"AER (lower is better)": series}
     for pair in pairs:
-        panels[f"AER of {pair[0]} less {pair[1]}"] = {"difference": [one.differences[pair] for one in errors]}
+        differences = [(one.differences or {})[pair] for one in errors]
+        panels[f"AER of {pair[0]} less {pair[1]}"] = {"difference": differences}
     columns = (f"AER of {name}" for name in (*names, *(f"{a} less {b}" for a, b in pairs)))
     measured = [values for by_name in panels.values() for values in by_name.values()]
     rows = [
@@ -381,9 +377,9 @@ def _predictions_and_alignments(by_weights: Mapping[str, PredictionAndAlignment]
     )
 
 
-def errors_by_method(scored: Mapping[str, ScoredMethod]) -> Chart:
+def errors_by_method(scored: Mapping[str, ScoredLinks]) -> Chart:
     """Show how near the links of each method come to gold links, the nearest first."""
-    scores = {name: method.mean.test for name, method in scored.items()}
+    scores = {name: method.score for name, method in scored.items()}
     scores = dict(sorted(scores.items(), key=lambda item: item[1].aer))
     measured = [Measured(score.aer, score.interval) for score in scores.values()]
     rows = zip(scores.items(), measured, strict=True)
@@ -409,16 +405,11 @@ def faithfulness_charts(judged: JudgedFaithfulness) -> list[Chart]:
     """
     ranking = judged.ranking()
     method = next((name for name in ("contribution", "attention") if name in ranking), ranking[0])
-    measures = [measure for measure in AREAS if measure in judged.found.measures]
+    measures = [measure for measure in AREAS if measure in judged.measures]
     charts = []
-    if judged.found.bootstrap and len(ranking) > 1:  # verdicts stand before the numbers that they are drawn from
+    if judged.bootstrap and len(ranking) > 1:  # verdicts stand before the numbers that they are drawn from
         charts += [faithfulness_verdicts(judged, method, measure) for measure in measures]
     charts += [faithfulness_by_method(judged, measure) for measure in measures]
-    if judged.agreement:
-        columns = ["first", "second", "Kendall's tau", "low", "high"]
-        rows = [(*both, *cells(tau)) for both, tau in judged.agreement.items()]
-        draw = draw_bars({"Kendall's tau": {"": list(judged.agreement.values())}}, map(" and ".join, judged.agreement))
-        charts.append(chart("operator_agreement", columns, rows, draw))
     return charts
 
 
@@ -426,25 +417,28 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
     """Show how much worse predictions get, for each method and operator, the best method first.
 
     Args:
-        judged: what was found. measure: one of `AREAS`.
+        judged: faithfulness of the methods.
+        measure: one of `AREAS`.
     """
-    found, methods = judged.found, judged.ranking(measure)
-    scores = {name: [found.score(name, operator, measure) for operator in found.operators] for name in methods}
+    methods = judged.ranking(measure)
+    scores = {name: [judged.score(name, operator, measure) for operator in judged.operators] for name in methods}
     rows, circular = [], []
     for name, row in scores.items():
         notes = ["circular" if score.circular else None for score in row]
         rows.append((name, *(cell for score, note in zip(row, notes, strict=True) for cell in (*cells(score), note))))
-        circular += [f"{name} under {operator}" for operator, note in zip(found.operators, notes, strict=True) if note]
-    columns = zip(found.operators, *scores.values(), strict=True)
+        circular += [
+            f"{name} under {operator}" for operator, note in zip(judged.operators, notes, strict=True) if note
+        ]
+    columns = zip(judged.operators, *scores.values(), strict=True)
     parts = " (nats)", ": low", ": high", ": note"
     beware = f" Circular, and to be read past: {listed(circular)}; there the method was made by what is measured."
     yardstick = f" {YARDSTICK} takes words away itself: it shows what can be reached."
     return chart(
         measure,
-        ["method", *(f"{operator}{part}" for operator in found.operators for part in parts)],
+        ["method", *(f"{operator}{part}" for operator in judged.operators for part in parts)],
         rows,
         draw_bars({f"{operator} (nats)": {"": column} for operator, *column in columns}, methods),
-        targets=_TARGETS[found.targets],
+        targets=_TARGETS[judged.targets],
         circular=beware if circular else "",
         yardstick=yardstick if YARDSTICK in methods else "",
         controls=about_controls(judged.controls()),
@@ -458,7 +452,7 @@ def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str)
     parts = ": difference (nats)", ": low", ": high"
     return chart(
         f"{measure}_verdicts",
-        ["method", "verdict", *(f"{operator}{part}" for operator in judged.found.operators for part in parts)],
+        ["method", "verdict", *(f"{operator}{part}" for operator in judged.operators for part in parts)],
         [
             (other, in_words(verdicts[other], method, other), *cells(*verdicts[other].by_operator.values()))
             for other in others

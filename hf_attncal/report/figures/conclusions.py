@@ -12,14 +12,13 @@ from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured
 from hf_attncal.metrics.means import means
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.metrics.trust import Level
-from hf_attncal.report.attribution import CONTROLS
-from hf_attncal.report.attributions import ATTENTION, ScoredMethod
+from hf_attncal.report.attribution import CONTROLS, ScoredLinks
 from hf_attncal.report.judged_faithfulness import YARDSTICK, JudgedFaithfulness
-from hf_attncal.report.observations import Observations
+from hf_attncal.report.observations import ENTROPY_THRESHOLDS, Observations
 
 from .templates import listed, nats, percent, sentence_pairs
 
-CONTRIBUTION = "contribution"
+ATTENTION, CONTRIBUTION = "attention", "contribution"
 _MOVES = 0.005  # of steps: below, a calibration leaves attention where it was, as a probe does
 _PEAKED = 0.5  # at most so many of the steps are what is called peaked
 _FEW_PAIRS = 20  # resamples of fewer are too much alike
@@ -28,7 +27,7 @@ _MEASURABLE = ("random", "diagonal")  # the controls that need nothing but the m
 
 def findings_of(
     observed: Observations,
-    scored: Mapping[str, ScoredMethod] | None,
+    scored: Mapping[str, ScoredLinks] | None,
     judged: JudgedFaithfulness | None,
     *,
     gold: Sequence[GoldAlignment] = (),
@@ -113,7 +112,7 @@ def _of_reliability(observed: Observations, shares, level: Level) -> list[str]:
     if peaked:
         at = max(peaked)
         sentences.append(
-            f"Where the attention of layer {top} is peaked (entropy at most {observed.thresholds[at]:g} nats, "
+            f"Where the attention of layer {top} is peaked (entropy at most {ENTROPY_THRESHOLDS[at]:g} nats, "
             f"{percent(all_steps[at])} of the target tokens) it is that at {percent(below[at])}."
         )
     (moved,) = shares(observed.counts("moved", top))
@@ -128,9 +127,9 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
     methods = [name for name in judged.ranking() if name not in (YARDSTICK, *controls)]
     if not methods:
         return []
-    found, best = judged.found, methods[0]
-    falls_by = {name: nats(found.score(name, judged.headline)) for name in (best, *controls)}
-    if not found.names_words(best):
+    best = methods[0]
+    falls_by = {name: nats(judged.score(name, judged.headline)) for name in (best, *controls)}
+    if not judged.names_words(best):
         return [
             "No method that looks at the model names words that it uses: without the words that the first of them, "
             f"{best}, names, the log-probability of a target word falls by {falls_by[best]}, which is not shown to "
@@ -146,12 +145,12 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
         ]
     falls += f", without those of {listed([f'{name} by {falls_by[name]}' for name in controls])}"
     strongest = controls[0]
-    if not found.bootstrap:
+    if not judged.bootstrap:
         return [
             f"{leads} comes first, and of those that never look at it {strongest}: {falls}. Without intervals there "
             "is no verdict."
         ]
-    verdict = found.verdict(best, strongest)
+    verdict = judged.verdict(best, strongest)
     difference = nats(verdict.by_operator[judged.headline])
     agree = f"all ways of taking words away{' that are not circular' if verdict.circular else ''} agree"
     if verdict.better == best:
@@ -163,9 +162,9 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
         if others := [name for name in methods[1:] if against[name].better is None]:
             sentences.append(f"By this nobody can tell {best} from {', '.join(others)}.")
         return sentences + _of_contributions(judged)
-    better = [name for name in methods if found.verdict(name, strongest).better == name]
+    better = [name for name in methods if judged.verdict(name, strongest).better == name]
     shown = f"Of all methods only {listed(better)} can" if better else "No method can"
-    few = len(found.words) < FEWEST_SENTENCES
+    few = len(judged.words) < FEWEST_SENTENCES
     why = (
         f"there are fewer than {FEWEST_SENTENCES} pairs"
         if few
@@ -181,12 +180,11 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
 
 def _of_contributions(judged: JudgedFaithfulness) -> list[str]:
     """Compare contributions with attention, and with the strongest control."""
-    found = judged.found
-    if not found.bootstrap or CONTRIBUTION not in found.sums:
+    if not judged.bootstrap or CONTRIBUTION not in judged.sums:
         return []
     sentences = []
-    if ATTENTION in found.sums:
-        better = found.verdict(CONTRIBUTION, ATTENTION).better
+    if ATTENTION in judged.sums:
+        better = judged.verdict(CONTRIBUTION, ATTENTION).better
         told = {
             CONTRIBUTION: "Contributions name the words that the model uses better than attention does.",
             ATTENTION: "Attention names the words that the model uses better than contributions do.",
@@ -195,7 +193,7 @@ def _of_contributions(judged: JudgedFaithfulness) -> list[str]:
         }
         sentences.append(told[better])
     for control in judged.controls()[:1]:
-        if found.verdict(CONTRIBUTION, control).better != CONTRIBUTION:
+        if judged.verdict(CONTRIBUTION, control).better != CONTRIBUTION:
             sentences.append(
                 f"Contributions are not shown to name them better than {control} does, which never looked at the "
                 "model: whether attention agrees with contributions then says little of what the model uses."
@@ -203,9 +201,9 @@ def _of_contributions(judged: JudgedFaithfulness) -> list[str]:
     return sentences
 
 
-def _of_gold(scored: Mapping[str, ScoredMethod], gold: Sequence[GoldAlignment], *, bootstrap: int, seed: int) -> str:
+def _of_gold(scored: Mapping[str, ScoredLinks], gold: Sequence[GoldAlignment], *, bootstrap: int, seed: int) -> str:
     """Write which method is nearest to gold links, and whether it beats those that never look at the model."""
-    scores = {name: method.mean.test for name, method in scored.items()}
+    scores = {name: method.score for name, method in scored.items()}
     errors = {name: Measured(score.aer, score.interval) for name, score in scores.items()}
     ranking = sorted(errors, key=lambda name: errors[name].value)
     controls = [name for name in ranking if name in CONTROLS]
@@ -226,7 +224,7 @@ def _of_gold(scored: Mapping[str, ScoredMethod], gold: Sequence[GoldAlignment], 
     if not bootstrap:
         return sentence
     strongest = controls[0]
-    links = (scored[name].mean.links for name in (best, strongest))
+    links = (scored[name].links for name in (best, strongest))
     interval = paired_interval(gold, *links, bootstrap=bootstrap, seed=seed)
     difference = Measured(errors[strongest].value - errors[best].value, interval)
     return f"{sentence} {compared(best, strongest, difference, 'nearer', 'farther')}"
@@ -302,7 +300,7 @@ def caveats_of(
         caveats.append("The masks leave the attention of this model as it is: there is no change to tell of.")
     if judged is not None:
         caveats.append(
-            f"Faithfulness is measured on {sentence_pairs(len(judged.found.words))}. A sentence with a word taken "
+            f"Faithfulness is measured on {sentence_pairs(len(judged.words))}. A sentence with a word taken "
             "away is not one that the model was trained on, so there is a verdict only where all ways of taking words "
             "away agree."
         )

@@ -325,7 +325,8 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     head, body = svg.split(">", 1)
-    width, box = (re.search(rf'\b{name}="([^"]*)"', head)[1] for name in ("width", "viewBox"))
+    attributes = dict(re.findall(r'(\w+)="([^"]*)"', head))
+    width, box = attributes["width"], attributes["viewBox"]
     body = re.sub(r'(?<= id=")|(?<=url\(#)|(?<=href="#)', f"{chart.name}-", body)
     if recoloured:
         body = re.sub("|".join(_RECOLOURED), lambda found: _RECOLOURED[found[0]], body)
@@ -351,7 +352,8 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
         ValueError: see `check_pair`.
     """
     check_pair(pair)
-    ways, parts = [], []
+    ways: list[dict[str, Any]] = []
+    parts: list[np.ndarray] = []
     for name, weights in pair.weights.items():
         layers, heads = weights.values.shape[:2]
         has_null = weights.null is not None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_attncal.report.attribution.controls import BetweenWords
+from hf_attncal.report.attribution import BetweenWords
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,539 @@
+"""Attribute the prediction of a target token to source tokens, by several methods with results of one form.
+
+Call `attribute`. `METHODS` has those of other packages as well (entry points `attncal.attributions`); `CONTROLS` never
+look at the model, and others have to be better than they are.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import MISSING, dataclass, fields
+from functools import reduce
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
+
+from hf_attncal.alignment.links import best_links
+from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.words import NO_WORD, WordTokens
+from hf_attncal.inference.reading import (
+    Layers,
+    Reading,
+    TokenPair,
+    batches_of_pairs,
+    check_attends,
+    check_encoder_decoder,
+    decoder_size,
+    read,
+    readable,
+    teacher_forced,
+)
+from hf_attncal.inference.word_attention import word_attention
+from hf_attncal.io.extras import Table
+from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
+from hf_attncal.models.calibration import calibrated_layers
+from hf_attncal.models.losses import IGNORE_INDEX
+
+from .alti import alti_shares, check_blocks
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Scores of each source token for the prediction of each target token.
+
+    Row t belongs to the prediction of target token y_t, given the source and y_0 ... y_t-1. On the CPU, float32 or
+    better.
+
+    Args:
+        index: the place of the pair among all pairs.
+        source: the tokens of the source, special ones included, and their words.
+        target: the same for the target.
+        scores: (target tokens, source tokens); only occlusion and what the caller gives may be negative.
+        prefix: (target tokens, target tokens), of a method that splits between source and target prefix: column j is
+            the j-th token that the decoder reads, its start token for j = 0 and else y_j-1. 0 where j > t.
+        null: (target tokens,), the share of NULL in a leaky model; None where there is none.
+    """
+
+    index: int
+    source: WordTokens
+    target: WordTokens
+    scores: Tensor
+    prefix: Tensor | None = None
+    null: Tensor | None = None
+
+    def words(self) -> Tensor:
+        """Return the scores between words, (target words, source words), by the rules of `word_attention`.
+
+        Scores of the subwords of a source word are added up with their signs, so that what adds up over tokens does so
+        over words; scores for the subwords of a target word are averaged. Who ranks by size whatever the sign takes
+        `abs()` of the result, where opposite subwords of one word have cancelled.
+        """
+        return word_attention(self.scores, self.source, self.target)
+
+
+class Scores(NamedTuple):
+    """The fields of the same names of `Attribution` for a batch, padding included: its values do not matter."""
+
+    scores: Tensor  # (batch, steps, source)
+    prefix: Tensor | None = None  # (batch, steps, steps)
+    null: Tensor | None = None  # (batch, steps)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of sentence pairs, with the tensors that a model reads.
+
+    Args:
+        pairs: one for each row.
+        texts: source and target of each.
+        inputs: `input_ids`, `attention_mask` (batch, source) and `decoder_input_ids` (batch, steps), on its device.
+        labels: (batch, steps), -100 where there is no target.
+    """
+
+    pairs: list[TokenPair]
+    texts: list[tuple[str, str]]
+    inputs: dict[str, Tensor]
+    labels: Tensor
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Return inputs and labels, as `inference.reading.read` takes them."""
+        return {**self.inputs, "labels": self.labels}
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A method of attribution; its fields are its options.
+
+    `scores` runs without gradients, with the model in evaluation mode, and with self-attentions that return their
+    weights if `reads_self_attention`. Scores may be below 0 if `signed`. A method without `reads_model` never looks at
+    the model: it is a control.
+    """
+
+    reads_self_attention: ClassVar[bool] = False
+    signed: ClassVar[bool] = False
+    reads_model: ClassVar[bool] = True
+
+    @classmethod  # noqa: B027
+    def check_model(cls, model) -> None:
+        """Raise ValueError for a model that the method does not work on; the message is the reason alone."""
+
+    def check(self, model) -> None:  # noqa: B027
+        """Raise ValueError for an option that does not suit the model."""
+
+    @abstractmethod
+    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+        """Return the scores of a batch, on any device."""
+
+
+# ---- methods that look at the model ----
+
+
+@dataclass(frozen=True)
+class OfHeads(Method):
+    """A method that looks at heads of the cross-attention.
+
+    Args:
+        layer: decoder layer from 0, negative ones from the top; None for the mean over layers.
+        head: head from 0; None for the mean over heads.
+    """
+
+    layer: int | None = None
+    head: int | None = None
+
+    @classmethod
+    def check_model(cls, model) -> None:
+        check_attends(model.config)
+
+    def check(self, model) -> None:
+        layers, heads = decoder_size(model.config)
+        for name, value, least, most in (
+            ("layer", self.layer, -layers, layers - 1),
+            ("head", self.head, 0, heads - 1),
+        ):
+            if value is not None and (type(value) is not int or not least <= value <= most):
+                raise ValueError(f"`{name}` must be a whole number from {least} to {most}, or None, got {value!r}.")
+
+    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+        weights, nulls = self.weights(read(model, batch.tensors, details=True))
+        layers = range(len(weights)) if self.layer is None else [self.layer]
+        layers = [layer for layer in layers if weights[layer] is not None]
+
+        def mean(by_layer: Layers) -> Tensor | None:
+            """Average over the chosen layers; one that has none counts as 0."""
+            tensors = [tensor for layer in layers if (tensor := by_layer[layer]) is not None]
+            heads = [tensor.mean(dim=1) if self.head is None else tensor[:, self.head] for tensor in tensors]
+            return reduce(torch.add, heads) / len(layers) if heads else None
+
+        scores = mean(weights)
+        assert scores is not None
+        return Scores(scores, null=mean(nulls))
+
+    @abstractmethod
+    def weights(self, reading: Reading) -> tuple[Layers, Layers]:
+        """Return what heads give each source token in each layer, and what they give NULL."""
+
+
+@dataclass(frozen=True)
+class AttentionWeights(OfHeads):
+    """The weights a of the cross-attention.
+
+    Args:
+        calibrated: False: those of a calibrated model before its calibration.
+    """
+
+    calibrated: bool = True
+
+    def check(self, model) -> None:
+        super().check(model)
+        if not self.calibrated and not calibrated_layers(model):
+            raise ValueError("`calibrated` must be True for a model without `calibration`, got False.")
+
+    def weights(self, reading: Reading) -> tuple[Layers, Layers]:
+        return reading.attentions if self.calibrated else reading.plain, reading.nulls
+
+
+@dataclass(frozen=True)
+class Contribution(OfHeads):
+    """Contributions phi of a calibrated model (Lu et al., eq. 6): how much its mask network changes each weight."""
+
+    @classmethod
+    def check_model(cls, model) -> None:
+        if not calibrated_layers(model):
+            raise ValueError("it reads the masks of a model or an active adapter with `calibration`")
+
+    def check(self, model) -> None:
+        super().check(model)
+        masked, layers = calibrated_layers(model), decoder_size(model.config)[0]
+        if self.layer is not None and self.layer % layers not in masked:
+            raise ValueError(f"`layer` must be one with masks, {masked}, got {self.layer}.")
+
+    def weights(self, reading: Reading) -> tuple[Layers, Layers]:
+        return reading.contributions, (None,) * len(reading.nulls)
+
+
+@dataclass(frozen=True)
+class ALTI(Method):
+    """ALTI+ (Ferrando et al. 2022): shares of source and target prefix through all layers, see `alti.py`."""
+
+    reads_self_attention = True
+
+    @classmethod
+    def check_model(cls, model) -> None:
+        check_blocks(model)
+
+    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+        return Scores(*alti_shares(model, batch.tensors))
+
+
+@dataclass(frozen=True)
+class Occlusion(Method):
+    """Fall of the log-probability of y_t when the unknown token replaces a source word.
+
+    All subwords of a word are replaced at once and share the difference evenly; a token of no word is replaced alone.
+    """
+
+    signed = True
+
+    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+        if tokenizer.unk_token_id is None:
+            raise ValueError("`method` 'occlusion' needs a tokenizer with an unknown token, got None.")
+        whole = log_probabilities(model, batch.inputs, batch.labels)
+        tokens = batch.inputs["input_ids"]
+        groups = torch.full_like(tokens, -1)  # of tokens that are replaced at once, from 0; padding is in none
+        for row, pair in enumerate(batch.pairs):
+            ids = pair.source.word_ids
+            starts = (ids[1:] != ids[:-1]) | (ids[1:] == NO_WORD)
+            groups[row, : len(ids)] = torch.from_numpy(np.cumsum(np.append(False, starts)))
+        scores = whole.new_zeros(*whole.shape, tokens.shape[1])
+        for number in range(int(groups.max()) + 1):
+            chosen = groups == number
+            rows = chosen.any(dim=1)
+            inputs = {**batch.inputs, "input_ids": tokens.masked_fill(chosen, tokenizer.unk_token_id)}
+            inputs = {name: tensor[rows] for name, tensor in inputs.items()}
+            fall = whole[rows] - log_probabilities(model, inputs, batch.labels[rows])
+            share = chosen[rows].unsqueeze(1).to(whole.dtype)
+            scores[rows] += fall.unsqueeze(-1) * share / share.sum(dim=-1, keepdim=True)
+        return Scores(scores)
+
+
+def encode(model, inputs: dict[str, Tensor]) -> BaseModelOutput:
+    """Run the encoder on the source."""
+    return model.get_encoder()(**{name: inputs[name] for name in ("input_ids", "attention_mask")}, return_dict=True)
+
+
+def log_probabilities(
+    model,
+    inputs: dict[str, Tensor],
+    labels: Tensor,
+    encoded: BaseModelOutput | None = None,
+    steps: Tensor | None = None,
+) -> Tensor:
+    """Return the log-probability of each label, (batch, steps), in float32 or better; 0 where there is no label.
+
+    Args:
+        model: an encoder-decoder in evaluation mode.
+        inputs, labels: see `Batch`.
+        encoded: what the encoder made of the source; None to do it now.
+        steps: (batch, k), the numbers of those that are wanted; None for all. The layer of the vocabulary, which costs
+            as much as many others, is left out for the others.
+    """
+
+    def rows(states: Tensor) -> Tensor:
+        return states if steps is None else states.gather(1, steps.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
+    copies = getattr(model, "copying", None) is not None
+    with ExitStack() as hooks:
+        if steps is not None:
+            labels = labels.gather(1, steps)
+            if not copies:  # copies are added to the words of the vocabulary step by step
+                head = model.get_output_embeddings()
+                hooks.enter_context(head.register_forward_pre_hook(lambda module, args: (rows(args[0]),)))
+        logits = model(**inputs, encoder_outputs=encoded, use_cache=False, return_dict=True).logits
+    logits = (rows(logits) if copies else logits).to(torch.promote_types(logits.dtype, torch.float32))
+    missing = labels == IGNORE_INDEX
+    labels = labels.masked_fill(missing, 0).unsqueeze(-1)
+    return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1).masked_fill(missing, 0.0)
+
+
+# ---- controls, which never look at the model ----
+
+
+class BetweenWords(Method):
+    """A method that scores words without a look at the model.
+
+    The subwords of a source word share its score evenly and tokens of no word have 0, so that `Attribution.words`
+    gives back the scores.
+    """
+
+    reads_model: ClassVar[bool] = False
+
+    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+        matrices = [torch.as_tensor(matrix, device="cpu") for matrix in self.of_words(batch)]
+        dtype = torch.promote_types(matrices[0].dtype, torch.float32)
+        scores = torch.zeros(*batch.labels.shape, batch.inputs["input_ids"].shape[1], dtype=dtype)
+        for row, (matrix, pair) in enumerate(zip(matrices, batch.pairs, strict=True)):
+            columns, rows = (torch.from_numpy(side.word_ids) for side in (pair.source, pair.target))
+            subwords = torch.bincount(columns[columns != NO_WORD], minlength=pair.source.words).clamp(min=1)
+            shares = torch.nn.functional.pad(matrix / subwords, (0, 1, 0, 1))  # NO_WORD, which is -1, finds the zeros
+            scores[row, : len(rows), : len(columns)] = shares[rows][:, columns]
+        return Scores(scores)
+
+    @abstractmethod
+    def of_words(self, batch: Batch) -> Sequence[np.ndarray | Tensor]:
+        """Return the scores of each pair, (target words, source words)."""
+
+
+@dataclass(frozen=True)
+class Posterior(BetweenWords):
+    """The probabilities that an aligner gives to links between words.
+
+    Args:
+        weights: called with the sources and the targets of a batch, two lists; returns for each pair its weights,
+            (target words, source words), words being what `str.split()` gives.
+    """
+
+    weights: Callable[[list[str], list[str]], Sequence[np.ndarray | Tensor]]
+
+    def check(self, model) -> None:
+        if not callable(self.weights):
+            raise ValueError(f"`weights` must be a function of sources and targets, got {self.weights!r}.")
+
+    def of_words(self, batch: Batch) -> Sequence[np.ndarray | Tensor]:
+        matrices = list(self.weights([source for source, _ in batch.texts], [target for _, target in batch.texts]))
+        shapes = [(pair.target.words, pair.source.words) for pair in batch.pairs]
+        if [tuple(matrix.shape) for matrix in matrices] != shapes:
+            raise ValueError(
+                f"`weights` must return a matrix (target words, source words) for each pair, {shapes}, got "
+                f"{[tuple(matrix.shape) for matrix in matrices]}."
+            )
+        return matrices
+
+
+@dataclass(frozen=True)
+class Random(BetweenWords):
+    """Random numbers, each row divided by its sum; a pair gets the same ones wherever it stands."""
+
+    def of_words(self, batch: Batch) -> list[np.ndarray]:
+        matrices = []
+        for pair in batch.pairs:
+            generator = np.random.default_rng([0, *pair.source.ids.tolist(), *pair.target.ids.tolist()])
+            numbers = generator.random((pair.target.words, pair.source.words))
+            matrices.append(numbers / numbers.sum(axis=1, keepdims=True))
+        return matrices
+
+
+@dataclass(frozen=True)
+class Diagonal(BetweenWords):
+    """Closeness to the diagonal: 1 - |j - i| for the places of a target and a source word on lines from 0 to 1; each
+    row is divided by its sum."""
+
+    def of_words(self, batch: Batch) -> list[np.ndarray]:
+        matrices = []
+        for pair in batch.pairs:
+            rows, columns = ((np.arange(side.words) + 0.5) / side.words for side in (pair.target, pair.source))
+            near = 1 - np.abs(rows[:, None] - columns)
+            matrices.append(near / near.sum(axis=1, keepdims=True))
+        return matrices
+
+
+# ---- all methods ----
+
+_OWN: dict[str, type[Method]] = {
+    "attention": AttentionWeights,
+    "contribution": Contribution,
+    "alti": ALTI,
+    "occlusion": Occlusion,
+    "posterior": Posterior,
+    "random": Random,
+    "diagonal": Diagonal,
+}
+METHODS = Table(_OWN, "attncal.attributions")
+CONTROLS = tuple(name for name, method in _OWN.items() if not method.reads_model)
+
+
+def works_on(model) -> list[str]:
+    """Return the names of the methods that work on an encoder-decoder."""
+    names = []
+    for name, method in METHODS.items():
+        with suppress(ValueError):
+            method.check_model(model)
+            names.append(name)
+    return names
+
+
+def attribute(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    method: str = "alti",
+    *,
+    batch_size: int = 32,
+    **options,
+) -> Iterator[Attribution]:
+    """Attribute the prediction of every target token to the tokens of its source, teacher-forced on the targets.
+
+    The targets are references or what the model itself wrote; both are predictions of the model. Nothing of a batch is
+    kept, and the model is left as it was between two of them.
+
+    Args:
+        model: an encoder-decoder of transformers, stock, ours, or with an active adapter, on the device to use.
+        tokenizer: the model's.
+        sources, targets: sentences. Pairs with a side of no word are left out.
+        method: one of `METHODS`.
+        batch_size: most pairs at once. Pairs are batched by length.
+        **options: of the method; its class in `METHODS` says which.
+
+    Yields:
+        An attribution for each pair, the longest pairs first: `index` says which it is.
+
+    Raises:
+        ValueError: a method that there is not, an option that it has not or with a value that it does not take, a
+            model that it does not work on (the message says which methods do), and see `batches_of_pairs`.
+    """
+    check_encoder_decoder(model.config)
+    if method not in METHODS:
+        raise ValueError(f"`method` must be one of {', '.join(METHODS)}, got {method!r}.")
+    known = {field.name: field.default is MISSING for field in fields(METHODS[method])}
+    for option in options:
+        if option not in known:
+            raise ValueError(f"`method` {method!r} has the options {', '.join(known) or 'none'}, got {option!r}.")
+    for option, is_needed in known.items():
+        if is_needed and option not in options:
+            raise ValueError(f"`method` {method!r} needs the option `{option}`, got none.")
+    chosen = METHODS[method](**options)
+    try:
+        chosen.check_model(model)
+    except ValueError as reason:
+        raise ValueError(
+            f"`method` {method!r} does not work on this model: {reason}. Those that do: {', '.join(works_on(model))}."
+        ) from None
+    chosen.check(model)
+    batches = batches_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size)
+
+    def attributions() -> Iterator[Attribution]:
+        for pairs, tensors in batches:
+            texts = [(sources[pair.index], targets[pair.index]) for pair in pairs]
+            batch = Batch(pairs, texts, *teacher_forced(model, tensors))
+            with readable(model, False, chosen.reads_self_attention), torch.no_grad():
+                scores, prefix, null = chosen.scores(model, tokenizer, batch)
+            for row, pair in enumerate(pairs):
+                steps, source = len(pair.target.ids), len(pair.source.ids)
+                yield Attribution(
+                    *(pair.index, pair.source, pair.target),
+                    _kept(scores[row, :steps, :source]),
+                    None if prefix is None else _kept(prefix[row, :steps, :steps]),
+                    None if null is None else _kept(null[row, :steps]),
+                )
+
+    return attributions()
+
+
+def _kept(part: Tensor) -> Tensor:
+    """Copy a part of a batch to the CPU, in float32 or better: a view would keep the whole batch."""
+    return part.detach().to("cpu", torch.promote_types(part.dtype, torch.float32), copy=True)
+
+
+def word_scores(
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], method: str = "alti", **options
+) -> list[np.ndarray | None]:
+    """Return the scores between the words of every pair, in their order, as `judge_faithfulness` takes them.
+
+    Args and errors are those of `attribute`.
+
+    Returns:
+        (target words, source words) for each pair, see `Attribution.words`; None for one with a side of no word.
+    """
+    scores: list[np.ndarray | None] = [None] * len(sources)
+    for one in attribute(model, tokenizer, sources, targets, method, **options):
+        scores[one.index] = one.words().numpy()
+    return scores
+
+
+@dataclass(frozen=True)
+class ScoredLinks:
+    """Links of a method, from each target word to its best source word, with their alignment error rate."""
+
+    links: list[frozenset[Link]]
+    score: AlignmentScore
+
+
+def score_attributions(
+    model,
+    tokenizer,
+    gold: Gold,
+    methods: Iterable[str],
+    *,
+    batch_size: int = 32,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> dict[str, ScoredLinks]:
+    """Score methods of attribution as word aligners in one direction, by their alignment error rates.
+
+    Args:
+        model, tokenizer, batch_size: see `attribute`.
+        gold: annotated pairs.
+        methods: names of methods.
+        bootstrap: resamples of the pairs for the 95 % intervals; 0 for none.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: no annotated pair, and see `attribute`.
+    """
+    if not gold.pairs:
+        raise ValueError("`gold` must have an annotated pair at least, got none.")
+    sources, targets = [source for source, _ in gold.pairs], [target for _, target in gold.pairs]
+    scored = {}
+    for name in methods:
+        links: list[frozenset[Link]] = [frozenset()] * len(sources)  # none for a pair with a side of no word
+        for one in attribute(model, tokenizer, sources, targets, name, batch_size=batch_size):
+            links[one.index] = best_links(one.words())
+        # No check of indices: they come from our own words, and what is scored may well be chance.
+        score = alignment_error_rate(gold.links, links, check_indices=False, bootstrap=bootstrap, seed=seed)
+        scored[name] = ScoredLinks(links, score)
+    return scored
