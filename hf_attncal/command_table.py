@@ -25,8 +25,6 @@ COMMANDS = {
     "train": "hf_attncal.commands.train:train",
     "translate": "hf_attncal.commands.translate:translate",
 }
-# Second names of commands, and the options that they stand for.
-ALIASES = {"rouge": ("score", "--metric", "rouge")}
 # What a file of settings may say as its `job` -> the class.
 JOBS = {
     "translation": "hf_attncal.training.translation:TranslationJob",

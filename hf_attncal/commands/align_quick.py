@@ -1,7 +1,6 @@
 """`attncal align quick`: align a text by what it says itself."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, at_least, user_errors
@@ -15,11 +14,9 @@ GROUPS = {"Links": ("tokenize", "words", "threshold", "symmetrize")}
 
 
 def align_quick(
-    pairs: Annotated[Iterable[tuple[Any, Any]] | None, "PYTHON_ONLY"] = None,
-    /,
-    *,
     source: Pairs = None,
     target: Text | None = None,
+    *,
     with_source: Text | None = None,
     with_target: Text | None = None,
     output: Output = None,
@@ -45,7 +42,6 @@ def align_quick(
         attncal align quick --source raw.en --target raw.ja --tokenize --offsets --output spans.txt
 
     Args:
-        pairs: (source, target), each a text or a list of words
         source: source sentences, one a line, plain or compressed (.gz, .xz, .zst); without --target, lines
             `source ||| target`; without it, standard input
         target: target sentences, as many lines; without it, they stand in the lines of --source
@@ -69,7 +65,8 @@ def align_quick(
         running: how it runs: threads, longest_line, progress, and the languages of an encoder that has codes for them
 
     Returns:
-        An alignment for each pair, if there is no `output`: `links`, `scores`, and the `score` of the pair.
+        An alignment for each pair, if there is no `output`: `links`, `scores`, and the `score` of the pair. From
+        Python, `source` may be a list of pairs, each side a text or a list of words.
 
     Raises:
         CommandError: files or options that cannot be used.
@@ -83,9 +80,7 @@ def align_quick(
     style = LinkStyle(format, scores, offsets)
     if (with_source is None) != (with_target is None):
         raise CommandError("--with-source and --with-target go together: give both files.")
-    if pairs is not None and (source is not None or target is not None):
-        raise CommandError("Give pairs, or source and target, not all of them.")
-    text = PairText(source if pairs is None else pairs, target, running.longest_line)
+    text = PairText(source, target, running.longest_line)
     beside = PairText([] if with_source is None else with_source, with_target, running.longest_line)
     text.check({"--output": output}, beside)
     check_encoder(encoder)

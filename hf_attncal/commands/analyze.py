@@ -12,7 +12,7 @@ from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.messages import half_minutes, job_progress
 from hf_attncal.io.streams import check_files, check_readable, files_among
 
-from .kinds import Files, Model, Places, Text, names_of
+from .kinds import Files, Model, Places, Text, file_names
 
 if TYPE_CHECKING:
     from hf_attncal.report.figures.contents import Report
@@ -68,7 +68,7 @@ def analyze(
         CommandError: options that do not go together, or a model, text or probe that cannot be used.
     """
     methods = [name for names in methods for name in names.replace(",", " ").split()]
-    places, learned = names_of(report), names_of(probe_text)
+    places, learned = file_names(report), file_names(probe_text)
     if probe_text is not None and len(learned) != 2:
         raise CommandError("--probe-text takes two texts, SOURCE and TARGET.")
     if learned and not probe:

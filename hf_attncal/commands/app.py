@@ -5,19 +5,18 @@ and errors on one line.
 """
 
 import inspect
-import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache, partial
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token
 from docstring_parser import parse
 
-from hf_attncal.command_table import ALIASES, COMMANDS
+from hf_attncal.command_table import COMMANDS
 from hf_attncal.inference.running import Running, Spoken
 
 from .guarded import guarded, kind_of
@@ -42,7 +41,7 @@ class UsageError(Exception):
 def functions() -> dict[str, str]:
     """Return the function of each command, `module:function`: ours, and those of entry points `attncal.commands`."""
     others = {entry.name: entry.value for entry in entry_points(group="attncal.commands")}
-    return others | COMMANDS | {"completion": "hf_attncal.commands.app:completion"}
+    return others | COMMANDS
 
 
 def command_of(tokens: Sequence[str]) -> str | None:
@@ -50,16 +49,15 @@ def command_of(tokens: Sequence[str]) -> str | None:
     words = [token for token in tokens if not token.startswith("-")]
     for size in (2, 1):
         name = " ".join(words[:size])
-        if name in COMMANDS or name in ALIASES or (name and name in functions()):
+        if name in COMMANDS or (name and name in functions()):
             return name
     return None
 
 
-def signature_of(function: Callable, name_type: type = str) -> inspect.Signature:
+def signature_of(function: Callable) -> inspect.Signature:
     """Return the parameters of a function as the command line has them, with what cyclopts wants to know of each.
 
-    Names of files, folders and models are of `name_type`: strings, or for completion paths. The fields of `Running`
-    are options of their own, which `guarded` takes by name.
+    The fields of `Running` are options of their own, which `guarded` takes by name.
     """
     groups = getattr(inspect.getmodule(function), "GROUPS", {})
     group_of = {
@@ -73,7 +71,7 @@ def signature_of(function: Callable, name_type: type = str) -> inspect.Signature
         if parameter.annotation in (Running, Spoken):
             parameters += _running_options(parameter.annotation)
         elif (kind := kind_of(parameter.annotation)) is not None:
-            parameters.append(_option(*_as_names(parameter, kind, name_type), text, group))
+            parameters.append(_option(*_as_names(parameter, kind), text, group))
         elif parameter.annotation is not inspect.Parameter.empty and not _python_only(parameter.annotation):
             negated = parameter.annotation == bool | None or parameter.default is True
             parameters.append(_option(parameter, parameter.annotation, text, group, negated=negated))
@@ -94,11 +92,10 @@ def _option(
     return parameter.replace(annotation=Annotated[annotation, Parameter(help=text, **how)])
 
 
-def _as_names(parameter: inspect.Parameter, kind: Kind, name_type: type) -> tuple[inspect.Parameter, Any]:
+def _as_names(parameter: inspect.Parameter, kind: Kind) -> tuple[inspect.Parameter, Any]:
     """Return a parameter whose values are names or `key=value`, with its default and type on the command line."""
-    value: Any = str if "=" in kind.shown else name_type
-    if kind.many and parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
-        value = list[value]
+    several = kind.many and parameter.kind is not inspect.Parameter.VAR_POSITIONAL
+    value: Any = list[str] if several else str
     default = STANDARD if kind.standard else parameter.default
     optional = default is None or type(None) in get_args(parameter.annotation)
     return parameter.replace(default=default), value | None if optional else value
@@ -132,9 +129,9 @@ def _python_only(annotation: Any) -> bool:
     return "PYTHON_ONLY" in getattr(annotation, "__metadata__", ())
 
 
-def dressed(function: Callable, name_type: type = str) -> Callable:
+def dressed(function: Callable) -> Callable:
     """Return a function that cyclopts can read: it calls the other, and has `signature_of` it."""
-    signature = signature_of(function, name_type)
+    signature = signature_of(function)
 
     def call(*arguments, **options):
         return guarded(function)(*arguments, **options)
@@ -147,8 +144,8 @@ def dressed(function: Callable, name_type: type = str) -> Callable:
     return call
 
 
-def app_of(names: Sequence[str], name_type: type = str) -> App:
-    """Return the parser of the commands of these names; `name_type` is as for `signature_of`."""
+def app_of(names: Sequence[str]) -> App:
+    """Return the parser of the commands of these names."""
     from hf_attncal._version import __version__
 
     shared = partial(App, help_format="plaintext", default_parameter=Parameter(consume_multiple=True))
@@ -167,7 +164,7 @@ def app_of(names: Sequence[str], name_type: type = str) -> App:
             parent = parent[word]
         function = resolve_name(functions()[name])
         epilogue = f"{examples_of(function)}\n\n{_COMMON}".strip()
-        parent.command(dressed(function, name_type), name=last, help_epilogue=epilogue)
+        parent.command(dressed(function), name=last, help_epilogue=epilogue)
     return app
 
 
@@ -189,10 +186,6 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
     """
     name = command_of(tokens)
     rest, common = _common(tokens)
-    if name in ALIASES:
-        place = rest.index(name)
-        rest[place : place + 1] = ALIASES[name]
-        name = ALIASES[name][0]
     if name is not None:
         rest = _settings_behind(rest, name)
     if name is None or {"-h", "--help"} & set(rest):  # the help of a command names those under it
@@ -255,25 +248,3 @@ def _settings_behind(tokens: list[str], name: str) -> list[str]:
     if "--" in tokens or not settings or not (own or any(parameter.annotation == Setting for parameter in parameters)):
         return tokens
     return [*(token for token in tokens if token not in (*settings, own)), own or "--", *settings]
-
-
-def completion(shell: Literal["bash", "zsh", "fish"], /) -> str:
-    """Write what a shell needs to complete commands, options and their values.
-
-    New shells read it; in zsh, ~/.zfunc must be in fpath.
-
-    Examples:
-        attncal completion bash > ~/.local/share/bash-completion/completions/attncal
-        attncal completion zsh > ~/.zfunc/_attncal
-        attncal completion fish > ~/.config/fish/completions/attncal.fish
-
-    Args:
-        shell: the shell that will read it
-
-    Returns:
-        The script.
-
-    Raises:
-        CommandError: never.
-    """
-    return app_of(list(functions()), pathlib.Path).generate_completion(shell=shell)

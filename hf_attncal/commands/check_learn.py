@@ -7,7 +7,7 @@ from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.streams import LONGEST_LINE, check_files, is_file
 
-from .kinds import Files, Loaded, names_of
+from .kinds import Files, Loaded, file_names
 
 if TYPE_CHECKING:
     from hf_attncal.checking.check_learning import LearnedCheck
@@ -33,7 +33,7 @@ def check_learn(model: Loaded, *, source: Files, target: Files, running: Running
     Raises:
         CommandError: an aligner that cannot be used, no folder of yours, a line that cannot be read, or too few pairs.
     """
-    sources, targets = names_of(source), names_of(target)
+    sources, targets = file_names(source), file_names(target)
     if len(sources) != len(targets):
         raise CommandError(f"--source has {len(sources)} files, --target has {len(targets)}: give as many of each.")
     if is_file(model) and not os.path.isdir(model) and os.path.lexists(model):

@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 
@@ -53,7 +53,7 @@ Setting = Annotated[str, Kind("KEY=VALUE", many=True)]
 # Values by name; on the command line `key=value`, several behind one option or anywhere.
 Values = Annotated[Mapping[str, Any] | Sequence[str] | None, Kind("KEY=VALUE", many=True)]
 # A file or lines of `source ||| target`; beside the targets, a file or lines of the sources; or a list of pairs.
-Pairs = Annotated[Path | Sequence[str] | Sequence[tuple[Any, Any]] | None, Kind("FILE", standard=True)]
+Pairs = Annotated[Path | Iterable[str] | Iterable[tuple[Any, Any]] | None, Kind("FILE", standard=True)]
 STANDARD = "-"
 # How links are written, what parts words, how the two directions of links are merged.
 LinkFormat = Literal["pharaoh", "words", "opustrainer", "json", "html"]
@@ -70,7 +70,7 @@ Merging = Literal[
 ]
 
 
-def names_of(files: Path | Sequence[Path] | None) -> list[str]:
+def file_names(files: Path | Sequence[Path] | None) -> list[str]:
     """Return the names of one file, of several or of none."""
     if files is None:
         return []

@@ -39,7 +39,7 @@ def score(
     it is a sure link, and ipj or i?j a possible one. Whether words are counted from 0 or from 1 is detected. Files
     that do not count alike, or have source and target exchanged, are refused.
 
-    Of summaries, a line each (`--metric rouge`, or `attncal rouge`): the mean F1 of ROUGE-1, ROUGE-2, ROUGE-L (a
+    Of summaries, a line each (`--metric rouge`): the mean F1 of ROUGE-1, ROUGE-2, ROUGE-L (a
     summary is one sentence) and ROUGE-Lsum (sentence by sentence, each up to its `.`, `!` or `?`).
 
     A signature says how scores were computed. Several hypotheses are compared with the first by a paired bootstrap.
@@ -47,8 +47,8 @@ def score(
     Examples:
         attncal score gold.align links.align
         attncal align run MODEL < pairs.txt | attncal score gold.align -
-        attncal rouge summaries.txt found.txt other.txt
-        attncal rouge first.txt found.txt --references second.txt third.txt
+        attncal score summaries.txt found.txt other.txt --metric rouge
+        attncal score first.txt found.txt --metric rouge --references second.txt third.txt
 
     Args:
         gold: gold alignment, or reference summaries; may be compressed (.gz, .xz, .zst)

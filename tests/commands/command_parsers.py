@@ -5,15 +5,12 @@ from collections.abc import Callable, Iterator
 from pkgutil import resolve_name
 from typing import Any, get_args
 
-from hf_attncal.command_table import ALIASES
 from hf_attncal.command_table import COMMANDS as TABLE
 from hf_attncal.commands.app import kind_of, signature_of
 from hf_attncal.commands.kinds import Kind
 from hf_attncal.inference.running import Running, Spoken
 
 COMMANDS: dict[str, Callable] = {name: resolve_name(function) for name, function in TABLE.items()}
-# The same, with second names.
-NAMED = COMMANDS | {alias: COMMANDS[command] for alias, (command, *_) in ALIASES.items()}
 
 
 def options_of(function: Callable) -> list[str]:

@@ -88,22 +88,6 @@ def test_training_goes_on_from_a_checkpoint(corpus, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--dev=train.align"], "There is no file train.align"),
-        (["data.dev={gold: x}"], "`data.dev` must name `source` and `target`, got"),
-        (["model.d_modle=3"], "unknown key `model.d_modle`"),
-        (["--links=missing.links"], "There is no file missing.links"),
-        (["model.d_model=15"], "`model.d_model` must be a multiple"),
-        (["nonsense"], "must read `section.key=value`"),
-    ],
-)
-def test_bad_settings_are_named(corpus, tmp_path, capsys, arguments, message):
-    assert train(corpus, tmp_path / "aligner", "training.max_steps=2", *SMALL, *arguments) == 1
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("error", "status", "told"),
     [
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, ""),
@@ -123,13 +107,6 @@ def test_what_the_system_says_in_the_middle_of_a_run(corpus, tmp_path, capsys, m
     *_, last = ["", *capsys.readouterr().err.splitlines()]
     assert told.format(output=tmp_path / "aligner") in last
     assert ("attncal: error" in last) == (status == 1)
-
-
-def test_files_of_different_lengths_are_named(corpus, tmp_path, capsys):
-    files = ["--source", str(corpus / "train.en"), "--target", str(corpus / "dev.de")]
-    assert main(["align", "train", *files, "--output", str(tmp_path / "aligner")]) == 1
-    assert "same number of lines" in capsys.readouterr().err
-    assert not (tmp_path / "aligner").exists()
 
 
 def test_training_on_a_pipe_is_refused(corpus, tmp_path, capsys):

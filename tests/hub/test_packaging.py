@@ -220,7 +220,7 @@ from hf_attncal.commands import main
 folder = sys.argv[1]
 text = folder + "/text"
 for command in (
-    ["rouge", text, text],
+    ["score", text, text, "--metric=rouge"],
     ["demo", "--output", folder + "/new"],
     ["align", "train", "--source", text, "--target", text, "--output", folder + "/new"],
     ["translate", folder + "/adapter"],
