@@ -61,15 +61,15 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.models.modeling_mask_align import MaskAlignModel as MaskAlignModel
     from hf_attncal.models.modeling_ssru import SSRUForConditionalGeneration as SSRUForConditionalGeneration
     from hf_attncal.models.modeling_ssru import SSRUModel as SSRUModel
-    from hf_attncal.training.arguments import AttnCalTrainingArguments as AttnCalTrainingArguments
     from hf_attncal.training.calibrated import AnnealingCallback as AnnealingCallback
     from hf_attncal.training.calibrated import AttnCalTrainer as AttnCalTrainer
+    from hf_attncal.training.token_batches import AttnCalTrainingArguments as AttnCalTrainingArguments
 
 
 _LAZY = {
     "AnnealingCallback": "hf_attncal.training.calibrated",
     "AttnCalTrainer": "hf_attncal.training.calibrated",
-    "AttnCalTrainingArguments": "hf_attncal.training.arguments",
+    "AttnCalTrainingArguments": "hf_attncal.training.token_batches",
     "Running": "hf_attncal.inference.running",
     "WordAligner": "hf_attncal.alignment",
 }

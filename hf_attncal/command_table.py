@@ -27,7 +27,7 @@ COMMANDS = {
 }
 # What a file of settings may say as its `job` -> the class.
 JOBS = {
-    "translation": "hf_attncal.training.translation:TranslationJob",
+    "translation": "hf_attncal.training.seq2seq:TranslationJob",
     "summarization": "hf_attncal.training.summarization:SummarizationJob",
     "adapter": "hf_attncal.training.adapter:AdapterJob",
     "aligner": "hf_attncal.alignment.aligner_job:AlignerJob",

@@ -28,11 +28,11 @@ class Stock(NamedTuple):
     model: str
 
     @property
-    def config_class(self) -> type:
+    def config_class(self) -> type[Any]:
         return resolve_name(f"transformers:{self.config}")
 
     @property
-    def model_class(self) -> type:
+    def model_class(self) -> type[Any]:
         """The model with a language modelling head."""
         return resolve_name(f"transformers:{self.model}")
 
@@ -96,12 +96,12 @@ class Family(NamedTuple):
     causal_card: Card | None = None
     default_of: tuple[str, ...] = ()
     presets: tuple[str, ...] = ("small", "base")
-    sizes: str = "hf_attncal.training.defaults:translation_defaults"
+    sizes: str = "hf_attncal.training.presets:translation_defaults"
     after_preset: str | None = None
     decoder_start: Literal["pad", "eos"] = "pad"
     switches: tuple[str, ...] = ("calibration", "leaky", "gumbel", "copy", "guided")
     forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
-    attention: str = "hf_attncal.training.cards:switches_in_words"
+    attention: str = "hf_attncal.training.job:switches_in_words"
     source: str | None = None
     counted: bool = False
     summary: str = ""
@@ -117,16 +117,16 @@ class Family(NamedTuple):
         return tuple(name if "." in name else f"{_MODELS}.{name}" for name in self.modules)
 
     @property
-    def config_class(self) -> type:
+    def config_class(self) -> type[Any]:
         return resolve_name(f"{self.whole_modules[0]}:{self.config}")
 
     @property
-    def model_class(self) -> type:
+    def model_class(self) -> type[Any]:
         """The model that users load."""
         return resolve_name(f"{self.whole_modules[1]}:{self.model}")
 
     @property
-    def causal_class(self) -> type:
+    def causal_class(self) -> type[Any]:
         """The decoder-only language model."""
         return resolve_name(f"{self.whole_modules[1]}:{self.causal}")
 
@@ -194,7 +194,7 @@ _OWN = {
             after_preset="hf_attncal.training.presets:harden",
             switches=("leaky",),  # every attention chooses one token as it is
             forms={"discrete-1": {"streams": 1}, "discrete-2": {"streams": 2}},
-            attention="hf_attncal.training.cards:streams_in_words",
+            attention="hf_attncal.training.job:streams_in_words",
         ),
         Family(
             model_type="mask_align",
@@ -232,8 +232,8 @@ _OWN = {
             default_of=("summarization",),
             presets=("small",),
             switches=("calibration", "leaky", "gumbel", "copy"),
-            sizes="hf_attncal.training.defaults:recurrent_defaults",
-            attention="hf_attncal.training.cards:window_in_words",
+            sizes="hf_attncal.training.presets:recurrent_defaults",
+            attention="hf_attncal.training.job:window_in_words",
         ),
         Family(
             model_type="ssru",

@@ -205,7 +205,7 @@ LAYOUTS = {
             (
                 File(RESULTS, "what was measured", "hf_attncal.training.folder:finish"),
                 File(RUN, "what the run depends on", "hf_attncal.training.folder:claimed", _STAYS),
-                File("checkpoint-*", "to go on with", "hf_attncal.training.checkpoints:WholeCheckpointsMixin", _STAYS),
+                File("checkpoint-*", "to go on with", "hf_attncal.training.checkpoints:last_checkpoints", _STAYS),
                 File(UNFINISHED, "what is not complete", "hf_attncal.io.files:fill_folder", _STAYS),
                 File(LOCK, "which process has the folder", "hf_attncal.training.folder:claimed", _STAYS),
                 File("*.hypotheses.txt", "what was generated", "hf_attncal.training.seq2seq:Seq2SeqJob", _STAYS),

@@ -25,7 +25,7 @@ from hf_attncal.hub import inspect_folder
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.extras import Table
-from hf_attncal.training.translation import TranslationConfig, train_translation
+from hf_attncal.training.seq2seq import TranslationConfig, train_translation
 
 SIZES_OF_A_SIDE = {"attention_heads": 2, "ffn_dim": 8}
 
@@ -160,7 +160,7 @@ def test_a_family_of_another_package_is_its_model_files_and_a_row(toy, tmp_path)
     assert {target for _, target in links.links} == set(range(4))
 
     files = [tmp_path / side for side in ("source", "target")]
-    with pytest.raises(CommandError, match="`toy` for a toy, which takes none"):
+    with pytest.raises(CommandError, match="not for a toy, which takes no variant"):
         hf_attncal.train(source=files[0], target=files[1], output=tmp_path / "o", model=f"{toy.name}+leaky")
 
     lines = (

@@ -61,7 +61,7 @@ PRELOADED = {
         "hf_attncal.io.process",
         "hf_attncal.training.adapter",
         "hf_attncal.training.summarization",
-        "hf_attncal.training.translation",
+        "hf_attncal.training.seq2seq",
     ),
 }
 LENGTH = 8  # bytes of the length that goes before a message

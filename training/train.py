@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     from hf_attncal.command_table import JOBS
     from hf_attncal.io import gate
     from hf_attncal.io.files import write_json
-    from hf_attncal.training.settings_yaml import merge_settings, read_settings
+    from hf_attncal.training.sections import merge_settings, read_settings
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False

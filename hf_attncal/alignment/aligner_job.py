@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import PreTrainedModel
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, calibrate_links, score_aligner, tune_links
@@ -31,16 +31,13 @@ from hf_attncal.io.files import write_json
 from hf_attncal.layouts import COUNTS, RESULTS
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
-from hf_attncal.training.arguments import TokenBatchArguments
-from hf_attncal.training.cards import PAIR, about_run
-from hf_attncal.training.checkpoints import WholeCheckpointsMixin
 from hf_attncal.training.folder import fill, finish, in_first_process
-from hf_attncal.training.guide import with_links
-from hf_attncal.training.job import Job, build_model, build_tokenizer, recorded
+from hf_attncal.training.job import PAIR, Job, about_run, build_model, build_tokenizer, recorded
 from hf_attncal.training.presets import count_lines, names_of, read_preset
-from hf_attncal.training.settings import LINKS_OF_SPLITS, DataConfig, Settings, TokenizerConfig
-from hf_attncal.training.settings_types import NotNegative, Positive, check_section, hints_of
-from hf_attncal.training.token_batches import TokenBatchTrainerMixin
+from hf_attncal.training.sections import NotNegative, Positive, check_section, hints_of
+from hf_attncal.training.settings import ModelSettings
+from hf_attncal.training.text import LINKS_OF_SPLITS, DataConfig, with_links
+from hf_attncal.training.token_batches import TokenBatchArguments, TokenBatchTrainer
 
 from .belief import Witness
 from .counting import CountsConfig, counted_links, learn_counts
@@ -90,7 +87,7 @@ ALIGNER_DEFAULTS = {
 
 
 @dataclass
-class AlignerTrainingArguments(TokenBatchArguments, TrainingArguments):
+class AlignerTrainingArguments(TokenBatchArguments):
     """`TrainingArguments` with `tokens_per_batch`, and a warm-up of the agreement."""
 
     agreement_warmup_steps: int = field(
@@ -127,13 +124,11 @@ class AlignerDataConfig(DataConfig):
 
 
 @dataclass
-class AlignerConfig(Settings):
+class AlignerConfig(ModelSettings):
     """All settings of one run; `model` holds `size` (of `SIZES`) and fields of the model's configuration."""
 
     data: AlignerDataConfig = field(default_factory=AlignerDataConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     counts: CountsConfig = field(default_factory=CountsConfig)
-    model: dict[str, Any] = field(default_factory=dict)
     average_last: Positive = 1
     jump_pairs: NotNegative = 2000
 
@@ -206,7 +201,7 @@ class AlignerConfig(Settings):
         return aligners()[self.model["size"]]
 
 
-class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
+class AlignerTrainer(TokenBatchTrainer):
     """`Trainer` for `MaskAlignModel`: batches by tokens, losses logged by name, validation by prediction accuracy.
 
     An evaluation gives `eval_loss`, `eval_prediction_accuracy` and the named losses, means over the tokens of the
@@ -302,7 +297,6 @@ class AlignerJob(Job):
     config: AlignerConfig
     lowercased_gold = False  # an aligner lower-cases what it is given
 
-    @property
     def reads(self):
         """Text of dev is read unless it is there for its links."""
         return ("train",) if "dev" in self.golds else ("train", "dev")

@@ -20,9 +20,9 @@ from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional import token_rows
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training.folder import Run, in_first_process
-from hf_attncal.training.guide import LINKERS, with_links
 from hf_attncal.training.progress import duration
-from hf_attncal.training.settings_types import NotNegative, Positive
+from hf_attncal.training.sections import NotNegative, Positive
+from hf_attncal.training.text import LINKERS, with_links
 
 from .aligner import WordAligner
 from .belief import Witness

@@ -66,8 +66,7 @@ def adapt(
     Raises:
         CommandError: files, names or settings that do not fit, or a folder with another run.
     """
-    from hf_attncal.training.asked import Asked
-    from hf_attncal.training.choices import adapter_chosen
+    from hf_attncal.training.asked import Asked, adapter_chosen
 
     asked = Asked("adapt", settings, source, target, dev, test, links, output, config, minutes)
     asked.speak(running)

@@ -75,8 +75,7 @@ def train(
     Raises:
         CommandError: files, names or settings that do not fit, or a folder with another run.
     """
-    from hf_attncal.training.asked import Asked
-    from hf_attncal.training.choices import model_chosen
+    from hf_attncal.training.asked import Asked, model_chosen
 
     asked = Asked("train", settings, source, target, dev, test, links, output, config, minutes)
     asked.speak(running)
@@ -96,6 +95,6 @@ def _job(name: str) -> type:
         from hf_attncal.training.summarization import SummarizationJob
 
         return SummarizationJob
-    from hf_attncal.training.translation import TranslationJob
+    from hf_attncal.training.seq2seq import TranslationJob
 
     return TranslationJob

@@ -164,7 +164,7 @@ def detect_index_base(pairs: Sequence[GoldAlignment | Collection[Link]]) -> int 
 
 def check_index_base(
     pairs: Sequence[GoldAlignment | Collection[Link]],
-    lengths: Sequence[tuple[int, int]] | None = None,
+    lengths: Collection[tuple[int, int]] | None = None,
     remedy: str = "read it with `base=1`",
 ) -> None:
     """Raise ValueError for links that do not count from 0: a 1-based file read as 0-based has an AER near 70 %.
@@ -185,7 +185,7 @@ def check_index_base(
 
 def check_inside_sentences(
     pairs: Sequence[GoldAlignment | Collection[Link]],
-    lengths: Sequence[tuple[int, int]],
+    lengths: Collection[tuple[int, int]],
     remedy: str = "read it with `base=1`",
 ) -> None:
     """Raise ValueError for links of words that do not exist; arguments are those of `check_index_base`.

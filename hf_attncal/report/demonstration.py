@@ -34,8 +34,7 @@ from hf_attncal.metrics.reliability import jensen_shannon
 from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, run_trainer
-from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, search_as_scored
-from hf_attncal.training.translation import TranslationConfig
+from hf_attncal.training.seq2seq import TranslationConfig, build_seq2seq_model, evaluate, search_as_scored
 
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}
 # Settings in the format of configs/.

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+from peft import LoraConfig, PeftModel, PeftType, TaskType, get_peft_model
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -30,17 +30,13 @@ from hf_attncal.inference.seals import revision_of
 from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG
 
 from .calibrated import injected_adapters
-from .cards import SENTENCE, about_run, attention, base_name, score_results, split_name
-from .defaults import adapter_defaults
 from .folder import fill
-from .guide import linker
-from .job import Job
-from .presets import anneal, sections_of
-from .seq2seq import TRAINING_DEFAULTS, Seq2SeqJob, check_guide, search_as_scored
-from .settings import LINKS_OF_SPLITS, Settings
-from .settings_types import Kernel, check_section, hints_of, naming
-from .settings_yaml import merge_settings
-from .translation import BleuConfig
+from .job import SENTENCE, Job, about_run, attention, base_name, score_results, split_name
+from .presets import adapter_defaults, anneal, sections_of
+from .sections import Kernel, check_section, hints_of, merge_settings, naming
+from .seq2seq import TRAINING_DEFAULTS, BleuConfig, Seq2SeqJob, check_guide, search_as_scored
+from .settings import Settings
+from .text import LINKS_OF_SPLITS, DataConfig, linker
 
 ADAPTER_METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
 TASK = TaskType.SEQ_2_SEQ_LM
@@ -76,6 +72,7 @@ class AdapterConfig(Settings):
     holds fields of `LoraConfig` for a LoRA that is trained together with an attention-calibration adapter.
     """
 
+    data: DataConfig = field(default_factory=DataConfig)
     model: BaseModelConfig = field(default_factory=BaseModelConfig)
     adapter: dict[str, Any] = field(default_factory=dict)
     evaluation: BleuConfig = field(default_factory=BleuConfig)
@@ -115,6 +112,13 @@ class AdapterConfig(Settings):
         with naming("adapter", self.adapter):
             self.method_config()
         check_guide(self.data, self.guided, "adapter")
+
+    def check_starts(self):
+        if self.model.checkpoint is None:
+            raise ValueError(
+                "`model.checkpoint` must name the model to begin with, got none: `model.checkpoint=FOLDER`."
+            )
+        super().check_starts()
 
     @property
     def guided(self) -> bool:
@@ -226,7 +230,7 @@ class AdapterJob(Seq2SeqJob):
                 self.guided.save(file.parent)
         self.write_cards(folder, model, results)
         files = [folder / name / ADAPTER_WEIGHTS for name in names or [""]]
-        return {"adapter_bytes": sum(file.stat().st_size for file in files if file.exists())}
+        results["adapter_bytes"] = sum(file.stat().st_size for file in files if file.exists())
 
     def write_cards(self, folder: Path, model: PreTrainedModel | PeftModel, results: dict[str, Any]) -> None:
         """Write the card of each adapter, and of each model of this package, that was saved below a folder."""
@@ -241,7 +245,11 @@ class AdapterJob(Seq2SeqJob):
         ]
         for file in sorted(folder.rglob(ADAPTER_CONFIG)):
             method = model.peft_config[file.parent.name if file.parent != folder else "default"]
-            kind = attention(method) if isinstance(method, AttentionCalibrationConfig) else method.peft_type.value
+            kind = (
+                attention(method)
+                if isinstance(method, AttentionCalibrationConfig)
+                else PeftType(method.peft_type).value
+            )
             local, search = Path(base).is_dir(), vars(config.evaluation)
             write_trained_adapter_card(
                 file.parent,
@@ -277,23 +285,23 @@ def base_checkpoint(
     Raises:
         ValueError: a model of ours with a switch.
     """
-    settings = config.model
-    saved = model_config(settings.checkpoint, revision=settings.revision)
+    checkpoint, revision = config.model.checkpoint or "", config.model.revision
+    saved = model_config(checkpoint, revision=revision)
     kind = stock_type(saved.model_type)
     if kind == saved.model_type:
-        folder = Path(settings.checkpoint)
-        return str(folder.resolve()) if folder.is_dir() else settings.checkpoint
+        return str(Path(checkpoint).resolve()) if Path(checkpoint).is_dir() else checkpoint
     switches = ("calibration", "leaky", "gumbel", "output_gate", "copy", "uam")
     on = [f"`{name}={getattr(saved, name)!r}`" for name in switches if getattr(saved, name)]
     if on:
         raise ValueError(
-            f"{settings.checkpoint} cannot get an adapter: it was trained with {', '.join(on)}, and an adapter brings "
+            f"{checkpoint} cannot get an adapter: it was trained with {', '.join(on)}, and an adapter brings "
             "a cross-attention of its own. Adapt a stock model, or one that was trained without (`attncal train` with "
             "no calibration nor another variant). To train this one further: `attncal train model.init_from=FOLDER`."
         )
     if write:
         stock = backbones()[kind].stock
-        ours = AutoModelForSeq2SeqLM.from_pretrained(settings.checkpoint, revision=settings.revision)
+        assert stock is not None  # as every backbone has one
+        ours = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, revision=revision)
         known = hints_of(stock.config_class).keys() - {"architectures", "model_type", "auto_map"}
         copied = stock.config_class(**{name: value for name, value in saved.to_dict().items() if name in known})
         model = stock.model_class.from_pretrained(None, config=copied, state_dict=ours.state_dict())
@@ -319,7 +327,7 @@ def build(
     of Marian and BART use our class with every switch off, which is the stock model with both.
     """
     settings, method, lora = config.model, config.method_config(), config.adapter.get("lora")
-    common = {"revision": settings.revision if checkpoint == settings.checkpoint else None}
+    common: dict[str, Any] = {"revision": settings.revision if checkpoint == settings.checkpoint else None}
     kind = model_config(checkpoint, **common).model_type
     if settings.attn_implementation is not None:
         common["attn_implementation"] = settings.attn_implementation

@@ -4,25 +4,32 @@ import copy
 import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hf_attncal.families import Family, default_of, translators
 from hf_attncal.inference.running import Spoken
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.messages import job_progress
 from hf_attncal.io.streams import check_readable
 from hf_attncal.metrics import records
+from hf_attncal.variants import VARIANTS
 
-from .settings_yaml import apply_overrides, merge_settings, read_settings
+from .sections import apply_overrides, merge_settings, read_settings
 
 if TYPE_CHECKING:
     from .job import Job
 
 _PRESETS = Path(__file__).with_name("presets")
 _DEFAULT_PRESET = "small"
+_JOBS = {"translator": "translation", "summarizer": "summarization"}
+_LANGUAGE = "language"
+_SLOTS = 50  # for words of a source that are not in the vocabulary
 Values = dict[str, Any]
+Rows = Mapping[str, Values]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -199,10 +206,15 @@ class Asked:
             folder = config.training["output_dir"]
             if dry_run:
                 return Trained(Path(folder), runs.train(config, resume=resume, dry_run=True, started=self.started))
+            changed = self.changed is not None
             with job_progress():
-                changed = self.changed is not None
-                how = {"resume": resume or changed, "allow_changes": changed, "command": typed}
-                results = runs.train(config, **how, started=self.started)
+                results = runs.train(
+                    config,
+                    resume=resume or changed,
+                    allow_changes=changed,
+                    command=typed,
+                    started=self.started,
+                )
         lines = [
             f"{folder}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes",
             f"Use it: {use.format(shlex.quote(folder))}",
@@ -223,3 +235,124 @@ def _absolute(given: str | list[str], values: Values) -> str | list[str]:
     if not (values.get("data") or {}).get("root"):
         return given
     return str(Path(given).absolute()) if isinstance(given, str) else [str(Path(name).absolute()) for name in given]
+
+
+# ---- names of --model and --calibration, joined by + in any order ----
+
+
+def model_names() -> Rows:
+    """Return the names of `--model`, each with its settings of the section `model`, or its `job`."""
+    families = translators().values()
+    rows: dict[str, Values] = {family.name: {"backbone": family.name} for family in families}
+    rows |= {name: {"backbone": family.name} | own for family in families for name, own in family.forms.items()}
+    rows |= {variant.name: {variant.field: variant.value} for variant in VARIANTS.values()}
+    return rows | {"none": {"calibration": None}} | {name: {"job": job} for name, job in _JOBS.items()}
+
+
+def adapter_names() -> Rows:
+    """Return the names of `--calibration`, each with its settings of the section `adapter`."""
+    rows: dict[str, Values] = {v.name: {v.field: v.value} for v in VARIANTS.values() if v.adapter}
+    return rows | {"none": {"calibration": None}}
+
+
+def chosen(text: str | None, option: str, rows: Rows) -> Values:
+    """Return the settings of names that are joined by `+`.
+
+    Raises:
+        CommandError: an unknown name, or two that set one thing to different values.
+    """
+    settings: Values = {}
+    names: dict[str, str] = {}
+    for name in text.split("+") if text else ():
+        if name not in rows:
+            raise CommandError(f"{option} must be names of {', '.join(rows)}, joined by +, got {name!r}.")
+        for key, value in rows[name].items():
+            if settings.setdefault(key, value) != value:
+                raise CommandError(
+                    f"`{names[key]}` and `{name}` of {option} cannot go together. Leave one of them out."
+                )
+            names.setdefault(key, name)
+    return settings
+
+
+def adapter_chosen(calibration: str | None, asked: Asked) -> Values:
+    """Return the section `adapter` for the names of `--calibration`; links of the text are to be learned.
+
+    Raises:
+        CommandError: see `chosen`.
+    """
+    settings = chosen(calibration, "--calibration", adapter_names())
+    return settings if asked.links is None else settings | {"guided": True}
+
+
+def model_chosen(model: str | None, asked: Asked) -> tuple[str, Values]:
+    """Return the job, and settings, for the names of `--model` and the text.
+
+    Raises:
+        CommandError: see `chosen`; names of another kind of text, or that a family does not take.
+    """
+    settings = chosen(model, "--model", model_names())
+    job = _job(settings.pop("job", None), asked)
+    if job == _LANGUAGE:
+        if model is None and asked.config is None:
+            warnings.warn(
+                "there is no --target, so a language model is trained. Give --target for a model of pairs; "
+                "--model discrete-1 says that a language model is meant.",
+                stacklevel=2,
+            )
+        own = default_of(_LANGUAGE)
+        for name in model.split("+") if model else ():
+            if model_names()[name].get("backbone") != own.name:
+                raise CommandError(
+                    f"`{name}` of --model is for pairs of --source and --target; of --source alone {own.label} is "
+                    "trained, a language model. Give --target, or leave the name out."
+                )
+        settings.pop("backbone", None)
+        return job, {"model": settings} if settings else {}
+    if asked.links is not None:
+        settings["guided"] = True
+    if "backbone" in settings:
+        _check_variants(translators()[settings["backbone"]], settings)
+    if settings.get("guided") and job == "summarization":
+        raise CommandError("`guided` is for a translation, whose words have links. Leave it out for summaries.")
+    base = {"model": settings} if settings else {}
+    asked_model, tokenizer = asked.section("model"), asked.section("tokenizer")
+    pretrained = tokenizer.get("pretrained") or asked_model.get("init_from")
+    if settings.get("copy") and not pretrained and tokenizer.get("kind", "words") == "words":
+        settings["max_copied_tokens"] = asked_model.get("max_copied_tokens", _SLOTS)
+        base["tokenizer"] = {"kind": "words"}
+    return job, base
+
+
+def _check_variants(family: Family, settings: Values) -> None:
+    """Raise CommandError for a variant that the family does not have."""
+    for name, variant in VARIANTS.items():
+        value = settings.get(variant.field, False)
+        if value in (variant.value, None) and variant.field not in family.switches:
+            taken = ", ".join(name for name, other in VARIANTS.items() if other.field in family.switches)
+            raise CommandError(
+                f"`{'none' if value is None else name}` of --model is not for {family.label}, which takes "
+                f"{taken or 'no variant'}. Leave one of them out."
+            )
+
+
+def _job(wanted: str | None, asked: Asked) -> str:
+    """Return the job that names or text ask for, or else the settings.
+
+    Raises:
+        CommandError: text of another job, or a file that does not say its job.
+    """
+    if asked.source is not None and asked.target is None:
+        if wanted is not None:
+            raise CommandError(f"--model names a {wanted}, which is of pairs: give --target, too.")
+        return _LANGUAGE
+    job = (asked.file | asked.overrides).get("job")
+    if wanted or not (job or (asked.config and asked.preset is None)):
+        return wanted or "translation"
+    jobs = (*_JOBS.values(), _LANGUAGE)
+    if job not in jobs:
+        raise CommandError(
+            f"`job` must be {', '.join(jobs[:-1])} or {jobs[-1]} here, got {job!r}. Add it to {asked.config} "
+            f"(`job: {jobs[0]}`), or to the command (`job={jobs[0]}`)."
+        )
+    return job

@@ -17,17 +17,16 @@ from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
-from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from hf_attncal.adapters.checkpoints import check_adapter_name, restore_adapter, save_adapter
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.families import FAMILIES, IGNORE_NUM_ITEMS
 
-from .checkpoints import WholeCheckpointsMixin, whole_weights
-from .token_batches import TokenBatchTrainerMixin
+from .checkpoints import whole_weights
+from .token_batches import TokenBatchTrainer
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
 TOKEN_LOSSES = ("nmt_loss", "lm_loss", "receptive_field_size", "mask_loss", "mask_penalty", "uam_loss", "guided_loss")
@@ -49,7 +48,7 @@ class AnnealingCallback(TrainerCallback):
     """
 
     steps_before = 0
-    counters: Sequence[torch.nn.Module] = ()  # what counts optimiser steps for an annealed calibration (eq. 11)
+    counters: Sequence[Any] = ()  # what counts optimiser steps for an annealed calibration (eq. 11)
 
     def __init__(self, position: Callable[[], float] | None = None):
         self.position = position
@@ -91,7 +90,7 @@ class OwnTokensCallback(TrainerCallback):
                 setattr(config, name, number)
 
 
-class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrainer):
+class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
     """`Seq2SeqTrainer` with named losses, a learning rate for the mask network, annealing and batches by tokens.
 
     Takes the arguments of `Seq2SeqTrainer`; `args` are `AttnCalTrainingArguments`, or plain ones without their
@@ -135,23 +134,9 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
     def _set_signature_columns_if_needed(self) -> None:
         """Keep the column `links` for a guided adapter; the stock Trainer looks at the base model alone."""
         super()._set_signature_columns_if_needed()
-        settings = active_settings(self.model)
-        if settings is not None and settings.guided and "links" not in self._signature_columns:
-            self._signature_columns.append("links")
-
-    # ---- predictions ----
-
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **gen_kwargs):
-        """Predict as the stock Trainer does, and generate from a text without labels, of which it has no logits."""
-        if inputs.get("labels") is not None:
-            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
-        inputs = {name: value for name, value in inputs.items() if name != "labels"}  # a collator's None
-        asked = self.args.predict_with_generate, self.args.prediction_loss_only
-        self.args.predict_with_generate, self.args.prediction_loss_only = True, False
-        try:
-            return super().prediction_step(model, inputs, False, ignore_keys, **gen_kwargs)
-        finally:
-            self.args.predict_with_generate, self.args.prediction_loss_only = asked
+        settings, columns = active_settings(self.model), self._signature_columns
+        if settings is not None and settings.guided and columns is not None and "links" not in columns:
+            columns.append("links")
 
     # ---- named losses ----
 
@@ -197,7 +182,7 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         if len(names) < 2 or not self.args.should_save:
             super()._save(output_dir, state_dict)
             return
-        folder = Path(output_dir or self.args.output_dir)
+        folder = Path(output_dir) if output_dir else self.folder
         for name in names:
             save_adapter(self.model, folder / name, adapter_name=name)
         if self.processing_class is not None:
@@ -214,10 +199,10 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         if not self._restore_adapters(self.state.best_model_checkpoint):
             super()._load_best_model()
 
-    def _restore_adapters(self, checkpoint: str) -> bool:
+    def _restore_adapters(self, checkpoint: str | None) -> bool:
         """Fill the adapters of transformers' interface from a checkpoint; False if the model has none."""
         names = injected_adapters(self.model)
-        if not names:
+        if not names or checkpoint is None:
             return False
         with whole_weights(checkpoint, self.model):
             for name in names:
@@ -227,7 +212,7 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
     # ---- optimiser ----
 
     @staticmethod
-    def get_optimizer_cls_and_kwargs(args: Seq2SeqTrainingArguments, model=None) -> tuple[Any, dict[str, Any]]:
+    def get_optimizer_cls_and_kwargs(args: TrainingArguments, model=None) -> tuple[Any, dict[str, Any]]:
         """Add the accumulator of Adagrad, which the stock Trainer's `optim_args` do not reach."""
         optimizer_class, options = Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args, model)
         accumulator = getattr(args, "adagrad_initial_accumulator", None)
@@ -263,7 +248,6 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
             DistributedType.NO,
             DistributedType.MULTI_CPU,
             DistributedType.MULTI_GPU,
-            DistributedType.FSDP,
         )
         if not mask_parameters or not plain:
             return super()._clip_grad_norm(model)
@@ -271,12 +255,11 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         of_mask = {id(p) for p in mask_parameters}
         others = [p for p in model.parameters() if id(p) not in of_mask]
         norms = [clip_grad_norm_(parameters, self.args.max_grad_norm) for parameters in (mask_parameters, others)]
-        norms = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
         self._mask_grad_norm, norm = norms
         return norm
 
 
-def smoothed_inside(model: torch.nn.Module, factor: float) -> bool:
+def smoothed_inside(model: Any, factor: float) -> bool:
     """Let a model of ours, or one with our adapter, smooth labels by the Trainer's `label_smoothing_factor`.
 
     The Trainer itself would take the labels out of the batch, and with them the loss of the mask network.
@@ -289,7 +272,7 @@ def smoothed_inside(model: torch.nn.Module, factor: float) -> bool:
     """
     if not 0 <= factor < 1:
         raise ValueError(f"`label_smoothing_factor` must be in [0, 1), got {factor}.")
-    settings = active_settings(model)
+    settings: Any = active_settings(model)
     if settings is None and model.config.model_type in FAMILIES:
         settings = model.config
     if not factor or settings is None:
@@ -298,7 +281,7 @@ def smoothed_inside(model: torch.nn.Module, factor: float) -> bool:
     return True
 
 
-def injected_adapters(model: torch.nn.Module) -> list[str]:
+def injected_adapters(model: Any) -> list[str]:
     """Return the names of the active adapters that a model has by transformers' interface, not by PEFT's."""
     return list(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else []
 
@@ -306,6 +289,6 @@ def injected_adapters(model: torch.nn.Module) -> list[str]:
 def mask_network_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     """Return the trainable parameters of every mask network of the model (theta_m), if it has any."""
     # By attribute and not by class: a model loaded as remote code has a class of its own.
-    attentions = [module for module in model.modules() if getattr(module, "switches", None) is not None]
+    attentions: list[Any] = [module for module in model.modules() if getattr(module, "switches", None) is not None]
     networks = [module.mask_network for module in attentions if module.switches.calibration is not None]
     return [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]

@@ -1,4 +1,4 @@
-"""Checkpoints that a killed or interrupted training goes on from exactly, their mean, and weights shared by FSDP2.
+"""Checkpoints that a killed or interrupted training goes on from exactly, and their mean.
 
 Writing and reading them is the Trainer's. Added here is what says that one is whole, and Ctrl-C.
 """
@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel, Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
 from hf_attncal.io.files import give_name, make_readable, to_disk
 from hf_attncal.io.process import interrupt
-from hf_attncal.layouts import INDEX, WEIGHTS
+from hf_attncal.layouts import WEIGHTS
 from hf_attncal.models.loading import check_finite, check_missing
 
-from .budget import TimeBudget
+from .progress import TimeBudget
 
 CLOCK = "clock.json"
 _STOPPING = b"\nStopping after this step, with a checkpoint. Ctrl-C again: at once, without one.\n"
@@ -43,17 +41,23 @@ def last_checkpoints(folder: str | Path, count: int | None = None) -> list[Path]
     return found[max(0, len(found) - count) :] if count is not None else found
 
 
-class WholeCheckpointsMixin:
-    """Writes `clock.json` into a checkpoint when all else is on the disk; goes first in the bases.
+class WholeCheckpointsTrainer(Trainer):
+    """Writes `clock.json` into a checkpoint when all else is on the disk.
 
     A checkpoint without it is of a process that was killed. `train(resume_from_checkpoint=FOLDER)` goes on with the
     seconds that led there, and a run that has reached its last step trains no further.
     """
 
+    model: Any  # a PreTrainedModel, or PEFT's around one
     budget: TimeBudget | None = None
     # The next checkpoint is one that no uninterrupted run would have: it goes when the next one is there.
     out_of_turn = False
     _started = 0.0
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the checkpoints."""
+        return Path(self.args.output_dir or "")
 
     @property
     def wall_seconds(self) -> float:
@@ -67,7 +71,7 @@ class WholeCheckpointsMixin:
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
         before: dict[str, Any] = {}
-        if resume_from_checkpoint is True and (last := last_checkpoints(self.args.output_dir, 1)):
+        if resume_from_checkpoint is True and (last := last_checkpoints(self.folder, 1)):
             resume_from_checkpoint = str(last[0])
         if isinstance(resume_from_checkpoint, str) and (file := Path(resume_from_checkpoint, CLOCK)).is_file():
             before = json.loads(file.read_text(encoding="utf-8"))
@@ -75,10 +79,6 @@ class WholeCheckpointsMixin:
         if self.budget is not None:
             self.budget.position = before.get("position", 0.0)
         return super().train(resume_from_checkpoint, *args, **kwargs)
-
-    def _prepare_for_training(self, *args, **kwargs):
-        with sharded_by_layers(self) if self.is_fsdp_enabled else nullcontext():
-            return super()._prepare_for_training(*args, **kwargs)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         with whole_weights(resume_from_checkpoint, self.model if model is None else model):
@@ -92,7 +92,7 @@ class WholeCheckpointsMixin:
         """Train nothing in a finished run: the stock Trainer would only look at the number of steps after a step."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
-            self._delete_older(Path(self.args.output_dir))  # a kill may have come before
+            self._delete_older(self.folder)  # a kill may have come before
             return
         super()._run_epoch(*args, **kwargs)
 
@@ -126,7 +126,7 @@ class WholeCheckpointsMixin:
 
     def _finalize_training(self, *args, **kwargs):
         """Find the best checkpoint in a folder that may have moved."""
-        best = Path(self.args.output_dir, f"checkpoint-{self.state.best_global_step}")
+        best = Path(self.folder, f"checkpoint-{self.state.best_global_step}")
         if best.is_dir():
             self.state.best_model_checkpoint = str(best)
         return super()._finalize_training(*args, **kwargs)
@@ -160,7 +160,7 @@ def whole_weights(checkpoint: str | Path | None, model: nn.Module) -> Iterator[N
 
 
 @contextmanager
-def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
+def saved_on_interrupt(trainer: WholeCheckpointsTrainer) -> Iterator[None]:
     """Let the first Ctrl-C end `trainer.train()` after a step or an evaluation, with a checkpoint.
 
     Not in a run that keeps no checkpoints, or none to go on from (`save_only_model`), where several processes or
@@ -193,7 +193,7 @@ def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
 class _Stop(TrainerCallback):
     """Asks for the checkpoint, and for the end, at the next moment at which a run can go on exactly."""
 
-    trainer: Trainer
+    trainer: WholeCheckpointsTrainer
     handler: Callable
     asked: bool = False
 
@@ -247,10 +247,10 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
     """
     if not paths:
         raise ValueError("`paths` must name at least one checkpoint, got none.")
-    last = _load_weights(paths[-1])
+    last = load_file(Path(paths[-1]) / WEIGHTS)
     sums = {name: tensor.to(torch.float32, copy=True) for name, tensor in last.items() if tensor.is_floating_point()}
     for path in paths[:-1]:
-        state = _load_weights(path)
+        state = load_file(Path(path) / WEIGHTS)
         if {n: t.shape for n, t in state.items()} != {n: t.shape for n, t in last.items()}:
             raise ValueError(
                 f"`paths` must hold checkpoints of one model: the tensors of {path} and {paths[-1]} have different "
@@ -259,56 +259,3 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
         for name in sums:
             sums[name] += state[name].float()
     return last | {name: (total / len(paths)).to(last[name].dtype) for name, total in sums.items()}
-
-
-def _load_weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    """Load the tensors of a checkpoint folder, from one safetensors file or from the shards of an index."""
-    folder = Path(folder)
-    if (folder / WEIGHTS).is_file():
-        return load_file(folder / WEIGHTS)
-    if (folder / INDEX).is_file():
-        shards = sorted(set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
-        return {name: tensor for shard in shards for name, tensor in load_file(folder / shard).items()}
-    raise FileNotFoundError(f"{folder} holds neither {WEIGHTS} nor {INDEX}. Give the folder of a saved checkpoint.")
-
-
-# ---- FSDP2: every process holds a part of the weights, and of the moments of the optimizer ----
-
-
-@contextmanager
-def sharded_by_layers(trainer: Trainer) -> Iterator[None]:
-    """Let Accelerate shard the layers that the model names, and all the rest together, within the block.
-
-    It would shard the input embedding and the output layer apart, but in an encoder-decoder a third module has the
-    same table, which torch refuses to see in two groups.
-
-    Raises:
-        ValueError: the processes were started for FSDP1, or with an adapter on the model.
-    """
-    model, version = trainer.model, trainer.accelerator.state.fsdp_plugin.fsdp_version
-    if version != 2:
-        raise ValueError(f"`fsdp_version` must be 2, got {version}. Launch with configs/accelerate/fsdp2.yaml.")
-    if not isinstance(model, PreTrainedModel):
-        raise ValueError(
-            "`distributed_type` must be MULTI_GPU to train an adapter, got FSDP, which shards whole models only. "
-            "Launch with configs/accelerate/ddp.yaml: what is trained is small."
-        )
-    names = ("get_input_embeddings", "get_output_embeddings")
-    vars(model).update(dict.fromkeys(names, lambda: None))
-    try:
-        yield
-    finally:
-        for name in names:
-            vars(model).pop(name)
-
-
-def in_one_piece(model: nn.Module) -> nn.Module:
-    """Return a model with all its weights, on every process: itself, or a new one of the class that FSDP2 sharded."""
-    if not isinstance(model, FSDPModule):
-        return model
-    weights = model.state_dict()
-    whole = type(model).__bases__[1](model.config)  # FSDP2 makes a class of its own from this one
-    whole.load_state_dict({n: w.full_tensor() if isinstance(w, DTensor) else w for n, w in weights.items()})
-    if whole.can_generate():
-        whole.generation_config = model.generation_config
-    return whole.to(model.device)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from accelerate.utils import broadcast_object_list
-from transformers import TrainingArguments
 
 from hf_attncal.inference.seals import revision_of
 from hf_attncal.io.files import fill_folder, json_text, write_json
@@ -27,6 +26,7 @@ from hf_attncal.metrics import records
 
 from .checkpoints import last_checkpoints
 from .settings import Settings
+from .token_batches import TokenBatchArguments
 
 # Training arguments that do not change a run: places, what is logged, workers. The beginnings of their names.
 _FREE = re.compile(
@@ -50,17 +50,22 @@ class Run:
         ends: when the time of `minutes` is over, by `time.monotonic`; None without.
     """
 
-    args: TrainingArguments
+    args: TokenBatchArguments
     checkpoint: Path | None = None
     changes: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, Any] | None = None
     started: float = field(default_factory=time.monotonic)
     ends: float | None = None
 
+    @property
+    def folder(self) -> Path:
+        """The output folder."""
+        return Path(self.args.output_dir or "")
+
 
 @contextmanager
 def claimed(
-    config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool, started: float
+    config: Settings, args: TokenBatchArguments, resume: bool, allow_changes: bool, started: float
 ) -> Iterator[Run]:
     """Claim the output folder for this run alone; the first process decides, and all follow.
 
@@ -69,7 +74,7 @@ def claimed(
     Raises:
         ValueError: the folder is in use, holds another run or model, or one with other settings or data.
     """
-    folder, first = Path(args.output_dir), args.process_index == 0
+    folder, first = Path(args.output_dir or ""), args.process_index == 0
     with job(), ExitStack() as stack:
         claim = partial(_claim, folder, stack, config, args, resume, allow_changes)
         ends = None if config.minutes is None else started + 60 * config.minutes
@@ -97,7 +102,7 @@ def in_first_process(first: bool, function: Callable[[], Value]) -> Value:
 
 
 def _claim(
-    folder: Path, stack: ExitStack, config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool
+    folder: Path, stack: ExitStack, config: Settings, args: TokenBatchArguments, resume: bool, allow_changes: bool
 ) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None]:
     """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
     reads(*config.data.files().values(), *config.starts().values())
@@ -181,7 +186,7 @@ def _read(folder: Path) -> dict[str, Any]:
 # ---- what a run is ----
 
 
-def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
+def identity(config: Settings, args: TokenBatchArguments) -> dict[str, Any]:
     """Return all that changes a run as plain data: processes, settings, and SHA-256 of its text and models.
 
     A model or tokenizer is identified by `revision_of`.
@@ -221,24 +226,24 @@ def _shown(value: Any) -> str:
 fill = partial(fill_folder, last=("*.safetensors", RESULTS))
 
 
-def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, Any] | None]) -> dict[str, Any]:
+def finish(run: Run, results: dict[str, Any], save: Callable[[Path], None]) -> dict[str, Any]:
     """Fill the output folder with the final model and `results.json`; then the run is finished.
 
     Args:
         run: the run that has the folder.
         results: content of `results.json`.
-        save: writes the model into the folder that it gets, and returns what else belongs to the results.
+        save: writes the model into the folder that it gets.
 
     Returns:
-        The results with what `save` returned.
+        The results.
     """
 
     def save_all(staged: Path) -> None:
-        results.update(save(staged) or {})
+        save(staged)
         (staged / RESULTS).write_text(json_text(results), encoding="utf-8")
 
     if run.args.process_index == 0:
-        folder = Path(run.args.output_dir)
+        folder = run.folder
         fill(folder, save_all)
         run_json = json_text(_read(folder) | {"finished": True})
         fill(folder, lambda staged: (staged / RUN).write_text(run_json, encoding="utf-8"))

@@ -15,35 +15,36 @@ from typing import Any, ClassVar
 import torch
 from datasets import Dataset
 from huggingface_hub.utils import yaml_dump
-from transformers import (
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from hf_attncal.data.corpora import all_lines, lowercased
+from hf_attncal.data.languages import card_languages
 from hf_attncal.data.rows import LinkRows
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
-from hf_attncal.families import Family
+from hf_attncal.families import FAMILIES, Family
+from hf_attncal.hub.model_cards import Result
 from hf_attncal.io.files import writing
 from hf_attncal.metrics import records
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
-from hf_attncal.training.guide import annotated, given_links
 
-from .budget import budget_of
-from .checkpoints import average_checkpoints, how_to_go_on, in_one_piece, last_checkpoints, saved_on_interrupt
+from .checkpoints import average_checkpoints, how_to_go_on, last_checkpoints, saved_on_interrupt
 from .folder import Run, claimed, fill, finish, run_in
-from .progress import bars_are_shown, shown_progress
-from .settings import SPLITS, Settings
-from .settings_types import hints_of
-from .text import held_out_rows, hold_out
+from .progress import TimeBudget, bars_are_shown, shown_progress
+from .sections import hints_of
+from .settings import ModelSettings, Settings
+from .text import SPLITS, annotated, as_list, given_links, held_out_rows, hold_out
+from .token_batches import TokenBatchTrainer
 
 # Nats of a target token. Between a pass and a pass without any perturbation lie some thousandths, which dropout draws.
 _LEAST_GAIN = 0.01
+# Input of the example in a card: whose sentences a text holds is not ours to publish.
+SENTENCE = "A sentence to translate."
+SUMMARY_EXAMPLE = "A text that is longer than its summary."
+PAIR = "A source sentence . ||| Its translation ."
+BEGINNING = ""  # of a text: any has it
+# The scores of generated text, by their keys in a results file.
+CARD_MEASURES = {"bleu": "BLEU"}
+CARD_MEASURES |= {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
 
 
 class Job:
@@ -51,34 +52,33 @@ class Job:
 
     Attributes:
         config, run: settings and run.
-        callbacks: callbacks of the Trainer, besides its own.
         golds: annotated pairs of dev and test, by split.
-        text: what was read, by split.
-        held_out: rows of train that become dev; splits: the text after that.
+        held_out: rows of train that become dev; splits: the text after that, by split.
         measured: the splits that are measured: all but train.
         tokenizer: tokenizer of the model.
         reports: what was kept of each text.
-        counted: how an aligner that counts went whose links guide the training, for the results.
+        counted: log of the statistical aligner whose links guide the training, for the results.
         trainer: once it trains.
     """
 
     settings: ClassVar[type[Settings]]
     lowercased_gold: ClassVar[bool] = True  # False where the model lower-cases what it is given
-    reads: Sequence[str] = SPLITS  # the splits whose text is read
+    config: Any
+    tokenizer: PreTrainedTokenizerBase
+    trainer: TokenBatchTrainer
 
-    def __init__(self, config: Settings, run: Run, callbacks: Sequence[TrainerCallback]):
-        self.config, self.run, self.callbacks = config, run, list(callbacks)
-        self.golds = annotated(config.data, config.data.lowercase and self.lowercased_gold)
-        self.text = {name: config.data.load(name) for name in self.reads if getattr(config.data, name)}
-        if config.data.lowercase:
-            self.text = {name: lowercased(text) for name, text in self.text.items()}
-        self.held_out = held_out_rows(self.text, config.data.held_out)
-        self.splits = hold_out(self.text, self.held_out) if self.held_out else self.text
+    def __init__(self, config: Settings, run: Run):
+        self.config, self.run, data = config, run, config.data
+        self.golds = annotated(data, data.lowercase and self.lowercased_gold)
+        text = {name: data.load(name) for name in self.reads() if getattr(data, name)}
+        if data.lowercase:
+            text = {name: lowercased(lines) for name, lines in text.items()}
+        self.held_out = held_out_rows(text, data.held_out)
+        self.splits = hold_out(text, self.held_out)
         self.measured = [name for name in self.splits if name != "train"]
         self.reports: dict[str, Any] = {}
         self.counted: dict[str, Any] = {}
-        guided = config.data.train.get("guide")
-        self.prepare(given_links(config.data, self.text["train"], self.held_out) if guided else None)
+        self.prepare(given_links(data, text["train"], self.held_out))
 
     @classmethod
     def train(
@@ -87,7 +87,6 @@ class Job:
         resume: bool = False,
         allow_changes: bool = False,
         dry_run: bool = False,
-        callbacks: Sequence[TrainerCallback] = (),
         command: Sequence[str] = (),
         started: float | None = None,
     ) -> dict[str, Any]:
@@ -100,7 +99,6 @@ class Job:
             resume: go on from the last checkpoint of the output folder, if there is one.
             allow_changes: allow settings or data other than those that the run began with.
             dry_run: say what would be trained, no more.
-            callbacks: callbacks of the Trainer, besides its own.
             command: what the user typed, for the message of an interruption.
             started: when the time of `minutes` began, by `time.monotonic`; None for now.
 
@@ -117,13 +115,13 @@ class Job:
         records.commit()  # of the code that the run begins with
         if dry_run:
             run_in(Path(folder), resume=False)
-            return cls.describe(config)
+            return describe(config)
         try:
             with writing(folder), claimed(config, config.arguments(), resume, allow_changes, started) as run:
                 if run.results is not None:
                     return run.results
                 set_seed(run.args.seed)
-                return cls(config, run, callbacks).complete()
+                return cls(config, run).complete()
         except KeyboardInterrupt as error:
             if not command:
                 raise
@@ -136,7 +134,7 @@ class Job:
         """Make the tokenizer, the token ids of the text, and `reports`; `links` are those of `data.train.guide`."""
         raise NotImplementedError
 
-    def build(self, config: Settings, args: TrainingArguments) -> Trainer:
+    def build(self, config: Any, args: TrainingArguments) -> TokenBatchTrainer:
         """Return a new model in a new Trainer."""
         raise NotImplementedError
 
@@ -146,33 +144,27 @@ class Job:
 
     # ---- what a job may do in another way ----
 
-    def save(self, folder: Path, model: PreTrainedModel, results: dict[str, Any]) -> dict[str, Any] | None:
-        """Write the model and its tokenizer into a folder; return what else belongs to the results.
+    def reads(self) -> Sequence[str]:
+        """Return the splits whose text is read."""
+        return SPLITS
+
+    def save(self, folder: Path, model: PreTrainedModel, results: dict[str, Any]) -> None:
+        """Write the model and its tokenizer into a folder.
 
         A job adds the card, for which `about_run` gives the common arguments.
         """
         model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
-    @classmethod
-    def describe(cls, config: Settings) -> dict[str, Any]:
-        """Print and return the size of each text of a run, and its settings, of which the text decides some."""
-        described = {name: len(config.data.load(name)) for name in SPLITS if getattr(config.data, name)}
-        config.arguments()  # are checked
-        for name, lines in described.items():
-            print(f"{name}: {lines:,} lines")
-        settings = config.published()
-        print(yaml_dump(settings, sort_keys=False).rstrip())
-        return {"lines": described, "settings": settings}
-
     def complete(self) -> dict[str, Any]:
         """Train, measure and save; return the results."""
         self.trainer = self.build(self.config, self.run.args)
         if self.config.minutes is not None:
-            self.trainer.budget = budget_of(self.trainer, self.config.minutes, self.run.started)
-            self.callbacks.append(self.trainer.budget)
-        for callback in self.callbacks:
-            self.trainer.add_callback(callback)
+            before = time.monotonic() - self.run.started
+            # The seconds of a training that goes on count from its first start.
+            budget = TimeBudget(60 * self.config.minutes, lambda: before + self.trainer.wall_seconds)
+            self.trainer.budget = budget
+            self.trainer.add_callback(budget)
         model, results = run_trainer(self.trainer, self.config, self.reports, self.run)
         results |= self.counted | self.score(model)
         # Without the Trainer's totals, which are of the steps since it was started: `wall_seconds` is of all.
@@ -182,8 +174,7 @@ class Job:
 
 def check_start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool) -> None:
     """Raise ValueError for a run without text or model to begin with, or for options that do not go together."""
-    if getattr(config.model, "checkpoint", "") is None:
-        raise ValueError("`model.checkpoint` must name the model to begin with, got none: `model.checkpoint=FOLDER`.")
+    config.check_starts()
     if config.data.train is None:
         raise ValueError("`data.train` must name the text to train on, got none.")
     if allow_changes and not resume:
@@ -196,11 +187,21 @@ def check_start(config: Settings, resume: bool, allow_changes: bool, dry_run: bo
         )
     if dry_run and resume:
         raise ValueError("--dry-run goes without --resume: it says what a run would be that begins.")
-    config.check_starts()
+
+
+def describe(config: Settings) -> dict[str, Any]:
+    """Print and return the size of each text of a run, and its settings, of which the text decides some."""
+    described = {name: len(config.data.load(name)) for name in SPLITS if getattr(config.data, name)}
+    config.arguments()  # are checked
+    for name, lines in described.items():
+        print(f"{name}: {lines:,} lines")
+    settings = config.published()
+    print(yaml_dump(settings, sort_keys=False).rstrip())
+    return {"lines": described, "settings": settings}
 
 
 def build_tokenizer(
-    config: Settings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS
+    config: ModelSettings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS
 ) -> PreTrainedTokenizerBase:
     """Load the named tokenizer or that of `model.init_from`, or else train one on the text.
 
@@ -233,12 +234,12 @@ def build_tokenizer(
                     f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, in which no more pieces "
                     f"occur twice, got {settings.vocab_size}. Lower it, or give more text."
                 )
-            fill(Path(args.output_dir), trained.save_pretrained)
-        return AutoTokenizer.from_pretrained(args.output_dir)
+            fill(run.folder, trained.save_pretrained)
+        return AutoTokenizer.from_pretrained(run.folder)
 
 
 def build_model(
-    family: Family, config: Settings, tokens: dict[str, Any], always: dict | None = None, causal: bool = False
+    family: Family, config: ModelSettings, tokens: dict[str, Any], always: dict | None = None, causal: bool = False
 ) -> PreTrainedModel:
     """Return the model of the section `model`: freshly initialised, or loaded from its `init_from`.
 
@@ -267,20 +268,20 @@ def build_model(
 
 
 def run_trainer(
-    trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run
+    trainer: TokenBatchTrainer, config: Settings, reports: dict[str, Any], run: Run
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Train; return the final model (the mean of the last `average_last` checkpoints) and the head of its results.
+    """Train; return the final model (the mean of the last `averaged` checkpoints) and the head of its results.
 
     The head has settings, software, hardware, data, sentence pairs (or sequences), numbers of parameters, steps,
     seconds and tokens.
 
     Args:
-        trainer: a Trainer with `tokens_name` and `wall_seconds`.
+        trainer: its Trainer.
         config: settings of the run.
         reports: what was kept of each text.
         run: the run, from `start`.
     """
-    args = trainer.args
+    args = run.args
     if args.process_index == 0:
         for name, report in reports.items():
             print(f"{name}: {report}")
@@ -293,13 +294,13 @@ def run_trainer(
     seconds = trainer.wall_seconds
     speeds = [entry[trainer.tokens_name] for entry in trainer.state.log_history if trainer.tokens_name in entry]
 
-    model = in_one_piece(trainer.model)
+    model: Any = trainer.model  # a PreTrainedModel, or PEFT's around one
     # Accelerate leaves autocast around the forward of what it was given: of a whole model that is the one that
     # `generate` calls, of PEFT's it is not. Every model is scored in the precision of its weights.
     # (Its `unwrap_model` would take transformers' own decorators off, too.)
     vars(model).pop("forward", None)
     parameters = list(model.parameters())
-    averaged = last_checkpoints(args.output_dir, config.average_last) if config.average_last > 1 else []
+    averaged = last_checkpoints(run.folder, config.averaged) if config.averaged > 1 else []
     weights = model.state_dict()
     for name, tensor in average_checkpoints(averaged).items() if averaged else ():
         weights[name].copy_(tensor)  # in place, which reaches tied weights too
@@ -347,3 +348,68 @@ def warn_of_idle_masks(history: list[dict[str, float]]) -> None:
             f"{WITHOUT_MASKS}.",
             stacklevel=2,
         )
+
+
+# ---- model cards ----
+
+
+def base_name(base: str) -> str:
+    """Return the name of a base model for a card, without the folders that it lies in."""
+    return Path(base).resolve().name if Path(base).is_dir() else base
+
+
+def split_name(config: Settings, split: str) -> str:
+    """Return the name of a split for a card."""
+    return f"{split} (held-out training text)" if getattr(config.data, split) is None else split
+
+
+def score_results(score: dict[str, Any], what: str) -> list[Result]:
+    """Return the scores of generated text as results for a card."""
+    measures = {label: score[name] for name, label in CARD_MEASURES.items() if name in score}
+    return [Result(f"{label} on {what}", value, score["signature"]) for label, value in measures.items()]
+
+
+def attention(config: Any) -> str:
+    """Say in words which attention the configuration of a model, or of an adapter, describes."""
+    family = FAMILIES.get(getattr(config, "model_type", ""))
+    return (switches_in_words if family is None else family.resolve("attention"))(config)
+
+
+def switches_in_words(config: Any) -> str:
+    """Say in words which switches are on in a configuration, of those that it has."""
+    calibration = getattr(config, "calibration", None)
+    words = {
+        "calibration": f"{calibration} calibration",
+        "leaky": "a NULL column",
+        "gumbel": "Gumbel choice",
+        "output_gate": "an output gate",
+        "copy": "copying",
+        "guided": "a head that learned word links",
+    }
+    on = (text for switch, text in words.items() if getattr(config, switch, None))
+    return " and ".join(on) or "no calibration"
+
+
+def window_in_words(config: Any) -> str:
+    """Say in words which attention a recurrent model has, if it has any."""
+    return "no attention" if config.attention_window is None else switches_in_words(config)
+
+
+def streams_in_words(config: Any) -> str:
+    """Say in words which attention a Discrete Transformer has."""
+    streams = "one stream" if config.streams == 1 else "a syntactic and a semantic stream"
+    return f"{'hard' if config.hard_attention else 'soft'} attention in {streams}"
+
+
+def about_run(config: Settings, results: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that say the same in every card: name, training data, languages, licence."""
+    data, train = config.data, config.data.entry("train")
+    files = [name for side in data.sides for name in as_list(train.get(side, []))]
+    names = [train["dataset"]] if "dataset" in train else files
+    listed = ", ".join(f"`{Path(name).name if 'dataset' not in train else name}`" for name in names)
+    return {
+        "model_name": Path(config.training["output_dir"]).resolve().name,
+        "training_data": f"{listed}: {results[data.units]['train']['kept']:,} {data.units.replace('_', ' ')}",
+        "languages": config.card.languages or card_languages(getattr(config, "languages", None)),
+        "license": config.card.license,
+    }

@@ -22,15 +22,13 @@ from hf_attncal.metrics.base import Metric
 from hf_attncal.metrics.perplexity import PERPLEXITY, perplexity
 
 from .calibrated import AttnCalTrainer
-from .cards import BEGINNING, about_run, attention, split_name
-from .defaults import language_defaults
 from .folder import Run
-from .job import Job, build_model, build_tokenizer
-from .presets import harden, sections_of
+from .job import BEGINNING, Job, about_run, attention, build_model, build_tokenizer, split_name
+from .presets import harden, language_defaults, sections_of
+from .sections import Positive, merge_settings
 from .seq2seq import TRAINING_DEFAULTS
-from .settings import PlainConfig, Settings, VocabularyConfig
-from .settings_types import Positive
-from .settings_yaml import merge_settings
+from .settings import ModelSettings, VocabularyConfig
+from .text import PlainConfig
 
 FAMILY = default_of("language")
 # Of sums (..., 2): predictions and tokens in their receptive fields.
@@ -38,12 +36,11 @@ FIELD_SIZE = Metric("ReceptiveFieldSize", lambda sums: sums[..., 1] / sums[..., 
 
 
 @dataclass
-class LanguageConfig(Settings):
+class LanguageConfig(ModelSettings):
     """All settings of one run; `model` holds fields of `DiscreteTransformerConfig`."""
 
     data: PlainConfig = field(default_factory=PlainConfig)
     tokenizer: VocabularyConfig = field(default_factory=VocabularyConfig)
-    model: dict[str, Any] = field(default_factory=dict)
     average_last: Positive = 1
 
     job = "language"
@@ -98,7 +95,9 @@ class LanguageTrainer(AttnCalTrainer):
     and `eval_receptive_field_size`, tokens in the field of a prediction.
     """
 
-    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+    def evaluate(
+        self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval", **gen_kwargs: Any
+    ) -> dict[str, float]:
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         with self.compute_loss_context_manager():
             sums = self.read(dataset)
@@ -123,6 +122,7 @@ class LanguageJob(Job):
     """Train a language model from text and measure its perplexity and its receptive fields."""
 
     settings = LanguageConfig
+    trainer: LanguageTrainer
 
     def prepare(self, links):
         data = self.config.data
@@ -172,7 +172,7 @@ class LanguageJob(Job):
 
     def save(self, folder, model, results):
         super().save(folder, model, results)
-        scores = []
+        scores: list[Result] = []
         for name in self.measured:
             text, score = split_name(self.config, name), results[name]
             size = score["receptive_field_size"]

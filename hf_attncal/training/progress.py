@@ -1,11 +1,15 @@
-"""Progress of a training: the Trainer's bar on a terminal, elsewhere a few lines; one for each evaluation on both."""
+"""Progress and time of a training: a bar or a few lines, and a budget that shortens the training to what fits."""
 
 import sys
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
+from torch.optim.lr_scheduler import LambdaLR
+from tqdm.auto import tqdm
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
 _LINES = 10  # most lines beside evaluations where there is no bar
@@ -24,6 +28,11 @@ _LOGGED = {
     "eval_loss": "dev loss {:.3f}",
 }
 
+# Share of the time that is for saving and for the scores at the end, beside this many evaluations.
+_RESERVED, _EVALUATIONS = 0.1, 2
+# Steps after which it is said how many there will be, and the share of those wanted below which that is a warning.
+_MEASURED, _TOO_FEW = 5, 0.3
+
 
 def bars_are_shown(args: TrainingArguments) -> bool:
     """Tell whether this process draws progress bars: the first one does, on a terminal, unless `disable_tqdm` is set.
@@ -40,45 +49,42 @@ def shown_progress(trainer: Trainer) -> Iterator[None]:
         trainer.remove_callback(printing)
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # there is one for each checkpoint
-    lines = ProgressLines(bars_are_shown(trainer.args))
-    trainer.add_callback(lines)  # the last one, so that its evaluations are complete
+    bar = bars_are_shown(trainer.args)
+    # The last ones, so that the evaluations of the lines are complete.
+    callbacks: list[TrainerCallback] = [ProgressLines(bar), *([ProgressBar()] if bar else [])]
+    for callback in callbacks:
+        trainer.add_callback(callback)
     try:
         yield
     finally:
-        trainer.remove_callback(lines)
+        for callback in callbacks:
+            trainer.remove_callback(callback)
         if bars:
             transformers_logging.enable_progress_bar()
 
 
-class ProgressLines(ProgressCallback):
-    """The Trainer's bar, with short lines in the place of its dictionaries.
+class ProgressBar(ProgressCallback):
+    """The Trainer's bar, without its dictionaries."""
 
-    Args:
-        bar: draw a bar; without it, a tenth of the steps has a line.
-    """
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.training_bar is not None:
+            self.training_bar.total = state.max_steps  # which a time budget changes
+        super().on_step_end(args, state, control, **kwargs)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        """Print nothing: `ProgressLines` does."""
+
+
+class ProgressLines(TrainerCallback):
+    """A line for each evaluation and, where there is no bar, for each tenth of the steps."""
 
     def __init__(self, bar: bool):
-        super().__init__()
-        self.bar, self.logged = bar, {}
+        self.bar = bar
+        self.logged: dict[str, float] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.first = self.written = state.global_step
         self.began = time.monotonic()
-        if self.bar:
-            super().on_train_begin(args, state, control, **kwargs)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if self.bar:
-            self.training_bar.total = state.max_steps  # which a time budget changes
-            super().on_step_end(args, state, control, **kwargs)
-
-    def on_prediction_step(self, args, state, control, **kwargs):
-        if self.bar:
-            super().on_prediction_step(args, state, control, **kwargs)
-
-    def on_train_end(self, args, state, control, **kwargs):
-        if self.bar:
-            super().on_train_end(args, state, control, **kwargs)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         self.logged |= {name: value for name, value in (logs or {}).items() if not name.startswith("eval_")}
@@ -87,8 +93,6 @@ class ProgressLines(ProgressCallback):
             self._write(state, self.logged)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        if self.bar:
-            super().on_evaluate(args, state, control, **kwargs)
         self._write(state, self.logged | (metrics or {}))
 
     def _write(self, state, values: dict[str, float]) -> None:
@@ -103,7 +107,7 @@ class ProgressLines(ProgressCallback):
             parts.append(f"about {duration((time.monotonic() - self.began) / done * left)} left")
         line = "  " + "  ".join(parts)
         if self.bar:
-            self.training_bar.write(line)
+            tqdm.write(line)
         else:
             print(line, flush=True)
 
@@ -115,3 +119,68 @@ def duration(seconds: float) -> str:
     if seconds < 6000:
         return f"{seconds / 60:.{0 if seconds > 600 else 1}f} minutes"
     return f"{seconds / 3600:.1f} hours"
+
+
+@dataclass
+class TimeBudget(TrainerCallback):
+    """Revises after each step how many more the time has room for, and ends the training when it has none.
+
+    Args:
+        seconds: seconds of the budget.
+        spent: returns how many of them are gone.
+
+    Attributes:
+        position: place in the schedules, in steps of a training without a budget: it gets to their end with the last
+            step, however many steps that takes.
+    """
+
+    seconds: float
+    spent: Callable[[], float]
+    position: float = 0.0
+    wanted: int = field(init=False, default=0)
+    _evaluation: float = field(init=False, default=0.0)  # seconds of the last one
+
+    def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs):
+        self.wanted, self._first, self._began = state.max_steps, state.global_step, self.spent()
+        if self._began >= (1 - _RESERVED) * self.seconds:
+            raise ValueError(
+                f"`minutes` must leave time to train, got {self.seconds / 60:g}, and {self._began:.0f} seconds are "
+                "gone before the first step. Give more minutes, or less text."
+            )
+        schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # Accelerate wraps it
+        if isinstance(schedule, LambdaLR):
+            schedule.lr_lambdas = [self.moved(rate) for rate in schedule.lr_lambdas]
+
+    def moved(self, rate: Callable[[float], float]) -> Callable[[int], float]:
+        """Return a schedule over positions for one over steps."""
+        return lambda step: rate(self.position)
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        # This step is not counted yet.
+        self.position += (self.wanted - self.position) / max(1, state.max_steps - state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self._last, done = self.spent(), state.global_step - self._first
+        pace = (self._last - self._began) / done  # with its share of evaluations and checkpoints
+        time_left = (1 - _RESERVED) * self.seconds - self._last - _EVALUATIONS * self._evaluation
+        left = max(0, int(time_left / max(pace, 1e-9)))
+        state.max_steps = min(state.global_step + left, self.wanted)
+        if done == _MEASURED and state.max_steps < self.wanted:
+            self._announce(state)
+        if not left and not control.should_training_stop:
+            control.should_save = args.save_strategy != "no"
+            control.should_training_stop = True
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        if state.global_step > self._first:
+            self._evaluation = self.spent() - self._last
+
+    def _announce(self, state) -> None:
+        """Say how long the training will be, and evaluate, save and log as often as in one of full length."""
+        share = state.max_steps / self.wanted
+        for name in ("logging_steps", "eval_steps", "save_steps"):
+            setattr(state, name, max(1, round(share * getattr(state, name))))
+        text = f"{self.seconds / 60:g} minutes: about {state.max_steps:,} of {self.wanted:,} steps"
+        print(text, flush=True)
+        if share < _TOO_FEW:
+            warnings.warn(f"{text}. The model may be of little use: give more minutes.", stacklevel=2)

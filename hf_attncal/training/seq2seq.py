@@ -1,23 +1,22 @@
-"""Parts of the jobs whose models read a text and write another: settings, the run, and scores of generated text."""
+"""Jobs whose models read a text and write another: settings, the run, and scores of generated text; translation."""
 
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from datasets import Dataset
+from sacrebleu.metrics import BLEU
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Trainer,
     TrainerCallback,
 )
 from transformers.tokenization_utils_base import LARGE_INTEGER
@@ -36,19 +35,28 @@ from hf_attncal.inference.reading import decoder_size
 from hf_attncal.inference.source_use import MOST_READ, source_use
 from hf_attncal.inference.word_attention import attention_report
 from hf_attncal.io.files import write_text
+from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.trust import verdict_of
 from hf_attncal.models.calibration import calibration_of
 from hf_attncal.models.configuration_attncal import guided_place
 
 from .calibrated import AttnCalTrainer
-from .cards import CARD_MEASURES, about_run, attention, score_results, split_name
-from .guide import linker
-from .job import Job, build_model, build_tokenizer
+from .job import (
+    CARD_MEASURES,
+    SENTENCE,
+    Job,
+    about_run,
+    attention,
+    build_model,
+    build_tokenizer,
+    score_results,
+    split_name,
+)
 from .presets import anneal, check_preset, sections_of, wait_for_attention
 from .progress import bars_are_shown
-from .settings import LINKS, SPLITS, DataConfig, Settings, VocabularyConfig
-from .settings_types import Positive, check_section
-from .settings_yaml import merge_settings
+from .sections import Positive, check_section, merge_settings
+from .settings import ModelSettings, VocabularyConfig
+from .text import LINKS, LINKS_OF_SPLITS, DataConfig, linker
 
 # Whether a model aligns by a unified attention model, and whether it has slots for copied words -> its collator.
 _COLLATORS = {
@@ -85,23 +93,39 @@ class EvaluationConfig:
         return Search(self.num_beams, self.length_penalty, self.max_new_tokens)
 
     def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-        """Return the scores by their keys in `cards.CARD_MEASURES`, and their `signature`."""
+        """Return the scores by their keys in `job.CARD_MEASURES`, and their `signature`."""
         raise NotImplementedError
 
 
 @dataclass
-class Seq2SeqConfig(Settings):
+class BleuConfig(EvaluationConfig):
+    """Settings of how dev (during training) and test (at the end) are translated and scored."""
+
+    bleu_tokenize: str = "13a"
+
+    def __post_init__(self):
+        check_section(
+            {"bleu_tokenize": self.bleu_tokenize}, {"bleu_tokenize": Literal[*BLEU.TOKENIZERS]}, "evaluation"
+        )
+
+    def score(self, hypotheses, references):
+        score = bleu(hypotheses, references, self.bleu_tokenize)
+        return {"bleu": score.score, "signature": score.signature}
+
+
+@dataclass
+class Seq2SeqConfig(ModelSettings):
     """All settings of one run; `model` holds `backbone` and fields of our configuration of it."""
 
+    data: DataConfig = field(default_factory=DataConfig)
     tokenizer: VocabularyConfig = field(default_factory=VocabularyConfig)
-    model: dict[str, Any] = field(default_factory=dict)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     average_last: Positive = 1
     languages: str | None = None
 
     job: ClassVar[str]  # "translation": of presets and folders, and as the Hub calls the task
     example: ClassVar[str]  # of the model card
-    guided: ClassVar[bool] = False  # whether the model learns links
+    guided = False  # whether the model learns links
 
     @classmethod
     def defaults(cls, values, texts):
@@ -142,12 +166,9 @@ def check_guide(data: DataConfig, guided: bool, section: str) -> None:
     Raises:
         ValueError: the first of them.
     """
-    for split, entry in ((name, getattr(data, name) or {}) for name in SPLITS):
-        for key in LINKS:
-            if entry.get(key) and not guided:
-                raise ValueError(
-                    f"`data.{split}.{key}` needs `{section}.guided` true, got false: no head learns links."
-                )
+    for split, key, _ in data.named_files():
+        if key in LINKS and not guided:
+            raise ValueError(f"`data.{split}.{key}` needs `{section}.guided` true, got false: no head learns links.")
 
 
 def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -175,7 +196,7 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
         "forced_eos_token_id": eos,
         "decoder_start_token_id": {"pad": pad, "eos": eos}[family.decoder_start],
     }
-    model = build_model(family, config, tokens, always)
+    model: Any = build_model(family, config, tokens, always)
     if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
     start = section.get("init_from")
@@ -304,7 +325,7 @@ class Seq2SeqJob(Job):
         if score["unknown"]:
             message += f"; {score['unknown']} unknown words left out of what was written"
         if self.run.args.process_index == 0:
-            write_text("\n".join(hypotheses) + "\n", Path(self.run.args.output_dir) / f"{split}{kind}.hypotheses.txt")
+            write_text("\n".join(hypotheses) + "\n", self.run.folder / f"{split}{kind}.hypotheses.txt")
             print(f"{split}{kind}:{message}")
         return score
 
@@ -356,7 +377,7 @@ def evaluate(
     model,
     tokenizer,
     pairs: Dataset,
-    config: Settings,
+    config: Any,
     num_beams: int | None = None,
     progress: bool = False,
 ) -> tuple[list[str], dict[str, float | str]]:
@@ -403,9 +424,9 @@ class ScoreCallback(TrainerCallback):
         config: settings of the run.
     """
 
-    trainer: Trainer
+    trainer: AttnCalTrainer
     dev: Dataset
-    config: Settings
+    config: Any
 
     def on_evaluate(self, args, state, control, model=None, metrics=None, **kwargs):
         settings, tokenizer = self.config.evaluation, self.trainer.processing_class
@@ -415,3 +436,22 @@ class ScoreCallback(TrainerCallback):
         entry = {**{f"eval_{name}": value for name, value in score.items()}, "step": state.global_step}
         state.log_history.append(entry)
         self.trainer.callback_handler.on_log(args, state, control, numbers)
+
+
+@dataclass
+class TranslationConfig(Seq2SeqConfig):
+    """All settings of one run; `model` holds `backbone` and fields of our configuration of it."""
+
+    evaluation: BleuConfig = field(default_factory=BleuConfig)
+
+    job, example = "translation", SENTENCE
+    links = LINKS_OF_SPLITS
+
+
+class TranslationJob(Seq2SeqJob):
+    """Train a translation model from text and score it by BLEU."""
+
+    settings = TranslationConfig
+
+
+train_translation = TranslationJob.train

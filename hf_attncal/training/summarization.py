@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 from hf_attncal.metrics.rouge import ROUGE_MEASURES, TOKENIZERS, rouge
 
-from .cards import SUMMARY_EXAMPLE
+from .job import SUMMARY_EXAMPLE
+from .sections import check_section
 from .seq2seq import EvaluationConfig, Seq2SeqConfig, Seq2SeqJob
-from .settings import DataConfig
+from .text import DataConfig
 
 
 @dataclass
@@ -28,8 +29,11 @@ class SummaryDataConfig(DataConfig):
 class RougeConfig(EvaluationConfig):
     """Settings of how dev (during training) and test (at the end) are summarised and scored."""
 
-    rouge_tokenize: Literal[TOKENIZERS] = "rouge"
+    rouge_tokenize: str = "rouge"
     rouge_stemmer: bool = False
+
+    def __post_init__(self):
+        check_section({"rouge_tokenize": self.rouge_tokenize}, {"rouge_tokenize": Literal[TOKENIZERS]}, "evaluation")
 
     def score(self, hypotheses, references):
         score = asdict(rouge(hypotheses, references, self.rouge_tokenize, stemmer=self.rouge_stemmer))

@@ -1,14 +1,94 @@
-"""Batches by tokens and losses logged by name, for any Trainer."""
+"""Batches by tokens and losses logged by name, for any Trainer, and the training arguments of our Trainers."""
 
+import math
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback
+from transformers import Seq2SeqTrainingArguments, TrainerCallback, TrainingArguments
 from transformers.trainer_pt_utils import nested_gather
+from transformers.training_args import OptimizerNames
 
 from hf_attncal.data.batching import TokenBatchSampler
+from hf_attncal.io.process import check_threads
+
+from .checkpoints import WholeCheckpointsTrainer
+
+
+@dataclass
+class TokenBatchArguments(TrainingArguments):
+    """`TrainingArguments` with the settings that all our Trainers add."""
+
+    tokens_per_batch: int | None = field(
+        default=None,
+        metadata={
+            "help": "Length-bucketed training batches of at most this many tokens (sentences x longest side), per "
+            "process and micro-batch; takes the place of `per_device_train_batch_size`. None: batches of sentences."
+        },
+    )
+
+    threads: int | None = field(
+        default=None,
+        metadata={
+            "help": "CPU threads of PyTorch. None: `OMP_NUM_THREADS`, else PyTorch's own choice. The same number "
+            "repeats a training to the bit."
+        },
+    )
+
+    def __post_init__(self):
+        tokens = self.tokens_per_batch
+        if self.threads is not None:
+            check_threads(self.threads, "`threads`")
+        if tokens is not None:
+            if tokens < 1:
+                raise ValueError(f"`tokens_per_batch` must be >= 1, got {tokens}. Leave it out for no limit.")
+            if self.train_sampling_strategy != "random":
+                raise ValueError(
+                    "`train_sampling_strategy` must be 'random' with `tokens_per_batch`, which orders the examples "
+                    f"itself, got {self.train_sampling_strategy!r}. Leave one of the two out."
+                )
+            if self.auto_find_batch_size:
+                raise ValueError(
+                    "`auto_find_batch_size` has no effect on batches of `tokens_per_batch`, got both. Leave one out."
+                )
+        super().__post_init__()
+
+
+@dataclass
+class AttnCalTrainingArguments(TokenBatchArguments, Seq2SeqTrainingArguments):
+    """`Seq2SeqTrainingArguments` with the settings of `AttnCalTrainer`."""
+
+    mask_learning_rate: float | None = field(
+        default=None,
+        metadata={"help": "Learning rate of the mask network; follows the same schedule. None: `learning_rate`."},
+    )
+    adagrad_initial_accumulator: float | None = field(
+        default=None,
+        metadata={
+            "help": "What the sums of squared gradients of `optim: adagrad` begin with, the mask network too. None: "
+            "0, as PyTorch's."
+        },
+    )
+
+    def __post_init__(self):
+        if self.mask_learning_rate is not None and self.mask_learning_rate <= 0:
+            raise ValueError(
+                f"`mask_learning_rate` must be > 0, got {self.mask_learning_rate}. Leave it out to use "
+                "`learning_rate`; to keep the mask network fixed set `requires_grad_(False)` on it."
+            )
+        accumulator = self.adagrad_initial_accumulator
+        if accumulator is not None and not 0 <= accumulator < math.inf:
+            raise ValueError(
+                f"`adagrad_initial_accumulator` must be >= 0 and finite, got {accumulator}. Leave it out for 0."
+            )
+        super().__post_init__()
+        if accumulator is not None and self.optim != OptimizerNames.ADAGRAD:
+            raise ValueError(
+                "`adagrad_initial_accumulator` must be left out with another optimizer than `optim: adagrad`, got "
+                f"{accumulator} with `optim` {self.optim.value!r}."
+            )
 
 
 class SetEpochCallback(TrainerCallback):
@@ -25,23 +105,27 @@ class SetEpochCallback(TrainerCallback):
         self.sampler.set_epoch(int(state.epoch or 0))
 
 
-class TokenBatchTrainerMixin:
-    """Batches by tokens, and losses logged by name; goes before the stock Trainer in the bases.
+class TokenBatchTrainer(WholeCheckpointsTrainer):
+    """Trainer with batches by tokens, losses logged by name, and whole checkpoints.
 
     A subclass overrides `compute_loss`: it calls `start_totals` first and then `add_batch`.
     The total "steps" is what the others are divided by, "tokens" gives `tokens_name`.
     """
 
+    args: TokenBatchArguments
     tokens_name = "target_tokens_per_second"
-    _totals: dict[str, torch.Tensor] | None = None  # since the last log
     _totals_since = 0.0
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._totals: dict[str, torch.Tensor] = {}  # since the last log
 
     # ---- named losses ----
 
     def start_totals(self) -> None:
         """Start the clock of a new average; here and not in `log`, as evaluations and saving come after that."""
         if not self._totals:
-            self._totals, self._totals_since = {}, time.monotonic()
+            self._totals_since = time.monotonic()
 
     def add_total(self, name: str, value: torch.Tensor) -> None:
         """Add to a running total that the next log divides by the number of optimiser steps."""
@@ -88,9 +172,8 @@ class TokenBatchTrainerMixin:
         """Return means since the last call, over optimiser steps and processes, and empty the totals."""
         names = sorted(self._totals)
         totals = torch.stack([self._totals[name] for name in names])[None]
-        means = nested_gather(totals, self.args.parallel_mode).mean(0).tolist()
-        self._totals = None
-        means = dict(zip(names, means, strict=True))
+        means = dict(zip(names, nested_gather(totals, self.args.parallel_mode).mean(0).tolist(), strict=True))
+        self._totals = {}
         steps = means.pop("steps")
         seconds = time.monotonic() - self._totals_since
         tokens = means.pop("tokens", 0.0) * self.args.world_size

@@ -486,9 +486,7 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         ([*PAIRS, "--model=discrete-1+discrete-2"], "`discrete-1` and `discrete-2` of --model cannot go together"),
         (
             [*PAIRS, "--model=discrete-2+copy"],
-            "`copy` is for Marian or BART or a recurrent model or Marian with a recurrent decoder, and "
-            "`discrete_transformer` for a Discrete "
-            "Transformer, which takes only leaky. Leave one of them out.",
+            "`copy` of --model is not for a Discrete Transformer, which takes leaky. Leave one of them out.",
         ),
         (
             [*PAIRS, "--model=luong", "--config=base", "--output=o"],

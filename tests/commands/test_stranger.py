@@ -22,7 +22,7 @@ from hf_attncal.commands import exit_status, main
 from hf_attncal.commands.app import kind_of
 from hf_attncal.data.strict_yaml import load_yaml
 from hf_attncal.report.figures import charts
-from hf_attncal.training.settings_yaml import apply_overrides, read_settings
+from hf_attncal.training.sections import apply_overrides, read_settings
 
 SCRIPT = Path(hf_attncal.__file__).parents[1] / "training" / "train.py"
 # What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said

@@ -12,7 +12,7 @@ import pytest
 
 from hf_attncal.command_table import JOBS
 from hf_attncal.commands.app import call_of
-from hf_attncal.training.settings_yaml import read_settings
+from hf_attncal.training.sections import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hf_attncal.training.settings_yaml import read_settings
+from hf_attncal.training.sections import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {"data": "DATA", "runs": "RUNS", "eflomal": "eflomal", "fast_align": "fast_align"}

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from transformers import DefaultFlowCallback, TrainerCallback, TrainerControl, TrainerState
 
 from hf_attncal.training import seq2seq
-from hf_attncal.training.budget import TimeBudget
 from hf_attncal.training.checkpoints import how_to_go_on, last_checkpoints, saved_on_interrupt
-from hf_attncal.training.settings_yaml import read_settings
-from hf_attncal.training.translation import TranslationConfig, train_translation
+from hf_attncal.training.progress import TimeBudget
+from hf_attncal.training.sections import read_settings
+from hf_attncal.training.seq2seq import TranslationConfig, TranslationJob, train_translation
 
 QUICK = ["training.eval_strategy=no", "data.dev=null", "training.bf16=false"]
 
@@ -159,8 +159,17 @@ class Interrupts(TrainerCallback):
 
 def interrupted_at(step: int, config) -> str:
     """Train until a Ctrl-C in this step; what is said."""
-    with pytest.raises(KeyboardInterrupt) as caught:
-        train_translation(config, callbacks=[Interrupts(step)])
+    build = TranslationJob.build
+
+    def interrupting(*arguments):
+        trainer = build(*arguments)
+        trainer.add_callback(Interrupts(step))
+        return trainer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TranslationJob, "build", interrupting)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            train_translation(config)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return str(caught.value)
 

@@ -4,8 +4,7 @@ import warnings
 
 import pytest
 
-from hf_attncal.training.asked import Asked
-from hf_attncal.training.choices import model_chosen
+from hf_attncal.training.asked import Asked, model_chosen
 
 
 def test_a_text_without_target_is_a_language_model_and_said_to_be_one(tmp_path):

@@ -22,11 +22,10 @@ from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.language import LanguageConfig
-from hf_attncal.training.settings_types import hints_of
-from hf_attncal.training.settings_yaml import read_settings
+from hf_attncal.training.sections import hints_of, read_settings
+from hf_attncal.training.seq2seq import TranslationConfig
 from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.text import Texts
-from hf_attncal.training.translation import TranslationConfig
 
 FOLDER = Path(__file__).parents[2] / "configs"
 JOBS = {

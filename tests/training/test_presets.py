@@ -4,17 +4,19 @@ import pytest
 
 from hf_attncal.alignment.aligner_job import AlignerConfig
 from hf_attncal.training.adapter import AdapterConfig
-from hf_attncal.training.defaults import (
+from hf_attncal.training.language import LanguageConfig
+from hf_attncal.training.presets import (
     adapter_defaults,
+    count_lines,
     language_defaults,
+    names_of,
+    read_preset,
     recurrent_defaults,
     translation_defaults,
 )
-from hf_attncal.training.language import LanguageConfig
-from hf_attncal.training.presets import count_lines, names_of, read_preset
+from hf_attncal.training.seq2seq import TranslationConfig
 from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.text import Texts
-from hf_attncal.training.translation import TranslationConfig
 
 JOBS = {
     "translation": TranslationConfig,

@@ -7,7 +7,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, Tra
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging as transformers_logging
 
-from hf_attncal.training.progress import ProgressLines, bars_are_shown, duration, shown_progress
+from hf_attncal.training.progress import ProgressBar, ProgressLines, bars_are_shown, duration, shown_progress
 
 
 class Scores(TrainerCallback):
@@ -23,9 +23,10 @@ def run(folder, **options):
     trainer.add_callback(Scores())
     with shown_progress(trainer):
         callbacks = trainer.callback_handler.callbacks
-        assert [type(c) for c in callbacks if isinstance(c, PrinterCallback | ProgressCallback)] == [ProgressLines]
+        printing = [type(c) for c in callbacks if isinstance(c, PrinterCallback | ProgressCallback | ProgressLines)]
+        assert printing == [ProgressLines, *([ProgressBar] if bars_are_shown(trainer.args) else [])]
         trainer.train()
-    assert not any(isinstance(c, ProgressLines) for c in trainer.callback_handler.callbacks)
+    assert not any(isinstance(c, ProgressLines | ProgressBar) for c in trainer.callback_handler.callbacks)
     return trainer
 
 

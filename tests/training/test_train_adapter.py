@@ -19,7 +19,7 @@ from hf_attncal.inference.translation import translate_texts
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import ADAPTER_METHODS, AdapterConfig, base_checkpoint, build
-from hf_attncal.training.settings_yaml import read_settings
+from hf_attncal.training.sections import read_settings
 
 sys.path.insert(0, str(ROOT / "training"))
 import train as script

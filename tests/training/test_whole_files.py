@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
 
 from hf_attncal.training.folder import claimed
-from hf_attncal.training.translation import TranslationConfig
+from hf_attncal.training.seq2seq import TranslationConfig
 
 sys.path.insert(0, str(ROOT / "training"))
 import train
