@@ -33,7 +33,7 @@ from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 from hf_attncal.training.folder import fill, finish, in_first_process
 from hf_attncal.training.job import PAIR, Job, about_run, build_model, build_tokenizer, recorded
-from hf_attncal.training.presets import count_lines, names_of, read_preset
+from hf_attncal.training.presets import count_lines, preset_names, read_preset
 from hf_attncal.training.sections import NotNegative, Positive, check_section, hints_of
 from hf_attncal.training.settings import ModelSettings
 from hf_attncal.training.text import LINKS_OF_SPLITS, DataConfig, with_links
@@ -63,7 +63,7 @@ _ADVICE = (
     "had learned anything: raise `training.agreement_warmup_steps`."
 )
 # "hmm" and "small": what each is made for stands in its file.
-SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in names_of("aligner")}
+SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in preset_names("aligner")}
 _NETWORK, _COUNTS = "small", "hmm"
 # The weight of links that an encoder helped to find: with 1 or 16 a network stays further from them.
 _TAUGHT = 4.0

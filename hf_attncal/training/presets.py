@@ -38,7 +38,7 @@ _MASK_COST = 0.1  # docs/experiments/translation.md, "A mask network that always
 _SHARES = ("warmup_steps", "logging_steps", "eval_steps", "save_steps")
 
 
-def names_of(job: str) -> tuple[str, ...]:
+def preset_names(job: str) -> tuple[str, ...]:
     """Return the names of the presets of a job ("translation", "adapter", "aligner", "language")."""
     return tuple(sorted(path.stem for path in (_FOLDER / job).glob("*.yaml")))
 
@@ -66,7 +66,7 @@ def sections_of(
         ValueError: no such preset, or no text to fit it to.
     """
     name, job = values["preset"], config_class.job
-    check_section({"preset": name}, {"preset": Literal[names_of(job)]})
+    check_section({"preset": name}, {"preset": Literal[preset_names(job)]})
     sections = read_preset(job, name)
     if name in _FITTED:
         steps = config_class.steps_given(values)
@@ -80,9 +80,9 @@ def sections_of(
 
 def check_preset(job: str, preset: str | None, family: Family, families: dict[str, Family]) -> None:
     """Raise ValueError if a preset of the job is not for this family; `families` are those that the job can train."""
-    if preset in names_of(job) and preset not in family.presets:
+    if preset in preset_names(job) and preset not in family.presets:
         others = ", ".join(other.name for other in families.values() if preset in other.presets)
-        fitting = " or ".join(repr(name) for name in names_of(job) if name in family.presets)
+        fitting = " or ".join(repr(name) for name in preset_names(job) if name in family.presets)
         raise ValueError(
             f"`preset` must be {fitting} with `model.backbone` {family.name}, got {preset!r}, which is for {others}."
         )

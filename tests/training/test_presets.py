@@ -9,7 +9,7 @@ from hf_attncal.training.presets import (
     adapter_defaults,
     count_lines,
     language_defaults,
-    names_of,
+    preset_names,
     read_preset,
     recurrent_defaults,
     translation_defaults,
@@ -50,7 +50,7 @@ def made(job, data, **values):
     return JOBS[job].make({"preset": "small", "data": data} | values)
 
 
-@pytest.mark.parametrize(("job", "name"), [(job, name) for job in JOBS for name in names_of(job)])
+@pytest.mark.parametrize(("job", "name"), [(job, name) for job in JOBS for name in preset_names(job)])
 def test_every_preset_makes_a_run(job, name, data, tmp_path):
     config = made(job, data, preset=name, training={"output_dir": str(tmp_path)})
     assert config.preset == name
@@ -58,7 +58,7 @@ def test_every_preset_makes_a_run(job, name, data, tmp_path):
 
 
 def test_every_job_has_presets():
-    assert {job: names_of(job) for job in JOBS} == {
+    assert {job: preset_names(job) for job in JOBS} == {
         "translation": ("base", "small"),
         "adapter": ("base", "probe", "small"),
         "aligner": ("hmm", "small"),
