@@ -6,9 +6,10 @@ Shapes use S = source words and T = target words of a pair.
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import TypeGuard, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,6 +21,10 @@ from hf_attncal.alignment.sources import Weights
 from hf_attncal.data.segmentation import Segments, segment, white_space_words
 from hf_attncal.models.functional_mask_align import harmonic_mean
 
+T = TypeVar("T")
+Both = tuple[T, T]  # of the source and of the target
+
+_BATCH_PAIRS, _BATCH_TOKENS = 256, 4096
 _ALIEN = 1e-3  # share of the letters of clean text below which a script is alien to it
 _FAR, _NO_NEIGHBOUR = 6.0, 3.0  # words
 _MOST_CLAIMED = 3.0
@@ -31,6 +36,15 @@ OF_LINKS = ("best", "forward", "backward", "share", "claimed", "jump before", "j
 _UNKNOWN = -10.0  # log-ratio of what is not known at all
 _TABLES: WeakKeyDictionary = WeakKeyDictionary()  # model -> sum of its counts, and `usual_of_tokens`
 _HARDLY_SEEN = 5.0  # counts of a token that tell half of what is usual for it
+
+
+_NO_WORDS = np.zeros((0, 0)), np.zeros((0, 0))
+
+
+def both(values: Iterable[T]) -> Both[T]:
+    """Return two values as a pair of the source and the target."""
+    source, target = values
+    return source, target
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +67,16 @@ class LinkEvidence:
 
     source: Segments
     target: Segments
-    best: tuple[np.ndarray, np.ndarray]
-    known: tuple[np.ndarray, np.ndarray] | None
+    best: Both[np.ndarray]
+    known: Both[np.ndarray] | None
     said_again: np.ndarray
-    links: tuple[np.ndarray, np.ndarray] = ()
-    usual: tuple[np.ndarray, np.ndarray] | None = None
+    links: Both[np.ndarray] = _NO_WORDS
+    usual: Both[np.ndarray] | None = None
 
 
-def read_evidence(
-    aligner: WordAligner, pairs: Sequence[tuple[str, str]], batch_size: int = 256, batch_tokens: int = 4096
-) -> list[LinkEvidence]:
-    """Read the evidence of sentence pairs, in their order.
-
-    Raises:
-        ValueError: see `WordAligner.align`.
-    """
-    sides = [(cut_for(aligner, source), cut_for(aligner, target)) for source, target in pairs]
-    return evidence_of_words(aligner, sides, batch_size, batch_tokens)
+def has_counts(aligner: WordAligner | None) -> TypeGuard[WordAligner]:
+    """Return whether an aligner counts: not a network, and not None, where an encoder checks alone."""
+    return aligner is not None and hasattr(aligner.model, "counts_of")
 
 
 def cut_for(aligner: WordAligner | None, text: str) -> Segments:
@@ -77,59 +84,63 @@ def cut_for(aligner: WordAligner | None, text: str) -> Segments:
     return segment(text) if aligner is None or aligner.source.tokenize else white_space_words(text)
 
 
-def evidence_of_words(
-    aligner: WordAligner, sides: Sequence[tuple[Segments, Segments]], batch_size: int = 256, batch_tokens: int = 4096
-) -> list[LinkEvidence]:
-    """Read the evidence of pairs that `cut_for` has cut; else as `read_evidence`."""
-    found: list[LinkEvidence | None] = [None] * len(sides)
-    words = [(source.words, target.words) for source, target in sides]
-    for index, scores, known, links, usual in _scores(aligner, words, batch_size, batch_tokens):
-        source, target = sides[index]
-        best = tuple(side[:, 0] for side in links)
-        found[index] = LinkEvidence(source, target, best, known, said_again(target.words, scores), links, usual)
-    counts = hasattr(aligner.model, "counts_of")
-    return [evidence or _of_nothing(*side, counts) for evidence, side in zip(found, sides, strict=True)]
+def read_evidence(aligner: WordAligner, pairs: Iterable[tuple[str, str]]) -> list[LinkEvidence]:
+    """Read the evidence of sentence pairs, in their order.
+
+    Raises:
+        ValueError: see `WordAligner.align`.
+    """
+    return evidence_of_words(
+        aligner, [(cut_for(aligner, source), cut_for(aligner, target)) for source, target in pairs]
+    )
 
 
 @torch.no_grad()
-def _scores(
-    aligner, words, batch_size: int, batch_tokens: int
-) -> Iterator[tuple[int, np.ndarray, tuple | None, tuple, tuple | None]]:
-    """Yield the number, scores (S, T), `known`, `links` and `usual` of each pair with words on both sides."""
-    counts = hasattr(aligner.model, "counts_of")
-    tables = usual_of_tokens(aligner.model) if counts else ()
-    for indices, weights in aligner.source.weights(words, batch_size, batch_tokens):
-        forward, backward = weights.forward, weights.backward
-        forward, backward = forward.mT, forward.mT if backward is None else backward
-        merged = forward if weights.backward is None else harmonic_mean(weights.forward, backward)
-        scores, *directions = (
+def evidence_of_words(aligner: WordAligner, sides: Sequence[Both[Segments]]) -> list[LinkEvidence]:
+    """Read the evidence of pairs that `cut_for` has cut; else as `read_evidence`."""
+    counts = has_counts(aligner)
+    tables = usual_of_tokens(aligner.model) if counts else None
+    evidence = [_of_nothing(source, target, counts) for source, target in sides]  # also of pairs with an empty side
+    words = [(source.words, target.words) for source, target in sides]
+    for indices, weights in aligner.source.weights(words, _BATCH_PAIRS, _BATCH_TOKENS):
+        forward = weights.forward.mT
+        backward = forward if weights.backward is None else weights.backward
+        merged = weights.forward if weights.backward is None else harmonic_mean(weights.forward, weights.backward)
+        tables_of_pairs = [
             largest_over_words(one, weights.source_words, weights.target_words).clamp(max=1).cpu().numpy()
             for one in (merged, forward, backward)
-        )
-        sizes = np.array(weights.words)
-        links = [
-            link_features(*(one if side == 0 else one.swapaxes(1, 2) for one in (scores, *directions)), sizes[:, side])
-            for side in (0, 1)
         ]
+        sizes = np.array(weights.words)
+        links = (
+            link_features(tables_of_pairs, sizes[:, 0]),
+            link_features([one.swapaxes(1, 2) for one in tables_of_pairs], sizes[:, 1]),
+        )
         known = _known(aligner.model, weights) if counts else None
-        usual = _usual(tables, weights) if counts else None
+        usual = None if tables is None else _usual(tables, weights)
         for row, (index, lengths) in enumerate(zip(indices, weights.words, strict=True)):
             if all(lengths):
-                of_row = [
-                    None if sides is None else tuple(side[row, :end] for side, end in zip(sides, lengths, strict=True))
-                    for sides in (known, links, usual)
-                ]
-                yield index, scores[row, : lengths[0], : lengths[1]], *of_row
+                of_row = partial(_of_row, row=row, lengths=lengths)
+                best = both(side[:, 0] for side in of_row(links))
+                again = said_again(words[index][1], tables_of_pairs[0][row, : lengths[0], : lengths[1]])
+                evidence[index] = LinkEvidence(
+                    *sides[index], best, known and of_row(known), again, of_row(links), usual and of_row(usual)
+                )
+    return evidence
 
 
-def link_features(scores: np.ndarray, forward: np.ndarray, backward: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def _of_row(sides: Both[np.ndarray], row: int, lengths: Both[int]) -> Both[np.ndarray]:
+    return both(side[row, :end] for side, end in zip(sides, lengths, strict=True))
+
+
+def link_features(tables: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
     """Return `OF_LINKS` of the words of one side of a batch, (B, N, 9); anything at padding.
 
     Args:
-        scores: of the words of this side with those of the other, 0 at padding, (B, N, M).
-        forward, backward: the same of each direction alone.
+        tables: scores of the words of this side with those of the other, 0 at padding, (B, N, M): of both directions
+            together, forward, and backward.
         lengths: words of this side of each pair, (B,).
     """
+    scores, forward, backward = tables
     batch, number, others = scores.shape
     partner = scores.argmax(axis=2)
 
@@ -157,42 +168,50 @@ def link_features(scores: np.ndarray, forward: np.ndarray, backward: np.ndarray,
     return np.stack(columns, axis=2)
 
 
-def _known(model, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
-    """Return how much likelier than chance the tokens of each word translate some token of the other side.
+def mutual_information(model, source: torch.Tensor, target: torch.Tensor) -> Both[torch.Tensor]:
+    """Return the pointwise mutual information of tokens by the counts of an aligner, and their counts together.
 
-    The mean over its tokens of the largest pointwise mutual information `log(n(x, y) N / (n(x) n(y)))`, of the counts
-    of the aligner, each with a little more, so that what was hardly seen is little evidence.
+    `log(n(x, y) N / (n(x) n(y)))`, each count with a little more, so that what was hardly seen is little evidence.
+
+    Args:
+        model: `HMMTables`.
+        source, target: tokens, (B, S) and (B, T).
 
     Returns:
-        (batch, source words) and (batch, target words); 0 for a word without tokens.
+        (B, S, T) each.
     """
-    source, target = weights.source_tokens, weights.target_tokens
+    together = model.counts_of(source, target).mT
+    of_source = (model.source_counts + model.source_null_counts)[source].float()
+    of_target = (model.target_counts + model.target_null_counts)[target].float()
+    found = (together + 0.02).log() + math.log(float(model.counts.sum()) + 1)
+    return found - (of_source + 1).log()[:, :, None] - (of_target + 1).log()[:, None, :], together
+
+
+def _known(model, weights: Weights) -> Both[np.ndarray]:
+    """Return how much likelier than chance the tokens of each word translate some token of the other side.
+
+    Returns:
+        the mean over its tokens of the largest `mutual_information`, (batch, source words) and (batch, target words);
+        0 for a word without tokens.
+    """
     sides = weights.source_words, weights.target_words
     real = [word_ids != words for word_ids, words in sides]
-    together = model.counts_of(source, target).mT  # (batch, source, target)
-    alone = [
-        (getattr(model, f"{side}_counts") + getattr(model, f"{side}_null_counts"))[tokens].float()
-        for side, tokens in (("source", source), ("target", target))
-    ]
-    total = float(model.counts.sum()) + 1
-    found = (together + 0.02).log() + math.log(total)
-    found = found - (alone[0] + 1).log()[:, :, None] - (alone[1] + 1).log()[:, None, :]
+    found, _ = mutual_information(model, weights.source_tokens, weights.target_tokens)
     found = found.masked_fill(~(real[0][:, :, None] & real[1][:, None, :]), _UNKNOWN)
     best = found.amax(dim=2), found.amax(dim=1)
     means = (mean_over_words(values, *side, empty=0) for values, side in zip(best, sides, strict=True))
-    return tuple(values.cpu().numpy() for values in means)
+    return both(values.cpu().numpy() for values in means)
 
 
-def usual_of_tokens(model) -> tuple[torch.Tensor, torch.Tensor]:
+def usual_of_tokens(model) -> Both[torch.Tensor]:
     """Return what is usual for the tokens of each side, (V, 2), by the counts of an aligner.
 
-    The mean over their partners of the pointwise mutual information of `_known`, less for those that were hardly seen,
+    The mean over their partners of `mutual_information`, less for those that were hardly seen,
     and the share that has no partner. A word whose partners are usually known and that has none here is suspect.
     """
     total = float(model.counts.sum())
-    before, tables = _TABLES.get(model, (None, ()))
-    if before == total:  # the counts are what they were
-        return tables
+    if (cached := _TABLES.get(model)) and cached[0] == total:  # the counts are what they were
+        return cached[1]
     size, counts = model.config.vocab_size, model.counts.float()
     tokens = model.pairs // size, model.pairs % size
     nulls = [getattr(model, f"{side}_null_counts").float() for side in ("source", "target")]
@@ -204,30 +223,32 @@ def usual_of_tokens(model) -> tuple[torch.Tensor, torch.Tensor]:
     for ids, null, one in zip(tokens, nulls, alone, strict=True):
         sums, linked = (counts.new_zeros(size).index_add_(0, ids, values) for values in (counts * found, counts))
         tables.append(torch.stack([sums / (linked + _HARDLY_SEEN), (null + 0.5) / (one + 2)], dim=1))
-    _TABLES[model] = total, tuple(tables)
-    return tuple(tables)
+    _TABLES[model] = total, both(tables)
+    return both(tables)
 
 
-def _usual(tables: Sequence[torch.Tensor], weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+def _usual(tables: Both[torch.Tensor], weights: Weights) -> Both[np.ndarray]:
     """Return the means over the tokens of each word of `usual_of_tokens`, (batch, words, 2) of both sides."""
-    return tuple(
+    tokens = weights.source_tokens, weights.target_tokens
+    sides = weights.source_words, weights.target_words
+    return both(
         np.stack([mean_over_words(values, *side, empty=0).cpu().numpy() for values in table[ids].unbind(2)], axis=2)
-        for table, ids, side in zip(
-            tables,
-            (weights.source_tokens, weights.target_tokens),
-            (weights.source_words, weights.target_words),
-            strict=True,
-        )
+        for table, ids, side in zip(tables, tokens, sides, strict=True)
     )
 
 
 def _of_nothing(source: Segments, target: Segments, counts: bool) -> LinkEvidence:
     """Return the evidence of a pair with a side that has no words."""
-    best = np.zeros(len(source.words)), np.zeros(len(target.words))
-    known = tuple(np.full(len(side), _UNKNOWN) for side in best) if counts else None
-    again = said_again(target.words, np.zeros((0, len(target.words))))
-    links, usual = (tuple(np.zeros((len(side), columns)) for side in best) for columns in (len(OF_LINKS), 2))
-    return LinkEvidence(source, target, best, known, again, links, usual if counts else None)
+    lengths = len(source.words), len(target.words)
+    return LinkEvidence(
+        source,
+        target,
+        both(np.zeros(length) for length in lengths),
+        both(np.full(length, _UNKNOWN) for length in lengths) if counts else None,
+        said_again(target.words, np.zeros((0, lengths[1]))),
+        both(np.zeros((length, len(OF_LINKS))) for length in lengths),
+        both(np.zeros((length, 2)) for length in lengths) if counts else None,
+    )
 
 
 def said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:

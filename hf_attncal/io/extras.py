@@ -24,7 +24,7 @@ EXTRAS = {
     "evaluate": ("datasets", "evaluate"),
     "zst": ("zstandard",),
     "ctranslate2": ("ctranslate2",),
-    "documents": ("defusedxml", "markdown-it-py", "polib"),
+    "documents": ("markdown-it-py", "polib"),
 }
 _MODULES = {
     "pyyaml": "yaml",

@@ -107,7 +107,7 @@ def test_links_against_loops():
     for row, size in enumerate(sizes):
         for one in (scores, forward, backward):
             one[row, : size[0], : size[1]] = rng.random(size)
-    found = link_features(scores, forward, backward, np.array([rows for rows, _ in sizes]))
+    found = link_features([scores, forward, backward], np.array([rows for rows, _ in sizes]))
     for row, (words, others) in enumerate(sizes):
         of = scores[row, :words, :others]
         partners = of.argmax(axis=1)

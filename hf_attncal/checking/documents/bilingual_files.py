@@ -1,4 +1,4 @@
-"""Files in two languages: PO (polib), XLIFF 1.2 and 2 (defusedxml over expat), CSV and TSV.
+"""Files in two languages: PO (polib), XLIFF 1.2 and 2 (expat), CSV and TSV.
 
 A reader returns the pairs of a file; a writer puts notes into its bytes. Elements of XLIFF are read with their places.
 """
@@ -6,15 +6,28 @@ A reader returns the pairs of a file; a writer puts notes into its bytes. Elemen
 import csv
 import io
 import re
-from typing import Any
-from xml.sax.handler import ContentHandler
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-from hf_attncal.io.encoding import decoded
 from hf_attncal.io.errors import one_line
 
-from .segments import MOST_SEGMENTS, Segment, SegmentPair, check_segments, inserted, plain
+from .segments import (
+    MOST_SEGMENTS,
+    Notes,
+    Segment,
+    SegmentPair,
+    check_segments,
+    has_words,
+    inserted,
+    line_end,
+    plain,
+    text_of,
+)
 
+_BROKEN_PO = "is no PO file that can be read ({}): `msgfmt --check` says what is wrong."
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _PO_LINE = re.compile(r'\s*(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s*)?"(?:[^"\\]|\\.)*"\s*|\s*(?:#.*)?')
 _NO_TEXT = re.compile(r"translator[-_]credits$|external ref=")  # names of translators, sums of pictures
@@ -25,9 +38,11 @@ _XLIFF_NOT_READ = ("alt-trans", "seg-source", "matches", "glossary")
 # Elements within a text whose own text is code, in XLIFF 1.2 and 2.
 _XLIFF_CODE = frozenset(("bpt", "ept", "ph", "it", "x", "bx", "ex", "sc", "ec", "cp"))
 _LIKE_ASCII = re.compile(rb"""encoding\s*=\s*["'](?:utf-8|us-ascii|iso-8859-\d+|windows-125\d)["']""", re.IGNORECASE)
-_SOURCE_COLUMNS = ("source", "src", "original", "source text")
-_TARGET_COLUMNS = ("target", "tgt", "trg", "translation", "target text")
-_KEY_COLUMNS = ("key", "id", "name", "context", "ref", "reference")
+_COLUMNS = (  # names of the columns of the source, the translation and the key
+    ("source", "src", "original", "source text"),
+    ("target", "tgt", "trg", "translation", "target text"),
+    ("key", "id", "name", "context", "ref", "reference"),
+)
 
 
 # ---- PO ----
@@ -48,43 +63,36 @@ def read_po(data: bytes, name: str) -> list[SegmentPair]:
         raise ValueError("has no line that begins with `msgid`: it is no PO file.")
     for number, line in enumerate(text.split("\n"), start=1):
         if not _PO_LINE.fullmatch(line):
-            raise ValueError(f"is no PO file that can be read (line {number}): `msgfmt --check` says what is wrong.")
+            raise ValueError(_BROKEN_PO.format(f"line {number}"))
     try:
         # A name of a file is short, and has no line end.
         entries = polib.pofile(text + "\n")
     except (OSError, UnicodeError, IndexError, KeyError, AttributeError) as error:
-        line = re.search(r"line (\d+)", str(error))
-        where = f"line {line[1]}" if line else one_line(error)
-        raise ValueError(f"is no PO file that can be read ({where}): `msgfmt --check` says what is wrong.") from error
-    begins = [0]
-    for line in data.split(b"\n"):
-        begins.append(begins[-1] + len(line) + 1)
+        named = re.search(r"line \d+", str(error))
+        raise ValueError(_BROKEN_PO.format(named[0] if named else one_line(error))) from error
+    begins = list(accumulate((len(line) + 1 for line in data.split(b"\n")), initial=0))
     found = []
     for entry in entries:
         if entry.obsolete or entry.fuzzy or not entry.msgid or _NO_TEXT.match(entry.msgid):
             continue
-        line = max(1, entry.linenum)
-        at = begins[min(line, len(begins)) - 1]
-        forms = [(entry.msgid, entry.msgstr)]
+        texts = entry.msgid, entry.msgstr
         if entry.msgid_plural:
             last = max(entry.msgstr_plural, default=0)
-            forms = [(entry.msgid_plural, entry.msgstr_plural.get(last, ""))]
-        for source, target in forms:
-            sides = (_po_side(text, line, entry.msgctxt or "", at) for text in (source, target))
-            pair = SegmentPair(*sides)
-            if pair.source is not None:
-                found.append(pair)
+            texts = entry.msgid_plural, entry.msgstr_plural.get(last, "")
+        line = max(1, entry.linenum)
+        at = begins[min(line, len(begins)) - 1]
+        source, target = (_po_side(text, line, entry.msgctxt or "", at) for text in texts)
+        if source is not None:
+            found.append(SegmentPair(source, target))
     return found
 
 
-def note_po(data: bytes, notes: list[tuple[int, list[str]]]) -> bytes:
+def note_po(data: bytes, notes: Notes) -> bytes:
     """Write notes as comments (`# attncal: ...`) before the entries."""
-    end = b"\r\n" if b"\r\n" in data else b"\n"
-    charset = _charset(data)
-    pieces = []
-    for at, lines in notes:
-        pieces.append((at, b"".join(b"# " + line.encode(charset, "replace") + end for line in lines)))
-    return inserted(data, pieces)
+    end, charset = line_end(data), _charset(data)
+    return inserted(
+        data, [(at, b"".join(b"# " + line.encode(charset, "replace") + end for line in lines)) for at, lines in notes]
+    )
 
 
 def _charset(data: bytes) -> str:
@@ -96,7 +104,7 @@ def _charset(data: bytes) -> str:
 def _po_text(data: bytes, name: str) -> str:
     charset = _charset(data)
     if charset.lower().replace("_", "-") in ("utf-8", "utf8", "ascii", "us-ascii"):
-        return decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
+        return text_of(data, name)
     try:
         return data.decode(charset)
     except (LookupError, UnicodeError) as error:
@@ -106,7 +114,7 @@ def _po_text(data: bytes, name: str) -> str:
 
 
 def _po_side(text: str, line: int, key: str, at: int) -> Segment | None:
-    if not any(map(str.isalnum, text)):
+    if not has_words(text):
         return None
     menu = len(_ACCELERATOR.findall(text)) == 1 and len(text) < 80
     text_read = _ACCELERATOR.sub("", text) if menu else text
@@ -116,98 +124,132 @@ def _po_side(text: str, line: int, key: str, at: int) -> Segment | None:
 # ---- XLIFF ----
 
 
-class _XliffReader(ContentHandler):
-    """Reader of the units of a file, with the places of their translations.
+@dataclass(slots=True)
+class _Element:
+    """An element of XML with its place.
+
+    Args:
+        name: Without its namespace.
+        attributes: Attributes by name.
+        line: Line on which it begins, from 1.
+        begin: First byte of its tag.
+        end: First byte of its end tag.
+        content: Text and elements inside, in order.
+    """
+
+    name: str
+    attributes: dict[str, str]
+    line: int
+    begin: int
+    end: int = 0
+    content: list["str | _Element"] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator["_Element"]:
+        return (part for part in self.content if isinstance(part, _Element))
+
+
+class _XliffReader:
+    """Reader of the units of an XLIFF file; of the tree it keeps one unit at a time.
 
     Args:
         data: Bytes of the file.
     """
 
     def __init__(self, data: bytes):
-        super().__init__()
         self.data = data
-        self.parser: Any = None
         self.found: list[SegmentPair] = []
-        self.names: list[str] = []  # open elements
-        self.skipped = 0  # open elements within a part that is not read
-        self.text: list[str] | None = None  # of the open <source> or <target>
-        self.raw: list[str] = []
-        self.code = 0
-        self.key, self.unit_key, self.place, self.line = "", "", 0, 0
-        self.sides: dict[str, tuple[str, str, int]] = {}
         self.targets = 0
+        self._open: list[_Element] = []
+        self._skipped = 0  # open elements within a part that is not read
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._begin
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.EntityDeclHandler = self._refuse
 
-    @property
-    def at(self) -> int:
-        return self.parser._parser.CurrentByteIndex
+    def read(self) -> None:
+        try:
+            self._parser.Parse(self.data, True)
+        except expat.ExpatError as error:
+            raise ValueError(f"line {error.lineno} is no XML: {expat.ErrorString(error.code)}.") from error
 
-    def startElement(self, name, attrs):
+    def _refuse(self, *_: object) -> None:
+        raise ValueError("defines entities, which may read other files or fill the memory: it is not read.")
+
+    def _begin(self, name: str, attributes: dict[str, str]) -> None:
         name = name.rpartition(":")[2]
-        self.names.append(name)
-        if self.skipped or name in _XLIFF_NOT_READ or attrs.get("translate") == "no":
-            self.skipped += 1
-        elif self.text is not None:
-            kept = attrs.get("id") or attrs.get("i") or attrs.get("x") or ""
-            self.raw.append(f"<{name} {kept}>" if kept else f"<{name}>")
-            self.code += name in _XLIFF_CODE
-            self.text.append(" " if name in _XLIFF_CODE else "")
-        elif name in _XLIFF_TEXTS:
-            self.text, self.raw, self.code = [], [], 0
-            self.line = self.parser._parser.CurrentLineNumber
+        if self._skipped or name in _XLIFF_NOT_READ or attributes.get("translate") == "no":
+            self._skipped += 1
         else:
-            self._begin(name, attrs)
+            place = self._parser.CurrentLineNumber, self._parser.CurrentByteIndex
+            self._open.append(_Element(name, attributes, *place))
 
-    def endElement(self, name):
-        name = name.rpartition(":")[2]
-        self.names.pop()
-        if self.skipped:
-            self.skipped -= 1
-        elif self.text is not None and name in _XLIFF_TEXTS and not self.code:
-            text = "".join(self.text)
-            self.text = None
-            self._end_text(name, plain(_TAGS.sub(" ", text)), "".join(self.raw))
-        elif self.text is not None:
-            self.code -= name in _XLIFF_CODE
-        else:
-            self._end(name)
+    def _text(self, text: str) -> None:
+        if self._open and not self._skipped:
+            self._open[-1].content.append(text)
 
-    def characters(self, content):
-        if self.text is not None and not self.skipped:
-            self.raw.append(content)
-            if not self.code:
-                self.text.append(content)
-
-    def _begin(self, name, attrs) -> None:
-        if name in ("trans-unit", "unit"):
-            self.key = self.unit_key = attrs.get("resname") or attrs.get("id") or ""
-            self.sides, self.place = {}, 0
-        elif name == "segment":
-            self.key = f"{self.unit_key}/{attrs['id']}" if "id" in attrs else self.unit_key
-            self.sides = {}
-        if name in ("segment", "ignorable", "originalData") and not self.place:
-            self.place = self.at
-
-    def _end_text(self, name, text: str, raw: str) -> None:
-        if self.names[-1:] not in (["trans-unit"], ["segment"]):
+    def _end(self, _: str) -> None:
+        if self._skipped:
+            self._skipped -= 1
             return
-        self.targets += name == "target"
-        self.sides[name] = text, raw, self.line
-        if self.names[-1] == "trans-unit":
-            self.place = self.data.index(b">", self.at) + 1
+        element = self._open.pop()
+        element.end = self._parser.CurrentByteIndex
+        if element.name == "trans-unit":
+            self._add(element, _key_of(element), 0)
+        elif element.name == "unit":
+            self._add_segments(element)
+        elif self._open:
+            self._open[-1].content.append(element)
 
-    def _end(self, name) -> None:
-        if name == "notes" and self.names[-1:] == ["unit"]:
-            self.place = self.at
-        if name in ("trans-unit", "segment"):
-            sides = []
-            for side in _XLIFF_TEXTS:
-                text, raw, line = self.sides.get(side, ("", "", 0))
-                words = any(map(str.isalnum, text))
-                sides.append(Segment(text, "entry", line, self.key, raw, self.place) if words else None)
-            if sides[0] is not None:
-                self.found.append(SegmentPair(*sides))
-                check_segments(len(self.found))
-            self.sides = {}
+    def _add_segments(self, unit: _Element) -> None:
+        """Add the segments of a unit of XLIFF 2, whose notes stand before them."""
+        place, key = 0, _key_of(unit)
+        for part in unit:
+            if part.name == "notes":
+                place = part.end
+            elif part.name in ("segment", "ignorable", "originalData"):
+                place = place or part.begin
+            if part.name == "segment":
+                self._add(part, f"{key}/{part.attributes['id']}" if "id" in part.attributes else key, place)
+
+    def _add(self, unit: _Element, key: str, place: int) -> None:
+        """Add the pair of a <trans-unit>, whose notes stand behind its texts, or of a <segment>."""
+        texts = {part.name: part for part in unit if part.name in _XLIFF_TEXTS}
+        self.targets += "target" in texts
+        if unit.name == "trans-unit" and texts:
+            place = self.data.index(b">", max(part.end for part in texts.values())) + 1
+        source, target = (_xliff_side(texts.get(name), key, place) for name in _XLIFF_TEXTS)
+        if source is not None:
+            self.found.append(SegmentPair(source, target))
+            check_segments(len(self.found))
+
+
+def _key_of(unit: _Element) -> str:
+    return unit.attributes.get("resname") or unit.attributes.get("id") or ""
+
+
+def _xliff_side(element: _Element | None, key: str, place: int) -> Segment | None:
+    """Return the segment of a <source> or <target>; None if there is none or it has no words."""
+    if element is None:
+        return None
+    texts: list[str] = []
+    raw: list[str] = []
+
+    def read(parts: Iterable[str | _Element], is_code: bool) -> None:
+        for part in parts:
+            if isinstance(part, str):
+                raw.append(part)
+                texts.append("" if is_code else part)
+            else:
+                name = next(filter(None, map(part.attributes.get, ("id", "i", "x"))), "")
+                raw.append(f"<{part.name} {name}>" if name else f"<{part.name}>")
+                texts.append(" " if part.name in _XLIFF_CODE else "")
+                read(part.content, is_code or part.name in _XLIFF_CODE)
+
+    read(element.content, False)
+    text = plain(_TAGS.sub(" ", "".join(texts)))
+    return Segment(text, "entry", element.line, key, "".join(raw), place) if has_words(text) else None
 
 
 def read_xliff(data: bytes, name: str) -> list[SegmentPair]:
@@ -217,13 +259,15 @@ def read_xliff(data: bytes, name: str) -> list[SegmentPair]:
         ValueError: it is no XML or defines entities, has no translation at all, or far too many units.
     """
     reader = _XliffReader(data)
-    _parse_xliff(reader)
+    reader.read()
+    if b"xliff" not in data[:100_000]:
+        raise ValueError("has no <xliff>: is it another kind of XML?")
     if reader.found and not reader.targets:
         raise ValueError("has no <target>: it is not translated yet. Name the file of a translation.")
     return reader.found
 
 
-def note_xliff(data: bytes, notes: list[tuple[int, list[str]]]) -> bytes:
+def note_xliff(data: bytes, notes: Notes) -> bytes:
     """Write a <note> behind the <target> (XLIFF 1.2), or in the <notes> of the unit (2)."""
     head = data[:200]
     if head[:2] in (b"\xff\xfe", b"\xfe\xff") or (b"encoding" in head and not _LIKE_ASCII.search(head)):
@@ -246,29 +290,10 @@ def note_xliff(data: bytes, notes: list[tuple[int, list[str]]]) -> bytes:
 def _xml_indent(data: bytes, at: int) -> str:
     """Return the line end and the white space that begin the line of a byte; "" if it is not XML on lines."""
     begin = data.rfind(b"\n", 0, at) + 1
-    space = re.match(rb"[ \t]*", data[begin:at])[0].decode()
+    line = data[begin:at]
+    space = line[: len(line) - len(line.lstrip(b" \t"))].decode()
     end = "\r\n" if data[begin - 2 : begin] == b"\r\n" else "\n"
     return end + space if begin else ""
-
-
-def _parse_xliff(reader: _XliffReader) -> None:
-    from xml.sax import SAXParseException
-
-    from defusedxml import DefusedXmlException
-    from defusedxml.expatreader import DefusedExpatParser
-
-    # A DTD may be named, and expat does not fetch it; what it declares here is refused.
-    parser = DefusedExpatParser(forbid_dtd=False, forbid_entities=True, forbid_external=False)
-    parser.setContentHandler(reader)
-    reader.parser = parser
-    try:
-        parser.parse(io.BytesIO(reader.data))
-    except DefusedXmlException as error:
-        raise ValueError("defines entities, which may read other files or fill the memory: it is not read.") from error
-    except SAXParseException as error:
-        raise ValueError(f"line {error.getLineNumber()} is no XML: {error.getMessage()}.") from error
-    if b"xliff" not in reader.data[:100_000]:
-        raise ValueError("has no <xliff>: is it another kind of XML?")
 
 
 # ---- CSV and TSV ----
@@ -276,26 +301,27 @@ def _parse_xliff(reader: _XliffReader) -> None:
 
 def read_csv(data: bytes, name: str) -> list[SegmentPair]:
     """Read a table with commas or semicolons; see `_read_table`."""
-    text = decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
+    text = text_of(data, name)
     head = text[: text.find("\n") + 1 or len(text)]
-    return _read_table(text, ";" if head.count(";") > head.count(",") else ",", '"')
+    separator = ";" if head.count(";") > head.count(",") else ","
+    return _read_table(csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
 
 
 def read_tsv(data: bytes, name: str) -> list[SegmentPair]:
     """Read a table with tabs; see `_read_table`."""
-    return _read_table(decoded(data.removeprefix(b"\xef\xbb\xbf"), name), "\t", None)
+    text = io.StringIO(text_of(data, name), newline="")
+    return _read_table(csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True))
 
 
-def _read_table(text: str, separator: str, quote: str | None) -> list[SegmentPair]:
+def _read_table(rows) -> list[SegmentPair]:
     """Read pairs: of the columns that the first row calls source and target, or else of the first two.
+
+    Args:
+        rows: Reader of the module `csv`.
 
     Raises:
         ValueError: a row has too few columns, or a field cannot be read.
     """
-    quoting = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
-    rows = csv.reader(
-        io.StringIO(text, newline=""), delimiter=separator, quotechar=quote, quoting=quoting, strict=True
-    )
     source, target, key = 0, 1, None
     found: list[SegmentPair] = []
     line, first = 1, True
@@ -307,19 +333,18 @@ def _read_table(text: str, separator: str, quote: str | None) -> list[SegmentPai
             if first:
                 first = False
                 names = [cell.strip().lower() for cell in row]
-                columns = [next((names.index(name) for name in known if name in names), None) for known in
-                           (_SOURCE_COLUMNS, _TARGET_COLUMNS, _KEY_COLUMNS)]  # fmt: skip
+                columns = [next((names.index(name) for name in known if name in names), None) for known in _COLUMNS]
                 if columns[0] is not None and columns[1] is not None:
-                    source, target, key = columns
+                    source, target, key = columns[0], columns[1], columns[2]
                     continue
             if len(row) <= max(source, target):
                 raise ValueError(f"line {begin} has {len(row)} columns, and the translation is column {target + 1}.")
             of_key = row[key].strip() if key is not None and key < len(row) else ""
-            sides = (
-                Segment(plain(row[n]), "row", begin, of_key) if row[n].strip() else None for n in (source, target)
-            )
-            found.append(SegmentPair(*sides))
-            check_segments(len(found), "rows")
+            cells = (plain(row[source]), plain(row[target]))
+            if any(cells):
+                sides = (Segment(text, "row", begin, of_key) if text else None for text in cells)
+                found.append(SegmentPair(*sides))
+                check_segments(len(found), "rows")
     except csv.Error as error:
         raise ValueError(f"line {line} cannot be read: {error}.") from error
-    return [pair for pair in found if any(pair)]
+    return found

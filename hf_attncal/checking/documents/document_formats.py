@@ -6,18 +6,18 @@ nothing else in it changes. A reader raises ValueError with what is wrong with t
 """
 
 import os
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from hf_attncal.io.encoding import open_to_read
 from hf_attncal.io.errors import CommandError, one_line
 
 from .bilingual_files import note_po, note_xliff, read_csv, read_po, read_tsv, read_xliff
-from .segments import Document, Segment, SegmentPair, check_segments
+from .segments import Document, Notes, Segment, SegmentPair, check_segments
 from .text_files import note_vtt, read_lines_of, read_markdown, read_subtitles
 
-Reader = Callable[[bytes, str], list[Segment] | list[SegmentPair]]
-Writer = Callable[[bytes, list[tuple[int, list[str]]]], bytes]
+Reader = Callable[[bytes, str], Sequence[Segment] | Sequence[SegmentPair]]
+Writer = Callable[[bytes, Notes], bytes]
 
 _MOST_BYTES = 1 << 28
 
@@ -47,7 +47,7 @@ NOT_READ = (".epub", ".usfm", ".sfm", ".tmx", ".vref", ".verses")
 LINES = Format("lines", (), read_lines_of)
 FORMATS = (
     Format("PO", (".po", ".pot"), read_po, True, note_po, extra=True),
-    Format("XLIFF", (".xlf", ".xliff"), read_xliff, True, note_xliff, extra=True),
+    Format("XLIFF", (".xlf", ".xliff"), read_xliff, True, note_xliff),
     Format("CSV", (".csv",), read_csv, True),
     Format("TSV", (".tsv", ".tab"), read_tsv, True),
     Format("Markdown", (".md", ".markdown", ".mdx"), read_markdown, extra=True),
@@ -95,25 +95,17 @@ def read_document(name: str, row: Format) -> Document:
     if len(data) > _MOST_BYTES:
         raise CommandError(f"{name} has more than {_MOST_BYTES >> 20} MB. Split it, by chapters for example.")
     try:
-        found: list[Any] = row.read(data, name)
+        found = row.read(data, name)
+        check_segments(len(found))
     except ValueError as error:
         message = one_line(error)
         raise CommandError(message if name in message else f"{name} {message}") from error
-    check_found(name, row, found)
-    is_pair = row.bilingual
-    return Document(name, data, tuple(found) if is_pair else (), () if is_pair else tuple(found))
-
-
-def check_found(name: str, row: Format, found: list) -> None:
-    """Raise CommandError for a file with no segments, or far too many."""
     if not found:
         raise CommandError(f"{name} has no text that could be checked. Is it {row.name}?")
-    try:
-        check_segments(len(found))
-    except ValueError as error:
-        raise CommandError(f"{name} {error}") from error
+    pairs = tuple(part for part in found if isinstance(part, SegmentPair))
+    return Document(name, data, pairs, tuple(part for part in found if isinstance(part, Segment)))
 
 
-def noted(document: Document, row: Format, notes: list[tuple[int, list[str]]]) -> bytes:
+def noted(document: Document, row: Format, notes: Notes) -> bytes:
     """Return the bytes of a document with notes in it; without notes, exactly its bytes."""
     return row.note(document.data, notes) if notes and row.note else document.data

@@ -8,16 +8,20 @@ segment, numbers and time of cues add to it. An aligner without counts has only 
 
 import re
 from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import pairwise
 
 import numpy as np
 import torch
 
+from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.segmentation import segment, white_space_words
 
+from ..evidence import has_counts, mutual_information
 from .segments import CODE, Segment
 
 Bead = tuple[tuple[int, ...], tuple[int, ...]]
+Time = tuple[float, float]  # seconds
 
 _UNKNOWN, _MOST = 0.0, 8.0  # bounds of what counts say of two tokens
 _SAME = 5.0  # of a token on both sides, which may be a name or code
@@ -33,39 +37,10 @@ _TOLERANCE = 0.3  # seconds by which boundaries of cues differ
 _NUMBERS = re.compile(r"\d+")
 
 
-class _Scores:
-    """How much each pair of a window looks like a translation, (sources, targets)."""
-
-    def __init__(self, aligner, source: Sequence[Segment], target: Sequence[Segment]):
-        self.source, self.target = source, target
-        self.rest = _of_form(source, target)
-        counts = _has_counts(aligner)
-        self.words = _Lexicon(aligner, source, target) if counts else None
-        self.by_words = self.rest if self.words is None else self.words.single()
-
-    def single(self) -> np.ndarray:
-        return np.clip(self.rest + (0 if self.words is None else self.by_words), _LEAST, _BEST)
-
-    def of_two_targets(self) -> np.ndarray:
-        """Return the scores (sources, targets - 1) of each source with a target and the next."""
-        return self._of_two(self.rest, self.source, self.target, self.words and self.words.of_two_targets())
-
-    def of_two_sources(self) -> np.ndarray:
-        """Return the scores (sources - 1, targets) of each source and the next with a target."""
-        found = self._of_two(self.rest.T, self.target, self.source, self.words and self.words.of_two_sources().T)
-        return found.T
-
-    @staticmethod
-    def _of_two(rest, one: Sequence[Segment], two: Sequence[Segment], words) -> np.ndarray:
-        joined = [Segment(f"{a.text} {b.text}", a.kind if a.kind == b.kind else "", 0) for a, b in pairwise(two)]
-        scores = _of_form(one, joined) if joined else np.zeros((len(one), 0))
-        return np.clip(scores if words is None else scores + words, _LEAST, _BEST) + _MERGED
-
-
 class _Lexicon:
-    """What counts say of all pairs of two lists of segments."""
+    """Scores of the words of all pairs of two lists of segments, by the counts of an aligner."""
 
-    def __init__(self, aligner, source: Sequence[Segment], target: Sequence[Segment]):
+    def __init__(self, aligner: WordAligner, source: Sequence[Segment], target: Sequence[Segment]):
         cut = segment if aligner.source.tokenize else white_space_words
         pairs = [(cut(one.text).words, ()) for one in source] + [((), cut(one.text).words) for one in target]
         sides = aligner.source.tokens_of(pairs)
@@ -75,7 +50,7 @@ class _Lexicon:
         )
         kinds = [np.unique(np.concatenate([*side, np.zeros(0, dtype=np.int64)])) for side in tokens]
         places = [[np.searchsorted(known, ids) for ids in side] for known, side in zip(kinds, tokens, strict=True)]
-        information = _information(aligner.model, *kinds)
+        information = _information(aligner.model, kinds[0], kinds[1])
         # (target, source kinds) and (source, target kinds): the best partner in a segment.
         self.best = [_largest(information.T, places[1]), _largest(information, places[0])]
         self.shares = [_shares(side, len(known)) for side, known in zip(places, kinds, strict=True)]
@@ -89,33 +64,33 @@ class _Lexicon:
         spread = np.abs(apart - np.median(apart)) if apart.size else np.ones(1)
         self.spread = (1.4826 * np.median(spread) * apart.size + 0.35 * 100) / (apart.size + 100)
 
+    def turned(self) -> "_Lexicon":
+        """Return the same with source and target exchanged."""
+        other = copy(self)
+        other.best, other.shares, other.lengths = self.best[::-1], self.shares[::-1], self.lengths[::-1]
+        other.forward, other.backward = self.backward.T, self.forward.T
+        other.rows, other.columns = self.columns.T, self.rows.T
+        return other
+
     def single(self) -> np.ndarray:
+        """Return the scores of each source with each target, (sources, targets)."""
         both = (self.forward + self.backward) / 2
         return (both - self.rows - self.columns) / self.spread
 
-    def of_two_targets(self) -> np.ndarray:
-        best = np.maximum(self.best[0][:-1], self.best[0][1:])
-        forward = self.shares[0] @ best.T
-        backward = _weighted(self.backward, self.lengths[1], 1)
+    def of_two(self) -> np.ndarray:
+        """Return the scores of each source with a target and the next, (sources, targets - 1)."""
+        forward = self.shares[0] @ np.maximum(self.best[0][:-1], self.best[0][1:]).T
+        products, lengths = self.backward * self.lengths[1], self.lengths[1]
+        backward = (products[:, :-1] + products[:, 1:]) / (lengths[:-1] + lengths[1:])
         columns = np.minimum(self.columns[:, :-1], self.columns[:, 1:])
         return ((forward + backward) / 2 - self.rows - columns) / self.spread
 
-    def of_two_sources(self) -> np.ndarray:
-        best = np.maximum(self.best[1][:-1], self.best[1][1:])
-        backward = (self.shares[1] @ best.T).T
-        forward = _weighted(self.forward, self.lengths[0], 0)
-        rows = np.minimum(self.rows[:-1], self.rows[1:])
-        return ((forward + backward) / 2 - rows - self.columns) / self.spread
 
-
-def _weighted(values: np.ndarray, lengths: np.ndarray, axis: int) -> np.ndarray:
-    """Return the means of neighbours along an axis, by their lengths."""
-    shape = (-1, 1) if axis == 0 else (1, -1)
-    weights = lengths.reshape(shape)
-    first, second = (slice(None, -1), slice(1, None))
-    at = (lambda part: (part, slice(None))) if axis == 0 else (lambda part: (slice(None), part))
-    products = values * weights
-    return (products[at(first)] + products[at(second)]) / (weights[at(first)] + weights[at(second)])
+def _of_two(source: Sequence[Segment], target: Sequence[Segment], lexicon: _Lexicon | None) -> np.ndarray:
+    """Return the scores of each source with a target and the next, (sources, targets - 1)."""
+    joined = [Segment(f"{a.text} {b.text}", a.kind if a.kind == b.kind else "", 0) for a, b in pairwise(target)]
+    scores = _of_form(source, joined) if joined else np.zeros((len(source), 0))
+    return np.clip(scores if lexicon is None else scores + lexicon.of_two(), _LEAST, _BEST) + _MERGED
 
 
 @torch.no_grad()
@@ -123,20 +98,13 @@ def _information(model, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Return how much likelier than chance kinds of tokens translate each other, as a logarithm, (source, target)."""
     if not len(source) or not len(target):
         return np.zeros((len(source), len(target)), dtype=np.float32)
-    device = model.device
-    sides = [torch.from_numpy(side).to(device) for side in (source, target)]
-    alone = [
-        (getattr(model, f"{side}_counts") + getattr(model, f"{side}_null_counts"))[ids].float()
-        for side, ids in zip(("source", "target"), sides, strict=True)
-    ]
-    total = float(model.counts.sum()) + 1
+    sides = [torch.from_numpy(side).to(model.device) for side in (source, target)]
     parts = []
     step = max(1, _CELLS // len(target))
     for start in range(0, len(source), step):
-        together = model.counts_of(sides[0][None, start : start + step], sides[1][None])[0].mT.float()
-        found = ((together + 0.02) * total).log() - (alone[0][start : start + step, None] + 1).log()
-        found = (found - (alone[1][None] + 1).log()).masked_fill(together < 0.01, _UNKNOWN).clamp(_UNKNOWN, _MOST)
-        parts.append(found.cpu().numpy())
+        found, together = mutual_information(model, sides[0][None, start : start + step], sides[1][None])
+        found = found.masked_fill(together < 0.01, _UNKNOWN).clamp(_UNKNOWN, _MOST)
+        parts.append(found[0].cpu().numpy())
     found = np.concatenate(parts)
     _, i, j = np.intersect1d(source, target, return_indices=True)
     found[i, j] = np.maximum(found[i, j], _SAME)
@@ -187,14 +155,15 @@ def _of_form(source: Sequence[Segment], target: Sequence[Segment]) -> np.ndarray
         for i, one in enumerate(source):
             if one.key in names:
                 found[i, names[one.key]] += 4.0
-    if all(one.time is not None for one in (*source, *target)) and len(source) and len(target):
-        found += _of_times(source, target)
+    ours, theirs = _times(source), _times(target)
+    if ours and theirs:
+        found += _of_times(ours, theirs)
     return found
 
 
-def _of_times(source: Sequence[Segment], target: Sequence[Segment]) -> np.ndarray:
+def _of_times(source: Sequence[Time], target: Sequence[Time]) -> np.ndarray:
     """Return the score of the shared time of each pair of cues, (sources, targets); 0 for two cuts of a film."""
-    times = [np.array([one.time for one in side]) for side in (source, target)]
+    times = [np.array(side) for side in (source, target)]
     begin = np.maximum(times[0][:, None, 0], times[1][None, :, 0])
     end = np.minimum(times[0][:, None, 1], times[1][None, :, 1])
     lengths = [np.maximum(0.1, side[:, 1] - side[:, 0]) for side in times]
@@ -247,7 +216,8 @@ def best_path(single, of_two_targets, of_two_sources, gap: float = _GAP) -> list
         better = onward > reached + 1e-9
         best[i] = np.where(better, onward, reached)
         steps[i] = np.where(better, 2, chosen)
-    i, j, beads = sources, targets, []
+    beads: list[Bead] = []
+    i, j = sources, targets
     sizes = ((1, 1), (1, 0), (0, 1), (1, 2), (2, 1))
     while i or j:
         of_source, of_target = sizes[steps[i, j]]
@@ -256,7 +226,9 @@ def best_path(single, of_two_targets, of_two_sources, gap: float = _GAP) -> list
     return beads[::-1]
 
 
-def pair_segments(aligner, source: Sequence[Segment], target: Sequence[Segment]) -> Iterator[tuple[Bead, float]]:
+def pair_segments(
+    aligner: WordAligner | None, source: Sequence[Segment], target: Sequence[Segment]
+) -> Iterator[tuple[Bead, float]]:
     """Yield the beads of two documents in their order, with how much the words of each look like a translation; of one
     without a partner it is 0.
 
@@ -268,31 +240,31 @@ def pair_segments(aligner, source: Sequence[Segment], target: Sequence[Segment])
     while i < len(source) or j < len(target):
         ends = min(len(source), i + _WINDOW), min(len(target), j + _WINDOW)
         last = ends == (len(source), len(target))
-        sides = source[i : ends[0]], target[j : ends[1]]
-        if not all(sides):
-            beads = [((number,), ()) for number in range(len(sides[0]))]
-            beads += [((), (number,)) for number in range(len(sides[1]))]
-        else:
-            scores = _Scores(aligner, *sides)
-            beads = best_path(scores.single(), scores.of_two_targets(), scores.of_two_sources())
+        ours, theirs = source[i : ends[0]], target[j : ends[1]]
+        beads: list[Bead] = [((n,), ()) for n in range(len(ours))] + [((), (n,)) for n in range(len(theirs))]
+        if ours and theirs:
+            form = _of_form(ours, theirs)
+            lexicon = _Lexicon(aligner, ours, theirs) if has_counts(aligner) else None
+            by_words = form if lexicon is None else lexicon.single()
+            single = np.clip(form if lexicon is None else form + by_words, _LEAST, _BEST)
+            turned = _of_two(theirs, ours, lexicon and lexicon.turned())
+            beads = best_path(single, _of_two(ours, theirs, lexicon), turned.T)
         done = [0, 0]
         for of_source, of_target in beads:
             if not last and max(done) >= _KEPT:
                 break
-            score = float(scores.by_words[of_source[0], of_target[0]]) if of_source and of_target else 0.0
+            score = float(by_words[of_source[0], of_target[0]]) if of_source and of_target else 0.0
             done[0] += len(of_source)
             done[1] += len(of_target)
             yield (tuple(n + i for n in of_source), tuple(n + j for n in of_target)), score
         i, j = i + done[0], j + done[1]
 
 
-def _has_counts(aligner) -> bool:
-    """Return whether counts tell pairs: not where an encoder checks alone (None), nor of a network."""
-    return aligner is not None and hasattr(aligner.model, "counts_of")
-
-
 def look_alike(
-    aligner, source: Sequence[Segment], target: Sequence[Segment], scored: Sequence[tuple[Bead, float]]
+    aligner: WordAligner | None,
+    source: Sequence[Segment],
+    target: Sequence[Segment],
+    scored: Sequence[tuple[Bead, float]],
 ) -> bool:
     """Return whether two documents belong together.
 
@@ -303,7 +275,7 @@ def look_alike(
         scored: what `pair_segments` gave for them.
     """
     share, mean, pairs = _alike(source, scored)
-    if not _has_counts(aligner) or pairs < _FEWEST or share >= _ALIKE:
+    if not has_counts(aligner) or pairs < _FEWEST or share >= _ALIKE:
         return True
     turned = target[::-1]
     return mean > 2 * _alike(source, list(pair_segments(aligner, source, turned)))[1] + 0.5
@@ -316,13 +288,20 @@ def _alike(source: Sequence[Segment], scored: Sequence[tuple[Bead, float]]) -> t
     return sum(score > 1 for score in values) / len(values), sum(values) / len(values), len(values)
 
 
+def _times(segments: Sequence[Segment]) -> list[Time] | None:
+    """Return when cues begin and end; None if any segment has no time."""
+    times = [one.time for one in segments if one.time is not None]
+    return times if len(times) == len(segments) else None
+
+
 def have_same_times(source: Sequence[Segment], target: Sequence[Segment]) -> bool:
     """Return whether these are cues of one cut of a film: nine in ten of the target begin while the source speaks."""
-    if not source or not target or any(one.time is None for one in (*source, *target)):
+    ours, theirs = _times(source), _times(target)
+    if not ours or not theirs:
         return False
-    begins, ends = np.array([one.time for one in source]).T
+    begins, ends = np.array(ours).T
     order = np.argsort(begins)
-    spoken = np.array([one.time for one in target]).mean(axis=1)
+    spoken = np.array(theirs).mean(axis=1)
     place = np.searchsorted(begins[order], spoken, side="right") - 1
     return bool(((place >= 0) & (ends[order][place] > spoken)).mean() >= _SAME_TIMES)
 
@@ -334,8 +313,9 @@ def pair_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iterat
     speaks most of that time has no partner. A cue of the target that comes while the source is silent ends the
     sentence before it: translations are longer, and stay longer.
     """
-    missing, late = _silent(source, target), _silent(target, source)
-    cues = [(one.time, side, number) for side, of in enumerate((source, target)) for number, one in enumerate(of)]
+    ours, theirs = _times(source) or [], _times(target) or []
+    missing, late = _silent(ours, theirs), _silent(theirs, ours)
+    cues = [(time, side, number) for side, times in enumerate((ours, theirs)) for number, time in enumerate(times)]
     open_bead: tuple[list[int], list[int]] = ([], [])
     end = -np.inf
     for (begin, until), side, number in sorted(cues):
@@ -352,31 +332,30 @@ def pair_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iterat
         yield tuple(open_bead[0]), tuple(open_bead[1])
 
 
-def _silent(speaking: Sequence[Segment], other: Sequence[Segment]) -> set[int]:
+def _silent(speaking: Sequence[Time], other: Sequence[Time]) -> set[int]:
     """Return the cues that speak while the other side is silent."""
-    times = sorted(one.time for one in other)
-    usual = float(np.median([one.time[1] - one.time[0] for one in speaking]))
+    usual = float(np.median([end - begin for begin, end in speaking]))
     found = set()
     gaps, end = [], 0.0
-    for begin, until in times:
+    for begin, until in sorted(other):
         if begin > end:
             gaps.append((end, begin))
         end = max(end, until)
     gaps.append((end, np.inf))
-    order = sorted(range(len(speaking)), key=lambda number: speaking[number].time)
+    order = sorted(range(len(speaking)), key=speaking.__getitem__)
     first = 0
     for gap in gaps:
-        while first < len(order) and speaking[order[first]].time[1] <= gap[0]:
+        while first < len(order) and speaking[order[first]][1] <= gap[0]:
             first += 1
         spoken = {}
         for place in order[first:]:
-            begin, until = speaking[place].time
+            begin, until = speaking[place]
             if begin >= gap[1]:
                 break
             spoken[place] = min(until, gap[1]) - max(begin, gap[0])
         total = sum(spoken.values())
         for place, seconds in spoken.items():
-            length = speaking[place].time[1] - speaking[place].time[0]
+            length = speaking[place][1] - speaking[place][0]
             if seconds > 0.6 * length or (seconds == max(spoken.values()) and total > 0.6 * usual):
                 found.add(place)
     return found

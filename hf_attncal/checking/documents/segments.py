@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hf_attncal.io.encoding import decoded
+
 CODE = "code block"  # a kind of segment that is compared as it is, and not translated
 MOST_SEGMENTS = 200_000
+Notes = list[tuple[int, list[str]]]  # byte before which lines of text are written, in ascending order
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,19 @@ class Document(NamedTuple):
     data: bytes
     pairs: tuple[SegmentPair, ...] = ()
     segments: tuple[Segment, ...] = ()
+
+
+def text_of(data: bytes, name: str) -> str:
+    """Decode UTF-8 with or without a mark; raise ValueError with the name of the file for anything else."""
+    return decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
+
+
+def line_end(data: bytes) -> bytes:
+    return b"\r\n" if b"\r\n" in data else b"\n"
+
+
+def has_words(text: str) -> bool:
+    return any(map(str.isalnum, text))
 
 
 def plain(text: str) -> str:

@@ -5,9 +5,18 @@ pysubs2 reads subtitles, too, but it loses line numbers and the spaces between c
 
 import re
 
-from hf_attncal.io.encoding import decoded
-
-from .segments import CODE, Segment, check_segments, inserted, lines_with_places, plain
+from .segments import (
+    CODE,
+    Notes,
+    Segment,
+    check_segments,
+    has_words,
+    inserted,
+    line_end,
+    lines_with_places,
+    plain,
+    text_of,
+)
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _FRONT_MATTER_TEXT = re.compile(r"^(?:title|description|summary|subtitle|lead)\s*:\s*(.+?)\s*$", re.MULTILINE)
@@ -23,8 +32,7 @@ _MOST_CUES = 50_000
 
 def read_lines_of(data: bytes, name: str) -> list[Segment]:
     """Read lines of plain text, each a segment."""
-    text = decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
-    lines = lines_with_places(data, text)
+    lines = lines_with_places(data, text_of(data, name))
     return [Segment(line, "line", number, at=at) for number, (line, at) in enumerate(lines, start=1)]
 
 
@@ -39,39 +47,35 @@ def read_markdown(data: bytes, name: str) -> list[Segment]:
     """
     from markdown_it import MarkdownIt
 
-    text = decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
-    found, text = _front_matter(text)
-    tokens = MarkdownIt("commonmark").enable("table").parse(text)
-    lists, row, before = 0, None, ""
-    for token in tokens:
-        kind = token.type
-        line = token.map[0] + 1 if token.map else 0
+    found, text = _front_matter(text_of(data, name))
+    lists, before = 0, ""
+    row: list[str] | None = None  # cells of the open row
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        kind, line = token.type, token.map[0] + 1 if token.map else 0
         if kind in ("list_item_open", "list_item_close"):
             lists += token.nesting
         elif kind == "tr_open":
-            row = [line, []]
-        elif kind == "tr_close":
-            cells = [cell for cell in row[1] if cell]
-            if any(map(_has_words, cells)):
-                found.append(Segment(" | ".join(cells), "row", row[0]))
+            row, row_line = [], line
+        elif kind == "tr_close" and row is not None:
+            cells = [cell for cell in row if cell]
+            if any(map(has_words, cells)):
+                found.append(Segment(" | ".join(cells), "row", row_line))
             row = None
         elif kind in ("fence", "code_block") and token.content.strip():
             found.append(Segment(plain(token.content), CODE, line))
         elif kind == "html_block":
             content = plain(_HTML_TAGS.sub(" ", _HTML_TEXT.sub(" ", token.content)))
-            if _has_words(content):
+            if has_words(content):
                 found.append(Segment(content, "html", line))
+        elif kind == "inline" and row is not None:
+            row.append(_inline_text(token))
         elif kind == "inline":
             content = _inline_text(token)
-            if row is not None:
-                row[1].append(content)
-                continue
             anchor = _ANCHOR.search(content)
             content = _ANCHOR.sub("", content)
-            if _has_words(content):
+            if has_words(content):
                 block = "heading" if before == "heading_open" else "item" if lists else "paragraph"
-                if _is_code(token):
-                    block = CODE
+                block = CODE if _is_code(token) else block
                 found.append(Segment(content, block, line, anchor[1] if anchor else ""))
         before = kind
         check_segments(len(found))
@@ -91,7 +95,7 @@ def _front_matter(text: str) -> tuple[list[Segment], str]:
 
 
 def _is_code(token) -> bool:
-    return all(child.type == "code_inline" or not _has_words(child.content) for child in token.children)
+    return all(child.type == "code_inline" or not has_words(child.content) for child in token.children)
 
 
 def _inline_text(token) -> str:
@@ -104,10 +108,6 @@ def _inline_text(token) -> str:
         elif child.type in ("text", "code_inline"):
             parts.append(child.content)
     return plain("".join(parts))
-
-
-def _has_words(text: str) -> bool:
-    return any(map(str.isalnum, text))
 
 
 # ---- subtitles ----
@@ -124,7 +124,7 @@ def read_subtitles(data: bytes, name: str) -> list[Segment]:
     text = _subtitle_text(data, name)
     found: list[Segment] = []
     lines = lines_with_places(data, text)
-    number, place = 0, 0
+    number = place = 0
     while place < len(lines):
         times = _CUE_TIMES.fullmatch(lines[place][0]) if "-->" in lines[place][0] else None
         if times is None:
@@ -142,15 +142,15 @@ def read_subtitles(data: bytes, name: str) -> list[Segment]:
         if place < len(lines) and "-->" in lines[place][0] and said:  # no empty line before the next
             said.pop()
         content = plain(_CUE_MARKUP.sub("", " ".join(said)))
-        if any(map(str.isalnum, content)):
+        if has_words(content):
             time = _seconds(times.groups()[:4]), _seconds(times.groups()[4:])
             found.append(Segment(content, "cue", first + 1, key, " ".join(said), lines[first][1], time=time))
     return found
 
 
-def note_vtt(data: bytes, notes: list[tuple[int, list[str]]]) -> bytes:
+def note_vtt(data: bytes, notes: Notes) -> bytes:
     """Write notes as comments (`NOTE`) before the cues."""
-    end = b"\r\n" if b"\r\n" in data else b"\n"
+    end = line_end(data)
     pieces = []
     for at, lines in notes:
         text = [line.replace("-->", "→") for line in lines]
@@ -160,7 +160,7 @@ def note_vtt(data: bytes, notes: list[tuple[int, list[str]]]) -> bytes:
 
 def _subtitle_text(data: bytes, name: str) -> str:
     try:
-        return decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
+        return text_of(data, name)
     except ValueError as error:
         if "is not UTF-8 (byte" in str(error) and b"\0" not in data:
             message = str(error).partition(". ")[0]
