@@ -51,7 +51,6 @@ from hf_attncal.checking.encoder_check import (
     EncoderJudge,
     encoder_kind,
     levels_of,
-    log_odds_of_line,
 )
 from hf_attncal.checking.encoder_evidence import EncoderEvidence, EncoderEye, Pair, both_ways
 from hf_attncal.checking.facts import PLANTED_FACTS
@@ -358,8 +357,7 @@ def fit_model(groups: Sequence[Group]) -> EncoderCheckModel:
             usual_length[line.sides[0].text, line.sides[1].text] = group.eye.usual.length
             found.setdefault(line.kind, []).append((group.eye.evidence(line.sides, read), line))
     model = OfManyTexts(
-        Vocabulary(({}, {}), (0, 0)), ({}, {}), None, (0.0, *np.mean(spreads, axis=0).tolist()),
-        np.zeros((2, 0)), {}, log_odds_of_line, 1.0,
+        Vocabulary(({}, {}), (0, 0)), ({}, {}), (0.0, *np.mean(spreads, axis=0).tolist()), 1.0,
         {"pairs": len(found["clean"]), "sample": len(found["clean"]), "seed": SEED},
     )  # fmt: skip
     model.usual_length = usual_length
@@ -406,7 +404,7 @@ def fit_verdict(
     of_clean = model.scores(model.judge(lines["clean"], looked["clean"]).verdict_features)
     order = of_clean.argsort()
     below = weights[order].cumsum() / weights.sum()
-    model.alarm = float(model.wrong_of(of_clean[order][np.searchsorted(below, 1 - FALSE_ALARMS)]))
+    model.alarm = float(sigmoid(of_clean[order][np.searchsorted(below, 1 - FALSE_ALARMS)]))
 
 
 def write_model(encoder: EncoderPrior, common: np.ndarray, network: Network, model: EncoderCheckModel) -> None:

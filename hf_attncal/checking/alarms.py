@@ -54,12 +54,12 @@ def alarm_for(model: CheckModel, scores: np.ndarray, false_alarms: float) -> Tex
         false_alarms: that share, above 0 and below 1.
     """
     more, why = _shift(model, scores)
-    if model.clean is None:
+    if not len(model.clean):
         return TextAlarm(model.alarm, None, 0.0, len(scores), why)
     levels, below = _levels(model)
     bar = float(np.interp(float(log_odds(np.array(1 - false_alarms))) + more, below, levels))
     flagged = float((scores > bar).mean()) if len(scores) else 0.0
-    return TextAlarm(float(model.wrong_of(bar)), None if why else false_alarms, flagged, len(scores), why)
+    return TextAlarm(float(sigmoid(np.array(bar))), None if why else false_alarms, flagged, len(scores), why)
 
 
 def meaning(model: CheckModel, wrong: Sequence[float]) -> TextAlarm:
@@ -86,7 +86,7 @@ def _levels(model: CheckModel) -> tuple[np.ndarray, np.ndarray]:
 
 def _shift(model: CheckModel, scores: np.ndarray) -> tuple[float, str]:
     """Return by how much a text raises the log-odds of a line to lie above a level, and why that is not to trust."""
-    if model.clean is None:
+    if not len(model.clean):
         return 0.0, "an encoder has learned no clean text of yours"
     if len(scores) < FEWEST:
         return 0.0, f"fewer than {FEWEST} lines"

@@ -29,7 +29,7 @@ from .check_model import (
     columns_of,
     fit_lengths,
 )
-from .evidence import LinkEvidence, read_evidence, script_shares
+from .evidence import Both, LinkEvidence, both, has_counts, read_evidence, script_shares
 from .facts import (
     FACT_GROUPS,
     PLANTED_FACTS,
@@ -41,7 +41,7 @@ from .facts import (
     fit_fact_table,
 )
 from .features import Sides, Vocabulary, features_of_words, seen
-from .logistic import Network, fit_logistic, fit_network, mean_network, scaled_features
+from .logistic import Network, fit_logistic, fit_network, mean_network, scaled_features, sigmoid
 from .number_values import Languages
 from .rules import fit_rules
 
@@ -60,9 +60,8 @@ SOUGHT = {"insertion": 5.0, "truncation": 1.5, "negation": 2.0, "word": 0.1}
 _NEVER = 30.0  # log-odds against what was never seen
 _KEPT = 0.35  # share of the planted errors that are learned from
 Line = tuple[LinkEvidence, Sides]
-Changed = tuple[Line, str, tuple[Sequence[int], Sequence[int]]]  # with the kind, and the words of both sides
+Changed = tuple[Line, str, Both[Sequence[int]]]  # with the kind, and the words of both sides
 _NOT_COUNTED = 0.02  # share of the links of pairs, from which on they were not among what was counted
-Words = tuple[Sequence[str], Sequence[str]]
 
 
 def learn_check(
@@ -106,13 +105,9 @@ def learn_check(
     step("learning from them", _FOLDS / (_FOLDS + 1))
     model = CheckModel(
         vocabulary,
-        tuple(script_shares(" ".join(pair[side]) for pair in chosen) for side in (0, 1)),
-        networks=None,
-        lengths=fit_lengths([(line.source.text, line.target.text) for line, _ in examples.good]),
-        scale=np.zeros((2, 0)),
-        heads={},
-        verdict=None,
-        alarm=_NO_ALARM,
+        both(script_shares(" ".join(pair[side]) for pair in chosen) for side in (0, 1)),
+        fit_lengths([(line.source.text, line.target.text) for line, _ in examples.good]),
+        _NO_ALARM,
         learned={"pairs": drawn.seen, "sample": len(chosen), "seed": seed},
         denials=denials.keeping(denials.found(), vocabulary.counts, [line for line, _ in examples.good]),
     )
@@ -158,7 +153,7 @@ def _read(
     ]
     changed = plant_errors(with_facts, PLANTED_FACTS, seed)
     part_of = {pair: number % _FOLDS for number, pair in enumerate(dict.fromkeys(clean + with_facts))}
-    parts = [list(filter(lambda pair, part=part: part_of[pair] == part, part_of)) for part in range(_FOLDS)]
+    parts = [[pair for pair, of in part_of.items() if of == part] for part in range(_FOLDS)]
     for pair, (first, second) in zip(joined_pairs, twos, strict=True):
         part_of[pair] = part_of[second] = part_of[first]
     texts = [
@@ -190,14 +185,15 @@ def fit(model: CheckModel, examples: Examples) -> None:
     good, bad, planted, facts, changed = examples
     kinds = np.array([error.kind for error in planted])
     languages, denials = model.vocabulary.languages, model.denials
-    model.networks = tuple(_fit_words(model, examples, side) for side in (0, 1))
+    model.networks = both(_fit_words(model, examples, side) for side in (0, 1))
     looked, wrong = look(model, good), look(model, bad)
     fit_heads(model, looked.features, wrong.features, kinds)
     kept = _trimmed(model, looked.features)  # text that is held to be clean has lines that do not belong together
     fit_heads(model, looked.features[kept], wrong.features, kinds)
     model.rules = fit_rules([line for (line, _), one in zip(good, kept, strict=True) if one], languages, denials)
-    facts = [line for (line, _), one in zip(facts, _trimmed(model, look(model, facts).features), strict=True) if one]
-    model.facts = fit_facts(facts, [(line, *error) for (line, _), *error in changed], languages, denials)
+    of_facts = zip(facts, _trimmed(model, look(model, facts).features), strict=True)
+    planted_facts = [(line, kind, places) for (line, _), kind, places in changed]
+    model.facts = fit_facts([line for (line, _), one in of_facts if one], planted_facts, languages, denials)
     of_kinds = {kind: [line for line, of in zip(bad, kinds, strict=True) if of == kind] for kind in PLANTED}
     of_kinds |= {kind: [line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS}
     fit_verdict(model, good, looked, kept, of_kinds)
@@ -233,7 +229,7 @@ def learn_check_beside(
     hold(folder)
     files = zip(sources, targets, strict=True)
     with user_errors(), half_minutes("learning what good pairs look like") as step:
-        rows = (pair for pair_of_files in files for pair in rows_of_files(pair_of_files, longest_line))
+        rows = (both(pair) for pair_of_files in files for pair in rows_of_files(pair_of_files, longest_line))
         model = learn_check(aligner, rows, step=step)
     return LearnedCheck(model.save(folder), model.learned["pairs"])
 
@@ -292,20 +288,20 @@ def _fit_words(model: CheckModel, examples: Examples, side: int) -> Network:
 
     A kind of planted words weighs as the root of how many they are, and all together as much as the others.
     """
-    planted = [
-        (line, error.kind, (error.left_out, error.made_up))
-        for line, error in zip(examples.bad, examples.planted, strict=True)
-        if error.kind in _WITHOUT_PARTNERS
-        and (line[0].source.words, line[0].target.words) == (error.source, error.target)  # else cut otherwise
-    ]
-    lines = [(line, "", ((), ())) for line in examples.good] + planted + examples.changed
-    lines = [(line, kind, places[side]) for line, kind, places in lines if places[side] is not None]
+    lines: list[tuple[Line, str, Sequence[int]]] = [(line, "", ()) for line in examples.good]
+    for line, error in zip(examples.bad, examples.planted, strict=True):
+        places = (error.left_out, error.made_up)[side]
+        same_words = (line[0].source.words, line[0].target.words) == (error.source, error.target)  # else cut otherwise
+        if error.kind in _WITHOUT_PARTNERS and same_words and places is not None:
+            lines.append((line, error.kind, places))
+    lines += [(line, kind, of_sides[side]) for line, kind, of_sides in examples.changed]
     evidence, sides = zip(*(line for line, *_ in lines), strict=True)
     rows = features_of_words(evidence, sides, model.longer(evidence), side)
+    lengths = [len(one.classes[side]) for one in sides]
     truths = np.concatenate(
-        [np.isin(np.arange(len(one.classes[side])), places) for one, (*_, places) in zip(sides, lines, strict=True)]
+        [np.isin(np.arange(length), list(places)) for length, (*_, places) in zip(lengths, lines, strict=True)]
     )
-    kinds = np.repeat([kind for _, kind, _ in lines], [len(one.classes[side]) for one in sides])
+    kinds = np.repeat([kind for _, kind, _ in lines], lengths)
     weights = np.full(len(rows), 1 / max(1, (~truths).sum()))
     wrong = [truths & (kinds == kind) for kind in dict.fromkeys(kinds[truths].tolist())]
     total = sum(of_kind.sum() ** 0.5 for of_kind in wrong)
@@ -319,7 +315,10 @@ def _steps(rows: int) -> int:
 
 
 def fit_facts(
-    good: Sequence[LinkEvidence], changed: Sequence[tuple], languages: Languages, denials: BothDenials
+    good: Sequence[LinkEvidence],
+    changed: Sequence[tuple[LinkEvidence, str, Both[Sequence[int]]]],
+    languages: Languages,
+    denials: BothDenials,
 ) -> FactModel:
     """Learn what numbers, negations and names say."""
     field = "known" if good[0].known is not None else "best"
@@ -361,7 +360,7 @@ def fit_verdict(
     how = _HIDDEN_OF_VERDICT, _steps(len(rows)), _DECAY
     model.verdict = mean_network([fit_network(rows, truths, weights, *how, seed) for seed in range(_JUDGES)])
     scores = model.scores(clean)
-    model.alarm = float(model.wrong_of(np.quantile(scores[kept], 1 - FALSE_ALARMS)))
+    model.alarm = float(sigmoid(np.quantile(scores[kept], 1 - FALSE_ALARMS)))
     model.clean = np.quantile(scores[kept], CLEAN_SHARES)
 
 
@@ -402,7 +401,7 @@ def fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.nd
 
 @contextmanager
 @torch.no_grad()
-def without(aligner: WordAligner, pairs: Sequence[Words]) -> Iterator[None]:
+def without(aligner: WordAligner, pairs: Sequence[Both[Sequence[str]]]) -> Iterator[None]:
     """Take what some pairs have taught out of the counts of an aligner, until the block ends.
 
     Nothing is taken out of an aligner without counts, or of one that did not learn from these pairs.
@@ -412,24 +411,27 @@ def without(aligner: WordAligner, pairs: Sequence[Words]) -> Iterator[None]:
         pairs: (source words, target words) as the aligner takes them.
     """
     model = aligner.model
-    if not hasattr(model, "counts_of"):
+    if not has_counts(aligner):
         yield
         return
     size, names = model.config.vocab_size, ("source", "target")
     before = {name: table.clone() for name, table in model.named_buffers()}
     less = {name: torch.zeros_like(table, dtype=torch.float32) for name, table in before.items()}
-    keys, shares = [], []
+    all_keys: list[torch.Tensor] = []
+    all_shares: list[torch.Tensor] = []
     for _, weights in aligner.source.weights(pairs, 256, 4096):
+        if weights.backward is None or weights.source_tokens is None or weights.target_tokens is None:
+            raise ValueError("An aligner that counts must have two directions and tell its tokens.")
         own = (weights.forward * weights.backward.mT).float()
         tokens = weights.source_tokens, weights.target_tokens
         real = [ids != words for ids, words in (weights.source_words, weights.target_words)]
         cells = real[1].unsqueeze(2) & real[0].unsqueeze(1)
-        keys.append((tokens[0].unsqueeze(1) * size + tokens[1].unsqueeze(2))[cells])
-        shares.append(own[cells])
+        all_keys.append((tokens[0].unsqueeze(1) * size + tokens[1].unsqueeze(2))[cells])
+        all_shares.append(own[cells])
         for name, side, ids, dim in zip(names, real, tokens, (1, 2), strict=True):
             less[f"{name}_counts"].index_add_(0, ids[side], own.sum(dim)[side])
             less[f"{name}_null_counts"].index_add_(0, ids[side], unaligned_shares(own, side, dim)[side])
-    keys, shares = torch.cat(keys), torch.cat(shares)
+    keys, shares = torch.cat(all_keys), torch.cat(all_shares)
     places = torch.searchsorted(model.pairs, keys).clamp(max=len(model.pairs) - 1)
     counted = model.pairs[places] == keys
     if shares[~counted].sum() < _NOT_COUNTED * shares.sum():

@@ -12,28 +12,30 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import CHECK_FILE
 
-from .evidence import LinkEvidence
+from .evidence import Both, LinkEvidence, both
 from .facts import (
     FACT_GROUPS,
     LACKS,
     NEGATION,
     NO_DENIALS,
+    NO_FACTS,
     BothDenials,
     Denials,
+    FactEvidence,
     FactModel,
     changed_facts,
     fact_features,
     find_facts,
 )
 from .features import FEATURES, Sides, Vocabulary, chains, features_of_words, line_features, seen
-from .logistic import Network, log_odds, mean_odds, scaled_features, sigmoid
+from .logistic import UNTRAINED, Network, log_odds, mean_odds, scaled_features, sigmoid
 from .rules import broken_rules, wrong_by_rules
 
 _ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
@@ -108,9 +110,9 @@ class Looked(NamedTuple):
         features: `FEATURES`, (lines, F).
     """
 
-    sides: list[Sides]
-    against: list[list[np.ndarray]]
-    words: list[tuple[np.ndarray, np.ndarray]]
+    sides: Sequence[Sides]
+    against: Both[list[np.ndarray]]
+    words: list[Both[np.ndarray]]
     features: np.ndarray
 
 
@@ -127,46 +129,49 @@ class Judged(NamedTuple):
     """
 
     causes: dict[str, np.ndarray]
-    words: list[tuple[np.ndarray, np.ndarray]]
-    reasons: list[tuple[np.ndarray, np.ndarray]]
+    words: list[Both[np.ndarray]]
+    reasons: list[Both[np.ndarray]]
     broken: list[tuple[str, ...]]
     changes: list[tuple[str, ...]]
     verdict_features: np.ndarray
 
 
+Evidence = TypeVar("Evidence", bound=LinkEvidence)
+
+
 @dataclass
-class CheckModel:
+class CheckModel(Generic[Evidence]):
     """Model of good pairs, as `learn_check` makes it.
 
     Args:
         vocabulary: of both sides.
         scripts: of each side, script -> share of its letters.
-        networks: of each side, the evidence against words by `OF_WORDS`; None where something else knows it.
+        networks: of each side, the evidence against words by `OF_WORDS`.
         lengths: see `fit_lengths`.
         scale: mean and standard deviation of each feature in clean pairs, (2, features).
         heads: name of a cause -> bias and weights of its features, (1 + features of the cause,).
         verdict: `wrong` by `VERDICT_FEATURES`.
         alarm: probability of `wrong` above which a line is flagged.
         learned: what from: `pairs` in all, `sample` of them, `seed`.
-        facts: of numbers, negations and names; None while it is learned.
+        facts: of numbers, negations and names.
         rules: share of clean pairs that break each rule (`rules.RULE_NAMES`).
         denials: of both sides, what else they deny with.
-        clean: log-odds of `wrong` that so many clean lines do not exceed (`CLEAN_SHARES`); None of an encoder.
+        clean: log-odds of `wrong` that so many clean lines do not exceed (`CLEAN_SHARES`); none of an encoder.
     """
 
     vocabulary: Vocabulary
-    scripts: tuple[dict[str, float], dict[str, float]]
-    networks: tuple[Network, Network] | None
+    scripts: Both[dict[str, float]]
     lengths: tuple[float, float, float]
-    scale: np.ndarray
-    heads: dict[str, np.ndarray]
-    verdict: Network | None
     alarm: float
     learned: dict[str, int]
-    facts: FactModel | None = None
+    networks: Both[Network] = (UNTRAINED, UNTRAINED)
+    scale: np.ndarray = field(default_factory=lambda: np.zeros((2, 0)))
+    heads: dict[str, np.ndarray] = field(default_factory=dict)
+    verdict: Network = UNTRAINED
+    facts: FactModel = NO_FACTS
     rules: dict[str, float] = field(default_factory=dict)
     denials: BothDenials = NO_DENIALS
-    clean: np.ndarray | None = None
+    clean: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def knows(self, words: Sequence[str]) -> bool:
         """Return whether a text of some length has words that clean text has on any side."""
@@ -174,7 +179,7 @@ class CheckModel:
         known = sum(any(word in counts for counts in self.vocabulary.counts) for word in told)
         return len(told) < _FEW or known > _LEAST_KNOWN * len(told)
 
-    def seen(self, evidence: LinkEvidence) -> Sides:
+    def seen(self, evidence: Evidence) -> Sides:
         """Return the words of a pair as the model sees them."""
         return seen(self.vocabulary, evidence)
 
@@ -184,7 +189,7 @@ class CheckModel:
         longer = math.log((len(target) + 1) / (len(source) + 1)) - mean
         return max(-8.0, min(8.0, longer / math.sqrt(fixed + falling / (len(source) + 1))))
 
-    def against(self, lines: Sequence[LinkEvidence], sides: Sequence[Sides]) -> list[list[np.ndarray]]:
+    def against(self, lines: Sequence[Evidence], sides: Sequence[Sides]) -> Both[list[np.ndarray]]:
         """Return of each side, of each line, the evidence against each word (words,)."""
         longer = self.longer(lines)
         found = []
@@ -192,51 +197,40 @@ class CheckModel:
             ends = np.cumsum([len(line.best[side]) for line in lines])[:-1]
             values = network(features_of_words(lines, sides, longer, side)).round(_DIGITS)
             found.append(np.split(values, ends))
-        return found
+        return both(found)
 
-    def longer(self, lines: Sequence[LinkEvidence]) -> list[float]:
+    def longer(self, lines: Sequence[Evidence]) -> list[float]:
         """Return `length_deviation` of lines."""
         return [self.length_deviation(line.source.text, line.target.text) for line in lines]
 
-    def look(self, lines: Sequence[LinkEvidence], sides: Sequence[Sides] | None = None) -> "Looked":
+    def look(self, lines: Sequence[Evidence], sides: Sequence[Sides] | None = None) -> Looked:
         """Return what is seen of lines with words on both sides, by their `sides` if these are known."""
         sides = sides or [self.seen(line) for line in lines]
         against = self.against(lines, sides)
-        words = [chains(side) for side in against]
-        return Looked(
-            sides,
-            against,
-            list(zip(*words, strict=True)),
-            line_features(lines, sides, against, words, self.longer(lines)),
-        )
-
-    def changed(self, facts: Sequence[list[list[tuple[int, int, float]]]]) -> np.ndarray:
-        """Return the probability of each line that a number, a negation or a name differs, (lines,)."""
-        if self.facts is None:
-            return np.zeros(len(facts))
-        head = self.facts.head
-        return sigmoid(head[0] + np.array([fact_features(line) for line in facts]) @ head[1:] - _PRIOR_ODDS)
+        words = both(map(chains, against))
+        features = line_features(lines, sides, against, words, self.longer(lines))
+        return Looked(sides, against, list(zip(*words, strict=True)), features)
 
     def wrong_words(
         self,
-        evidence: LinkEvidence,
+        evidence: Evidence,
         foreign: np.ndarray | None,
-        words: tuple[np.ndarray, np.ndarray],
-        facts: Sequence[Sequence[tuple[int, int, float]]],
+        words: Both[np.ndarray],
+        facts: Sequence[Sequence[FactEvidence]],
         untranslated: float,
         repeats: float,
-    ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    ) -> tuple[Both[np.ndarray], Both[np.ndarray]]:
         """Return the probability of each word of both sides to be left out, or made up, and the reason of each.
 
         It has no partner (`words`), is a changed fact (`facts`), is said again in a line that `repeats` itself, or
         stands in the language of the source: of a line that is `untranslated` with this probability, `foreign` tells
-        which, a chain over the language of the target's words.
+        which, a chain over the language of the target's words; None of a line that is hardly untranslated.
 
         Returns:
             probabilities, and places in `REASONS`, each of the source and of the target.
         """
         if not any(facts) and max(untranslated, repeats) <= _HARDLY:
-            return words, tuple(np.zeros(len(side), dtype=int) for side in words)
+            return words, both(np.zeros(len(side), dtype=int) for side in words)
         of_reasons = [np.zeros((len(REASONS), len(side))) for side in words]
         for side, found in enumerate(facts):
             of_reasons[side][0] = words[side]
@@ -245,16 +239,14 @@ class CheckModel:
                 of_reasons[side][1 + groups, places] = sigmoid(_ONE_FACT + odds)
         if repeats > _HARDLY:
             of_reasons[1][_SAID_AGAIN] = repeats * evidence.said_again
-        if untranslated > _HARDLY:
-            foreign = untranslated * foreign
-            of_reasons[1][_NOT_TRANSLATED] = foreign
+        if foreign is not None:
+            of_reasons[1][_NOT_TRANSLATED] = untranslated * foreign
             copied: dict[str, float] = {}
-            for word, value in zip(evidence.target.words, foreign.tolist(), strict=True):
+            for word, value in zip(evidence.target.words, (untranslated * foreign).tolist(), strict=True):
                 copied[word.lower()] = max(value, copied.get(word.lower(), 0.0))
             of_reasons[0][_NOT_TRANSLATED] = [copied.get(word.lower(), 0.0) for word in evidence.source.words]
-        return tuple(1 - np.prod(1 - side, axis=0) for side in of_reasons), tuple(
-            side.argmax(axis=0) for side in of_reasons
-        )
+        probabilities = both(1 - np.prod(1 - side, axis=0) for side in of_reasons)
+        return probabilities, both(side.argmax(axis=0) for side in of_reasons)
 
     def causes(self, values: np.ndarray) -> dict[str, np.ndarray]:
         """Return the probability of each cause, (lines,), from features (lines, features)."""
@@ -264,24 +256,27 @@ class CheckModel:
             for name, weights in self.heads.items()
         }
 
-    def judge(self, lines: Sequence[LinkEvidence], looked: "Looked | None" = None) -> "Judged":
+    def judge(self, lines: Sequence[Evidence], looked: Looked | None = None) -> Judged:
         """Return what is thought of lines with words on both sides, by all that is known of them."""
         looked = looked or self.look(lines)
         causes = self.causes(looked.features)
         found = [find_facts(line.source, line.target, self.vocabulary.languages, self.denials) for line in lines]
-        facts = [
-            [[], []] if self.facts is None else self.facts.evidence(*line) for line in zip(lines, found, strict=True)
-        ]
+        facts = [self.facts.evidence(line, of_line) for line, of_line in zip(lines, found, strict=True)]
+        of_facts = np.array([fact_features(line) for line in facts])
+        changed = sigmoid(self.facts.head[0] + of_facts @ self.facts.head[1:] - _PRIOR_ODDS)
         broken = [
-            broken_rules(*line, self.vocabulary.languages, self.denials) for line in zip(lines, found, strict=True)
+            broken_rules(line, of_line, self.vocabulary.languages, self.denials)
+            for line, of_line in zip(lines, found, strict=True)
         ]
         by_rules = np.array([wrong_by_rules(names, self.rules) for names in broken])
-        causes["changed"] = 1 - (1 - self.changed(facts)) * (1 - by_rules)
+        causes["changed"] = 1 - (1 - changed) * (1 - by_rules)
         untranslated, repeats = causes["untranslated"].tolist(), causes["repeats"].tolist()
         some = [n for n, probability in enumerate(untranslated) if probability > _HARDLY]
         foreign = dict(zip(some, chains([looked.sides[n].odds[1] for n in some]), strict=True))
-        foreign = map(foreign.get, range(len(lines)))
-        marked = list(map(self.wrong_words, lines, foreign, looked.words, facts, untranslated, repeats))
+        marked = [
+            self.wrong_words(line, foreign.get(n), looked.words[n], facts[n], untranslated[n], repeats[n])
+            for n, line in enumerate(lines)
+        ]
         odds = [log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]
         odds.append(np.max(odds, axis=0))
         odds.append(log_odds(1 - np.prod([1 - causes[name] for name in _ODDS], axis=0)) + _PRIOR_ODDS)
@@ -294,35 +289,34 @@ class CheckModel:
                         denied[line, side] = max(denied[line, side], looked.against[side][line][fact.place])
         features = np.column_stack([
             *(np.clip(one / 2, -5, 5) for one in odds), looked.features,
-            np.array([fact_features(line) for line in facts]), np.minimum(denied, -_NO_DENIAL),
+            of_facts, np.minimum(denied, -_NO_DENIAL),
             np.maximum(_NO_DENIAL, log_odds(by_rules)),
         ])  # fmt: skip
-        return Judged(causes, *map(list, zip(*marked, strict=True)), broken, told, features)
+        words, reasons = ([line[part] for line in marked] for part in (0, 1))
+        return Judged(causes, words, reasons, broken, told, features)
 
     def wrong(self, verdict_features: np.ndarray) -> np.ndarray:
         """Return the probability of each line that anything is wrong, (lines,), from `Judged.verdict_features`."""
-        return self.wrong_of(self.scores(verdict_features))
+        return sigmoid(self.scores(verdict_features))
 
     def scores(self, verdict_features: np.ndarray) -> np.ndarray:
         """Return the log-odds of `wrong`, (lines,), which tell the most suspect lines apart.
 
         A line that breaks a rule which clean lines hardly ever break is as wrong as that says, whatever the rest is.
         """
-        found, by_rules = self.verdict(verdict_features).round(_DIGITS), verdict_features[:, -1]
+        found, by_rules = self.line_odds(verdict_features).round(_DIGITS), verdict_features[:, -1]
         return np.where(by_rules > _CERTAIN, np.maximum(found, by_rules), found)
 
-    @staticmethod
-    def wrong_of(scores: np.ndarray) -> np.ndarray:
-        """Return the probabilities of these log-odds."""
-        return sigmoid(scores)
+    def line_odds(self, verdict_features: np.ndarray) -> np.ndarray:
+        """Return the log-odds of `wrong` but for rules, (lines,)."""
+        return self.verdict(verdict_features)
 
     def save(self, folder: str | Path) -> Path:
         """Write the model beside the aligner in `folder`, and return the path of the file."""
         path = Path(folder) / CHECK_FILE
         values = {
             "learned": self.learned,
-            "facts": self.facts
-            and {"field": self.facts.field, "table": self.facts.table.tolist(), "head": self.facts.head.tolist()},
+            "facts": self.facts.to_dict(),
             "rules": self.rules,
             "denials": [{name: sorted(words) for name, words in one._asdict().items()} for one in self.denials],
             "clean": self.clean.tolist(),
@@ -348,25 +342,24 @@ class CheckModel:
             ValueError: the file holds something else, or was learned for another aligner; the message names it.
         """
         with sealed(Path(path)) as values:
-            facts = values["facts"]
             return cls(
-                Vocabulary(tuple(values["counts"]), tuple(values["totals"]), tuple(values["languages"])),
-                tuple(values["scripts"]),
-                tuple(map(Network.from_dict, values["networks"])),
+                Vocabulary(both(values["counts"]), both(values["totals"]), both(values["languages"])),
+                both(values["scripts"]),
                 tuple(values["lengths"]),
+                float(values["alarm"]),
+                values["learned"],
+                both(map(Network.from_dict, values["networks"])),
                 np.array(values["scale"], dtype=float),
                 {name: np.array(values["heads"][name], dtype=float) for name in CAUSES},
                 Network.from_dict(values["verdict"]),
-                float(values["alarm"]),
-                values["learned"],
-                FactModel(np.array(facts["table"], float), np.array(facts["head"], float), facts["field"]),
+                FactModel.from_dict(values["facts"]),
                 values["rules"],
-                tuple(Denials(**{name: frozenset(words) for name, words in one.items()}) for one in values["denials"]),
+                both(Denials(**{name: frozenset(words) for name, words in one.items()}) for one in values["denials"]),
                 np.array(values["clean"], dtype=float),
             )
 
 
-Words = list[list[tuple[np.ndarray, np.ndarray]]]
+Words = list[list[Both[np.ndarray]]]
 
 
 def judged_together(
@@ -388,7 +381,8 @@ def judged_together(
         for model, found in judged
     ]
     means = {name: mean_odds([found[name] for found in causes], knows) for name in causes[0]}
-    words, changes = [], []
+    words: Words = []
+    changes: list[tuple[str, ...]] = []
     for line, weights in enumerate(np.stack(knows, axis=1)):
         those = [found for (_, found), weight in zip(judged, weights, strict=True) if weight] or [judged[0][1]]
         sides = []

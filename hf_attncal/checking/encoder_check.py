@@ -20,6 +20,7 @@ from hf_attncal.layouts import DEFAULT_ENCODER
 
 from .check_model import CheckModel, Judged, Looked
 from .encoder_evidence import EncoderEvidence, EncoderEye, Pair, Usual
+from .evidence import Both, both
 from .facts import FactModel
 from .features import CLASSES, Sides, Vocabulary
 from .logistic import Network, log_odds, sigmoid
@@ -50,7 +51,7 @@ _NUMBER, _PUNCTUATION = CLASSES.index("number"), CLASSES.index("punctuation")
 
 
 @dataclass
-class EncoderCheckModel(CheckModel):
+class EncoderCheckModel(CheckModel[EncoderEvidence]):
     """A `CheckModel` that takes the evidence against a word, its surprisal and its language from an encoder.
 
     Args:
@@ -69,11 +70,11 @@ class EncoderCheckModel(CheckModel):
             for place, word in enumerate(words):
                 if word[0].isupper() and word in pair[1 - side]:
                     odds[side][place] = 0.0
-        classes = (np.array([_class_of(word) for word in words], dtype=np.int64) for words in pair)
-        return Sides(tuple(classes), evidence.surprisal, tuple(odds))
+        classes = both(np.array([_class_of(word) for word in words], dtype=np.int64) for words in pair)
+        return Sides(classes, evidence.surprisal, both(odds))
 
-    def against(self, lines: Sequence[EncoderEvidence], sides: Sequence[Sides]) -> list[list[np.ndarray]]:
-        return [[line.against[side] for line in lines] for side in (0, 1)]
+    def against(self, lines: Sequence[EncoderEvidence], sides: Sequence[Sides]) -> Both[list[np.ndarray]]:
+        return both([line.against[side] for line in lines] for side in (0, 1))
 
     def judge(self, lines: Sequence[EncoderEvidence], looked: Looked | None = None) -> Judged:
         """Return what is thought of lines; the features of the verdict are its log-odds and those by rules.
@@ -101,12 +102,13 @@ class EncoderCheckModel(CheckModel):
     def rarity(self, parts: dict[str, np.ndarray]) -> np.ndarray:
         """Return how rare `line_parts` are, added by `PARTS_OF_VERDICT`, (lines,)."""
         tails = {part: tail(parts[part], levels) for part, levels in self.tails.items()}
-        return sum(weight * np.maximum(0, tails[part] - bar) for part, bar, weight in PARTS_OF_VERDICT)
+        total = np.zeros(len(tails[PARTS_OF_VERDICT[0][0]]))
+        for part, bar, weight in PARTS_OF_VERDICT:
+            total += weight * np.maximum(0, tails[part] - bar)
+        return total
 
-
-def log_odds_of_line(verdict_features: np.ndarray) -> np.ndarray:
-    """Return the log-odds of `wrong` from the features of `EncoderCheckModel.judge`, (lines,)."""
-    return verdict_features[:, 0]
+    def line_odds(self, verdict_features: np.ndarray) -> np.ndarray:
+        return verdict_features[:, 0]
 
 
 def tail(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
@@ -197,7 +199,7 @@ class EncoderJudge:
     @property
     def knows(self) -> bool:
         """Whether the encoder recognises partners in the text that was read; True where that is too little to tell."""
-        known = self.eye.usual and self.eye.usual.known
+        known = self.eye.usual.known
         return known is None or known >= LEAST_KNOWN
 
     def judge(self, pairs: Sequence[Pair]) -> Judged | None:
@@ -211,7 +213,7 @@ class EncoderJudge:
 
     def told(self) -> str:
         """Return in one line how well the encoder knows the languages of the text that was read."""
-        known = self.eye.usual and self.eye.usual.known
+        known = self.eye.usual.known
         if known is None:
             return (
                 "these are too few lines to tell whether the encoder knows the languages: where it does not, a "
@@ -242,18 +244,15 @@ def saved_encoder_check() -> tuple[EncoderCheckModel, Network, np.ndarray, dict]
     """Load the file: the model, the network of words, the mean state of all languages, and the kind of its encoder."""
     values = json.loads(FILE.read_text(encoding="utf-8"))
     network = Network.from_dict(values["network"])
-    facts = values["facts"]
     model = EncoderCheckModel(
         Vocabulary(({}, {}), (0, 0)),
         ({}, {}),
-        networks=None,
-        lengths=tuple(values["lengths"]),
+        tuple(values["lengths"]),
+        values["alarm"],
+        values["learned"],
         scale=np.array(values["scale"]),
         heads={name: np.array(weights) for name, weights in values["heads"].items()},
-        verdict=log_odds_of_line,
-        alarm=values["alarm"],
-        learned=values["learned"],
-        facts=FactModel(np.array(facts["table"]), np.array(facts["head"]), facts["field"]),
+        facts=FactModel.from_dict(values["facts"]),
         rules=USUAL | values["rules"],
         tails={part: np.array(levels) for part, levels in values["tails"].items()},
         added=tuple(values["added"]),

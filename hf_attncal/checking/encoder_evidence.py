@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.data.words import is_punctuation
 
-from .evidence import LinkEvidence, said_again, script_shares
+from .evidence import NO_WORDS, Both, LinkEvidence, both, said_again, script_shares
 from .logistic import Network
 from .number_values import Languages, language_of
 
@@ -41,7 +42,7 @@ _LANGUAGE = 6.0  # log-odds from one mean of a language to the other
 _MOST_LANGUAGE = 3.0
 _LEAST_APART = 1e-3
 _MEAN_BEST, _SPREAD_BEST = 0.6, 0.15  # best cosines of any text
-Pair = tuple[Segments, Segments]
+Pair = Both[Segments]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,9 @@ class EncoderEvidence(LinkEvidence):
         surprisal: of each word by the tokenizer's unigram model, in nats.
     """
 
-    against: tuple[np.ndarray, np.ndarray] = ()
-    language: tuple[np.ndarray, np.ndarray] = ()
-    surprisal: tuple[np.ndarray, np.ndarray] = ()
+    against: Both[np.ndarray] = NO_WORDS
+    language: Both[np.ndarray] = NO_WORDS
+    surprisal: Both[np.ndarray] = NO_WORDS
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,10 @@ class Usual:
         languages: of both sides, as far as number words tell.
     """
 
-    means: tuple[np.ndarray, np.ndarray]
-    best: tuple[tuple[float, float], tuple[float, float]]
+    means: Both[np.ndarray]
+    best: Both[tuple[float, float]]
     length: float
-    scripts: tuple[dict[str, float], dict[str, float]]
+    scripts: Both[dict[str, float]]
     known: float | None
     languages: Languages = (None, None)
 
@@ -93,15 +94,19 @@ class Usual:
         """Return the log-odds of words to be in the language of the source; 0 for punctuation and numbers."""
         apart = self.means[0] - self.means[1]
         odds = (states - (self.means[0] + self.means[1]) / 2) @ apart / max(float(apart @ apart), _LEAST_APART)
-        told = [word.isalpha() and found for word, found in zip(side.words, states.any(axis=1), strict=True)]
+        told = np.array([word.isalpha() for word in side.words], dtype=bool) & states.any(axis=1)
         return np.clip(_LANGUAGE * odds, -_MOST_LANGUAGE, _MOST_LANGUAGE) * told
 
 
-class Read:
+class Read(NamedTuple):
     """What was read of a text: states of its words (words, size), their surprisal and their number of tokens."""
 
-    def __init__(self, states: np.ndarray, surprisal: np.ndarray, tokens: np.ndarray):
-        self.states, self.surprisal, self.tokens = states, surprisal, tokens
+    states: np.ndarray
+    surprisal: np.ndarray
+    tokens: np.ndarray
+
+
+Met = Sequence[tuple[Pair, Both[Read]]]
 
 
 class EncoderEye:
@@ -113,54 +118,48 @@ class EncoderEye:
         common: mean state of words of many languages, (size,), which stands for a language of which little was read.
 
     Attributes:
-        usual: see `Usual`; None before any text.
+        usual: see `Usual`.
         learns: whether it goes on learning what is usual from what it reads.
     """
 
     def __init__(self, encoder: EncoderPrior, network: Network | None, common: np.ndarray):
         self.encoder, self.network, self.common = encoder, network, common
-        self.usual: Usual | None = None
+        self.usual = usual_of([], common)
         self.learns = True
-        self._met: list[tuple[Pair, tuple[Read, Read]]] = []
+        self._met: list[tuple[Pair, Both[Read]]] = []
         self._counted = 0  # of these, when it was last learned what is usual
 
     def read(self, sides: Sequence[Pair]) -> list[EncoderEvidence]:
         """Read the evidence of pairs, in their order."""
         return [self.evidence(*pair) for pair in zip(sides, self.look(sides), strict=True)]
 
-    def look(self, sides: Sequence[Pair]) -> list[tuple[Read, Read]]:
+    def look(self, sides: Sequence[Pair]) -> list[Both[Read]]:
         """Read the states of pairs, and learn what is usual from the first."""
         texts = self.states_of([text for pair in sides for text in pair])
         reads = [(texts[n], texts[n + 1]) for n in range(0, len(texts), 2)]
         self._meet(sides, reads)
         return reads
 
-    def features(self, sides: Pair, read: tuple[Read, Read]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def features(self, sides: Pair, read: Both[Read]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return e (S, T), and the features of the words of both sides, (S, F) and (T, F)."""
-        cosines = self.usual.cosines(*(one.states for one in read))
+        cosines = self.usual.cosines(read[0].states, read[1].states)
         return word_features(cosines, sides, read, self.usual)
 
-    def evidence(self, sides: Pair, read: tuple[Read, Read]) -> EncoderEvidence:
+    def evidence(self, sides: Pair, read: Both[Read]) -> EncoderEvidence:
         """Return the evidence on a pair whose states were read."""
-        numbers = [len(side.words) for side in sides]
-        surprisal = tuple(one.surprisal for one in read)
-        if not all(numbers):
-            nothing = tuple(np.zeros(number) for number in numbers)
-            again = said_again(sides[1].words, np.zeros((0, numbers[1])))
-            return EncoderEvidence(
-                *sides, nothing, None, again, (), against=nothing, language=nothing, surprisal=surprisal
-            )
-        together, *features = self.features(sides, read)
-        against = tuple(
-            np.zeros(number) if self.network is None else self.network(of_side)
-            for number, of_side in zip(numbers, features, strict=True)
-        )
-        best = together.max(axis=1), together.max(axis=0)
-        language = tuple(self.usual.language(side, one.states) for side, one in zip(sides, read, strict=True))
+        together = np.zeros(both(len(side.words) for side in sides))
+        best = against = language = both(np.zeros(len(side.words)) for side in sides)
+        if together.size:
+            together, *features = self.features(sides, read)
+            best = together.max(axis=1), together.max(axis=0)
+            if self.network is not None:
+                against = both(map(self.network, features))
+            language = both(self.usual.language(side, one.states) for side, one in zip(sides, read, strict=True))
         again = said_again(sides[1].words, together)
-        return EncoderEvidence(*sides, best, None, again, (), against=against, language=language, surprisal=surprisal)
+        surprisal = both(one.surprisal for one in read)
+        return EncoderEvidence(*sides, best, None, again, against=against, language=language, surprisal=surprisal)
 
-    def _meet(self, sides: Sequence[Pair], reads: Sequence[tuple[Read, Read]]) -> None:
+    def _meet(self, sides: Sequence[Pair], reads: Sequence[Both[Read]]) -> None:
         """Learn what is usual from the first pairs of a text, evenly spread over what is read at once."""
         left = _SAMPLE - len(self._met)
         full = [pair for pair in zip(sides, reads, strict=True) if pair[0][0].words and pair[0][1].words]
@@ -169,8 +168,6 @@ class EncoderEye:
             if len(self._met) >= _MORE * self._counted:
                 self._counted = len(self._met)
                 self.usual = usual_of(self._met, self.common)
-        elif self.usual is None:
-            self.usual = usual_of([], self.common)
 
     @torch.no_grad()
     def states_of(self, texts: Sequence[Segments]) -> list[Read]:
@@ -187,13 +184,12 @@ class EncoderEye:
             number = max(1, _TOKENS // (len(ids[order[0]]) + 2))
             batch, order = order[:number], order[number:]
             full = [n for n in batch if len(ids[n])]
-            states = reader.states([ids[n] for n in full], 0)[layer].cpu() if full else None
-            rows = {n: states[row, : len(ids[n])] for row, n in enumerate(full)}
-            for n in batch:
-                empty = torch.zeros(0, len(self.common))
-                found[different[n]] = self._of_words(
-                    different[n], ids[n], encoded["offset_mapping"][n], rows.get(n, empty)
-                )
+            rows = dict.fromkeys(batch, torch.zeros(0, len(self.common)))
+            if full:
+                states = reader.states([ids[n] for n in full], 0)[layer].cpu()
+                rows |= {n: states[row, : len(ids[n])] for row, n in enumerate(full)}
+            for n, of_text in rows.items():
+                found[different[n]] = self._of_words(different[n], ids[n], encoded["offset_mapping"][n], of_text)
         return [found[text] for text in texts]
 
     def _of_words(self, text: Segments, ids: np.ndarray, offsets, states: torch.Tensor) -> Read:
@@ -240,9 +236,9 @@ def _words_of_tokens(text: Segments, offsets: Sequence[tuple[int, int]]) -> tupl
 # ---- what is usual in a text ----
 
 
-def usual_of(met: Sequence[tuple[Pair, tuple[Read, Read]]], common: np.ndarray) -> Usual:
+def usual_of(met: Met, common: np.ndarray) -> Usual:
     """Return what is usual in pairs with words on both sides; `common` as of `EncoderEye`."""
-    means = tuple(
+    means = both(
         (sum((read[side].states.sum(axis=0) for _, read in met), _BORROWED * common))
         / (_BORROWED + sum(len(read[side].states) for _, read in met))
         for side in (0, 1)
@@ -250,7 +246,7 @@ def usual_of(met: Sequence[tuple[Pair, tuple[Read, Read]]], common: np.ndarray) 
     lengths = [math.log((len(pair[1].text) + 1) / (len(pair[0].text) + 1)) for pair, _ in met]
     # A line or two do not tell: they are as long as in any text.
     usual = Usual(means, ((0.0, 1.0),) * 2, float(np.median([*lengths, *[0.0] * _FEWEST])), ({}, {}), None)
-    found = [usual.cosines(*(one.states for one in read)) for _, read in met]
+    found = [usual.cosines(read[0].states, read[1].states) for _, read in met]
     best = []
     for side in (0, 1):
         values = [
@@ -265,12 +261,12 @@ def usual_of(met: Sequence[tuple[Pair, tuple[Read, Read]]], common: np.ndarray) 
         spread = (sum((value - mean) ** 2 for value in values) + 20 * _SPREAD_BEST**2) / (number + 20)
         best.append((mean, math.sqrt(spread)))
     sides = [[pair[side] for pair, _ in met] for side in (0, 1)]
-    scripts = tuple(script_shares(text.text for text in side) for side in sides)
-    languages = tuple(language_of(Counter(word.lower() for text in side for word in text.words)) for side in sides)
-    return Usual(means, tuple(best), usual.length, scripts, _known(met, usual), languages)
+    scripts = both(script_shares(text.text for text in side) for side in sides)
+    languages = both(language_of(Counter(word.lower() for text in side for word in text.words)) for side in sides)
+    return Usual(means, both(best), usual.length, scripts, _known(met, usual), languages)
 
 
-def _known(met: Sequence[tuple[Pair, tuple[Read, Read]]], usual: Usual) -> float | None:
+def _known(met: Met, usual: Usual) -> float | None:
     """Return how much closer the words of a pair are to each other than to those of another of about its length.
 
     Words count that are letters, and that the other side does not have: names and numbers are alike in languages that
@@ -280,7 +276,8 @@ def _known(met: Sequence[tuple[Pair, tuple[Read, Read]]], usual: Usual) -> float
         the difference of the mean best cosines in standard deviations; None for too few pairs.
     """
     order = sorted(range(len(met)), key=lambda n: [len(one.states) for one in met[n][1]])
-    own, others = [], []
+    own: list[np.ndarray] = []
+    others: list[np.ndarray] = []
     for n, other in pairwise(order):
         (source, target), (read, _) = met[n]
         if met[other][0][1].text == target.text:  # a line that the text has twice
@@ -324,7 +321,7 @@ WORD_FEATURES = (
 
 
 def word_features(
-    cosines: np.ndarray, sides: Pair, read: tuple[Read, Read], usual: Usual
+    cosines: np.ndarray, sides: Pair, read: Both[Read], usual: Usual
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return e (S, T), and `WORD_FEATURES` of the words of both sides, (S, F) and (T, F).
 
@@ -384,7 +381,7 @@ def word_features(
             *(np.full(number, value) for value in here),
         ]
         found.append(np.stack(columns, axis=1))
-    return together, *found
+    return together, found[0], found[1]
 
 
 def _forms(words: Sequence[str]) -> np.ndarray:

@@ -38,7 +38,7 @@ _TABLES: WeakKeyDictionary = WeakKeyDictionary()  # model -> sum of its counts, 
 _HARDLY_SEEN = 5.0  # counts of a token that tell half of what is usual for it
 
 
-_NO_WORDS = np.zeros((0, 0)), np.zeros((0, 0))
+NO_WORDS = np.zeros((0, 0)), np.zeros((0, 0))
 
 
 def both(values: Iterable[T]) -> Both[T]:
@@ -70,7 +70,7 @@ class LinkEvidence:
     best: Both[np.ndarray]
     known: Both[np.ndarray] | None
     said_again: np.ndarray
-    links: Both[np.ndarray] = _NO_WORDS
+    links: Both[np.ndarray] = NO_WORDS
     usual: Both[np.ndarray] | None = None
 
 
@@ -90,9 +90,8 @@ def read_evidence(aligner: WordAligner, pairs: Iterable[tuple[str, str]]) -> lis
     Raises:
         ValueError: see `WordAligner.align`.
     """
-    return evidence_of_words(
-        aligner, [(cut_for(aligner, source), cut_for(aligner, target)) for source, target in pairs]
-    )
+    sides = [(cut_for(aligner, source), cut_for(aligner, target)) for source, target in pairs]
+    return evidence_of_words(aligner, sides)
 
 
 @torch.no_grad()
@@ -115,8 +114,10 @@ def evidence_of_words(aligner: WordAligner, sides: Sequence[Both[Segments]]) -> 
             link_features(tables_of_pairs, sizes[:, 0]),
             link_features([one.swapaxes(1, 2) for one in tables_of_pairs], sizes[:, 1]),
         )
-        known = _known(aligner.model, weights) if counts else None
-        usual = None if tables is None else _usual(tables, weights)
+        known = usual = None
+        if tables and weights.source_tokens is not None and weights.target_tokens is not None:
+            tokens = weights.source_tokens, weights.target_tokens
+            known, usual = _known(aligner.model, weights, tokens), _usual(tables, weights, tokens)
         for row, (index, lengths) in enumerate(zip(indices, weights.words, strict=True)):
             if all(lengths):
                 of_row = partial(_of_row, row=row, lengths=lengths)
@@ -187,7 +188,7 @@ def mutual_information(model, source: torch.Tensor, target: torch.Tensor) -> Bot
     return found - (of_source + 1).log()[:, :, None] - (of_target + 1).log()[:, None, :], together
 
 
-def _known(model, weights: Weights) -> Both[np.ndarray]:
+def _known(model, weights: Weights, tokens: Both[torch.Tensor]) -> Both[np.ndarray]:
     """Return how much likelier than chance the tokens of each word translate some token of the other side.
 
     Returns:
@@ -196,7 +197,7 @@ def _known(model, weights: Weights) -> Both[np.ndarray]:
     """
     sides = weights.source_words, weights.target_words
     real = [word_ids != words for word_ids, words in sides]
-    found, _ = mutual_information(model, weights.source_tokens, weights.target_tokens)
+    found, _ = mutual_information(model, *tokens)
     found = found.masked_fill(~(real[0][:, :, None] & real[1][:, None, :]), _UNKNOWN)
     best = found.amax(dim=2), found.amax(dim=1)
     means = (mean_over_words(values, *side, empty=0) for values, side in zip(best, sides, strict=True))
@@ -227,9 +228,8 @@ def usual_of_tokens(model) -> Both[torch.Tensor]:
     return both(tables)
 
 
-def _usual(tables: Both[torch.Tensor], weights: Weights) -> Both[np.ndarray]:
+def _usual(tables: Both[torch.Tensor], weights: Weights, tokens: Both[torch.Tensor]) -> Both[np.ndarray]:
     """Return the means over the tokens of each word of `usual_of_tokens`, (batch, words, 2) of both sides."""
-    tokens = weights.source_tokens, weights.target_tokens
     sides = weights.source_words, weights.target_words
     return both(
         np.stack([mean_over_words(values, *side, empty=0).cpu().numpy() for values in table[ids].unbind(2)], axis=2)

@@ -13,14 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.data.words import NEGATIONS
 
-from .evidence import LinkEvidence
+from .evidence import Both, LinkEvidence, both
 from .number_values import Languages, Number, compare_numbers
 
 # How often a number has no equal in clean text depends on how it is written. Group -> planted errors that change it.
@@ -75,7 +75,8 @@ class Fact(NamedTuple):
     found: int
 
 
-BothFacts = tuple[list[Fact], list[Fact]]
+BothFacts = Both[list[Fact]]
+FactEvidence = tuple[int, int, float]  # place, group, and the evidence against it
 
 
 class Denials(NamedTuple):
@@ -93,7 +94,7 @@ class Denials(NamedTuple):
 
 
 NO_DENIALS = (Denials(frozenset(), frozenset()),) * 2
-BothDenials = tuple[Denials, Denials]
+BothDenials = Both[Denials]
 
 
 class DenialCounts:
@@ -126,9 +127,11 @@ class DenialCounts:
 
     def found(self) -> BothDenials:
         """Return what was learned of both sides, but for what is kept."""
-        return tuple(map(self._found, (0, 1)))
+        return both(map(self._found, (0, 1)))
 
-    def keeping(self, denials: BothDenials, counts: Sequence[Mapping[str, int]], lines: Sequence[LinkEvidence]):
+    def keeping(
+        self, denials: BothDenials, counts: Sequence[Mapping[str, int]], lines: Sequence[LinkEvidence]
+    ) -> BothDenials:
         """Return denials with what is kept: of as many words as clean lines allow, which hardly lack any.
 
         Args:
@@ -139,7 +142,7 @@ class DenialCounts:
                 frozenset(w for w, often in self._shared.items() if often > least * (of_side.get(w, math.inf) + 1))
                 for of_side in counts
             )
-            found = tuple(one._replace(kept=words) for one, words in zip(denials, kept, strict=True))
+            found = both(one._replace(kept=words) for one, words in zip(denials, kept, strict=True))
             if sum(map(bool, (lacking_kept(line, found) for line in lines))) <= _MAY_LACK * len(lines):
                 return found
         return denials
@@ -287,9 +290,10 @@ def alike(first: str, second: str) -> bool:
     return 2 * len(a & b) > 0.55 * (len(a) + len(b))
 
 
-def alike_among(first: Iterable[str], second: Iterable[str]) -> tuple[set[str], set[str]]:
+def alike_among(first: Iterable[str], second: Iterable[str]) -> Both[set[str]]:
     """Return which words of both have one that is `alike` in the other; no word begins with a digit."""
-    found, others = (set(), set()), [(other, _letter_pairs(other)) for other in second]
+    found: Both[set[str]] = set(), set()
+    others = [(other, _letter_pairs(other)) for other in second]
     for word in first:
         letters = _letter_pairs(word)
         for other, more in others:
@@ -314,7 +318,15 @@ class FactModel:
     head: np.ndarray
     field: str
 
-    def evidence(self, line: LinkEvidence, facts: BothFacts) -> list[list[tuple[int, int, float]]]:
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"field": self.field, "table": self.table.tolist(), "head": self.head.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "FactModel":
+        return cls(np.array(values["table"], float), np.array(values["head"], float), values["field"])
+
+    def evidence(self, line: LinkEvidence, facts: BothFacts) -> list[list[FactEvidence]]:
         """Return the place, the group and the evidence against each fact of the source, and of the target.
 
         Args:
@@ -336,7 +348,11 @@ class FactModel:
         ]
 
 
-def fact_features(evidence: Sequence[Sequence[tuple[int, int, float]]]) -> list[float]:
+# Of a model that has not learned from facts yet.
+NO_FACTS = FactModel(np.zeros((2, len(FACT_GROUPS), 3, 5)), np.array([-30.0] + [0.0] * 2 * len(FACT_GROUPS)), "best")
+
+
+def fact_features(evidence: Sequence[Sequence[FactEvidence]]) -> list[float]:
     """Return the largest evidence against a fact of each group, of the source and then of the target; 0 for none."""
     values = [0.0] * (2 * len(FACT_GROUPS))
     for side, found in enumerate(evidence):
@@ -346,7 +362,7 @@ def fact_features(evidence: Sequence[Sequence[tuple[int, int, float]]]) -> list[
     return values
 
 
-def changed_facts(evidence: Sequence[Sequence[tuple[int, int, float]]], broken: Sequence[str]) -> tuple[str, ...]:
+def changed_facts(evidence: Sequence[Sequence[FactEvidence]], broken: Sequence[str]) -> tuple[str, ...]:
     """Return what was changed by name: the rules that are broken, or else what there is the most evidence against.
 
     Args:
@@ -366,7 +382,7 @@ def changed_facts(evidence: Sequence[Sequence[tuple[int, int, float]]], broken: 
 
 def fit_fact_table(
     good: Sequence[LinkEvidence],
-    bad: Sequence[tuple[LinkEvidence, str, Sequence]],
+    bad: Sequence[tuple[LinkEvidence, str, Both[Sequence[int]]]],
     field: str,
     languages: Languages = (None, None),
     denials: BothDenials = NO_DENIALS,
@@ -382,7 +398,8 @@ def fit_fact_table(
     """
     edges, kinds = FACT_EDGES[field], list(FACT_GROUPS.values())
     counts = np.zeros((2, 2, len(kinds), 3, len(edges) + 1))  # clean or changed, side, group, how it is found, bin
-    lines = [(0, line, None, None) for line in good] + [(1, *line) for line in bad]
+    nowhere: Both[Sequence[int]] = (), ()
+    lines = [(0, line, "", nowhere) for line in good] + [(1, *line) for line in bad]
     for changed, line, kind, places in lines:
         for side, facts in enumerate(find_facts(line.source, line.target, languages, denials)):
             values = getattr(line, field)[side]

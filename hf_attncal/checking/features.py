@@ -14,7 +14,7 @@ import regex
 
 from hf_attncal.data.words import NEGATIONS, is_punctuation
 
-from .evidence import LinkEvidence
+from .evidence import Both, LinkEvidence, both
 from .facts import HAS, alike_among, words_with_numbers
 from .number_values import Languages, language_of
 
@@ -73,8 +73,8 @@ class Vocabulary:
 
     def __init__(
         self,
-        counts: tuple[dict[str, int], dict[str, int]],
-        totals: tuple[int, int],
+        counts: Both[dict[str, int]],
+        totals: Both[int],
         languages: Languages = (None, None),
     ):
         self.counts, self.totals, self.languages = counts, totals, languages
@@ -86,12 +86,12 @@ class Vocabulary:
         for pair in pairs:
             for counter, side in zip(counters, pair, strict=True):
                 counter.update(word.lower() for word in side)
-        kept = tuple(dict(counter.most_common(most)) for counter in counters)
-        return cls(kept, tuple(counter.total() for counter in counters), tuple(map(language_of, kept)))
+        kept = both(dict(counter.most_common(most)) for counter in counters)
+        return cls(kept, both(counter.total() for counter in counters), both(map(language_of, kept)))
 
     def without(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> "Vocabulary":
         """Return what is left without some of the pairs."""
-        counts = tuple(dict(side) for side in self.counts)
+        counts = both(map(dict, self.counts))
         for pair in pairs:
             for side, words in zip(counts, pair, strict=True):
                 for word in map(str.lower, words):
@@ -142,9 +142,9 @@ class Sides:
         surprisal, odds: see `Vocabulary.look_up`.
     """
 
-    classes: tuple[np.ndarray, np.ndarray]
-    surprisal: tuple[np.ndarray, np.ndarray]
-    odds: tuple[np.ndarray, np.ndarray]
+    classes: Both[np.ndarray]
+    surprisal: Both[np.ndarray]
+    odds: Both[np.ndarray]
 
 
 def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
@@ -167,15 +167,25 @@ def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
         for place, (_, how) in numbers[side].items():
             if how == HAS and classes[side][place] == _NUMBER:
                 classes[side][place] = _NUMBER_LIKE
-    surprisal, odds = (tuple(np.array(column[place], dtype=float) for column in columns) for place in (1, 2))
+    surprisal, odds = (both(np.array(column[place], dtype=float) for column in columns) for place in (1, 2))
     for side, words in enumerate(pair):  # a name is the same in both languages
         for place, word in enumerate(words):
             if word[0].isupper() and word in pair[1 - side]:
                 odds[side][place] = 0.0
-    return Sides(tuple(np.array(found, dtype=np.int64) for found in classes), surprisal, odds)
+    return Sides(both(np.array(found, dtype=np.int64) for found in classes), surprisal, odds)
 
 
 # ---- features of words and lines ----
+
+
+def _known_of(lines: Sequence[LinkEvidence], side: int) -> list[np.ndarray]:
+    """Return `LinkEvidence.known` of a side of each line, 0 for an aligner without counts."""
+    return [np.zeros(len(line.best[side])) if line.known is None else line.known[side] for line in lines]
+
+
+def _usual_of(lines: Sequence[LinkEvidence], side: int) -> list[np.ndarray]:
+    """Return `LinkEvidence.usual` of a side of each line, 0 for an aligner without counts."""
+    return [np.zeros((len(line.best[side]), 2)) if line.usual is None else line.usual[side] for line in lines]
 
 
 def features_of_words(
@@ -205,12 +215,9 @@ def features_of_words(
     of_partner = np.repeat(others.cumsum() - others, lengths) + links[:, -1].astype(np.int64)
     surprisal, other_surprisal = np.minimum(surprisal, _RAREST), np.minimum(other_surprisal, _RAREST)
     best = np.log(links[:, 0] + 0.005)
-    known = np.zeros(len(best)) if lines[0].known is None else np.concatenate([line.known[side] for line in lines])
+    known = np.concatenate(_known_of(lines, side))
     values = {"best": best, "known": np.clip(known, -4, 9), "share": links[:, 3]}
-    usual, of_partners = (
-        np.zeros((sum(sizes), 2)) if lines[0].usual is None else np.concatenate([line.usual[one] for line in lines])
-        for one, sizes in ((side, lengths), (1 - side, others))
-    )
+    usual, of_partners = (np.concatenate(_usual_of(lines, one)) for one in (side, 1 - side))
     of_partners = of_partners[of_partner]
     less = [one[:, 0] - values["known"] for one in (usual, of_partners)]
     values["less than usual"] = np.minimum(*less)
@@ -310,11 +317,11 @@ def line_features(
     """
     columns = [one for side in (0, 1) for one in _of_side(lines, sides, against[side], words[side], side)]
     columns += np.array([_repeated(*line) for line in zip(lines, sides, strict=True)]).T.tolist()
-    longer = np.array(longer)
+    deviation = np.array(longer)
     sizes = np.array([[len(line.source.words), len(line.target.words)] for line in lines], dtype=float)
     total = sizes.sum(axis=1)
     columns += [
-        np.maximum(0, -longer), np.maximum(0, longer), np.log1p(total), 1 / (1 + total),
+        np.maximum(0, -deviation), np.maximum(0, deviation), np.log1p(total), 1 / (1 + total),
         np.log((sizes[:, 1] + 1) / (sizes[:, 0] + 1)),
     ]  # fmt: skip
     return np.column_stack(columns)
@@ -345,10 +352,7 @@ def _of_side(lines, sides, against, words, side: int) -> list[np.ndarray]:
     said[~said.any(axis=1)] = there[~said.any(axis=1)]
     order = -np.sort(np.where(said, -values, np.inf), axis=1)
     counts, lines_of = said.sum(axis=1), np.arange(len(lines))
-    if lines[0].known is None:
-        of_known = np.zeros(len(lines))
-    else:
-        of_known = np.clip(side_by_side([line.known[side] for line in lines])[0], -4, 9).sum(axis=1) / number
+    of_known = np.clip(side_by_side(_known_of(lines, side))[0], -4, 9).sum(axis=1) / number
     heavy = (alone * weights).sum(axis=1)
     support = np.where(all_weight > 0, (best * surprisal).sum(axis=1) / np.maximum(all_weight, 1e-9), 1.0)
     return [

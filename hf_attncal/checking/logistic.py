@@ -76,13 +76,17 @@ class Network:
             values = np.tanh(values @ weights[:-1] + weights[-1])
         return (values @ self.layers[-1][:-1] + self.layers[-1][-1])[:, 0]
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, list]:
         """Return plain data, of six digits."""
         return {"scale": _rounded(self.scale), "layers": [_rounded(one) for one in self.layers]}
 
     @classmethod
     def from_dict(cls, values: dict) -> "Network":
         return cls(np.array(values["scale"], float), tuple(np.array(one, float) for one in values["layers"]))
+
+
+# Of a model that has not learned yet.
+UNTRAINED = Network(np.zeros((2, 0)), ())
 
 
 def fit_network(

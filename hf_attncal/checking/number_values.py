@@ -176,7 +176,7 @@ def _values_of(
         numbers |= {century + float(digits[start]) for century in (1900.0, 2000.0)}  # 3.10.90
     half = _HALF_OF_DAY.match(after)
     times = _times(digits[start:stop], marks[start : stop - 1], half, bool(_HOUR.match(after)))
-    if scale := _SCALE.match(after):
+    if (scale := _SCALE.match(after)) and scale.lastindex:
         numbers |= {number * factor for number in numbers for factor in _SCALES[scale.lastindex - 1]}
     return {("number", sign * number) for number in numbers for sign in signs} | {("time", time) for time in times}
 
@@ -272,7 +272,8 @@ def _in_words(text: str, language: str | None) -> list[tuple[int, int, frozenset
     if language is None:
         return []
     pieces = [(match.start(), match.end(), match[0].lower()) for match in re.finditer(r"[^\W\d_]+|-", text)]
-    found, run = [], []
+    found: list[tuple[int, int, frozenset[Value]]] = []
+    run: list[tuple[int, int, str]] = []
     for piece in [*pieces, (0, 0, "")]:
         word = piece[2]
         if word and (worth(word, language) is not None or (run and word in _JOINS)):
@@ -349,7 +350,7 @@ def language_of(counts: Mapping[str, int], most: int = 3000) -> str | None:
         most: so many of the most frequent words are looked at.
     """
     found: dict[str, dict[float, int]] = {language: {} for language in LANGUAGES}
-    for word in sorted(counts, key=counts.get, reverse=True)[:most]:
+    for word in sorted(counts, key=counts.__getitem__, reverse=True)[:most]:
         for language, values in found.items():
             value = worth(word, language)
             if value is not None and 2 <= value <= 12:

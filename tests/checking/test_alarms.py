@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hf_attncal.checking.alarms import alarm_for, meaning
-from hf_attncal.checking.check_model import CLEAN_SHARES, CheckModel
+from hf_attncal.checking.check_model import CLEAN_SHARES
 from hf_attncal.checking.logistic import log_odds, sigmoid
 
 
@@ -27,8 +27,7 @@ def model():
     scores = of_clean(np.random.default_rng(0), 20_000)
     return SimpleNamespace(
         clean=np.quantile(scores, CLEAN_SHARES),
-        alarm=float(CheckModel.wrong_of(np.quantile(scores, 0.99))),
-        wrong_of=CheckModel.wrong_of,
+        alarm=float(sigmoid(np.quantile(scores, 0.99))),
     )
 
 
@@ -49,9 +48,9 @@ def test_right_lines_are_flagged_as_often_as_asked(model, faulty, more):
 
 def test_what_the_learned_alarm_means_on_a_text(model):
     generator = np.random.default_rng(2)
-    same = meaning(model, CheckModel.wrong_of(of_clean(generator, 4000)))
+    same = meaning(model, sigmoid(of_clean(generator, 4000)))
     assert same.right == pytest.approx(0.01, abs=0.006)
-    other = meaning(model, CheckModel.wrong_of(with_odds(generator, 4000, 2.0)))
+    other = meaning(model, sigmoid(with_odds(generator, 4000, 2.0)))
     assert other.right > 0.03
     assert other.right == pytest.approx(other.flagged, abs=0.02)
     assert "of right lines" in str(other)

@@ -40,7 +40,7 @@ _NUMBERS = re.compile(r"\d+")
 class _Lexicon:
     """Scores of the words of all pairs of two lists of segments, by the counts of an aligner."""
 
-    def __init__(self, aligner: WordAligner, source: Sequence[Segment], target: Sequence[Segment]):
+    def __init__(self, aligner, source: Sequence[Segment], target: Sequence[Segment]):
         cut = segment if aligner.source.tokenize else white_space_words
         pairs = [(cut(one.text).words, ()) for one in source] + [((), cut(one.text).words) for one in target]
         sides = aligner.source.tokens_of(pairs)
@@ -102,9 +102,9 @@ def _information(model, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     parts = []
     step = max(1, _CELLS // len(target))
     for start in range(0, len(source), step):
-        found, together = mutual_information(model, sides[0][None, start : start + step], sides[1][None])
-        found = found.masked_fill(together < 0.01, _UNKNOWN).clamp(_UNKNOWN, _MOST)
-        parts.append(found[0].cpu().numpy())
+        values, together = mutual_information(model, sides[0][None, start : start + step], sides[1][None])
+        values = values.masked_fill(together < 0.01, _UNKNOWN).clamp(_UNKNOWN, _MOST)
+        parts.append(values[0].cpu().numpy())
     found = np.concatenate(parts)
     _, i, j = np.intersect1d(source, target, return_indices=True)
     found[i, j] = np.maximum(found[i, j], _SAME)
