@@ -96,11 +96,12 @@ def _shift(model: CheckModel, scores: np.ndarray) -> tuple[float, str]:
         return 0.0, "its check learned from lines that all look alike"
     above = np.array([(scores > level).mean() for level in levels])
     tail = np.searchsorted(below, log_odds(np.array(_TAIL)))
-    least, faulty = 0.5 / len(scores), 0.0
+    least = 0.5 / len(scores)
+    faulty: float = 0.0
     for _ in range(_ROUNDS):
         right = np.clip((above[bulk] - faulty) / (1 - faulty), least, 1 - least)
         off = log_odds(right) + below[bulk]
         more = float(off.mean())
         expected = float(sigmoid(more - below[tail]))
-        faulty = min(_MOST_FAULTY, max(0.0, (above[tail] - expected) / (1 - expected)))
+        faulty = min(_MOST_FAULTY, max(0.0, float((above[tail] - expected) / (1 - expected))))
     return more, "its lines are too unlike the clean text" if np.abs(off - more).max() > _MOST_OFF else ""

@@ -359,7 +359,7 @@ class CheckModel(Generic[Evidence]):
             )
 
 
-Words = list[list[Both[np.ndarray]]]
+Words = list[Both[tuple[np.ndarray, np.ndarray]]]
 
 
 def judged_together(
@@ -390,7 +390,7 @@ def judged_together(
             values = [found.words[line][side] for found in those]
             reasons = np.choose(np.argmax(values, axis=0), [found.reasons[line][side] for found in those])
             sides.append((mean_odds(values), reasons))
-        words.append(sides)
+        words.append(both(sides))
         changes.append(next(filter(None, (found.changes[line] for found in those)), ()))
     return means, words, changes
 

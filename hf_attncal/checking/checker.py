@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from hf_attncal.layouts import CHECK_FILE
 
 from .alarms import TextAlarm, alarm_for
 from .check_model import REASONS, CheckModel, Judged, judged_together
-from .evidence import alien_share, cut_for, evidence_of_words, read_evidence
+from .evidence import Both, LinkEvidence, alien_share, both, cut_for, evidence_of_words, has_counts
 from .logistic import mean_odds
 from .verdicts import MARKED_ABOVE, NOT_KNOWN, NOTES, VERDICTS, FlaggedSpan, PairVerdict
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     from .encoder_check import EncoderJudge
 
+Marks = Both[tuple[np.ndarray, np.ndarray]]  # of each side, the probability of each word and its place in `REASONS`
+_NOTHING = dict.fromkeys(("wrong", *VERDICTS), 0.0)
 _SHARES = 0.001, 0.5  # of false alarms
 _LONG_ENOUGH = 5  # words of a target that many sources should not share
 _MANY = 3
@@ -79,41 +82,68 @@ class SharedTargets:
         return self._sources.get(hash(target.strip().casefold()), 1)
 
 
+class AlignerJudge:
+    """Judges pairs by a word aligner.
+
+    Args:
+        aligner: of two directions, best one that counts.
+        model: what `learn_check` learned for it.
+
+    Raises:
+        ValueError: the model looks at counts, and the aligner has none, or the other way round.
+    """
+
+    def __init__(self, aligner: WordAligner, model: CheckModel[LinkEvidence] | None):
+        if model is None or has_counts(aligner) != (model.facts.field == "known"):
+            raise ValueError(f"`facts` of {CHECK_FILE} goes with an aligner that counts: it was learned for another.")
+        self.aligner, self.model = aligner, model
+
+    def judge(self, sides: Sequence[Both[Segments]]) -> Judged:
+        """Return what is thought of pairs with words on both sides."""
+        return self.model.judge(evidence_of_words(self.aligner, sides))
+
+    def known_lines(self, sides: Sequence[Both[Segments]]) -> np.ndarray:
+        """Return of which pairs the words of the source are known, (lines,)."""
+        return np.array([self.model.knows(source.words) for source, _ in sides])
+
+
 class Checker:
     """Checks translations by a word aligner, by a pretrained encoder, or by both.
 
     Args:
-        aligner: of two directions, best one that counts; None: the encoder alone.
-        model: what `learn_check` learned for it.
+        aligner: see `AlignerJudge`; None: the encoder alone.
+        model: likewise.
         encoder: see `encoder_check.py`; it learns what is usual from the first text that is checked.
 
     Raises:
-        ValueError: neither is given; or the model looks at counts, and the aligner has none, or the other way round.
+        ValueError: neither is given, or see `AlignerJudge`.
     """
 
     def __init__(
         self,
         aligner: WordAligner | None,
-        model: CheckModel | None = None,
+        model: CheckModel[LinkEvidence] | None = None,
         encoder: "EncoderJudge | None" = None,
     ):
         if aligner is None and encoder is None:
             raise ValueError("`aligner` or `encoder` must be given.")
-        if aligner is not None and hasattr(aligner.model, "counts_of") != (model.facts.field == "known"):
-            raise ValueError(f"`facts` of {CHECK_FILE} goes with an aligner that counts: it was learned for another.")
-        self.aligner, self._model, self.encoder = aligner, model, encoder
+        self.aligner, self.encoder = aligner, encoder
+        self._by_aligner = None if aligner is None else AlignerJudge(aligner, model)
+
+    @property
+    def judges(self) -> "list[AlignerJudge | EncoderJudge]":
+        """The aligner with its model, and the encoder, as far as there are any."""
+        return [judge for judge in (self._by_aligner, self.encoder) if judge is not None]
 
     @property
     def model(self) -> CheckModel:
         """What was learned for the aligner, or else for the encoder."""
-        return self._model if self.aligner is not None else self.encoder.model
+        return self.judges[0].model
 
     @property
     def alarm(self) -> float:
         """Probability of `PairVerdict.wrong` above which a line is flagged."""
-        if self.aligner is None or self.encoder is None:
-            return self.model.alarm
-        return float(mean_odds([np.array(judge.model.alarm) for judge in (self, self.encoder)]))
+        return float(mean_odds([np.array(judge.model.alarm) for judge in self.judges]))
 
     def cut(self, text: str) -> Segments:
         """Return the words of a text as the aligner takes them."""
@@ -121,11 +151,7 @@ class Checker:
 
     @classmethod
     def from_pretrained(
-        cls,
-        name: str | Path | None = None,
-        *,
-        encoder: "str | Path | EncoderPrior | None" = None,
-        **options,
+        cls, name: str | Path | None = None, *, encoder: "str | Path | EncoderPrior | None" = None, **options
     ) -> "Checker":
         """Load an aligner with its `check.json`, an encoder, or both.
 
@@ -162,19 +188,18 @@ class Checker:
             ValueError: an encoder judges, too, `share` is not between 0.001 and 0.5, there are too few pairs, or these
                 are too unlike the clean text to tell.
         """
-        if self.encoder is not None:
+        if self._by_aligner is None or self.encoder is not None:
             raise ValueError("`false_alarms` is for an aligner alone: leave out the encoder.")
         if not _SHARES[0] <= share <= _SHARES[1]:
             raise ValueError(
                 f"`false_alarms` must be a share from {_SHARES[0]:.1%} to {_SHARES[1]:.0%}, got {share:.4g}."
             )
-        found = [np.zeros(0)]
-        pairs = [pair for pair in pairs if all(map(str.strip, pair))]
-        for start in range(0, len(pairs), ITEMS_AT_ONCE):
-            lines = read_evidence(self.aligner, pairs[start : start + ITEMS_AT_ONCE])
-            if lines := [line for line in lines if line.source.words and line.target.words]:
-                found.append(self.model.scores(self.model.judge(lines).verdict_features))
-        alarm = alarm_for(self.model, np.concatenate(found), share)
+        sides = [pair for pair in self._cut_all(pairs) if _has_words(pair)]
+        scores = [np.zeros(0)]
+        for start in range(0, len(sides), ITEMS_AT_ONCE):
+            judged = self._by_aligner.judge(sides[start : start + ITEMS_AT_ONCE])
+            scores.append(self.model.scores(judged.verdict_features))
+        alarm = alarm_for(self.model, np.concatenate(scores), share)
         if alarm.right is None:
             raise ValueError(
                 f"`false_alarms` cannot be set on this text: {alarm.why}. Leave it out, or let the check learn from "
@@ -194,31 +219,9 @@ class Checker:
         Raises:
             ValueError: see `WordAligner.align`.
         """
-        sides = [(self.cut(source), self.cut(target)) for source, target in pairs]
-        full = [pair for pair in sides if pair[0].words and pair[1].words]
-        verdicts = iter(self._of_words(full, shared) if full else ())
-        return [next(verdicts) if pair[0].words and pair[1].words else self._of_empty(*pair) for pair in sides]
-
-    def _of_words(self, sides: Sequence[tuple[Segments, Segments]], shared: SharedTargets | None) -> list[PairVerdict]:
-        """Return the verdicts on pairs with words on both sides."""
-        judged: list[tuple[CheckModel, Judged]] = []
-        knows: list[np.ndarray] = []
-        if self.aligner is not None:
-            judged.append((self._model, self._model.judge(evidence_of_words(self.aligner, sides))))
-            knows.append(np.array([self._model.knows(source.words) for source, _ in sides]))
-        if self.encoder is not None and (found := self.encoder.judge(sides)) is not None:
-            judged.append((self.encoder.model, found))
-            knows.append(np.ones(len(sides), dtype=bool))
-        if not judged:
-            return [self._of_unknown(*pair) for pair in sides]
-        causes, words, changes = judged_together(judged, knows, self.alarm)
-        of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
-        sources = [1 if shared is None else shared.sources_of(target.text) for _, target in sides]
-        lines = zip(sides, words, of_lines, changes, sources, strict=True)
-        known = np.any(knows, axis=0)
-        return [
-            self._verdict(*line) if known[number] else self._of_unknown(*line[0]) for number, line in enumerate(lines)
-        ]
+        sides = self._cut_all(pairs)
+        verdicts = iter(self._of_words([pair for pair in sides if _has_words(pair)], shared))
+        return [next(verdicts) if _has_words(pair) else self._of_empty(pair) for pair in sides]
 
     def stream(
         self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = ITEMS_AT_ONCE
@@ -230,15 +233,40 @@ class Checker:
         """
         return piecewise(partial(self.check, shared=shared), pairs, window)
 
+    def _cut_all(self, pairs: Iterable[tuple[str, str]]) -> list[Both[Segments]]:
+        return [(self.cut(source), self.cut(target)) for source, target in pairs]
+
+    def _of_words(self, sides: Sequence[Both[Segments]], shared: SharedTargets | None) -> list[PairVerdict]:
+        """Return the verdicts on pairs with words on both sides."""
+        judged: list[tuple[CheckModel, Judged]] = []
+        knows: list[np.ndarray] = []
+        for judge in self.judges if sides else ():
+            if (found := judge.judge(sides)) is not None:
+                judged.append((judge.model, found))
+                knows.append(judge.known_lines(sides))
+        if not judged:
+            return [self._made(pair, _NOTHING, _marks(pair, 0.0), [NOT_KNOWN]) for pair in sides]
+        causes, words, changes = judged_together(judged, knows, self.alarm)
+        of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
+        return [
+            self._verdict(pair, words[n], of_lines[n], changes[n], shared.sources_of(pair[1].text) if shared else 1)
+            if known
+            else self._made(pair, _NOTHING, _marks(pair, 0.0), [NOT_KNOWN])
+            for n, (pair, known) in enumerate(zip(sides, np.any(knows, axis=0), strict=True))
+        ]
+
     def _verdict(
         self,
-        sides: tuple[Segments, Segments],
-        words,
+        sides: Both[Segments],
+        words: Marks,
         causes: Mapping[str, float],
         changes: tuple[str, ...],
         sources: int,
     ) -> PairVerdict:
         source, target = sides
+        identical = source.text.split() == target.text.split()
+        if identical and not any(map(str.isalpha, source.text)):  # a line of numbers
+            return self._made(sides, _NOTHING, words, ["identical sides"])
         translated = 1 - causes["untranslated"]
         alone = 1 / sources if sources >= _MANY and len(target.words) >= _LONG_ENOUGH else 1.0
         found = {
@@ -249,42 +277,32 @@ class Checker:
             "detached": 1 - (1 - causes["detached"]) * translated * alone,
             "changed": causes["changed"],
         }
-        names = []
-        identical = source.text.split() == target.text.split()
-        if identical and not any(map(str.isalpha, source.text)):  # a line of numbers
-            return self._made(source, target, dict.fromkeys(("wrong", *VERDICTS), 0.0), words, ["identical sides"])
         alien = alien_share(target.text, self.model.scripts[1]) > 0.5
-        if identical:
-            names.append("identical sides")
-        if alien:
-            names.append("alien script")
-        if causes["untranslated"] > 0.5 and found["wrong"] > self.alarm:
-            names.append("untranslated" if _copied(source.words, target.words) else "wrong language")
-        if alone < 1:
-            names.append(f"one target for {sources} sources")
+        untranslated = causes["untranslated"] > 0.5 and found["wrong"] > self.alarm
+        copied = _copied(source.words, target.words)
+        names = {  # in this order
+            "identical sides": identical,
+            "alien script": alien,
+            "untranslated": untranslated and copied,
+            "wrong language": untranslated and not copied,
+            f"one target for {sources} sources": alone < 1,
+        }
         if alien:
             found |= {"wrong": 1.0, "made_up": 1.0, "detached": 1.0}
-        return self._made(source, target, found, words, names, changes)
+        return self._made(sides, found, words, [name for name, holds in names.items() if holds], changes)
 
-    def _of_unknown(self, source: Segments, target: Segments) -> PairVerdict:
-        """Return the verdict on a line of which nothing is known."""
-        words = [(np.zeros(len(side.words)), np.zeros(len(side.words), dtype=int)) for side in (source, target)]
-        return self._made(source, target, dict.fromkeys(("wrong", *VERDICTS), 0.0), words, [NOT_KNOWN])
-
-    def _of_empty(self, source: Segments, target: Segments) -> PairVerdict:
-        names = [f"empty {side}" for side, found in (("source", source), ("target", target)) if not found.words]
-        found = dict.fromkeys(("wrong", *VERDICTS), 0.0)
-        found["left_out"], found["made_up"] = float(bool(source.words)), float(bool(target.words))
-        found["wrong"] = max(found.values())
-        words = [(np.ones(len(side.words)), np.zeros(len(side.words), dtype=int)) for side in (source, target)]
-        return self._made(source, target, found, words, names)
+    def _of_empty(self, sides: Both[Segments]) -> PairVerdict:
+        """Return the verdict on a pair with a side that has no words."""
+        source, target = (bool(side.words) for side in sides)
+        names = [name for name, words in (("empty source", source), ("empty target", target)) if not words]
+        found = {"left_out": float(source), "made_up": float(target), "wrong": float(source or target)}
+        return self._made(sides, _NOTHING | found, _marks(sides, 1.0), names)
 
     def _made(
         self,
-        source: Segments,
-        target: Segments,
+        sides: Both[Segments],
         found: Mapping[str, float],
-        words: Sequence[tuple[np.ndarray, np.ndarray]],
+        words: Marks,
         names: Sequence[str],
         changes: Sequence[str] = (),
     ) -> PairVerdict:
@@ -295,52 +313,58 @@ class Checker:
             words: of each side, the probability of each word and the place of its reason in `REASONS`.
         """
         flagged: tuple[str, ...] = ()
-        spans: list[tuple[FlaggedSpan, ...]] = [(), ()]
-        values = [side[0] for side in words]
+        spans: Both[tuple[FlaggedSpan, ...]] = (), ()
         if found["wrong"] > self.alarm:
             most = max(VERDICTS, key=found.__getitem__)
             flagged = tuple(name for name in VERDICTS if name == most or found[name] > _ALSO)
             names = [*names, *(changes if "changed" in flagged else ())]
-            spans = self._spans(source, target, words)
+            spans = _spans(sides, words)
             if not names and not any(spans):
-                names, values = self._reason(source, target, most, values)
-                spans = self._spans(source, target, [(one, side[1]) for one, side in zip(values, words, strict=True)])
+                names, words = self._reason(sides, most, words)
+                spans = _spans(sides, words)
         else:  # no word is more probably wrong than its line
             names = [name for name in names if name in NOTES]
             doubt = MARKED_ABOVE * found["wrong"] / max(self.alarm, found["wrong"], 1e-9)
-            values = [side * doubt for side in values]
+            words = both((values * doubt, reasons) for values, reasons in words)
         return PairVerdict(
-            source.text, target.text, **found,
-            source_words=tuple(values[0].tolist()), target_words=tuple(values[1].tolist()),
-            left_out_spans=spans[0], made_up_spans=spans[1],
-            names=tuple(names), flagged=flagged,
-        )  # fmt: skip
+            source=sides[0].text,
+            target=sides[1].text,
+            wrong=found["wrong"],
+            left_out=found["left_out"],
+            made_up=found["made_up"],
+            repeats=found["repeats"],
+            detached=found["detached"],
+            changed=found["changed"],
+            source_words=tuple(words[0][0].tolist()),
+            target_words=tuple(words[1][0].tolist()),
+            left_out_spans=spans[0],
+            made_up_spans=spans[1],
+            names=tuple(names),
+            flagged=flagged,
+        )
 
-    def _spans(self, source: Segments, target: Segments, words) -> list[tuple[FlaggedSpan, ...]]:
-        return [_spans(source, *words[0], "target"), _spans(target, *words[1], "source")]
-
-    def _reason(self, source: Segments, target: Segments, most: str, words) -> tuple[list[str], list[np.ndarray]]:
+    def _reason(self, sides: Both[Segments], most: str, words: Marks) -> tuple[list[str], Marks]:
         """Say why a line is flagged in which no word is marked by itself: its length, or its most suspect word."""
-        deviation = self.model.length_deviation(source.text, target.text)
+        deviation = self.model.length_deviation(sides[0].text, sides[1].text)
         if abs(deviation) > _UNUSUAL:
             return ["longer than usual" if deviation > 0 else "shorter than usual"], words
-        sides = {"left_out": (0,), "changed": (0, 1)}.get(most, (1,))
         suspect = [
-            (words[side][place], side, place)
-            for side, text in enumerate((source, target))
+            (words[side][0][place], side, place)
+            for side, text in enumerate(sides)
             for place, word in enumerate(text.words)
             if any(map(str.isalnum, word))
         ]
-        chosen = [one for one in suspect if one[1] in sides] or suspect
+        of_cause = {"left_out": (0,), "changed": (0, 1)}.get(most, (1,))
+        chosen = [one for one in suspect if one[1] in of_cause] or suspect
         if not chosen:
             return ["unlike clean text"], words
         _, side, place = max(chosen)
-        words = [one.copy() for one in words]
-        words[side][place] = _SUSPECT
-        return [], words
+        marked = both((values.copy(), reasons) for values, reasons in words)
+        marked[side][0][place] = _SUSPECT
+        return [], marked
 
 
-def saved_check(name: str | Path, revision: str | None = None) -> CheckModel:
+def saved_check(name: str | Path, revision: str | None = None) -> CheckModel[LinkEvidence]:
     """Load what was learned for an aligner, beside it in a folder or on the Hub.
 
     Raises:
@@ -389,11 +413,11 @@ def open_checker(model: Any, running: Running, encoder: Any = None) -> Checker:
     if model is None and encoder is None:
         raise CommandError("There is nothing to check with: give MODEL, a word aligner, or --encoder.")
     check_encoder(encoder)
+    if isinstance(model, Checker) and encoder is None:
+        return model
     aligner, check = None, None
     if isinstance(model, Checker):
-        if encoder is None:
-            return model
-        aligner, check = model.aligner, model.aligner and model.model
+        aligner, check = model.aligner, model.model
     elif model is not None:
         aligner, name = aligner_to_check(model, running)
         if name is None:
@@ -410,27 +434,30 @@ def open_checker(model: Any, running: Running, encoder: Any = None) -> Checker:
         return Checker(aligner, check, judge)
 
 
-def _spans(side: Segments, words: np.ndarray, reasons: np.ndarray, other: str) -> tuple[FlaggedSpan, ...]:
-    """Return runs of words above `MARKED_ABOVE`, less the punctuation at their ends; `other` names the other side."""
-    above = (words > MARKED_ABOVE).tolist()
-    if not any(above):
-        return ()
-    found, characters, start = [], side.spans, None
-    for place, bad in enumerate([*above, False]):
-        if bad and start is None:
-            start = place
-        elif not bad and start is not None:
-            places = [k for k in range(start, place) if any(map(str.isalnum, side.words[k]))]
-            if places:
-                begin, end = places[0], places[-1] + 1
-                most = max(places, key=words.__getitem__)
-                reason = _WHY[REASONS[reasons[most]]].format(other)
-                found.append(
-                    FlaggedSpan(
-                        (begin, end), (characters[begin][0], characters[end - 1][1]), reason, float(words[most])
-                    )
-                )
-            start = None
+def _has_words(sides: Both[Segments]) -> bool:
+    return bool(sides[0].words and sides[1].words)
+
+
+def _marks(sides: Both[Segments], probability: float) -> Marks:
+    """Return the marks of words that are all wrong with the same probability, and have no partner."""
+    return both((np.full(len(side.words), probability), np.zeros(len(side.words), dtype=int)) for side in sides)
+
+
+def _spans(sides: Both[Segments], words: Marks) -> Both[tuple[FlaggedSpan, ...]]:
+    """Return of each side the runs of words above `MARKED_ABOVE`, less the punctuation at their ends."""
+    return _spans_of(sides[0], *words[0], "target"), _spans_of(sides[1], *words[1], "source")
+
+
+def _spans_of(side: Segments, words: np.ndarray, reasons: np.ndarray, other: str) -> tuple[FlaggedSpan, ...]:
+    found = []
+    for bad, run in groupby(range(len(words)), key=(words > MARKED_ABOVE).tolist().__getitem__):
+        places = [place for place in run if any(map(str.isalnum, side.words[place]))]
+        if bad and places:
+            begin, end = places[0], places[-1] + 1
+            most = max(places, key=words.__getitem__)
+            characters = side.spans[begin][0], side.spans[end - 1][1]
+            reason = _WHY[REASONS[reasons[most]]].format(other)
+            found.append(FlaggedSpan((begin, end), characters, reason, float(words[most])))
     return tuple(found)
 
 

@@ -211,6 +211,10 @@ class EncoderJudge:
             LOG.log(logging.INFO if told == (False, True) else logging.WARNING, "%s", self.told())
         return self.model.judge(evidence) if self.knows else None
 
+    def known_lines(self, sides: Sequence[Pair]) -> np.ndarray:
+        """Return of which pairs the languages are known, (lines,): of all, or of none."""
+        return np.full(len(sides), self.knows)
+
     def told(self) -> str:
         """Return in one line how well the encoder knows the languages of the text that was read."""
         known = self.eye.usual.known
