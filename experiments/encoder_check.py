@@ -64,7 +64,7 @@ from hf_attncal.io.encoding import open_to_read
 from hf_attncal.io.files import sha256, write_json
 from hf_attncal.layouts import DEFAULT_ENCODER, WEIGHTS
 from hf_attncal.metrics import records
-from hf_attncal.metrics.detection import detection
+from hf_attncal.metrics.probabilities import detection
 
 Pairs = list[tuple[str, str]]
 # Of each text and direction, of each side of each line: features of words, and which have no partner (`labels`).

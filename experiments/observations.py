@@ -18,7 +18,7 @@ from frozen import Frozen, add_models, read_models
 
 from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
-from hf_attncal.metrics.means import mean_difference, means
+from hf_attncal.metrics.base import mean_difference, means
 from hf_attncal.report.corpus import Corpus
 from hf_attncal.report.figures.charts import observation_charts
 from hf_attncal.report.observations import ENTROPY_THRESHOLDS, Observations, observe

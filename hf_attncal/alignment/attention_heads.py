@@ -13,7 +13,7 @@ from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base
 from hf_attncal.inference.opening import choose_device, load_errors, tell_model
 from hf_attncal.inference.running import Running
-from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_bootstrap
+from hf_attncal.metrics.aer import AER, AlignmentScore, alignment_error_rate, paired_counts
 
 from .aligner import WordAligner, load_to_align
 from .gold import tune_threshold
@@ -148,7 +148,7 @@ def select_attention(
 
     def wins(few: list, more: list) -> bool:
         """Whether the larger of two sets of places has the lower error in nearly all samples of the pairs."""
-        share = paired_bootstrap(gold, links(*few), links(*more), bootstrap=_SAMPLES)
+        share = AER.paired_bootstrap(*paired_counts(gold, links(*few), links(*more)), _SAMPLES, 0)
         return score(*more).aer < score(*few).aer and (share is None or share >= _SURE)
 
     def place(one: Seq2SeqAttention) -> tuple[int, tuple[int, ...], bool]:

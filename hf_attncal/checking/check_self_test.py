@@ -9,7 +9,7 @@ import regex
 
 from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
 from hf_attncal.drawing.page_text import text_table
-from hf_attncal.metrics.detection import Detection, detection
+from hf_attncal.metrics.probabilities import Detection, detection
 
 from .checker import Checker
 from .facts import PLANTED_FACTS

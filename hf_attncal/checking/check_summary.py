@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hf_attncal.drawing.page_text import text_table
-from hf_attncal.metrics.base import Measured, Metric, ratio
-from hf_attncal.metrics.means import mean_difference, means
+from hf_attncal.metrics.base import Measured, Metric, mean_difference, means, ratio
 
 from .alarms import TextAlarm
 from .checker import Checker

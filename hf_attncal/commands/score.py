@@ -1,7 +1,7 @@
-"""`attncal score`: word links against a gold alignment, or summaries against references."""
+"""`attncal score`: word links against a gold alignment, translations or summaries against references."""
 
-import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from os import PathLike
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from hf_attncal.io.errors import CommandError, at_least
 
@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "Word links": ("source", "target", "ignore_possible", "without_punctuation"),
-    "Summaries": ("references", "tokenize", "stemmer"),
+    "Translations and summaries": ("references", "tokenize", "stemmer"),
+}
+# Metric -> the options that it takes.
+METRICS = {
+    "aer": ("source", "target", "words", "ignore_possible", "without_punctuation"),
+    "bleu": ("references",),
+    "chrf": ("references",),
+    "rouge": ("references", "tokenize", "stemmer"),
 }
 
 
@@ -20,7 +27,7 @@ def score(
     gold: Text,
     /,
     *hypotheses: Text,
-    metric: Literal["aer", "rouge"] = "aer",
+    metric: Literal["aer", "bleu", "chrf", "rouge"] = "aer",
     source: Text | None = None,
     target: Text | None = None,
     words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
@@ -32,7 +39,7 @@ def score(
     bootstrap: int = 1000,
     format: Literal["text", "json"] = "text",
 ) -> "ScoreTable":
-    """Score word links against a gold alignment, or summaries against references.
+    """Score word links against a gold alignment, translations or summaries against references.
 
     Of word links: alignment error rate (AER, lower is better), precision against possible links, recall against sure
     links, and their F1. A line holds the links of a sentence pair: i-j links source word i to target word j; in GOLD
@@ -41,6 +48,8 @@ def score(
 
     Of summaries, a line each (`--metric rouge`): the mean F1 of ROUGE-1, ROUGE-2, ROUGE-L (a
     summary is one sentence) and ROUGE-Lsum (sentence by sentence, each up to its `.`, `!` or `?`).
+
+    Of translations, a line each (`--metric bleu`, `--metric chrf`): BLEU or chrF of the corpus, by sacreBLEU.
 
     A signature says how scores were computed. Several hypotheses are compared with the first by a paired bootstrap.
 
@@ -51,16 +60,16 @@ def score(
         attncal score first.txt found.txt --metric rouge --references second.txt third.txt
 
     Args:
-        gold: gold alignment, or reference summaries; may be compressed (.gz, .xz, .zst)
-        hypotheses: proposed links, of which scores (i-j:0.93) are ignored, or proposed summaries; one may be - for
-            standard input
-        metric: what to score: word links (aer) or summaries (rouge)
+        gold: gold alignment, or references; may be compressed (.gz, .xz, .zst)
+        hypotheses: proposed links, of which scores (i-j:0.93) are ignored, or translations or summaries; one may be -
+            for standard input
+        metric: what to score: word links (aer), translations (bleu, chrf) or summaries (rouge)
         source: tokenised source sentences, to refuse links outside of them; without it, not checked
         target: tokenised target sentences; without it, not checked
         words: what parts the words that links count; without it, what is written beside them, or what they fit
         ignore_possible: count only the sure links of GOLD
         without_punctuation: leave out links of which either word is only punctuation; needs --source and --target
-        references: further references of each summary, of which each measure takes the best; without it, one
+        references: further references of each line; ROUGE takes the best of them for each measure; without it, one
         tokenize: how text is cut: English, lower case and runs of a-z and 0-9 (rouge); any language, lower case,
             without punctuation (words); or at white space, for text that is tokenised already (none)
         stemmer: compare the stems of English words (Porter)
@@ -72,21 +81,22 @@ def score(
         JSON.
 
     Raises:
-        CommandError: a file that is wrong, options of the other metric, or a number out of range.
+        CommandError: a file that is wrong, options of another metric, or a number out of range.
     """
-    others: dict[str, dict[str, Any]] = {
-        "aer": {"--references": references, "--tokenize": tokenize != "rouge", "--stemmer": stemmer},
-        "rouge": {
-            "--source": source,
-            "--target": target,
-            "`words`": words,
-            "--ignore-possible": ignore_possible,
-            "--without-punctuation": without_punctuation,
-        },
+    given = {
+        "source": source is not None,
+        "target": target is not None,
+        "words": words is not None,
+        "ignore_possible": ignore_possible,
+        "without_punctuation": without_punctuation,
+        "references": bool(references),
+        "tokenize": tokenize != "rouge",
+        "stemmer": stemmer,
     }
     at_least("--bootstrap", bootstrap, 0)
-    if wrong := [option for option, value in others[metric].items() if value not in (None, False, ())]:
-        raise CommandError(f"{wrong[0]} is not for --metric {metric}: leave it out.")
+    if wrong := [name for name, is_given in given.items() if is_given and name not in METRICS[metric]]:
+        option = "`words`" if wrong[0] == "words" else f"--{wrong[0].replace('_', '-')}"
+        raise CommandError(f"{option} is not for --metric {metric}: leave it out.")
     if not hypotheses:
         raise CommandError("HYP must be a file or more, got none: name what is scored behind GOLD.")
     if (source is None) != (target is None):
@@ -95,32 +105,30 @@ def score(
         raise CommandError("--without-punctuation needs the words: pass --source and --target.")
     from hf_attncal.data.texts import read_scored
 
-    proposed = {f"hypothesis {number}": text for number, text in enumerate(hypotheses, start=1)}
-    if metric == "rouge":
-        from hf_attncal.metrics.rouge import score_summaries
+    proposed: dict[str, Text] = {f"hypothesis {number}": text for number, text in enumerate(hypotheses, start=1)}
+    if metric == "aer":
+        from hf_attncal.metrics.link_scores import score_links
 
-        all_references = [gold, *([references] if isinstance(references, str | os.PathLike) else references)]
-        named = {f"reference {number}": text for number, text in enumerate(all_references, start=1)}
-        summaries = list(read_scored(named | proposed, "summary"))
-        return score_summaries(
-            summaries[: len(named)],
-            summaries[len(named) :],
-            tokenize=tokenize,
-            stemmer=stemmer,
+        sides: dict[str, Text] = {} if source is None or target is None else {"source": source, "target": target}
+        read = read_scored({"gold": gold} | sides | proposed, "sentence pair")
+        return score_links(
+            next(read),
+            read,
+            [next(read) for _ in sides],
+            words=words,
+            ignore_possible=ignore_possible,
+            punctuation=not without_punctuation,
             bootstrap=bootstrap,
             format=format,
         )
-    from hf_attncal.metrics.link_scores import score_links
+    more = [references] if isinstance(references, str | PathLike) else references
+    named = {f"reference {number}": text for number, text in enumerate([gold, *more], start=1)}
+    texts = list(read_scored(named | proposed, "summary" if metric == "rouge" else "translation"))
+    golds, found = texts[: len(named)], texts[len(named) :]
+    if metric == "rouge":
+        from hf_attncal.metrics.rouge import score_summaries
 
-    sides = {} if source is None or target is None else {"source": source, "target": target}
-    texts = read_scored({"gold": gold} | sides | proposed, "sentence pair")
-    return score_links(
-        next(texts),
-        texts,
-        [next(texts) for _ in sides],
-        words=words,
-        ignore_possible=ignore_possible,
-        punctuation=not without_punctuation,
-        bootstrap=bootstrap,
-        format=format,
-    )
+        return score_summaries(golds, found, tokenize=tokenize, stemmer=stemmer, bootstrap=bootstrap, format=format)
+    from hf_attncal.metrics.bleu import score_translations
+
+    return score_translations(golds, found, metric, bootstrap=bootstrap, format=format)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hf_attncal.data.batching import batches_by_length, beginning
 from hf_attncal.data.words import NO_WORD, WordTokens
-from hf_attncal.metrics.step_measures import layer_rows
+from hf_attncal.metrics.reliability import layer_rows
 from hf_attncal.metrics.trust import SourceUse
 from hf_attncal.models.losses import IGNORE_INDEX
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from hf_attncal.data.tokenizer import NULL
 from hf_attncal.data.words import NO_WORD, WordTokens
-from hf_attncal.metrics.reliability import attention_is_reliable, head_average
-from hf_attncal.metrics.step_measures import layer_rows
+from hf_attncal.metrics.reliability import attention_is_reliable, head_average, layer_rows
 
 from .reading import read, readings_of_pairs
 

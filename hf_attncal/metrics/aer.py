@@ -140,7 +140,7 @@ def alignment_error_rate(
         ValueError: unequal numbers of pairs, an annotation that looks 1-based, a link outside of its sentence,
             `punctuation=False` without `sentences`, a negative `bootstrap`, or a `|` in a field of the signature.
     """
-    signature = _METRIC.signature(
+    signature = AER.signature(
         base=base,
         possible="ignored" if ignore_possible else "used",
         **({} if punctuation else {"punct": "excluded"}),
@@ -169,42 +169,31 @@ def alignment_error_rate(
         proposed=proposed,
         sure_hits=sure_hits,
         possible_hits=possible_hits,
-        interval=_METRIC.interval(counts, bootstrap, seed),
+        interval=AER.interval(counts, bootstrap, seed),
     )
 
 
-def paired_bootstrap(
+def paired_counts(
     gold: Sequence[GoldAlignment],
     first: Sequence[Collection[Link]],
     second: Sequence[Collection[Link]],
     *,
-    bootstrap: int = 1000,
-    seed: int = 0,
-    **selection,
-) -> float | None:
-    """Return the share of resamples of the sentence pairs in which `second` has a lower AER than `first`.
-
-    It is None for fewer than `FEWEST_SENTENCES` pairs; `Metric.paired_bootstrap` explains how to read it.
+    ignore_possible: bool = False,
+    sentences: Sequence[WordPair] | None = None,
+    punctuation: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Count the links of two systems on the same pairs, (pairs, 4) each, for `AER.paired_p_value` and the like.
 
     Args:
         gold: annotated links of every pair.
         first, second: links that two systems propose, in the same order.
-        bootstrap: number of resamples, at least 1.
-        seed: seed of the resamples.
-        selection: `ignore_possible`, `sentences` and `punctuation` of `alignment_error_rate`.
-
-    Raises:
-        ValueError: no pair, `bootstrap` < 1, or an argument that `alignment_error_rate` refuses.
+        ignore_possible, sentences, punctuation: as for `alignment_error_rate`, whose errors are raised.
     """
-    return _METRIC.paired_bootstrap(*_paired_counts(gold, first, second, **selection), bootstrap, seed)
-
-
-def paired_p_value(gold, first, second, *, bootstrap: int = 1000, seed: int = 0, **selection) -> float | None:
-    """Return p of the two-sided test that both systems have the same AER (`Metric.paired_p_value`).
-
-    Arguments and errors are those of `paired_bootstrap`.
-    """
-    return _METRIC.paired_p_value(*_paired_counts(gold, first, second, **selection), bootstrap, seed)
+    counts = []
+    for hypotheses in (first, second):
+        _check_pairs(gold, hypotheses)
+        counts.append(_count(*_select(gold, hypotheses, ignore_possible, sentences, punctuation)))
+    return counts[0], counts[1]
 
 
 def paired_interval(
@@ -212,24 +201,16 @@ def paired_interval(
 ) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of the AER of `second` minus that of `first`, on the same resamples.
 
-    Arguments and errors are those of `paired_bootstrap`.
+    Args:
+        bootstrap, seed: as for `Metric.paired_interval`.
+        gold, first, second, selection: as for `paired_counts`, whose errors are raised.
     """
-    return _METRIC.paired_interval(*_paired_counts(gold, first, second, **selection), bootstrap, seed)
+    return AER.paired_interval(*paired_counts(gold, first, second, **selection), bootstrap, seed)
 
 
 def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> None:
     if len(gold) != len(hypotheses):
         raise ValueError(f"{len(gold)} annotated sentence pairs, but {len(hypotheses)} proposed alignments.")
-
-
-def _paired_counts(
-    gold, *systems, ignore_possible=False, sentences=None, punctuation=True
-) -> tuple[np.ndarray, np.ndarray]:
-    """Count the selected links of both systems, (pairs, 4) each; see `_count`."""
-    for hypotheses in systems:
-        _check_pairs(gold, hypotheses)
-    first, second = (_count(*_select(gold, links, ignore_possible, sentences, punctuation)) for links in systems)
-    return first, second
 
 
 def _select(
@@ -283,7 +264,7 @@ def _aer(counts: np.ndarray) -> np.ndarray:
     return 1 - np.where(total > 0, sure_hits + possible_hits, 1) / np.maximum(total, 1)
 
 
-_METRIC = Metric("AER", _aer, lower_is_better=True)
+AER = Metric("AER", _aer, lower_is_better=True)
 
 
 def _ratio(numerator: int, denominator: int) -> float:

@@ -19,6 +19,12 @@ _MOST_KEPT = 2**20  # numbers of resamples, 8 MB
 _version = lru_cache(version)  # which reads files
 
 
+def check_resamples(bootstrap: int) -> None:
+    """Raise ValueError for a negative number of resamples."""
+    if bootstrap < 0:
+        raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
+
+
 def ratio(sums: np.ndarray) -> np.ndarray:
     """Divide sums by the numbers of their terms, (..., 2) to (...); 0 for no terms."""
     return sums[..., 0] / np.maximum(sums[..., 1], 1)
@@ -72,8 +78,7 @@ class Metric:
         Raises:
             ValueError: negative `bootstrap`.
         """
-        if bootstrap < 0:
-            raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
+        check_resamples(bootstrap)
         if not bootstrap or len(counts) < FEWEST_SENTENCES:
             return None
         low, high = np.quantile(self.resampled(counts, bootstrap, seed), PERCENTILES).tolist()
@@ -188,3 +193,51 @@ def _how_often(sentences: int, bootstrap: int, seed: int) -> Iterator[np.ndarray
 def _kept(sentences: int, bootstrap: int, seed: int) -> np.ndarray:
     """Keep the draws of `_how_often`, (bootstrap, sentences), for many scores of the same sentences."""
     return np.stack(list(_how_often(sentences, bootstrap, seed)))
+
+
+# ---- many means at once ----
+
+_MEANS = Metric("Means", lambda sums: ratio(sums.reshape(*sums.shape[:-1], -1, 2)))
+
+
+def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Measured]:
+    """Compute means over a corpus with 95 % bootstrap intervals over its pairs.
+
+    Args:
+        counts: (pairs, K, 2), or (pairs, 2) for one mean: a sum and the number of its terms, as in `Observations`.
+        bootstrap: number of resamples of the pairs; 0 for no intervals. Fewer than `FEWEST_SENTENCES` pairs have none.
+        seed: seed of the resamples.
+
+    Returns:
+        The K means; NaN without an interval where nothing was counted.
+
+    Raises:
+        ValueError: no pair, or negative `bootstrap`.
+    """
+    if not len(counts):
+        raise ValueError("`counts` must have at least one pair, got none.")
+    check_resamples(bootstrap)
+    flat = counts.reshape(len(counts), -1)
+    total = flat.sum(axis=0)
+    values, numbers = _MEANS.score(total), total[1::2]
+    bounds: list[tuple[float, float] | None] = [None] * len(values)
+    if bootstrap and len(flat) >= FEWEST_SENTENCES:
+        ends = np.quantile(_MEANS.resampled(flat, bootstrap, seed), PERCENTILES, axis=0)
+        bounds = list(zip(*ends.tolist(), strict=True))
+    return [
+        Measured(float(value), bound) if number else Measured(float("nan"), None)
+        for value, number, bound in zip(values, numbers, bounds, strict=True)
+    ]
+
+
+def mean_difference(first: np.ndarray, second: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> Measured:
+    """Return the first mean minus the second over the same pairs, with its 95 % interval on the same resamples.
+
+    Args:
+        first, second: sums and numbers of terms, (pairs, 2) each.
+        bootstrap, seed: as for `means`.
+
+    Raises:
+        ValueError: no pair, different numbers of pairs, or `bootstrap` < 1.
+    """
+    return Metric("Means", ratio).difference(first, second, bootstrap, seed)

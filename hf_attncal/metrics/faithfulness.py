@@ -74,7 +74,7 @@ class Faithfulness:
         """Return the mean fall in nats: higher is better for comprehensiveness, lower for sufficiency.
 
         Raises:
-            ValueError: a method, operator or measure that was not measured.
+            KeyError, ValueError: a method, operator or measure that was not measured.
         """
         counts = self._counts(method, operator, measure)
         mean = metric_of(measure).measured(counts, self.bootstrap, self.seed)
@@ -94,7 +94,7 @@ class Faithfulness:
         """Return the mean of the first method minus that of the second, with its interval on the same resamples.
 
         Raises:
-            ValueError: a method, operator or measure that was not measured, or `bootstrap` is 0.
+            KeyError, ValueError: a method, operator or measure that was not measured, or `bootstrap` is 0.
         """
         counts, others = (self._counts(method, operator, measure) for method in (first, second))
         mean = metric_of(measure).difference(counts, others, self.bootstrap, self.seed)
@@ -108,7 +108,7 @@ class Faithfulness:
         that names nothing (`names_words`).
 
         Raises:
-            ValueError: a method or measure that was not measured, or `bootstrap` is 0.
+            KeyError, ValueError: a method or measure that was not measured, or `bootstrap` is 0.
         """
         by_operator = {operator: self.difference(first, second, operator, measure) for operator in self.operators}
         circular = tuple(operator for operator, difference in by_operator.items() if difference.circular)
@@ -131,13 +131,6 @@ class Faithfulness:
 
     def _counts(self, method: str, operator: str, measure: str) -> np.ndarray:
         """Return the summed falls and the number of target words of each pair, (pairs, 2)."""
-        for name, value, known in (
-            ("method", method, tuple(self.sums)),
-            ("operator", operator, self.operators),
-            ("measure", measure, self.measures),
-        ):
-            if value not in known:
-                raise ValueError(f"`{name}` must be one of {', '.join(known)}, got {value!r}.")
         falls = self.sums[method][:, self.operators.index(operator), self.measures.index(measure)]
         return np.stack([falls, self.words], axis=1)
 
@@ -170,8 +163,7 @@ def faithfulness(
     """
     if targets not in ("reference", "output"):
         raise ValueError(f"`targets` must be 'reference' or 'output' (the model's own), got {targets!r}.")
-    if bootstrap < 0:
-        raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
+    base.check_resamples(bootstrap)
     sums: dict[str, list[np.ndarray]] = {}
     words: list[int] = []
     for number, by_method in enumerate(falls, start=1):

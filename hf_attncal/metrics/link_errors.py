@@ -13,8 +13,7 @@ import numpy as np
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, check_inside_sentences
 
 from .aer import AlignmentScore, WordPair, alignment_error_rate, paired_interval
-from .base import Measured
-from .means import means
+from .base import Measured, means
 
 
 @dataclass(frozen=True)

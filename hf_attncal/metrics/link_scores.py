@@ -17,8 +17,8 @@ from hf_attncal.data.pharaoh import (
 from hf_attncal.data.texts import ScoredText, words_of_sides
 from hf_attncal.io.errors import CommandError
 
-from .aer import AlignmentScore, alignment_error_rate, find_index_mismatch, paired_bootstrap, paired_p_value
-from .tables import SEED, ScoreTable
+from .aer import AER, AlignmentScore, alignment_error_rate, find_index_mismatch, paired_counts
+from .tables import SEED, ScoreTable, comparison_columns, interval_columns
 
 Lengths = Sequence[tuple[int, int]]
 
@@ -29,51 +29,14 @@ class LinkScore(AlignmentScore):
 
     Args:
         hypothesis: its name.
-        better_than_first: share of resamples in which its AER is lower than that of the first; see `paired_bootstrap`.
-        p_value: of the two-sided test that both have the same AER; see `paired_p_value`.
+        better_than_first: share of resamples in which its AER is lower than that of the first
+            (`Metric.paired_bootstrap`).
+        p_value: of the two-sided test that both have the same AER (`Metric.paired_p_value`).
     """
 
     hypothesis: str = ""
     better_than_first: float | None = None
     p_value: float | None = None
-
-
-class LinkScores(ScoreTable):
-    """Scores of word links, which print as a table or as JSON; rows are `LinkScore`."""
-
-    rows: Sequence[LinkScore]
-    units = "sentence pairs"
-
-    def columns_and_notes(self) -> tuple[dict[str, list[str]], list[str]]:
-        """Return one row for each hypothesis, in per cent."""
-
-        def rates(field: str) -> list[str]:
-            values = [getattr(row, field) for row in self.rows]
-            return ["" if value is None else f"{100 * value:.1f}" for value in values]
-
-        first = self.rows[0]
-        columns = {"hypothesis": [row.hypothesis for row in self.rows], "AER": rates("aer")}
-        notes = [
-            f"{self.count} sentence pairs, {first.sure} sure links, {first.possible} possible links (sure ones "
-            "included). Rates in per cent."
-        ]
-        if first.interval is not None:
-            bounds = [[100 * bound for bound in row.interval] for row in self.rows if row.interval is not None]
-            columns["95 % interval"] = [f"{low:.1f} to {high:.1f}" for low, high in bounds]
-            notes.append(f"95 % interval: percentiles of AER over {self.bootstrap} resamples of the sentence pairs.")
-        else:
-            notes += self.why_no_interval()
-        columns |= {"precision": rates("precision"), "recall": rates("recall"), "F1": rates("f1")}
-        columns["links"] = [str(row.proposed) for row in self.rows]
-        if first.interval is not None and len(self.rows) > 1:
-            columns["better than first"] = rates("better_than_first")
-            columns["p"] = ["" if row.p_value is None else f"{row.p_value:.3f}" for row in self.rows]
-            notes += [
-                "better than first: share of the same resamples in which AER is lower than that of the first "
-                "hypothesis;",
-                "a tie is not better. p: of a two-sided paired bootstrap test that both have the same AER.",
-            ]
-        return columns, notes
 
 
 def score_links(
@@ -86,7 +49,7 @@ def score_links(
     punctuation: bool = True,
     bootstrap: int = 1000,
     format: str = "text",
-) -> LinkScores:
+) -> ScoreTable:
     """Score hypotheses against a gold alignment, and each against the first.
 
     Args:
@@ -117,9 +80,8 @@ def score_links(
         "ignore_possible": ignore_possible,
         "sentences": sentences or None,
         "punctuation": punctuation,
-        "bootstrap": bootstrap,
-        "seed": SEED,
     }
+    resampled: dict[str, Any] = {"bootstrap": bootstrap, "seed": SEED}
     read = [(text, *_links_of(text, parse_hypotheses, lengths)) for text in hypotheses]
     rows: list[LinkScore] = []
     for text, links, base in read:
@@ -130,14 +92,32 @@ def score_links(
             )
         both = base if base == gold_base else f"gold={gold_base},hyp={base}"
         score = alignment_error_rate(
-            annotated, links, base=both, symmetrization="unstated", check_indices=False, **selection
+            annotated, links, base=both, symmetrization="unstated", check_indices=False, **selection, **resampled
         )
         compared: dict[str, Any] = {}
         if rows and bootstrap:
-            compared["better_than_first"] = paired_bootstrap(annotated, read[0][1], links, **selection)
-            compared["p_value"] = paired_p_value(annotated, read[0][1], links, **selection)
+            counts = paired_counts(annotated, read[0][1], links, **selection)
+            compared["better_than_first"] = AER.paired_bootstrap(*counts, **resampled)
+            compared["p_value"] = AER.paired_p_value(*counts, **resampled)
         rows.append(LinkScore(**vars(score), hypothesis=text.name, **compared))
-    return LinkScores(rows, {"gold": gold.name}, len(annotated), bootstrap, format)
+    intervals, interval_notes = interval_columns(rows, "AER", bootstrap, len(annotated), "sentence pairs", scale=100)
+    comparison, comparison_notes = comparison_columns(rows, "AER", "lower")
+    rates = {"AER": "aer", "precision": "precision", "recall": "recall", "F1": "f1"}
+    cells = {name: [f"{100 * getattr(row, field):.1f}" for row in rows] for name, field in rates.items()}
+    columns = {
+        "hypothesis": [row.hypothesis for row in rows],
+        "AER": cells.pop("AER"),
+        **intervals,
+        **cells,
+        "links": [str(row.proposed) for row in rows],
+        **comparison,
+    }
+    corpus = (
+        f"{len(annotated)} sentence pairs, {rows[0].sure} sure links, {rows[0].possible} possible links (sure ones "
+        "included). Rates in per cent."
+    )
+    notes = [corpus, *interval_notes, *comparison_notes]
+    return ScoreTable(rows, {"gold": gold.name}, bootstrap, format, columns, notes)
 
 
 def _links_of(text: ScoredText, parse: Callable[..., list], lengths: Lengths) -> tuple[list, str]:

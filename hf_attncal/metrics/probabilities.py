@@ -1,4 +1,4 @@
-"""Score how well probabilities match what comes true: calibration error, Brier score, bins of a reliability diagram.
+"""Score probabilities and scores against what comes true: calibration error, Brier score, detection, perplexity.
 
 Statements made with probability p should be right in a share p of the cases. The expected calibration error (ECE;
 Naeini et al., AAAI 2015) sorts statements into bins by probability and averages, over all statements, the distance
@@ -7,12 +7,14 @@ between the mean probability of a bin and the share of its statements that are r
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .base import Metric, ratio
+from .base import PERCENTILES, Measured, Metric, check_resamples, ratio
 
 BINS = 10
 # Equal-mass: each bin has as many probabilities, as far as ties allow. Equal-width: each bin is as wide.
@@ -146,3 +148,131 @@ def _flat(said: Said, right: Right) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     if not ((p >= 0) & (p <= 1)).all():
         raise ValueError(f"`said` must be from 0 to 1, got {p[~((p >= 0) & (p <= 1))][0]}.")
     return rows, p, y
+
+
+# ---- perplexity of a language model ----
+
+# Of sums (..., 2): nats and predictions.
+PERPLEXITY = Metric("Perplexity", lambda sums: np.exp(sums[..., 0] / sums[..., 1]), lower_is_better=True)
+
+
+@dataclass(frozen=True)
+class PerplexityScore:
+    """Cross-entropy in nats per predicted token, its exponential, and how many tokens were predicted."""
+
+    cross_entropy: float
+    perplexity: float
+    tokens: int
+    signature: str
+
+
+def perplexity(counts: np.ndarray, *, unit: str, end: bool, unknown: int) -> PerplexityScore:
+    """Compute perplexity over all predictions of all sequences; the first token is given, not predicted.
+
+    Args:
+        counts: (sequences, 2): sum of the negative log-probabilities, in nats, and number of predictions.
+        unit: name of the unit that a token is; perplexities of different units cannot be compared.
+        end: whether the end of a sequence is predicted, too.
+        unknown: number of tokens outside the vocabulary; the model sees them all as the same token.
+
+    Raises:
+        ValueError: no prediction, or a `unit` that a signature cannot hold.
+    """
+    nats, tokens = counts.sum(axis=0) if len(counts) else (0.0, 0)
+    if not tokens:
+        raise ValueError("`counts` must have at least one prediction, got none.")
+    signature = PERPLEXITY.signature(
+        unit=unit, end="counted" if end else "excluded", unknown=str(unknown), n=str(len(counts))
+    )
+    return PerplexityScore(
+        float(nats / tokens), float(PERPLEXITY.score(np.array([nats, tokens]))), int(tokens), signature
+    )
+
+
+# ---- detection of faults ----
+
+RECALL = 0.9
+
+
+@dataclass(frozen=True)
+class Detection:
+    """The quality of a detector of faults.
+
+    Args:
+        auc: how often a fault has a higher score than a case without fault; ties count half.
+        precision_at_90: share of faults among the fewest top-scored cases that hold 90 % of all faults; cases that tie
+            with the last of them are included.
+        f1: F1 of the cases above a threshold that was given; None without one.
+        faults: number of faults.
+        cases: number of cases.
+        signature: how both scores were computed.
+    """
+
+    auc: Measured
+    precision_at_90: Measured
+    f1: Measured | None
+    faults: int
+    cases: int
+    signature: str
+
+
+def detection(
+    truths: ArrayLike, scores: ArrayLike, bootstrap: int = 1000, seed: int = 0, threshold: float | None = None
+) -> Detection:
+    """Score a detector of faults.
+
+    Args:
+        truths: (cases,), true for a fault.
+        scores: (cases,), higher where a fault is likelier.
+        bootstrap: number of resamples of the cases for 95 % intervals, 0 for none. Resamples without a fault, or with
+            faults only, are skipped.
+        seed: seed of the resamples.
+        threshold: cases whose score is above it are taken for faults, for F1.
+
+    Raises:
+        ValueError: shapes that differ, scores that are not finite, no fault, faults only, or negative `bootstrap`.
+    """
+    truths, scores = np.asarray(truths, dtype=bool), np.asarray(scores, dtype=float)
+    if truths.ndim != 1 or truths.shape != scores.shape:
+        raise ValueError(f"`truths` and `scores` must be (cases,), got {truths.shape} and {scores.shape}.")
+    if not np.isfinite(scores).all():
+        raise ValueError("`scores` must be finite.")
+    if truths.all() or not truths.any():
+        raise ValueError(
+            f"`truths` must hold faults and others, got {int(truths.sum())} faults of {len(truths)} cases."
+        )
+    check_resamples(bootstrap)
+    order = np.argsort(-scores, kind="stable")
+    truths, scores = truths[order], scores[order]
+    last = np.append(scores[1:] != scores[:-1], True)  # of those that share a score
+    above = None if threshold is None else int((scores > threshold).sum())
+    generator, drawn = np.random.default_rng(seed), []
+    for _ in range(bootstrap):
+        times = np.bincount(generator.integers(len(truths), size=len(truths)), minlength=len(truths))[order]
+        if 0 < times[truths].sum() < len(truths):
+            drawn.append(_measures(truths, last, times, above))
+    values = _measures(truths, last, np.ones(len(truths)), above)
+    bounds = np.quantile(drawn, PERCENTILES, axis=0).T.tolist() if drawn else [None] * len(values)
+    auc, precision, *f1 = (
+        Measured(float(value), None if bound is None else (bound[0], bound[1]))
+        for value, bound in zip(values, bounds, strict=True)
+    )
+    at = "" if threshold is None else f"threshold:{threshold}|"
+    signature = f"Detection|ties:half|recall:{RECALL}|{at}n:{len(truths)}|version:{version('hf_attncal')}"
+    return Detection(auc, precision, f1[0] if f1 else None, int(truths.sum()), len(truths), signature)
+
+
+def _measures(truths: np.ndarray, last: np.ndarray, times: np.ndarray, above: int | None) -> list[float]:
+    """Compute AUC, precision and, of the first `above` cases, F1; cases are sorted from the highest score.
+
+    Each case counts `times` times, (cases,).
+    """
+    hits = np.concatenate([[0.0], np.cumsum(truths * times)[last]])
+    others = np.concatenate([[0.0], np.cumsum(~truths * times)[last]])
+    area = float((np.diff(others) * (hits[1:] + hits[:-1])).sum() / 2)
+    place = int(np.searchsorted(hits, RECALL * hits[-1] - 1e-9))
+    values = [area / (hits[-1] * others[-1]), float(hits[place] / (hits[place] + others[place]))]
+    if above is not None:
+        found = float((truths * times)[:above].sum())
+        values.append(2 * found / float(times[:above].sum() + hits[-1]))
+    return values

@@ -22,7 +22,7 @@ from hf_attncal.data.texts import ScoredText
 from hf_attncal.data.words import is_punctuation
 
 from .base import Metric
-from .tables import SEED, ScoreTable
+from .tables import SEED, ScoreTable, why_no_interval
 
 ROUGE_MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 TOKENIZERS = ("rouge", "words", "none")
@@ -223,34 +223,6 @@ class SummaryScore(RougeScore):
     above_first: Mapping[str, Above] | None = None
 
 
-class SummaryScores(ScoreTable):
-    """Scores of summaries, which print as a table or as JSON; rows are `SummaryScore`."""
-
-    rows: Sequence[SummaryScore]
-    units = "summaries"
-
-    def columns_and_notes(self) -> tuple[dict[str, list[str]], list[str]]:
-        """Return one row for each hypothesis and measure."""
-        cells = [(row, measure) for row in self.rows for measure in ROUGE_MEASURES]
-        columns = {
-            "hypothesis": [row.hypothesis for row, _ in cells],
-            "measure": [measure.replace("rouge", "ROUGE-") for _, measure in cells],
-            "F1": [f"{getattr(row, measure):.2f}" for row, measure in cells],
-        }
-        notes = []
-        resampled = self.rows[0].intervals is not None
-        if resampled:
-            columns["95 % interval"] = [_interval(*row.intervals[measure]) for row, measure in cells if row.intervals]
-            notes.append(f"95 % interval: percentiles over {self.bootstrap} resamples of the summaries.")
-        else:
-            notes += self.why_no_interval()
-        if len(self.rows) > 1:
-            columns["above first"] = [_above(row.above_first, measure) for row, measure in cells]
-            end = ", with the 95 % interval over the same resamples." if resampled else "."
-            notes.append(f"above first: F1 minus that of the first hypothesis{end}")
-        return columns, notes
-
-
 def score_summaries(
     references: Sequence[ScoredText],
     hypotheses: Sequence[ScoredText],
@@ -259,7 +231,7 @@ def score_summaries(
     stemmer: bool = False,
     bootstrap: int = 1000,
     format: str = "text",
-) -> SummaryScores:
+) -> ScoreTable:
     """Score hypotheses against one or more references of each summary, and each against the first.
 
     Args:
@@ -296,7 +268,23 @@ def score_summaries(
             interval = ROUGE.paired_interval(*pair, bootstrap, SEED) if bootstrap else None
             above[measure] = Above(getattr(row, measure) - getattr(rows[0], measure), interval)
         rows.append(replace(row, above_first=above or None))
-    return SummaryScores(rows, {"references": [text.name for text in references]}, len(answers), bootstrap, format)
+    cells = [(row, measure) for row in rows for measure in ROUGE_MEASURES]
+    columns = {
+        "hypothesis": [row.hypothesis for row, _ in cells],
+        "measure": [measure.replace("rouge", "ROUGE-") for _, measure in cells],
+        "F1": [f"{getattr(row, measure):.2f}" for row, measure in cells],
+    }
+    resampled = rows[0].intervals is not None
+    if resampled:
+        columns["95 % interval"] = [_interval(*row.intervals[measure]) for row, measure in cells if row.intervals]
+        notes = [f"95 % interval: percentiles over {bootstrap} resamples of the summaries."]
+    else:
+        notes = why_no_interval(bootstrap, len(answers), "summaries")
+    if len(rows) > 1:
+        columns["above first"] = [_above(row.above_first, measure) for row, measure in cells]
+        end = ", with the 95 % interval over the same resamples." if resampled else "."
+        notes.append(f"above first: F1 minus that of the first hypothesis{end}")
+    return ScoreTable(rows, {"references": [text.name for text in references]}, bootstrap, format, columns, notes)
 
 
 def _above(above_first: Mapping[str, Above] | None, measure: str) -> str:

@@ -4,7 +4,7 @@ It goes by what taking source tokens away does to the log-probability of target 
 measures that on any encoder-decoder; here are its means over a corpus, and what they come to.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -93,63 +93,86 @@ def verdict_of(use: SourceUse | None, *, bootstrap: int = 1000, seed: int = 0) -
     if not all(np.isfinite(of).all() for of in (use.swapped, use.attention, use.diagonal) if of is not None):
         reason = "its log-probabilities are not finite numbers"
         return AttentionVerdict("do not", (reason,), ("all else",), {"pairs": len(use.attention)})
-    against: list[str] = []
-    short: list[str] = []
-    good: list[str] = []
-    missing: list[str] = []
-    resampled = {"bootstrap": bootstrap, "seed": seed}
     pairs = len(use.attention)
-    measured: dict[str, Measured | float | int | None] = {"pairs": pairs, "source": None, "masks": use.informed}
+    judged = _Judged({"pairs": pairs, "source": None, "masks": use.informed}, bootstrap, seed)
     if pairs < FEWEST_SENTENCES or not bootstrap:
-        against.append("nothing is shown")
-        missing.append(f"intervals, for which {FEWEST_SENTENCES} sentence pairs are the least, and there are {pairs}")
+        judged.against.append("nothing is shown")
+        few = f"intervals, for which {FEWEST_SENTENCES} sentence pairs are the least, and there are {pairs}"
+        judged.missing.append(few)
+    judged.source(use)
+    judged.attention(use)
+    judged.masks(use)
+    missing = tuple(judged.missing)
+    if judged.against:
+        return AttentionVerdict("do not", tuple(judged.against), missing, judged.measured)
+    if judged.short or missing:
+        return AttentionVerdict("in part", (*judged.short, *judged.good), missing, judged.measured)
+    return AttentionVerdict("trust", tuple(judged.good), (), judged.measured)
 
-    if use.swapped is None:
-        against.append("whether it reads its source is not known")
-        missing.append("what it loses with another source, for which two different ones are needed")
-    else:
-        loss = measured["source"] = _LOSS.measured(use.swapped, **resampled)
+
+@dataclass
+class _Judged:
+    """Reasons of a verdict, collected: against the attention, for trust in part, for trust; and what is missing."""
+
+    measured: dict[str, Measured | float | int | None]
+    bootstrap: int
+    seed: int
+    against: list[str] = field(default_factory=list)
+    short: list[str] = field(default_factory=list)
+    good: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def source(self, use: SourceUse) -> None:
+        """Judge by what the model loses with another source."""
+        if use.swapped is None:
+            self.against.append("whether it reads its source is not known")
+            self.missing.append("what it loses with another source, for which two different ones are needed")
+            return
+        loss = self.measured["source"] = _LOSS.measured(use.swapped, self.bootstrap, self.seed)
         with_another = f"with another sentence as its source a target token loses {_told(loss, ' nats')}"
         least = loss.interval[0] if loss.interval else loss.value
         if least < LEAST_LOSS:
-            against.append(f"it is not shown to read its source, for {with_another}")
+            self.against.append(f"it is not shown to read its source, for {with_another}")
         elif least < MUCH_LOSS:
-            short.append(f"it leans on its source little, for {with_another}")
+            self.short.append(f"it leans on its source little, for {with_another}")
         else:
-            good.append(f"it reads its source, for {with_another}")
+            self.good.append(f"it reads its source, for {with_another}")
 
-    share = measured["attention"] = _SHARE.measured(use.attention, **resampled)
-    ahead = measured["above_diagonal"] = _SHARE.difference(use.attention, use.diagonal, max(bootstrap, 1), seed)
-    most = "the source tokens with the most attention"
-    come_to = f"come to {_told(share, ' %')} of what the best ones do, where chance comes to 0"
-    if share.interval and share.interval[0] <= 0:
-        against.append(f"{most} are not shown to matter more than any others: they {come_to}")
-    elif ahead.interval and ahead.interval[0] <= 0:
-        against.append(
-            f"{most} are not shown to matter more than those in the same place, for which nobody has to look at it: "
-            f"they {come_to}, the diagonal to {_told(_SHARE.measured(use.diagonal, **resampled), ' %')}"
-        )
-    else:
-        few = share.interval and share.interval[0] < ENOUGH
-        (short if few else good).append(f"{most} {come_to}")
+    def attention(self, use: SourceUse) -> None:
+        """Judge by how much the tokens with the most attention matter."""
+        share = self.measured["attention"] = _SHARE.measured(use.attention, self.bootstrap, self.seed)
+        ahead = _SHARE.difference(use.attention, use.diagonal, max(self.bootstrap, 1), self.seed)
+        self.measured["above_diagonal"] = ahead
+        most = "the source tokens with the most attention"
+        come_to = f"come to {_told(share, ' %')} of what the best ones do, where chance comes to 0"
+        if share.interval and share.interval[0] <= 0:
+            self.against.append(f"{most} are not shown to matter more than any others: they {come_to}")
+        elif ahead.interval and ahead.interval[0] <= 0:
+            diagonal = _SHARE.measured(use.diagonal, self.bootstrap, self.seed)
+            self.against.append(
+                f"{most} are not shown to matter more than those in the same place, for which nobody has to look at "
+                f"it: they {come_to}, the diagonal to {_told(diagonal, ' %')}"
+            )
+        else:
+            few = share.interval and share.interval[0] < ENOUGH
+            (self.short if few else self.good).append(f"{most} {come_to}")
 
-    if use.informed is None:
-        missing.append("masks, which it does not have, and so contributions")
-    elif use.contribution is None:
-        short.append(
-            f"its masks have learned nothing (they tell source tokens apart at {100 * use.informed:.0f} % of the "
-            "target tokens), so that contributions say nothing"
-        )
-    else:
-        named = measured["contributions"] = _SHARE.measured(use.contribution, **resampled)
-        told = f"those with the largest contribution come to {_told(named, ' %')}"
-        learned = named.interval and named.interval[0] > 0
-        (good if learned else short).append(told if learned else f"its masks have learned nothing: {told}")
-    if against:
-        return AttentionVerdict("do not", tuple(against), tuple(missing), measured)
-    if short or missing:
-        return AttentionVerdict("in part", (*short, *good), tuple(missing), measured)
-    return AttentionVerdict("trust", tuple(good), (), measured)
+    def masks(self, use: SourceUse) -> None:
+        """Judge by whether masks name the source tokens that matter."""
+        if use.informed is None:
+            self.missing.append("masks, which it does not have, and so contributions")
+        elif use.contribution is None:
+            self.short.append(
+                f"its masks have learned nothing (they tell source tokens apart at {100 * use.informed:.0f} % of the "
+                "target tokens), so that contributions say nothing"
+            )
+        else:
+            named = self.measured["contributions"] = _SHARE.measured(use.contribution, self.bootstrap, self.seed)
+            told = f"those with the largest contribution come to {_told(named, ' %')}"
+            learned = named.interval and named.interval[0] > 0
+            (self.good if learned else self.short).append(
+                told if learned else f"its masks have learned nothing: {told}"
+            )
 
 
 def _told(measured: Measured, unit: str) -> str:

@@ -6,7 +6,7 @@ changes. Besides, what of Mask-Align (Chen et al. 2021) can be asked of any mode
 their value vectors are.
 
 Steps are the predictions of real target tokens, given those before (teacher forcing). Nothing of a batch is kept but
-sums over the steps of each pair, from which intervals over pairs are made (`hf_attncal.metrics.means`).
+sums over the steps of each pair, from which intervals over pairs are made (`hf_attncal.metrics.base`).
 
 Where the papers leave something open: rows are divided by their sum before an entropy or a divergence, since
 calibrated or leaky attention is no distribution. A token has the tag of its word; special tokens count in all figures
@@ -31,8 +31,14 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import NO_WORD, is_punctuation
 from hf_attncal.inference.reading import Reading, TokenPair, check_some_words, readings_of_pairs
 from hf_attncal.inference.word_attention import word_attention
-from hf_attncal.metrics.reliability import WITHOUT_MASKS, head_average
-from hf_attncal.metrics.step_measures import NEED_INFORMATION, STEP_MEASURES, LayerRows, layer_rows
+from hf_attncal.metrics.reliability import (
+    NEED_INFORMATION,
+    STEP_MEASURES,
+    WITHOUT_MASKS,
+    LayerRows,
+    head_average,
+    layer_rows,
+)
 from hf_attncal.report.alti import check_blocks, switched_part
 from hf_attncal.report.corpus import tags_of
 
@@ -80,7 +86,7 @@ _MOST_STEPS = 0.5  # at fewer, masks that tell source tokens apart are the excep
 class Observations:
     """Sums over the steps of each pair. Its methods return counts (pairs, ..., 2): a sum, and the number of its terms.
 
-    Their mean is `counts.sum(axis=0)`, the first divided by the second; `hf_attncal.metrics.means` has it with an
+    Their mean is `counts.sum(axis=0)`, the first divided by the second; `hf_attncal.metrics.base` has it with an
     interval over pairs. `step_measures.py` says what each measure of a step is.
 
     Args:

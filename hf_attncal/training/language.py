@@ -19,7 +19,7 @@ from hf_attncal.families import default_of
 from hf_attncal.hub.model_cards import Result, write_model_card
 from hf_attncal.inference.reading import evaluating
 from hf_attncal.metrics.base import Metric
-from hf_attncal.metrics.perplexity import PERPLEXITY, perplexity
+from hf_attncal.metrics.probabilities import PERPLEXITY, perplexity
 
 from .calibrated import AttnCalTrainer
 from .folder import Run

@@ -7,15 +7,18 @@ import json
 import random
 import socket
 import sys
+from typing import get_args
 
 import evaluate
 import pytest
+from sacrebleu.metrics import BLEU, CHRF
 
 import hf_attncal.commands
 from hf_attncal import __version__
+from hf_attncal.commands.score import METRICS
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.pharaoh import parse_hypotheses as parse
-from hf_attncal.metrics.aer import AER_METRIC, alignment_error_rate, paired_bootstrap, paired_p_value
+from hf_attncal.metrics.aer import AER, AER_METRIC, alignment_error_rate, paired_counts
 
 GOLD = ["0-0 1-1 2p1", "0-0", "", "2-0 0p2 1?1"]
 # |A| = 6, |S| = 4, |A & S| = 3, |A & P| = 4: AER 30.0, precision 66.7, recall 75.0, F1 70.6
@@ -97,8 +100,8 @@ def test_text_for_several_hypotheses(score, files, write):
     assert heading.endswith("links  better than first      p")
     gold = parse_alignments(GOLD * 2)
     low, high = alignment_error_rate(gold, parse(FIRST * 2), bootstrap=200).interval
-    better = paired_bootstrap(gold, parse(FIRST * 2), parse(SECOND * 2), bootstrap=200)
-    p = paired_p_value(gold, parse(FIRST * 2), parse(SECOND * 2), bootstrap=200)
+    counts = paired_counts(gold, parse(FIRST * 2), parse(SECOND * 2))
+    better, p = AER.paired_bootstrap(*counts, 200, 0), AER.paired_p_value(*counts, 200, 0)
     assert 0 < better < 1
     assert first.split()[:5] == [files.first, "30.0", f"{100 * low:.1f}", "to", f"{100 * high:.1f}"]
     assert first.endswith(" 12")
@@ -134,8 +137,9 @@ def test_json_is_not_rounded(score, files, write):
     }
     assert (first["sure"], first["possible"], first["proposed"], first["sentences"]) == (8, 14, 12, 8)
     assert (second["hypothesis"], second["aer"]) == (files.second, 0)
-    assert second["better_than_first"] == paired_bootstrap(gold, parse(FIRST * 2), parse(SECOND * 2))
-    assert second["p_value"] == paired_p_value(gold, parse(FIRST * 2), parse(SECOND * 2))
+    counts = paired_counts(gold, parse(FIRST * 2), parse(SECOND * 2))
+    assert second["better_than_first"] == AER.paired_bootstrap(*counts, 1000, 0)
+    assert second["p_value"] == AER.paired_p_value(*counts, 1000, 0)
     assert result["gold"] == files.gold
     assert result["bootstrap"] == {"resamples": 1000, "seed": 0, "confidence": 0.95}
 
@@ -174,6 +178,27 @@ def test_compressed_files_scores_and_standard_input(score, write):
     assert rates(score(gold, write("scored.gz", lines), *QUICK))["aer"] == pytest.approx(0.3)
     row = rates(score(gold, "-", *QUICK, stdin="\n".join(lines).encode()))
     assert (row["hypothesis"], row["aer"]) == ("-", pytest.approx(0.3))
+
+
+@pytest.mark.parametrize(("metric", "scorer"), [("bleu", BLEU()), ("chrf", CHRF())])
+def test_translations_are_scored_as_by_sacrebleu(metric, scorer, write):
+    lines = ["the old man saw a small dog", "she reads the book of the year", "we go home by the last train"]
+    references = [lines * 3, lines[::-1] * 3]
+    texts = [[line.replace("the ", "a ", number % 2) for number, line in enumerate(lines * 3)], lines * 3]
+    options = {"metric": metric, "references": [references[1]], "bootstrap": 100}
+    first, second = (table := hf_attncal.score(references[0], *texts, **options)).rows
+    for row, lines in zip((first, second), texts, strict=True):
+        assert row.score == pytest.approx(scorer.corpus_score(lines, references).score)
+        assert row.signature == str(scorer.get_signature())
+        assert row.interval[0] <= row.score <= row.interval[1]
+    assert first.score < second.score == pytest.approx(100)
+    assert second.better_than_first > 0.95
+    assert second.p_value < 0.05
+    assert str(table).splitlines()[0].split()[:2] == ["hypothesis", {"bleu": "BLEU", "chrf": "chrF"}[metric]]
+
+
+def test_each_metric_has_a_row_of_options():
+    assert get_args(hf_attncal.score.__annotations__["metric"]) == tuple(METRICS)
 
 
 # ---- which words indices mean ----
@@ -322,7 +347,7 @@ def test_a_line_without_end_is_named(score, files, write):
     assert rates(score(files.gold, write("good.gz", ["0-0", "0-0 " * 250_000, "", ""]), *QUICK))["proposed"] == 2
 
 
-@pytest.mark.parametrize("arguments", [["--bootstrap", "x"], ["--metric", "bleu"]])
+@pytest.mark.parametrize("arguments", [["--bootstrap", "x"], ["--metric", "ter"]])
 def test_values_that_cannot_be_are_refused_at_once(arguments, score, capfdbinary):
     with pytest.raises(SystemExit) as raised:
         score("gold", "hypothesis", *arguments)

@@ -5,7 +5,7 @@ import pytest
 
 from hf_attncal import __version__
 from hf_attncal.metrics.base import FEWEST_SENTENCES, Metric
-from hf_attncal.metrics.means import means as of_many
+from hf_attncal.metrics.base import means as of_many
 
 MEAN = Metric("Mean", lambda sums: sums[..., 0] / sums[..., 1])
 COUNTS = np.stack([np.random.default_rng(0).random(30), np.ones(30)], axis=1)  # of each sentence a value, and 1

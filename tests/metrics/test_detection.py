@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hf_attncal.metrics.detection import detection
+from hf_attncal.metrics.probabilities import detection
 
 
 def auc_by_loops(truths, scores) -> float:

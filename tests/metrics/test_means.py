@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hf_attncal.metrics.base import Metric, ratio
-from hf_attncal.metrics.means import mean_difference, means
+from hf_attncal.metrics.base import Metric, mean_difference, means, ratio
 
 
 @pytest.fixture

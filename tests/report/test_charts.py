@@ -12,7 +12,7 @@ from warm import warm
 
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.aer import alignment_error_rate
-from hf_attncal.metrics.means import means
+from hf_attncal.metrics.base import means
 from hf_attncal.report.figures.charts import observation_charts
 from hf_attncal.report.observations import observe
 

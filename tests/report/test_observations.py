@@ -13,8 +13,14 @@ from transformers import BertConfig, BertModel
 
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.words import tokenize_words
-from hf_attncal.metrics.reliability import LEAST_SPREAD, attention_entropy, jensen_shannon, mask_spread
-from hf_attncal.metrics.step_measures import NEED_INFORMATION, STEP_MEASURES
+from hf_attncal.metrics.reliability import (
+    LEAST_SPREAD,
+    NEED_INFORMATION,
+    STEP_MEASURES,
+    attention_entropy,
+    jensen_shannon,
+    mask_spread,
+)
 from hf_attncal.report import observations
 from hf_attncal.report.corpus import Corpus, tags_of
 from hf_attncal.report.observations import BUCKET_NAMES, TOKEN_GROUPS, observe

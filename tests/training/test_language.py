@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_attncal.data.collators import LanguageCollator
 from hf_attncal.data.synthetic.english_german import generate_split as generate_pairs
-from hf_attncal.metrics.perplexity import perplexity
+from hf_attncal.metrics.probabilities import perplexity
 from hf_attncal.training.language import sequence_sums
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))

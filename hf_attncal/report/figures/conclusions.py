@@ -8,8 +8,7 @@ import numpy as np
 
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.aer import paired_interval
-from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured
-from hf_attncal.metrics.means import means
+from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured, means
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.metrics.trust import Level
 from hf_attncal.report.attribution import CONTROLS, ScoredLinks

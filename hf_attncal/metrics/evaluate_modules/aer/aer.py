@@ -8,12 +8,6 @@ import dataclasses
 import datasets
 import evaluate
 
-_DESCRIPTION = """\
-Alignment error rate (AER) of word alignments in Pharaoh format, with precision, recall and F1. With sure links S,
-possible links P (P includes S) and hypothesis A, counted over all sentence pairs: AER = 1 - (|A & S| + |A & P|) /
-(|A| + |S|), precision |A & P| / |A|, recall |A & S| / |S|. A lower AER is better.
-"""
-
 _CITATION = """\
 @article{och-ney-2003-systematic,
     title = "A Systematic Comparison of Various Statistical Alignment Models",
@@ -24,29 +18,6 @@ _CITATION = """\
     year = "2003",
     pages = "19--51",
 }
-"""
-
-_INPUTS = """
-Args:
-    predictions: proposed links, one string for every sentence pair: "0-0 1-2", source index first. Scores as in
-        "0-0:0.93" are ignored.
-    references: annotated links: `i-j` is sure, `ipj` or `i?j` possible.
-    base: index of the first word in `predictions`, 0 or 1.
-    reference_base: index of the first word in `references`, 0 or 1.
-    unit: what the indices count, "word" or "subword"; only stated in the signature.
-    symmetrization: how two directions were merged; only stated in the signature.
-    ignore_possible: count only sure links.
-    bootstrap: number of resamples for the 95 % confidence interval of AER; 0 for none.
-
-Returns:
-    A dictionary: "aer", "precision", "recall" and "f1" as fractions between 0 and 1; "signature"; the counts
-    "sentences", "sure", "possible" (sure ones included), "proposed", "sure_hits" and "possible_hits"; "interval", the
-    bounds of the confidence interval, or None.
-
-Examples:
-    >>> aer = evaluate.load(hf_attncal.alignment.AER_METRIC)
-    >>> aer.compute(predictions=["0-0 1-1"], references=["0-0 1p1"])["aer"]
-    0.0
 """
 
 
@@ -63,16 +34,40 @@ def _import_scoring():
     return aer, pharaoh
 
 
-@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _INPUTS)
 class AlignmentErrorRate(evaluate.Metric):
-    """AER of strings in Pharaoh format."""
+    """Alignment error rate (AER) of word alignments in Pharaoh format, with precision, recall and F1.
+
+    With sure links S, possible links P (P includes S) and hypothesis A, counted over all sentence pairs:
+    AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), precision |A & P| / |A|, recall |A & S| / |S|. A lower AER is better.
+
+    Args:
+        predictions: proposed links, one string for every sentence pair: "0-0 1-2", source index first. Scores as in
+            "0-0:0.93" are ignored.
+        references: annotated links: `i-j` is sure, `ipj` or `i?j` possible.
+        base: index of the first word in `predictions`, 0 or 1.
+        reference_base: index of the first word in `references`, 0 or 1.
+        unit: what the indices count, "word" or "subword"; only stated in the signature.
+        symmetrization: how two directions were merged; only stated in the signature.
+        ignore_possible: count only sure links.
+        bootstrap: number of resamples for the 95 % confidence interval of AER; 0 for none.
+
+    Returns:
+        A dictionary: "aer", "precision", "recall" and "f1" as fractions between 0 and 1; "signature"; the counts
+        "sentences", "sure", "possible" (sure ones included), "proposed", "sure_hits" and "possible_hits"; "interval",
+        the bounds of the confidence interval, or None.
+
+    Examples:
+        >>> aer = evaluate.load(hf_attncal.alignment.AER_METRIC)
+        >>> aer.compute(predictions=["0-0 1-1"], references=["0-0 1p1"])["aer"]
+        0.0
+    """
 
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")
         return evaluate.MetricInfo(
-            description=_DESCRIPTION,
+            description=self.__doc__ or "",
             citation=_CITATION,
-            inputs_description=_INPUTS,
+            inputs_description=self.__doc__ or "",
             features=datasets.Features({"predictions": text, "references": text}),
         )
 

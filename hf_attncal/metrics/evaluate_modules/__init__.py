@@ -1,1 +1,0 @@
-"""Modules for `evaluate.load`; each folder is one."""

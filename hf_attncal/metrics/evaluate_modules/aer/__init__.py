@@ -1,1 +1,0 @@
-"""The alignment error rate for `evaluate.load`."""
