@@ -47,7 +47,7 @@ def import_marian(folder: Folder, /, *, output: NewFolder) -> Imported:
         from hf_attncal.hub.marian_import import import_folder
         from hf_attncal.io.files import fill_folder
 
-        model, tokenizer, layer = import_folder(folder)
+        model, tokenizer, layer = import_folder(FilePath(folder))
         config = model.config
         words = (
             f"{config.encoder_layers} + {config.decoder_layers} layers x {config.d_model}, "
@@ -67,5 +67,5 @@ def import_marian(folder: Folder, /, *, output: NewFolder) -> Imported:
                 example="1 2 3",
             )
 
-        fill_folder(output, save)
+        fill_folder(FilePath(output), save)
     return Imported(FilePath(output), f"{words}; links from head 1 of decoder layer {layer + 1}")

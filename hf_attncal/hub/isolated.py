@@ -1,4 +1,4 @@
-"""Test that a saved folder, or a repository of the Hub, works where this package is not installed.
+"""Test that a saved folder works where this package is not installed.
 
 A new process runs this file as a program: it reads a request from standard input, and writes to standard output the
 name of the model's class and, if there are sentences, what `generate` makes of them; both JSON.
@@ -32,16 +32,8 @@ def translate_in_fresh_process(folder: str | Path, sentences: Sequence[str], **o
     return _ask(request | {"sentences": list(sentences), "options": options})["texts"]
 
 
-def load_in_fresh_process(
-    name: str | Path, auto: str = "AutoModelForSeq2SeqLM", *, revision: str | None = None, endpoint: str | None = None
-) -> str:
-    """Load a saved folder or a repository in a new Python process in which `import hf_attncal` fails.
-
-    Args:
-        name: folder, or with `endpoint` the name of a repository.
-        auto: name of the Auto class.
-        revision: commit of the repository.
-        endpoint: address of the Hub; None reads a folder, and the process has no network.
+def load_in_fresh_process(folder: str | Path, auto: str = "AutoModelForSeq2SeqLM") -> str:
+    """Load a saved folder by an Auto class in a new Python process without this package and without the network.
 
     Returns:
         The name of the model's class.
@@ -49,21 +41,16 @@ def load_in_fresh_process(
     Raises:
         RuntimeError: it does not load there; the message ends with that process's error.
     """
-    place = str(Path(name).resolve()) if endpoint is None else str(name)
-    request = {"name": place, "auto": auto, "revision": revision}
-    return _ask(request, endpoint)["class"]
+    return _ask({"name": str(Path(folder).resolve()), "auto": auto})["class"]
 
 
-def _ask(request: dict[str, Any], endpoint: str | None = None) -> dict[str, Any]:
+def _ask(request: dict[str, Any]) -> dict[str, Any]:
     """Run the program in a process without this package, and return its answer."""
     with tempfile.TemporaryDirectory() as cache:
-        hub = {"HF_HUB_OFFLINE": "1"}
-        if endpoint is not None:
-            hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": endpoint, "HF_HOME": cache}
         process = subprocess.run(
             [sys.executable, "-I", __file__],
-            input=json.dumps({"sentences": [], "options": {}, "revision": None} | request),
-            env={**os.environ, "HF_MODULES_CACHE": cache, **hub},
+            input=json.dumps({"sentences": [], "options": {}} | request),
+            env={**os.environ, "HF_MODULES_CACHE": cache, "HF_HUB_OFFLINE": "1"},
             cwd=cache,
             capture_output=True,
             text=True,
@@ -80,9 +67,8 @@ def main() -> None:
 
     sys.modules["hf_attncal"] = None  # type: ignore[assignment]  # so that every import of the package fails, installed or not
     request = json.load(sys.stdin)
-    where = {"revision": request.get("revision"), "trust_remote_code": True}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(request["name"], **where)
-    model = getattr(transformers, request["auto"]).from_pretrained(request["name"], **where).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(request["name"], trust_remote_code=True)
+    model = getattr(transformers, request["auto"]).from_pretrained(request["name"], trust_remote_code=True).eval()
     answer = {"class": type(model).__name__, "texts": []}
     if request["sentences"]:
         batch = tokenizer(request["sentences"], return_tensors="pt", padding=True)

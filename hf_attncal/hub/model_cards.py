@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData, try_to_load_from_cache
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -126,15 +127,17 @@ def read_model_card(model: str | Path) -> CardFacts:
     """
     folder = Path(model)
     try:
-        # What the cache has no file for is no string, and a TypeError below.
         file = folder / CARD if folder.is_dir() else try_to_load_from_cache(str(model), CARD)
-        card = ModelCard.load(file, ignore_metadata_errors=True)
+        card = ModelCard.load(file, ignore_metadata_errors=True) if isinstance(file, str | Path) else None
     except (OSError, TypeError, ValueError, YAMLError):  # no card, or an unreadable one
+        card = None
+    if card is None:
         return CardFacts()
-    languages = card.data.language or []
+    data: Any = card.data
+    languages = data.language or []
     languages = [languages] if isinstance(languages, str) else languages
-    cards = (card for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None)
-    ours = not {card.tag for card in cards}.isdisjoint(card.data.tags or [])
+    cards = (one for family in FAMILIES.values() for one in (family.card, family.causal_card) if one is not None)
+    ours = not {one.tag for one in cards}.isdisjoint(data.tags or [])
     name = re.search(r"^# (.+)$", card.text, re.MULTILINE)
     facts = {"Languages": "–".join(map(str, languages))} if 0 < len(languages) <= 2 else {}
     if ours:
@@ -184,7 +187,7 @@ def write_trained_adapter_card(
     return path
 
 
-def write_adapter_card(folder: str | Path, config: object, switches: dict[str, object]) -> Path:
+def write_adapter_card(folder: str | Path, config: Any, switches: dict[str, object]) -> Path:
     """Put a section about a saved adapter into `README.md`, replacing that of an earlier save.
 
     Args:
@@ -201,11 +204,13 @@ def write_adapter_card(folder: str | Path, config: object, switches: dict[str, o
         "adapter", config=config, switches=switches, base=local.name if local else base, local=local is not None
     )
     path = _put_section(folder, section, CARD_START, CARD_END, "---\nlibrary_name: peft\n---\n")
-    if local and (card := ModelCard(path.read_text(encoding="utf-8"))).data.base_model == base:
-        # PEFT has written the local folder there, and into a tag.
-        card.data.base_model = None
-        card.data.tags = [tag for tag in card.data.tags or () if not tag.endswith(f":{base}")]
-        write_text(str(card), path)
+    if local:
+        card = ModelCard(path.read_text(encoding="utf-8"))
+        data: Any = card.data
+        if data.base_model == base:  # PEFT has written the local folder there, and into a tag
+            data.base_model = None
+            data.tags = [tag for tag in data.tags or () if not tag.endswith(f":{base}")]
+            write_text(str(card), path)
     return path
 
 
@@ -247,7 +252,7 @@ def render(template: str, **words: object) -> str:
     return _TEMPLATES.get_template(f"{template}.md.jinja").render(**words)
 
 
-def _render(template: str, front_matter: dict[str, object], **words: object) -> str:
+def _render(template: str, front_matter: dict[str, Any], **words: object) -> str:
     """Render a whole card from a template; fields of the front matter that are None or empty are left out."""
     data = ModelCardData(**{name: value for name, value in front_matter.items() if value})
     return render(template, card_data=data.to_yaml(), **words).rstrip() + "\n"

@@ -25,17 +25,16 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import get_session, validate_repo_id
 from jinja2 import TemplateError
-from safetensors import SafetensorError, safe_open
 
 from hf_attncal.data.spm import without_names_of_text
 from hf_attncal.families import FAMILIES
-from hf_attncal.inference.opening import is_hub_name
 from hf_attncal.inference.seals import sealed
 from hf_attncal.io.errors import UnreadableError
 from hf_attncal.layouts import (
     ADAPTER_CONFIG,
     CARD,
     CONFIG,
+    GENERATION_CONFIG,
     RESULTS,
     TOKENIZER_CONFIG,
     WEIGHTS,
@@ -45,9 +44,9 @@ from hf_attncal.layouts import (
     file_of,
 )
 
-from .hub_folder import HubFolder, inspect_folder
+from .hub_folder import inspect_folder
 from .isolated import load_in_fresh_process
-from .published_card import CardFields, evaluation_files, pinned_revision, published_card
+from .published_card import CardFields, pinned_revision, published_card
 
 STALLED_AFTER = 100.0  # seconds without a byte; the client of the Hub itself would wait for ever
 Content = Path | bytes
@@ -63,7 +62,6 @@ _PATH = re.compile(
 )
 _WHOLE_PATH = re.compile(r"/[\w.][^/\n]*(?:/[^/\n]+)+")
 _FOREIGN_CLASS = re.compile(r"[\w.-]+/[\w.-]+--[\w./-]+")
-_TENSOR = re.compile(r"[A-Za-z_][\w.]*")
 
 
 class PublishError(ValueError):
@@ -106,7 +104,7 @@ class Publication:
 
 
 def publish_folder(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     repository: str,
     *,
     license: str | None = None,
@@ -147,7 +145,6 @@ def publish_folder(
     _prepare(content, base_model)
     card, training = _text(content[CARD], CARD), _object(content, RESULTS)
     try:
-        content |= {name: text.encode() for name, text in evaluation_files(card, fields).items()}
         first = published_card(card, repository, None, fields, training)
     except (TypeError, ValueError, AttributeError, LookupError, TemplateError) as error:
         both = f"{CARD} and {RESULTS}" if training else CARD
@@ -245,15 +242,13 @@ def _check_model(folder: Path, content: Mapping[str, Content]) -> str | None:
     if ADAPTER_CONFIG in content:
         remedy = "Name the base model: base_model=OWNER/NAME."
         base = str(_object(content, ADAPTER_CONFIG).get("base_model_name_or_path"))
-        if isinstance(content[ADAPTER_CONFIG], bytes) and "/" in base and is_hub_name(base):
+        if isinstance(content[ADAPTER_CONFIG], bytes) and _is_repository(base):
             problems = [problem for problem in problems if "base_model_name_or_path" not in problem]
     problems += [f"{name} is not this version's" for name in inspected.code_files if name not in content]
     if problems:
         raise PublishError(f"{folder} does not load elsewhere: {'; '.join(problems)}. {remedy}")
-    return None if ADAPTER_CONFIG in content else _auto_class(inspected)
-
-
-def _auto_class(inspected: HubFolder) -> str:
+    if ADAPTER_CONFIG in content:
+        return None
     return FAMILIES[inspected.model_type].auto_and_card(inspected.architecture)[0]
 
 
@@ -287,9 +282,7 @@ def _check_contents(content: Mapping[str, Content]) -> None:
                     pass
             except ValueError as error:
                 raise PublishError(f"{str(error).rstrip('.')}, or leave the file out (--leave-out {name}).") from error
-        if name.endswith(".safetensors"):
-            _check_tensors(name, of)
-        elif not name.endswith((".py", ".spm", ".model", ".png")):
+        if not name.endswith((".safetensors", ".py", ".spm", ".model", ".png")):
             _check_text(name, of, has_words=file is not None and file.has_words)
     _check_code_names(content)
 
@@ -308,26 +301,11 @@ def _check_text(name: str, content: Content, has_words: bool) -> None:
             raise PublishError(f"{name} holds the path {match[0][:200]!r} of a machine. Take it out.")
 
 
-def _check_tensors(name: str, content: Content) -> None:
-    """Refuse weights with other metadata than transformers and PEFT write."""
-    try:
-        with safe_open(content, "numpy") as file:
-            metadata, names = file.metadata() or {}, list(file.keys())
-    except (SafetensorError, OSError) as error:
-        raise PublishError(f"{name} is damaged ({error}). Save the model again.") from error
-    wrong = [f"`{key}`" for key, value in metadata.items() if (key, value) != ("format", "pt")]
-    wrong += [f"a tensor {tensor[:60]!r}" for tensor in names if not _TENSOR.fullmatch(tensor)]
-    if wrong:
-        raise PublishError(f"{name} holds {wrong[0]}, which `save_pretrained` does not write. Save the model again.")
-
-
 def _check_code_names(content: Mapping[str, Content]) -> None:
-    """Refuse configurations that load code of another repository, or of a file that is not sent."""
-    for name in (CONFIG, TOKENIZER_CONFIG, ADAPTER_CONFIG, "generation_config.json"):
+    """Refuse configurations that load code of another repository."""
+    for name in (CONFIG, TOKENIZER_CONFIG, ADAPTER_CONFIG, GENERATION_CONFIG):
         config = _object(content, name)
-        mapped = _strings(list((config.get("auto_map") or {}).values()))
         foreign = [value for value in _strings(config) if _FOREIGN_CLASS.fullmatch(value)]
-        foreign += [value for value in mapped if f"{value.partition('.')[0]}.py" not in content]
         kernels = [str(value) for key, value in config.items() if key.endswith("_implementation")]
         foreign += [kernel for kernel in kernels if "/" in kernel]
         library = (config.get("auto_mapping") or {}).get("parent_library", "transformers")
@@ -393,7 +371,7 @@ def _one_message(repository: str) -> Iterator[None]:
             413: "A file is too large for the Hub.",
             507: "The disk of the Hub is full: try again later.",
         }
-        status = getattr(getattr(error, "response", None), "status_code", None)
+        status = getattr(getattr(error, "response", None), "status_code", 0)
         remedy = remedies.get(status, "Run the same command again: it goes on with what is missing.")
         cause = error if isinstance(error, HTTPError) else error.__cause__ or error
         said = (str(cause).strip() or type(cause).__name__).splitlines()[0].rstrip(".")
@@ -408,12 +386,16 @@ def _one_message(repository: str) -> Iterator[None]:
 
 
 def _check_repository(repository: str) -> None:
+    if not _is_repository(repository):
+        raise PublishError(f"`repository` must be OWNER/NAME, as names on the Hub are, got {repository!r}.")
+
+
+def _is_repository(name: str) -> bool:
     try:
-        validate_repo_id(repository)
-        if repository.count("/") != 1:
-            raise HFValidationError("it needs an owner")
-    except HFValidationError as error:
-        raise PublishError(f"`repository` must be OWNER/NAME, got {repository!r}: {error}") from error
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return name.count("/") == 1
 
 
 def _bytes(content: Content) -> bytes:

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_entries_to_yaml
-from huggingface_hub.utils import yaml_dump
+from huggingface_hub import EvalResult, ModelCard
 
 from hf_attncal.io.errors import CommandError, settings_by_name
 
 from .model_cards import render
 
-EVALUATIONS = ".eval_results"
 _START, _END = "<!-- hf_attncal: published -->", "<!-- hf_attncal: end of published -->"
 _PINNED = re.compile(r'^revision = "([0-9a-f]{40})"', re.MULTILINE)
 _SCORE = re.compile(r"^\| (?P<measure>[^|]+?) \| (?P<value>-?[\d.]+) \| `(?P<signature>.*)` \|$", re.MULTILINE)
@@ -84,7 +82,7 @@ def published_card(
     before, _, rest = card.partition(_START)
     whole = ModelCard(before + rest.partition(_END)[2], ignore_metadata_errors=True)
     scores = card_scores(card)
-    data = whole.data
+    data: Any = whole.data  # its fields are those of `ModelCardData`
     data.license = fields.license or data.license
     data.language = list(fields.languages) or data.language
     data.datasets = list(fields.datasets) or data.datasets
@@ -123,22 +121,6 @@ def card_scores(card: str) -> list[dict[str, Any]]:
             }
         )
     return scores
-
-
-def evaluation_files(card: str, fields: CardFields) -> dict[str, str]:
-    """Return the files of `.eval_results/`, one for each dataset on the Hub; they hold the scores on test text."""
-    scores = [score for score in card_scores(card) if score["split"] == "test"]
-    files = {}
-    for dataset in fields.datasets if scores else ():
-        entries = [
-            EvalResultEntry(
-                dataset_id=dataset, task_id=score["metric"], value=score["value"], notes=score["signature"]
-            )
-            for score in scores
-        ]
-        text = yaml_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
-        files[f"{EVALUATIONS}/{dataset.replace('/', '--')}.yaml"] = text
-    return files
 
 
 def _evaluations(

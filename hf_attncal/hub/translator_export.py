@@ -5,6 +5,7 @@ no such form. A guided head is kept, and tells links while it translates.
 """
 
 import json
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -47,7 +48,7 @@ class _Links(NamedTuple):
 
 
 def export_translator(
-    folder: str | Path, format: Literal["ctranslate2", "ctranslate2-int8"] = "ctranslate2"
+    folder: str | PathLike[str], format: Literal["ctranslate2", "ctranslate2-int8"] = "ctranslate2"
 ) -> Exported:
     """Write a translation model for CTranslate2 into the folder `ctranslate2` inside its own.
 

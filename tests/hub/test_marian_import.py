@@ -173,7 +173,7 @@ def test_a_file_that_is_cut_off_is_told(made, tmp_path):
         (lambda data: data[:24] + struct.pack("<Q", 0x5101) + data[32:], "neither float32 nor intgemm8"),
         (lambda data: data[:32] + struct.pack("<Q", 99) + data[40:], "99 dimensions"),
         (lambda data: data.replace(b"special:model.yml", b"strange:model.yml"), "has no configuration|type 0x101"),
-        (lambda data: data.replace(b"dec-cell: ssru", b"dec-cell: [ssr"), "is no YAML"),
+        (lambda data: data.replace(b"dec-cell: ssru", b"dec-cell: [ssr"), "is damaged"),
     ],
 )
 def test_a_damaged_file_is_told(damage, told, made, tmp_path):
