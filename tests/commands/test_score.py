@@ -193,7 +193,7 @@ def test_translations_are_scored_as_by_sacrebleu(metric, scorer, write):
         assert row.interval[0] <= row.score <= row.interval[1]
     assert first.score < second.score == pytest.approx(100)
     assert second.better_than_first > 0.95
-    assert second.p_value < 0.05
+    assert second.p_value < 0.2  # three sorts of lines differ
     assert str(table).splitlines()[0].split()[:2] == ["hypothesis", {"bleu": "BLEU", "chrf": "chrF"}[metric]]
 
 
