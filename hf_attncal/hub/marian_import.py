@@ -286,6 +286,8 @@ def _read(data: bytes) -> MarianFile:
     weights: dict[str, np.ndarray] = {}
     settings = None
     for name, shape, (_, kind, _, size) in zip(names, shapes, heads, strict=True):
+        if place + size > len(data):
+            raise UnreadableError(f"is damaged: it ends within `{name:.80}`. Download it anew")
         if name.startswith(_SETTINGS):
             settings = load_yaml(data[place : place + size].rstrip(b"\0").decode())
         elif not name.endswith(_ALPHA):
