@@ -22,7 +22,7 @@ from stack_sequences import entropy_per_symbol, true_dependencies
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_attncal
-from hf_attncal.drawing.plots import plot_receptive_fields
+from hf_attncal.drawing.plots import heat_map
 from hf_attncal.io.files import read_lines, write_json
 from hf_attncal.metrics import records
 
@@ -78,7 +78,7 @@ def draw(models: dict[str, str], data: Path, number: int, picture: str) -> None:
     symbols = sequence.split()
     panels = {"true dependencies": true_dependencies([sequence])[0]}
     panels |= {name: fields(folder, [sequence])[0] for name, folder in models.items()}
-    plot_receptive_fields(panels, ["<s>", *symbols[:-1]], symbols).savefig(picture)
+    heat_map(panels, ["<s>", *symbols[:-1]], symbols).savefig(picture)
 
 
 def main() -> None:

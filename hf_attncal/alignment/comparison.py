@@ -9,7 +9,7 @@ import numpy as np
 
 from hf_attncal.data.pharaoh import Link, check_index_base, parse_hypotheses
 from hf_attncal.data.texts import ScoredText, words_of_sides
-from hf_attncal.drawing.page_text import text_table
+from hf_attncal.drawing.page import text_table
 from hf_attncal.metrics.base import Measured, mean_difference, means
 from hf_attncal.metrics.tables import SEED
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.pharaoh import Link
-from hf_attncal.drawing.page_text import text_table
+from hf_attncal.drawing.page import text_table
 from hf_attncal.hub.model_cards import write_probabilities_card
 from hf_attncal.inference.reading import evaluating
 from hf_attncal.layouts import CARD

@@ -19,8 +19,7 @@ from markupsafe import Markup
 
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.drawing.page import PAGE_FOOT as PAGE_FOOT
-from hf_attncal.drawing.page import environment, page_beginning
-from hf_attncal.drawing.page_text import shown, text_width
+from hf_attncal.drawing.page import environment, page_beginning, shown, text_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ import numpy as np
 import regex
 
 from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
-from hf_attncal.drawing.page_text import text_table
+from hf_attncal.drawing.page import text_table
 from hf_attncal.metrics.probabilities import Detection, detection
 
 from .checker import Checker

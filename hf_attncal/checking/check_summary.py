@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_attncal.drawing.page_text import text_table
+from hf_attncal.drawing.page import text_table
 from hf_attncal.metrics.base import Measured, Metric, mean_difference, means, ratio
 
 from .alarms import TextAlarm

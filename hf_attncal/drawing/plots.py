@@ -17,10 +17,10 @@ import torch
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from hf_attncal.drawing.page_text import shown, text_width
+from hf_attncal.drawing.page import shown, text_width
 
 # The only colours of text and rules, so that a page can turn them round at night; and what lies behind them.
 TEXT_COLOUR, FAINT = "#222222", "#6b6b6b"
@@ -131,73 +131,37 @@ def heat_map(
     Raises:
         ValueError: no panel, or a matrix of another shape than the words ask for.
     """
-    matrices = _matrices(panels, target_words, source_words, ("target", "source words"))
-    largest = max((float(matrix.max()) for matrix in matrices.values() if matrix.size), default=0) or 1
+    if not panels:
+        raise ValueError("`panels` is empty: give at least one matrix.")
+    matrices = {}
+    shape = len(target_words), len(source_words)
+    for name, matrix in (*panels.items(), *([] if change is None else [change])):
+        if tuple(matrix.shape) != shape:
+            raise ValueError(
+                f"Panel {name!r} has the shape {tuple(matrix.shape)}, but there are {shape[0]} target and {shape[1]} "
+                "source words."
+            )
+        matrices[name] = torch.as_tensor(matrix).detach().float().cpu().numpy()
+    largest = max((float(matrices[name].max()) for name in panels if matrices[name].size), default=0) or 1
     sides = _Side("source", source_words), _Side("target", target_words)
-    signed = None
-    if change is not None:
-        signed = change[0]
-        matrices |= _matrices(dict([change]), target_words, source_words, ("target", "source words"))
-    return _draw_panels(matrices, *sides, len(matrices), "weight", largest, links, title, signed)
+    return _draw_panels(matrices, *sides, "weight", largest, links, title, None if change is None else change[0])
 
 
-def plot_receptive_fields(
-    panels: Mapping[str, Tensor | np.ndarray],
-    read: Sequence[str],
-    predicted: Sequence[str],
-    title: str | None = None,
-    columns: int = 2,
-) -> Figure:
-    """Draw what the predictions of one sequence depend on, with a panel for each model and for the truth.
-
-    Tokens that were read are across, predictions down; white is no dependence and dark is 1, in all panels.
-
-    Args:
-        panels: name -> (target, source), booleans or weights from 0 to 1.
-        read: one label for every column, `<s> x_0 ... x_(n-2)` for a causal language model.
-        predicted: one label for every row, `x_0 ... x_(n-1)`.
-        title: a line above the panels.
-        columns: panels side by side.
-
-    Returns:
-        A figure, as `heat_map` does.
-
-    Warns:
-        UserWarning: no installed font has some characters of the tokens.
-
-    Raises:
-        ValueError: no panel, a matrix of another shape than the tokens ask for, a value that is not from 0 to 1, or
-            `columns` below 1.
-    """
-    matrices = _matrices(panels, predicted, read, ("predicted", "read tokens"))
-    for name, matrix in matrices.items():
-        if not ((matrix >= 0) & (matrix <= 1 + 1e-5)).all():  # a sum of weights may be rounded above 1
-            raise ValueError(f"Panel {name!r} has values that are not from 0 to 1: give booleans or weights.")
-    if columns < 1:
-        raise ValueError(f"`columns` must be >= 1 (panels side by side), got {columns}.")
-    sides = _Side("read", read), _Side("predicted", predicted)
-    return _draw_panels(matrices, *sides, columns, "dependence", 1.0, (), title)
-
-
-def head_map(panels: Mapping[str, np.ndarray], layers: Sequence[int], measure: str) -> Figure:
+def head_map(name: str, values: np.ndarray, layers: Sequence[int], measure: str) -> Figure:
     """Draw a measure of each head of each layer: heads across, layers down, white at 0.
 
     Args:
-        panels: name -> (layers, heads), not negative.
+        name: above the map.
+        values: (layers, heads), not negative.
         layers: their numbers.
         measure: what it is.
 
     Returns:
         A figure, as `heat_map` does.
-
-    Raises:
-        ValueError: no panel, or a matrix with another number of rows than layers.
     """
-    heads = [str(head) for head in range(next(iter(panels.values())).shape[1])] if panels else []
-    matrices = _matrices(panels, list(map(str, layers)), heads, ("layers", "heads"))
-    largest = max(float(matrix.max()) for matrix in matrices.values()) or 1.0
-    sides = _Side("head", heads), _Side("layer", list(map(str, layers)))
-    return _draw_panels(matrices, *sides, len(matrices), measure, largest, (), None)
+    matrix = values.astype(np.float32)
+    sides = _Side("head", list(map(str, range(values.shape[1])))), _Side("layer", list(map(str, layers)))
+    return _draw_panels({name: matrix}, *sides, measure, float(matrix.max()) or 1.0)
 
 
 class _Side(NamedTuple):
@@ -212,38 +176,20 @@ class _Side(NamedTuple):
         return _INCHES * max(map(text_width, self.words), default=0)
 
 
-def _matrices(
-    panels: Mapping[str, Tensor | np.ndarray], rows: Sequence[str], columns: Sequence[str], words: tuple[str, str]
-) -> dict[str, np.ndarray]:
-    """Return the panels in float32, each of the shape that its labels ask for; `words` says what these are."""
-    if not panels:
-        raise ValueError("`panels` is empty: give at least one matrix.")
-    shape = len(rows), len(columns)
-    for name, matrix in panels.items():
-        if tuple(matrix.shape) != shape:
-            raise ValueError(
-                f"Panel {name!r} has the shape {tuple(matrix.shape)}, but there are {shape[0]} {words[0]} and "
-                f"{shape[1]} {words[1]}."
-            )
-    return {name: torch.as_tensor(matrix).detach().float().cpu().numpy() for name, matrix in panels.items()}
-
-
 def _draw_panels(
     matrices: Mapping[str, np.ndarray],
     across: _Side,
     down: _Side,
-    columns: int,
     measure: str,
     largest: float,
-    links: Collection[tuple[int, int]],
-    title: str | None,
+    links: Collection[tuple[int, int]] = (),
+    title: str | None = None,
     signed: str | None = None,
 ) -> Figure:
-    """Draw matrices in rows of so many panels, above the scale of all, on which `largest` of `measure` is dark.
+    """Draw matrices side by side, above the scale of all, on which `largest` of `measure` is dark.
 
     That of the name `signed` has positive and negative values, and a scale of its own.
     """
-    columns = min(columns, len(matrices))
     families = families_for("".join((*across.words, *down.words)))
     left = _MARGIN + _LINE + down.inches + 0.1
     grid_width, grid_height = _CELL * len(across.words), _CELL * len(down.words)
@@ -251,19 +197,16 @@ def _draw_panels(
     step = max(grid_width, *(1.2 * _INCHES * text_width(name) for name in matrices)) + _GAP
     heading = _LINE if title else 0
     panel = 2 * _LINE + max(across.inches, _INCHES) + 0.1 + grid_height  # a matrix with its name and labels
-    rows = -(-len(matrices) // columns)
-    width = left + max(columns * step - _GAP, _LEGEND, _INCHES * text_width(title or "")) + _MARGIN
-    height = heading + rows * (panel + _GAP) - _GAP + _BELOW
+    width = left + max(len(matrices) * step - _GAP, _LEGEND, _INCHES * text_width(title or "")) + _MARGIN
+    height = heading + panel + _BELOW
     figure = Picture(figsize=(width, height))
     style: dict[str, Any] = {"va": "center", "color": TEXT_COLOUR}
     if title:
         figure.text(left / width, 1 - (_MARGIN + _LINE / 2) / height, title, fontsize=POINTS, **style)
     for number, (name, matrix) in enumerate(matrices.items()):
-        row, column = divmod(number, columns)
-        x, top = left + column * step, heading + row * (panel + _GAP)
-        y = 1 - (top + _MARGIN + _LINE / 2) / height
+        x, y = left + number * step, 1 - (heading + _MARGIN + _LINE / 2) / height
         figure.text(x / width, y, name, fontsize=POINTS + 1, weight="bold", **style)
-        bottom = 1 - (top + panel) / height
+        bottom = 1 - (heading + panel) / height
         axes = figure.add_axes((x / width, bottom, grid_width / width, grid_height / height))
         if name == signed:
             most = float(np.abs(matrix).max(initial=0)) or 1.0
@@ -271,12 +214,17 @@ def _draw_panels(
             _draw_scale(figure, scale, x, "change")
         else:
             image = axes.imshow(matrix, cmap="Blues", vmin=0, vmax=largest, aspect="auto")
-        _label_axes(axes, across, down if column == 0 else _Side("", ()), families)
+        _label_axes(axes, across, down if number == 0 else _Side("", ()), families)
         for i, j in links:
             outline = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_GOLD, linewidth=1.6, zorder=3)
             axes.add_patch(outline).set_clip_on(False)  # or the edge of the grid would cut the line in half
     many = f"{measure}, {'other' if signed else 'in all'} panels"
-    _draw_legend(figure, image, left, many if len(matrices) > 1 else measure, bool(links))
+    _draw_scale(figure, image, left, many if len(matrices) > 1 else measure)
+    if links:  # what the outlines are
+        x, size = left + 3.0, 0.13
+        corner = x / width, (0.335 - size / 2) / height
+        figure.add_artist(Rectangle(corner, size / width, size / height, fill=False, edgecolor=_GOLD, linewidth=1.6))
+        figure.text((x + 0.22) / width, 0.335 / height, "gold link", fontsize=POINTS, **style)
     return figure
 
 
@@ -301,18 +249,6 @@ def _label_axes(axes, across: _Side, down: _Side, families: Sequence[str]) -> No
     axes.set_yticks([j - 0.5 for j in range(rows + 1)], minor=True)
     axes.grid(which="minor", color="white", linewidth=1.0)
     axes.tick_params(which="minor", length=0)
-
-
-def _draw_legend(figure: Figure, image, left: float, measure: str, links: bool) -> None:
-    """Draw the colour scale of all panels, and what the outlines are."""
-    width, height = figure.get_size_inches()
-    _draw_scale(figure, image, left, measure)
-    style: dict[str, Any] = {"va": "center", "color": TEXT_COLOUR, "fontsize": POINTS}
-    if links:
-        x, size = left + 3.0, 0.13
-        corner = x / width, (0.335 - size / 2) / height
-        figure.add_artist(Rectangle(corner, size / width, size / height, fill=False, edgecolor=_GOLD, linewidth=1.6))
-        figure.text((x + 0.22) / width, 0.335 / height, "gold link", **style)
 
 
 def _draw_scale(figure: Figure, image, left: float, measure: str) -> None:
@@ -344,71 +280,37 @@ def lines(
     series: Mapping[str, Sequence[tuple[float, float]]],
     across: str,
     up: str,
-    dashed: Collection[str] = (),
-    logarithmic: bool = False,
     bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-    from_zero: bool = False,
 ) -> Figure:
-    """Draw a line with a mark at every point for each of several systems.
+    """Draw a line with a mark at every point for each of several systems; both axes begin at 0.
 
     Args:
-        series: name -> points, in the order of the legend.
+        series: name -> points, in the order of the legend; at most seven.
         across, up: what the axes are called.
-        dashed: names whose line is broken, in the colour and with the marks of the name before: a variant of it.
-        logarithmic: the scale upwards.
         bands: name -> the interval (low, high) of each point of a line, shaded; those without a name have none.
-        from_zero: both axes begin at 0, where they are not logarithmic.
 
     Returns:
         A figure, as `heat_map` does.
-
-    Raises:
-        ValueError: no line, one without points, or more than seven of them that are not `dashed`.
     """
-    whole = [name for name in series if name not in dashed]
-    if not all(series.values()) or not 0 < len(whole) <= len(_COLOURS) or next(iter(series)) in dashed:
-        raise ValueError(
-            f"`series` must have 1 to {len(_COLOURS)} lines that are not dashed, the first one among them, and points "
-            f"in each, got { {name: len(points) for name, points in series.items()} }."
-        )
     legend = _LINE * -(-len(series) // 2)  # two names side by side
     width, height = 1.4 * _PANEL, _PANEL + _BELOW + legend
     figure = Picture(figsize=(width, height))
     left, bottom = 0.65, _BELOW + legend
     box = (left / width, bottom / height, 1 - (left + 2 * _MARGIN) / width, 1 - (bottom + 2 * _MARGIN) / height)
     axes = figure.add_axes(box)
-    style: dict[str, Any] = {"fontsize": POINTS, "color": TEXT_COLOUR}
-    number = -1
-    for name, points in series.items():
-        number += name not in dashed
-        pattern: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"} if name in dashed else {}
-        axes.plot(
-            *zip(*points, strict=True),
-            label=name,
-            color=_COLOURS[number],
-            marker=_SHAPES[number],
-            markersize=4.5,
-            linewidth=1.4,
-            **pattern,
-        )
+    for (name, points), colour, shape in zip(series.items(), _COLOURS, _SHAPES, strict=False):
+        axes.plot(*zip(*points, strict=True), label=name, color=colour, marker=shape, markersize=4.5, linewidth=1.4)
         if bands and name in bands:
             low, high = zip(*bands[name], strict=True)
             places = [place for place, _ in points]
-            axes.fill_between(places, low, high, color=_COLOURS[number], alpha=0.15, linewidth=0)
-    if from_zero:
-        axes.set_xlim(left=0)
-        if not logarithmic:
-            axes.set_ylim(bottom=0)
-    if logarithmic:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel(across, **style)
-    axes.set_ylabel(up, **style)
+            axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(across, fontsize=POINTS, color=TEXT_COLOUR)
+    axes.set_ylabel(up, fontsize=POINTS, color=TEXT_COLOUR)
     axes.grid(**_GRID)
     _rule(axes)
-    style = {"loc": "lower center", "ncols": 2, "frameon": False, "handlelength": 3.2}
+    style: dict[str, Any] = {"loc": "lower center", "ncols": 2, "frameon": False, "handlelength": 3.2}
     figure.legend(*axes.get_legend_handles_labels(), fontsize=POINTS, labelcolor=TEXT_COLOUR, **style)
     return figure
 
@@ -422,9 +324,6 @@ def reliability_diagram(series: Mapping[str, Sequence[tuple[float, float, int]]]
 
     Returns:
         A figure, as `heat_map` does.
-
-    Raises:
-        ValueError: see `lines`.
     """
     points = {name: [bin[:2] for bin in bins] for name, bins in series.items()}
     figure = lines(points, "probability", "share that is right")
@@ -459,25 +358,13 @@ def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str
     same colour and hatch in all of them.
 
     Args:
-        panels: what is measured -> name -> a bar for every label; NaN for none.
+        panels: what is measured -> name -> a bar for every label; NaN for none. At most seven names in all.
         labels: of the kinds, from top to bottom.
 
     Returns:
         A figure, as `heat_map` does.
-
-    Raises:
-        ValueError: no panel, no label, more than seven names in all, or another number of bars than labels.
     """
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
-    if not panels or not labels or not 0 < len(names) <= len(_COLOURS):
-        raise ValueError(
-            f"`panels` and `labels` must not be empty and have 1 to {len(_COLOURS)} names, got {len(panels)} panels, "
-            f"{len(labels)} labels and the names {names}."
-        )
-    for panel, series in panels.items():
-        for name, values in series.items():
-            if len(values) != len(labels):
-                raise ValueError(f"{name!r} of panel {panel!r} has {len(values)} bars for {len(labels)} labels.")
     most = max(map(len, panels.values()))
     left = _MARGIN + _INCHES * max(map(text_width, labels)) + 0.15
     wide = max(_NARROW, _WIDE / len(panels))

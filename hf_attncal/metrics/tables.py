@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hf_attncal.drawing.page_text import text_table
+from hf_attncal.drawing.page import text_table
 
 from .base import FEWEST_SENTENCES
 

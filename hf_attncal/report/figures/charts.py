@@ -213,7 +213,7 @@ def _reliability_by_head(observed: Observations) -> Chart:
         (layer, *(None if math.isnan(value) else value for value in of_heads))
         for layer, of_heads in zip(layers, values.tolist(), strict=True)
     ]
-    draw = drawn("head_map", {"reliability level": np.nan_to_num(values)}, layers, "reliability level")
+    draw = drawn("head_map", "reliability level", np.nan_to_num(values), layers, "reliability level")
     return chart("reliability_by_head", ("layer", *(f"head {head}" for head in range(values.shape[1]))), rows, draw)
 
 
@@ -237,7 +237,7 @@ def _reliability_by_entropy(observed: Observations, measure: _Means) -> Chart:
         "reliability_by_entropy",
         ("layer", "entropy at most (nats)", *bounded("reliability level"), "share of predictions"),
         rows,
-        drawn("lines", series, *axes, bands=bands, from_zero=True) if series else None,
+        drawn("lines", series, *axes, bands=bands) if series else None,
         fewest=f"{100 * _FEWEST:.0f}",
         left_out="" if len(shown) == len(observed.calibrated) else " Some layers are in the table alone.",
     )
