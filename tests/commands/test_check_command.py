@@ -64,14 +64,6 @@ def test_a_line_for_each_line(attncal, ready):
         assert (values["source"], values["target"]) == (ready[0][values["line"] - 1], ready[1][values["line"] - 1])
 
 
-def test_the_worst_come_first(attncal, ready):
-    every = [json.loads(line) for line in run(attncal, "--format", "json")]
-    worst = [json.loads(line) for line in run(attncal, "--format", "json", "--worst", "7")]
-    assert [line["wrong"] for line in worst] == sorted((line["wrong"] for line in every), reverse=True)[:7]
-    assert all(line in every for line in worst)
-    assert worst[0]["line"] == 5
-
-
 def test_marked_text_and_a_page(attncal, ready, here):
     for line, source, target in zip(run(attncal, "--format", "marked"), *ready, strict=True):
         texts = [re.sub(r"\[-|-\]|\{\+|\+\}", "", text) for text in line.split("\t")]
@@ -114,13 +106,6 @@ def test_a_corpus_is_filtered(attncal, ready):
     values = sorted((one["wrong"] for one in verdicts if not one["flagged"]), reverse=True)
     by_text = {f"{one['source']}\t{one['target']}": one["wrong"] for one in verdicts}
     assert [by_text[line] for line in worst] == values[:3]
-
-
-def test_the_self_test(attncal, ready):
-    status, out, _ = attncal("check", "test", "aligner", "--source", "dev.en", "--target", "dev.de")
-    assert status == 0
-    assert re.search(r"^detached +60 +detached +(9\d|100)", out, re.MULTILINE)
-    assert "Of 60 clean lines" in out
 
 
 def test_one_target_for_many_sources_is_seen_but_in_a_pipe(attncal, ready, here):

@@ -110,58 +110,17 @@ def test_sarif(attncal):
     assert one["relatedLocations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "book.en.md"
     assert set(one["partialFingerprints"]) == {"attncal/v1"}
     assert one["level"] == "error"
-    jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(told, SARIF_OF_GITHUB)
-
-
-# What GitHub documents as required, of the schema of SARIF 2.1.0.
-_TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
-_REGION = {"type": "object", "required": ["startLine"], "properties": {"startLine": {"type": "integer", "minimum": 1}}}
-_LOCATION = {
-    "type": "object",
-    "required": ["physicalLocation"],
-    "properties": {
-        "physicalLocation": {
-            "type": "object",
-            "required": ["artifactLocation", "region"],
-            "properties": {"artifactLocation": {"type": "object", "required": ["uri"]}, "region": _REGION},
-        }
-    },
-}
-_RULE = {
-    "type": "object",
-    "required": ["id", "shortDescription", "fullDescription", "help"],
-    "properties": {"shortDescription": _TEXT, "fullDescription": _TEXT, "help": _TEXT},
-}
-_RESULT = {
-    "type": "object",
-    "required": ["ruleId", "message", "locations", "partialFingerprints"],
-    "properties": {
-        "message": _TEXT,
-        "level": {"enum": ["none", "note", "warning", "error"]},
-        "locations": {"type": "array", "minItems": 1, "items": _LOCATION},
-        "rank": {"type": "number", "minimum": 0, "maximum": 100},
-    },
-}
-_DRIVER = {"type": "object", "required": ["name", "rules"], "properties": {"rules": {"type": "array", "items": _RULE}}}
-SARIF_OF_GITHUB = {
-    "type": "object",
-    "required": ["$schema", "version", "runs"],
-    "properties": {
-        "version": {"const": "2.1.0"},
-        "runs": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["tool", "results"],
-                "properties": {
-                    "tool": {"type": "object", "required": ["driver"], "properties": {"driver": _DRIVER}},
-                    "results": {"type": "array", "items": _RESULT},
-                },
-            },
-        },
-    },
-}
+    # What GitHub documents as required, of the schema of SARIF 2.1.0.
+    assert "$schema" in told
+    for rule in rules:
+        assert rule["id"]
+        assert all(rule[name]["text"] for name in ("shortDescription", "fullDescription", "help"))
+    for result in run["results"]:
+        assert result["message"]["text"]
+        assert result["ruleId"]
+        assert result["partialFingerprints"]
+        assert 0 <= result["rank"] <= 100
+        assert all(one["physicalLocation"]["region"]["startLine"] >= 1 for one in result["locations"])
 
 
 def test_a_po_file_gets_notes(attncal, here, tmp_path):

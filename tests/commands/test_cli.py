@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from helpers import TINY, scatter
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
-from warm import warm
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, HMMAlignConfig, HMMAlignModel
 from hf_attncal.alignment.count_learner import CountLearner
@@ -183,23 +182,6 @@ def test_values_out_of_range_are_refused_at_once(attncal, capfdbinary, status, a
     assert found == status
     assert arguments[0].partition("=")[0].removeprefix("--").replace("-", "_") in err.replace("-", "_")
     assert "unused" not in err
-
-
-# ---- as a process ----
-
-
-def test_a_reader_that_leaves_is_no_error(checkpoint):
-    # `attncal translate | true`: no traceback, and the status of a process that SIGPIPE ended.
-    command = [sys.executable, "-m", "hf_attncal", "translate", checkpoint.folder, "--device", "cpu", "--beams", "1"]
-    process = subprocess.Popen(warm(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdout.close()
-    process.stdin.write(b"the old house\n" * 40)
-    process.stdin.close()
-    errors = process.stderr.read().decode()
-    process.stderr.close()
-    assert process.wait(timeout=120) == 141
-    assert "Traceback" not in errors
-    assert "BrokenPipe" not in errors
 
 
 # ---- light ----

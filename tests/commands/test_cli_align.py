@@ -5,9 +5,7 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
-import time
 import tracemalloc
 from dataclasses import fields
 from pathlib import Path
@@ -18,7 +16,6 @@ import pytest
 import torch
 from helpers import TINY, scatter, tiny_stock_model
 from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
-from warm import warm
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment
 from hf_attncal.alignment.aligner_opening import READABLE, open_to_align
@@ -675,20 +672,3 @@ def test_a_source_that_breaks_off_keeps_what_was_read():
     assert lines == ["a", "b"]
     assert isinstance(error, CommandError)
     assert "x.gz cannot be read after line 2: it ends too early" in str(error)
-
-
-def test_a_killed_run_leaves_whole_lines(checkpoint):
-    command = [sys.executable, "-m", "hf_attncal", "align", "run", checkpoint.folder, "--device", "cpu"]
-    process = subprocess.Popen(warm([*command, "--format", "json"]), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    process.stdin.write(text_of(LINES[:1] * 2000).encode())  # its links are more than a pipe holds
-    process.stdin.close()
-    first = os.read(process.stdout.fileno(), 1)
-    time.sleep(1)  # until the pipe is full
-    process.kill()
-    out = first + process.stdout.read()
-    process.stdout.close()
-    process.wait()
-    lines = out.decode().split("\n")
-    assert lines.pop() == ""
-    assert 10 < len(lines) < 2000
-    assert all(json.loads(line)["threshold"] == 0.2 for line in lines)

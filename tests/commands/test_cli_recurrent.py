@@ -1,13 +1,10 @@
 """Links from a recurrent model: `attncal align run`, `align select` and `translate --alignments`."""
 
-import json
-
 import pytest
 import torch
-from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, sized
+from seq2seq_helpers import SOURCES, bpe_tokenizer, randomized, sized
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
-from hf_attncal.data.pharaoh import format_links
 
 TEXT = "".join(f"{line}\n" for line in SOURCES)
 NONE = "`attention_window` of this model of type 'luong' must not be None"
@@ -41,22 +38,6 @@ def test_translations_and_their_links(attncal, folders, tmp_path, window):
     assert attncal("align", "run", name, "--device", "cpu", text=pairs) == (0, links.read_text(), "")
     status, out, err = attncal("translate", name, "--device", "cpu", *search, "--dtype", "bfloat16", "-q", text=TEXT)
     assert (status, out.count("\n"), err) == (0, len(SOURCES), "")
-
-
-def test_the_better_step_is_chosen_and_used(attncal, folders, tmp_path):
-    name = folders["global"]
-    files = {side: tmp_path / side for side in ("source", "target", "gold")}
-    for path, lines in zip(files.values(), (SOURCES, TARGETS, (format_links(p.links) for p in PAIRS)), strict=True):
-        path.write_text("".join(f"{line}\n" for line in lines))
-    options = [text for side, path in files.items() for text in (f"--{side}", str(path))]
-    status, out, err = attncal(
-        "align", "select", name, "--device", "cpu", *options, "--output", str(tmp_path), "--read", "weights=attention"
-    )
-    assert (status, err, len(out.splitlines())) == (0, "", 3)  # both steps, and the better one with a threshold
-    best = json.loads((tmp_path / "alignment.json").read_text())
-    assert best.pop("seal")["model"]["weights"]
-    assert (best["layer"], best["heads"]) == (0, None)
-    assert json.loads(out.splitlines()[0].split(maxsplit=1)[1]) == best
 
 
 def test_without_attention_there_are_no_links_and_one_line_says_why(attncal, folders, tmp_path):

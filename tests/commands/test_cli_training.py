@@ -257,37 +257,6 @@ def test_train_makes_a_language_model_of_one_text(text, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_discrete_transformer_translates(text, tmp_path):
-    output = tmp_path / "model"
-    assert (
-        main(["train", *files(text), "--output", str(output), "--model=discrete-2", "training.max_steps=2", *MARIAN])
-        == 0
-    )
-    assert results(output)["config"]["model"]["backbone"] == "discrete_transformer"
-    card = ModelCard.load(output / "README.md").text
-    assert "hard attention in a syntactic and a semantic stream" in card
-    assert "output_attention_details" not in card
-    source = tmp_path / "source"
-    source.write_text("a dog\n")
-    given = ["--device=cpu", "--beams=1", "max_new_tokens=3", f"--source={source}", f"--output={tmp_path / 'out'}"]
-    assert main(["translate", str(output), *given]) == 0
-    assert (tmp_path / "out").read_text().count("\n") == 1
-
-
-@pytest.mark.slow
-def test_a_recurrent_model_translates(text, tmp_path):
-    output = tmp_path / "model"
-    given = ["--model=luong+gated", "training.max_steps=2", "tokenizer.vocab_size=150", "model.d_model=16"]
-    assert main(["train", *files(text, "dev"), "--output", str(output), *given, *RUNNING, *SCORING]) == 0
-    model = results(output)["config"]["model"]
-    assert (model["backbone"], model["bidirectional"], model["calibration"]) == ("luong", True, "gated")
-    card = ModelCard.load(output / "README.md")
-    assert (card.data.pipeline_tag, card.data.tags[0]) == ("translation", "luong-attention")
-    assert "Luong et al." in card.text
-    assert "Lu et al." not in card.text
-
-
-@pytest.mark.slow
 def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     """Whose long sources are refused, or truncated as they were in training."""
     output = tmp_path / "my model"

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -120,12 +119,6 @@ class FakeAligner:
             raise RuntimeError("bad word")
         lengths = [min(len(source.split()), len(target.split())) for source, target in pairs]
         return [WordAlignment((), (), ((n, n),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for n in lengths]
-
-
-def options(**more):
-    return SimpleNamespace(
-        batch_size=2, progress=False, tokenize=None, offsets=False, words="white-space", adapt=False, **more
-    )
 
 
 @given(data=files(), window=st.integers(1, 4))

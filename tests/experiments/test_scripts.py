@@ -53,11 +53,3 @@ def test_a_better_system_has_a_small_p_and_an_equal_one_a_large_one(experiment):
     other = [line.replace("fast over", "fast below") if n % 2 == 0 else line for n, line in enumerate(references)]
     assert paired_bleu(references, worse, references, "none", bootstrap=200).p_value < 0.05
     assert paired_bleu(other, worse, references, "none", bootstrap=200).p_value > 0.2
-
-
-def test_a_curve_has_the_rates_of_all_sizes_and_counts_stand_in(experiment):
-    few, many = {"eflomal": {"aer": 0.4}, "quick": {"aer": 0.3}}, {"counts": {"aer": 0.2}, "both": {"aer": 0.1}}
-    panel, _ = experiment("which_aligner").draw({"wpt03-enfr": {"200": few, "1000": many}}).axes
-    lines = {line.get_label(): line.get_xydata().tolist() for line in panel.lines}
-    assert lines["counts"] == [[200, 30], [1000, 20]]
-    assert lines["counts with an encoder"] == [[1000, 10]]
