@@ -131,7 +131,7 @@ def open_linked(
     longest = running.longest_line or LONGEST_LINE
     parting = WordParting(words, links) if aligner is None else WordParting(words or WORDS[0])
     if parting.words is None and all(map(_can_be_read_twice, texts.values())):
-        parting.find(_linked_pairs(rows_of_texts(texts, longest), plain, bool(labels)), names["links"])
+        parting.find(_linked_pairs(rows_of_texts(texts, longest), plain, bool(labels)))
     rows = tee(rows_of_texts(texts, longest), len(columns))
     streams = {name: map(column, side) for (name, column), side in zip(columns.items(), rows, strict=True)}
     return LinkedTexts(names, parting=parting, **{"links": _Batched(aligner, running.batch_size)} | streams)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from hf_attncal.data.parting import SeenWords, record_words
 from hf_attncal.data.piecewise import until_failure
@@ -14,6 +14,7 @@ from hf_attncal.io.errors import CommandError, one_of
 from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     BATCHES_PER_WINDOW,
+    Output,
     PairWindow,
     groups_by_size,
     json_line,
@@ -81,7 +82,7 @@ class LinkStyle:
         return "\t".join(columns)
 
     @contextmanager
-    def document(self, target: BinaryIO, aligner: str) -> Iterator[None]:
+    def document(self, target: Output, aligner: str) -> Iterator[None]:
         """Write what stands before and after the lines: of a page its head, and its end if nothing went wrong.
 
         Args:

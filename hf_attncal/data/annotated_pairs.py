@@ -64,7 +64,7 @@ def gold_links(text: Text | Sequence[GoldAlignment], pairs: Sequence[tuple[str, 
     links = list(iter_links(text, pairs))
     words = [(source.split(), target.split()) for source, target in pairs]
     try:
-        check_index_base(links, [tuple(map(len, pair)) for pair in words], "take 1 from each index")
+        check_index_base(links, [(len(source), len(target)) for source, target in words], "take 1 from each index")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if problem := displacement_warning(links, words):
@@ -95,7 +95,7 @@ def iter_links(links: Text | Sequence[GoldAlignment], text: "Dataset | Sequence"
         unlike = {row: (s or "", t or "") for row, (s, t) in enumerate(sides) if readings_differ(s, t)}
         parting = WordParting(None, links)
         found = (LinkedPair(*unlike[row], gold.possible) for row, gold in _golds(lines, given) if row in unlike)
-        parting.find(found if unlike else (), path)
+        parting.find(found if unlike else ())
         for row, gold in _golds(lines, given):
             if row in unlike:
                 with in_line(row + 1):

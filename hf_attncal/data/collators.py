@@ -136,10 +136,10 @@ class AlignmentCollator:
         self.pad_token_id = pad_token_id
 
     def __call__(self, examples: list[dict]) -> dict[str, torch.Tensor | bool]:
-        batch: dict[str, torch.Tensor | bool] = {"return_loss": True}
+        batch: dict[str, torch.Tensor] = {}
         for ids, mask in (("input_ids", "attention_mask"), ("target_input_ids", "target_attention_mask")):
             batch[ids], batch[mask] = padded([example[ids] for example in examples], self.pad_token_id)
         if "links" in examples[0]:
             shape = *batch["target_input_ids"].shape, batch["input_ids"].shape[1]
             batch["links"] = cells_of_links(examples, shape)
-        return batch
+        return {"return_loss": True, **batch}

@@ -57,7 +57,7 @@ class CopyTokenizer:
             `copied_words` (the word of each slot), and `length` (number of tokens of the whole source).
         """
         names = ("input_ids", "attention_mask", "extended_input_ids", "copied_words", "length")
-        columns = {name: [] for name in names}
+        columns: dict[str, list] = {name: [] for name in names}
         for ids, surfaces in self._read(texts, "text"):
             length = len(ids)
             ids, surfaces = beginning(ids, longest), beginning(surfaces, longest)
@@ -109,7 +109,7 @@ class CopyTokenizer:
             yield ids, surfaces
 
     def _extended(self, ids: list[int], surfaces: list[str | None], words: Sequence[str]) -> list[int]:
-        slots = {word: self.vocab_size + number for number, word in enumerate(words)}
+        slots: dict[str | None, int] = {word: self.vocab_size + number for number, word in enumerate(words)}
         return [slots.get(surface, token) for token, surface in zip(ids, surfaces, strict=True)]
 
 
@@ -151,5 +151,5 @@ def _decoded(row: Sequence[int], words: Sequence[str], tokenizer: PreTrainedToke
         if copied:
             pieces += [words[token - vocab_size] for token in run]
         else:
-            pieces.append(tokenizer.decode(list(run), skip_special_tokens=True))
+            pieces += tokenizer.batch_decode([list(run)], skip_special_tokens=True)
     return " ".join(piece for piece in pieces if piece)

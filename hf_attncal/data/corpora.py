@@ -281,32 +281,22 @@ def tokenize_pairs(
         _check_number(links, dataset)
         if max_source_length is not None:
             raise ValueError(f"`links` need whole sources, got `max_source_length` {max_source_length}.")
-    eos = tokenizer.eos_token_id
-    if eos is None:
+    if tokenizer.eos_token_id is None:
         raise ValueError(f"The tokenizer `{tokenizer.name_or_path}` has no `eos_token`; set one before tokenising.")
 
     truncated, left_before = 0, 0 if copies is None else copies.left_unknown
 
     def encode(sources: list[str], targets: list[str], rows: list[int]) -> dict[str, list]:
         nonlocal truncated
-        if copies is None:
-            end, last = special_target_id(tokenizer, "eos_token"), 1 + code_is_last(tokenizer)
-            inputs, labels = (
-                [ids if end in ids[-last:] else [*ids, end] for ids in side]
-                for side, end in ((encode_sources(tokenizer, sources), eos), (encode_targets(tokenizer, targets), end))
-            )
-            lengths = list(map(len, inputs))
-            columns = {"input_ids": inputs, "labels": labels}
-            if max_source_length is not None:
-                columns["input_ids"] = [beginning(ids, max_source_length) for ids in inputs]
-        else:
-            inputs = copies.sources(sources, max_source_length)
-            lengths, labels = inputs["length"], copies.targets(targets, inputs["copied_words"])
-            columns = {"input_ids": inputs["input_ids"], "labels": labels}
-            columns["extended_input_ids"] = inputs["extended_input_ids"]
+        columns = (
+            _encoded(tokenizer, sources, targets, max_source_length)
+            if copies is None
+            else _encoded_copies(copies, sources, targets, max_source_length)
+        )
+        lengths = columns.pop("length")
         if max_source_length is not None:
-            long = (length > max_source_length for length in lengths)
-            truncated += sum(cut and len(ids) <= max_length for cut, ids in zip(long, labels, strict=True))
+            kept = (len(ids) <= max_length for ids in columns["labels"])
+            truncated += sum(fits and length > max_source_length for fits, length in zip(kept, lengths, strict=True))
         if links is not None:
             words = tokenize_words(tokenizer, sources), tokenize_words(tokenizer, targets, target=True)
             columns["links"] = _links_of_tokens(links, rows, *words)
@@ -315,13 +305,13 @@ def tokenize_pairs(
     optional = {"extended_input_ids": copies, "links": links}
     names = ("input_ids", "labels", *(name for name, value in optional.items() if value is not None))
     if max_source_length is None:
-        report = TokenizationReport(max_length)
+        tokenized, report = _tokenized(dataset, encode, names, TokenizationReport(max_length))
     else:
-        report = SummaryReport(max_length, max_source_length=max_source_length)
-    tokenized, report = _tokenized(dataset, encode, names, report)
-    if truncated:
-        report = replace(report, truncated=truncated)
-        warnings.warn(report.about_truncated, stacklevel=2)
+        summaries = SummaryReport(max_length, max_source_length=max_source_length)
+        tokenized, summaries = _tokenized(dataset, encode, names, summaries)
+        report = summaries = replace(summaries, truncated=truncated)
+        if truncated:
+            warnings.warn(summaries.about_truncated, stacklevel=2)
     if copies is not None and (unknown := copies.left_unknown - left_before):
         warnings.warn(
             f"Unknown words of sources without a slot: {unknown} (raise `max_copied_tokens`, now {copies.slots}, to "
@@ -329,6 +319,33 @@ def tokenize_pairs(
             stacklevel=2,
         )
     return tokenized, report
+
+
+def _encoded(
+    tokenizer: PreTrainedTokenizerBase, sources: list[str], targets: list[str], longest: int | None
+) -> dict[str, list]:
+    """Return `input_ids` of at most `longest` tokens, `labels`, and the `length` of whole sources; both end in eos."""
+    eos, end = tokenizer.eos_token_id, special_target_id(tokenizer, "eos_token")
+    last = 1 + code_is_last(tokenizer)
+    inputs, labels = (
+        [ids if end in ids[-last:] else [*ids, end] for ids in side]
+        for side, end in ((encode_sources(tokenizer, sources), eos), (encode_targets(tokenizer, targets), end))
+    )
+    return {
+        "input_ids": [beginning(ids, longest) for ids in inputs],
+        "labels": labels,
+        "length": list(map(len, inputs)),
+    }
+
+
+def _encoded_copies(
+    copies: CopyTokenizer, sources: list[str], targets: list[str], longest: int | None
+) -> dict[str, list]:
+    """Return the columns of `_encoded`, and `extended_input_ids`, with slots for the unknown words of each source."""
+    inputs = copies.sources(sources, longest)
+    labels = copies.targets(targets, inputs["copied_words"])
+    names = ("extended_input_ids", "length")
+    return {"input_ids": inputs["input_ids"], "labels": labels, **{name: inputs[name] for name in names}}
 
 
 def tokenize_plain(
@@ -428,10 +445,9 @@ def tokenize_for_alignment(
 
 def corpus_token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Count how often each token occurs in `input_ids` and in `target_input_ids`, (vocab_size,) each."""
-    return tuple(
-        torch.from_numpy(np.bincount(Rows.of(dataset, name).values, minlength=vocab_size))
-        for name in ("input_ids", "target_input_ids")
-    )
+    sides = (Rows.of(dataset, name).values for name in ("input_ids", "target_input_ids"))
+    source, target = (torch.from_numpy(np.bincount(values, minlength=vocab_size)) for values in sides)
+    return source, target
 
 
 def _tokenized(

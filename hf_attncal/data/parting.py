@@ -22,8 +22,6 @@ _WORD = re.compile(r"\S+")
 _SPACED = re.compile(r"[^ \t\n\r\f\v]+")
 RECORD = ".words"  # behind the name of a file of links: what parts its words, and the SHA-256 of the file
 _OTHER = re.compile(r"[^\S \t\n\r\f\v]")  # white space that parts words in the first of `WORDS` alone
-# So many different pairs whose links end where the words that spaces part end, and none goes beyond, are no chance.
-_ENOUGH = 10
 
 
 class LinkedPair(NamedTuple):
@@ -77,12 +75,11 @@ class WordParting:
 
     def __init__(self, words: str | None = None, links: Any = None):
         self.words, self.links = words or recorded_words(links), links
-        self._ends: set[int] = set()
 
     @classmethod
     def of(cls, words: "str | WordParting | None") -> "WordParting":
         """Return one of what is said, or that which is given."""
-        return words if isinstance(words, cls) else cls(words)
+        return words if isinstance(words, WordParting) else cls(words)
 
     def split(self, pair: LinkedPair) -> tuple[list[str], list[str]]:
         """Return the words of both sides.
@@ -109,27 +106,15 @@ class WordParting:
         fitting = [words for words in WORDS if _fits(pair, words)]
         if len(fitting) == 1:
             (self.words,) = fitting
-        elif fitting and _ends_with_spaces(pair):
-            self._ends.add(hash(pair[:2]))
         return fitting
 
-    def find(self, pairs: Iterable[LinkedPair], name: str) -> None:
-        """Learn from pairs, the file `name` of which may say it; errors of theirs are left to who reads them."""
+    def find(self, pairs: Iterable[LinkedPair]) -> None:
+        """Learn from pairs until one fits only one reading; errors of theirs are left to who reads them."""
         with suppress(ValueError):
             for pair in pairs:
                 self.see(pair)
                 if self.words is not None:
                     break
-            if self.words is None and len(self._ends) >= _ENOUGH:
-                self.words = WORDS[1]
-                LOG.warning(
-                    "%s is read as links of words that spaces alone part, where many of them end. If that is wrong, "
-                    "write `%s` into %s%s.",
-                    name,
-                    WORDS[0],
-                    name,
-                    RECORD,
-                )
 
 
 def _sides(pair: LinkedPair, words: str) -> list[list[str]]:
@@ -144,15 +129,6 @@ def _fits(pair: LinkedPair, words: str) -> bool:
         check_inside_pair(pair.links, (source, target))
         return pair.tags in (None, source)
     return False
-
-
-def _ends_with_spaces(pair: LinkedPair) -> bool:
-    """Return whether the last word of a side is linked, if spaces part words, of which there are fewer then."""
-    counts = [(len(_sides(pair, words)[side]) for words in WORDS) for side in (0, 1)]
-    return any(
-        less < more and max((link[side] for link in pair.links), default=-1) == less - 1
-        for side, (more, less) in enumerate(counts)
-    )
 
 
 def in_white_space(gold: GoldAlignment, source: str, target: str) -> GoldAlignment:

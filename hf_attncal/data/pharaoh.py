@@ -90,7 +90,8 @@ def parse_scored(line: str) -> tuple[tuple[Link, ...], tuple[float, ...] | None]
         if not 0 <= (score or 0) <= 1:
             raise ValueError(f"{link[0]}-{link[1]}:{score:g} has a score that is not from 0 to 1. Leave it out.")
     links = tuple(sorted(scores))
-    return links, None if None in scores.values() else tuple(scores[link] for link in links)
+    known = tuple(score for link in links if (score := scores[link]) is not None)
+    return links, known if len(known) == len(links) else None
 
 
 def _scored_links(line: str, base: int, reverse: bool) -> dict[Link, float | None]:

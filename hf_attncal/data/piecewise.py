@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 ITEMS_AT_ONCE = 1024  # items that are worked on together
 
 
@@ -74,8 +75,8 @@ def until_failure(
         if len(items) < 2:
             return [], error
     middle = len(items) // 2
-    first, error = until_failure(work, items[:middle])
-    if error is not None:
-        return first, error
-    second, error = until_failure(work, items[middle:])
-    return [*first, *second], error
+    first, failure = until_failure(work, items[:middle])
+    if failure is not None:
+        return first, failure
+    second, failure = until_failure(work, items[middle:])
+    return [*first, *second], failure

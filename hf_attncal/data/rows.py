@@ -46,10 +46,10 @@ class Rows(Sequence[np.ndarray]):
         if waiting:
             joined.append(np.concatenate(waiting, dtype=np.int32))
         gathered = cls(np.empty(lengths.sum(), dtype=np.int32), _starts(lengths))
+        joined.reverse()
         for first in range(0, len(order), _AT_ONCE):
             numbers = np.array(order[first : first + _AT_ONCE])
-            gathered.values[gathered._places(numbers)] = joined[first // _AT_ONCE]
-            joined[first // _AT_ONCE] = None  # free its memory
+            gathered.values[gathered._places(numbers)] = joined.pop()  # which frees its memory
         return gathered
 
     def __len__(self) -> int:

@@ -89,9 +89,9 @@ def raw_links(
     """
     best: dict[Link, float] = {}
     for (i, j), score in zip(links, scores, strict=True):
-        owners = source.owners[i], target.owners[j]
-        if None not in owners:
-            best[owners] = max(score, best.get(owners, score))
+        raw_i, raw_j = source.owners[i], target.owners[j]
+        if raw_i is not None and raw_j is not None:
+            best[raw_i, raw_j] = max(score, best.get((raw_i, raw_j), score))
     return tuple(sorted(best)), tuple(best[link] for link in sorted(best))
 
 

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -101,19 +101,20 @@ def spm_tokenizer(path: str | Path, model_max_length: int = 512) -> "PreTrainedT
     fallback = any(kind == _BYTE for _, _, kind in model.pieces)
     try:
         tokenizer = Tokenizer(models.Unigram(vocabulary, texts[UNK], byte_fallback=fallback))
-        steps = [normalizers.Precompiled(model.characters)] if model.characters else []
+        steps: list[normalizers.Normalizer] = []
+        if model.characters:
+            steps.append(normalizers.Precompiled(model.characters))
     except Exception as error:  # sic: what the library raises of a damaged table
         raise UnreadableError("is damaged: its table of characters cannot be read. Download it anew") from error
     if model.squeeze:
         steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
     tokenizer.normalizer = normalizers.Sequence(steps)
-    prefix = "always" if model.prefix else "never"
-    spaces = {"replacement": SPACE, "prepend_scheme": prefix}
+    prefix: Literal["always", "never"] = "always" if model.prefix else "never"
     within = any(SPACE in text[1:].lstrip(SPACE) for text, _, _ in model.pieces)  # a piece of several words
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Metaspace(**spaces, split=not within), pre_tokenizers.Split(_LIKE_SPECIAL, "isolated")]
+        [pre_tokenizers.Metaspace(SPACE, prefix, split=not within), pre_tokenizers.Split(_LIKE_SPECIAL, "isolated")]
     )
-    joined = decoders.Metaspace(**spaces)
+    joined = decoders.Metaspace(SPACE, prefix)
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), joined]) if fallback else joined
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, texts[EOS])]

@@ -2,21 +2,21 @@
 
 import os
 import re
-import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 from hf_attncal.io.encoding import DamagedFile
 from hf_attncal.io.errors import CommandError, user_errors
-from hf_attncal.io.files import Text, lines_of
+from hf_attncal.io.files import Text, lines_of, split_lines
+from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     LONGEST_LINE,
     STANDARD,
     PairWindow,
+    Readable,
     check_files,
     files_among,
     input_lines,
@@ -50,7 +50,8 @@ class PairText:
     def __init__(self, source: Any, target: Any = None, longest: int | None = None):
         if source is None or (source == STANDARD and target is not None):
             raise CommandError("--source and --target go together: give both, or lines `source ||| target`.")
-        self.source, self.target = map(_path_or_list, (source, target))
+        self.source = _path_or_list(source)
+        self.target = None if target is None else _path_or_list(target)
         self.longest = longest or LONGEST_LINE
         self._sides = [self.source] if self.target is None else [self.source, self.target]
 
@@ -96,24 +97,24 @@ class PairText:
         Raises:
             CommandError: a file cannot be opened.
         """
-        opened, before = (partial(open_file, mode="rb"), 0) if part is None else (part.open, part.lines.start)
+        before = 0 if part is None else part.lines.start
         with ExitStack() as stack:
             if self.source == STANDARD:
                 file, size, name = stack.enter_context(input_lines(None, size))
                 yield joined_pairs(file, size, name, self.longest)
                 return
             names = [text_name(side, name) for side, name in zip(self._sides, ("source", "target"), strict=False)]
-            sides = [stack.enter_context(opened(side)) if is_file(side) else side for side in self._sides]
+            sides = [stack.enter_context(_opened(side, part)) for side in self._sides]
             if self.target is not None:
                 yield parallel_lines(sides, size, names, self.longest, before)
-            elif is_file(self.source) or any(isinstance(line, str) for line in self.source[:1]):
-                yield joined_pairs(*sides, size, *names, self.longest, before)
+            elif isinstance(self.source, str) or any(isinstance(line, str) for line in self.source[:1]):
+                yield joined_pairs(sides[0], size, names[0], self.longest, before)
             else:
                 yield read_windows(self.source, size)
 
 
-def _path_or_list(side: Any) -> str | list | None:
-    return side if side is None else os.fspath(side) if is_file(side) else list(side)
+def _path_or_list(side: Any) -> str | list:
+    return os.fspath(side) if is_file(side) else list(side)
 
 
 # ---- parts of a text ----
@@ -125,12 +126,17 @@ class Part(NamedTuple):
     lines: range
     path: str
 
-    @contextmanager
-    def open(self, path: str) -> "Iterator[_FirstLines]":
-        """Open one input at the first line of the part."""
-        with open_file(path, "rb") as file:
-            deque(islice(file, self.lines.start), maxlen=0)
-            yield _FirstLines(file, len(self.lines))
+
+@contextmanager
+def _opened(side: str | list, part: Part | None) -> Iterator[Readable | list]:
+    """Open a file, at the first line of a part if one is given; lists are as they are."""
+    if isinstance(side, list):
+        yield side
+        return
+    with open_file(side, "rb") as file:
+        if part is not None:
+            deque(islice(file, part.lines.start), maxlen=0)
+        yield file if part is None else _FirstLines(file, len(part.lines))
 
 
 class _FirstLines:
@@ -139,7 +145,7 @@ class _FirstLines:
     def __init__(self, file: BinaryIO, lines: int):
         self._file, self._left = file, lines
 
-    def readline(self, most: int) -> bytes:
+    def readline(self, most: int = -1, /) -> bytes:
         if not self._left:
             return b""
         data = self._file.readline(most)
@@ -163,7 +169,7 @@ def part_of(shard: str, output: str | None, text: PairText, window: int) -> Part
     if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise CommandError(f"--shard must be I/N with I from 1 to N, got {shard[:30]}.")
     number, total = int(match[1]), int(match[2])
-    if output in (None, STANDARD) or "{}" in os.path.dirname(output):
+    if output is None or output == STANDARD or "{}" in os.path.dirname(output):
         raise CommandError("--shard needs --output: a folder, or a file name with {} for the number of the part.")
     if not text.files or not all(map(os.path.isfile, text.files)):
         raise CommandError("--shard needs files to read (--source and --target).")
@@ -195,9 +201,6 @@ def _count_lines(path: str) -> int:
 
 
 # ---- texts that are scored ----
-
-
-LONGEST_SCORED_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB
 
 
 class ScoredText(NamedTuple):
@@ -257,10 +260,12 @@ def read_scored(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
 def _read(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
     first = None
     for key, text in texts.items():
-        name = text_name(text, key)
-        told = "standard input" if is_file(text) and name == STANDARD else name
+        name, standard = text_name(text, key), is_file(text) and text == STANDARD
+        told = "standard input" if standard else name
+        if is_file(text):
+            LOG.info("reading %s", told)
         with user_errors():
-            lines = _lines_of_file(name, told) if is_file(text) else lines_of(text)
+            lines = split_lines(standard_input().read(), told) if standard else lines_of(text)
         if not any(line.strip() for line in lines):
             raise CommandError(f"{told} is empty ({len(lines)} lines without text).")
         read = ScoredText(name, told, lines, unit, first)
@@ -285,14 +290,14 @@ def words_of_sides(
     """
     for side in sides:
         side.check_length()
-    pairs = list(zip(*(side.lines for side in sides), strict=True))
+    pairs: list[tuple[str, str]] = list(zip(*(side.lines for side in sides), strict=True))  # none without sides
     rows = [row for row, pair in enumerate(pairs) if readings_differ(*pair)]
     found = {text.told: recorded_words(text.name) for text, _ in systems} if words is None else {}
     for text, parsed in systems if words is None and rows else ():
         links = parsed()
         parting = WordParting(found[text.told], text.name)
         some = [LinkedPair(*pairs[row], links[row]) for row in rows if row < len(links)]
-        parting.find(some, text.told)
+        parting.find(some)
         for row, pair in zip(rows, some, strict=False):
             try:
                 parting.split(pair)
@@ -307,13 +312,3 @@ def words_of_sides(
         )
     words = words or next(iter(said), WORDS[0])
     return [(split_words(source, words), split_words(target, words)) for source, target in pairs]
-
-
-def _lines_of_file(name: str, told: str) -> list[str]:
-    lines: list[str] = []
-    with nullcontext(standard_input()) if name == STANDARD else open_file(name, "rb") as file:
-        for window, error in read_windows(file, sys.maxsize, told, LONGEST_SCORED_LINE, remedy="Split it."):
-            if error is not None:
-                raise error
-            lines += window
-    return lines

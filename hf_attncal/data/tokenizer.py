@@ -109,7 +109,7 @@ def null_token_id(tokenizer: "PreTrainedTokenizerBase") -> int:
     """
     if NULL not in tokenizer.get_vocab():
         tokenizer.add_special_tokens({"extra_special_tokens": [NULL]}, replace_extra_special_tokens=False)
-    return tokenizer.convert_tokens_to_ids(NULL)
+    return tokenizer.get_vocab()[NULL]
 
 
 def _trained(

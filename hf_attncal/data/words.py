@@ -103,7 +103,7 @@ def encode_targets(tokenizer, texts: Sequence[str]) -> list[list[int]]:
 def _ended(tokenizer, ids: list[int]) -> list[int]:
     """Give the end of a target, which has the number that it has in sources, that of the target's vocabulary."""
     end = special_target_id(tokenizer, "eos_token")
-    return [*ids[:-1], end] if ids and ids[-1] == tokenizer.eos_token_id else ids
+    return [*ids[:-1], end] if ids and end is not None and ids[-1] == tokenizer.eos_token_id else ids
 
 
 class WordTokenizer:
@@ -174,8 +174,8 @@ def special_numbers(tokenizer) -> tuple[set[int], set[int]]:
     sources = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id} | codes
     if not getattr(tokenizer, "separate_vocabs", False):
         return sources, sources
-    ends = {special_target_id(tokenizer, f"{name}_token") for name in ("bos", "eos", "pad")}
-    return sources, ends - {None}
+    ends = (special_target_id(tokenizer, f"{name}_token") for name in ("bos", "eos", "pad"))
+    return sources, {end for end in ends if end is not None}
 
 
 def target_text(tokenizer, ids: Sequence[int], skip_special_tokens: bool = True, **options) -> str:

@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from hf_attncal.data.parting import SeenWords, record_words
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.io.errors import CommandError, one_line
 from hf_attncal.io.streams import (
     BATCHES_PER_WINDOW,
+    Readable,
     Text,
     input_lines,
     json_line,
@@ -119,7 +120,7 @@ class Answered(NamedTuple):
 def answer_windows(
     model,
     tokenizer,
-    lines: tuple[BinaryIO, int, str],
+    lines: tuple[Readable, int, str],
     answer: Callable[[Sequence[str]], Answered],
     verb: str,
     *,

@@ -9,6 +9,7 @@ import io
 import lzma
 import unicodedata
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -67,10 +68,11 @@ def decompressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
 def compressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
     """Wrap `file` in a stream that compresses into it and closes it; return `file` itself if `suffix` is None.
 
-    Flushing the stream does nothing, as each flush of a compressor costs bytes.
+    Flushing the stream does not flush the compressor, as that would cost bytes each time.
     """
     if suffix is None:
         return file
+    packed: Any
     if suffix == ".gz":
         packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
     elif suffix == ".xz":
@@ -80,7 +82,7 @@ def compressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
         import zstandard
 
         packed = zstandard.ZstdCompressor(write_checksum=True).stream_writer(file, closefd=False)
-    return _Packed(packed, file)
+    return io.BufferedWriter(_Packed(packed, file), _PIECE)
 
 
 def looks_like(data: bytes) -> str | None:
@@ -88,40 +90,30 @@ def looks_like(data: bytes) -> str | None:
     return next((suffix for suffix, mark in MARKS.items() if data.startswith(mark)), None)
 
 
-class _Packed(io.BufferedIOBase):
-    """Collects bytes into the large pieces that a compressor works best on; closes compressor and file."""
+class _Packed(io.RawIOBase):
+    """Writes into a compressor; closes it and its file."""
 
-    def __init__(self, packed: BinaryIO, file: BinaryIO):
-        self._packed, self._file, self._waiting = packed, file, bytearray()
+    def __init__(self, packed: Any, file: BinaryIO):
+        self._packed, self._file = packed, file
 
     def writable(self) -> bool:
         return True
 
     def write(self, data) -> int:
-        self._waiting += data
-        if len(self._waiting) >= _PIECE:
-            self._pack()
-        return len(data)
-
-    def _pack(self) -> None:
-        data, self._waiting = self._waiting, bytearray()
         self._packed.write(data)
-
-    def flush(self) -> None:
-        pass
+        return len(data)
 
     def close(self) -> None:
         if self.closed:
             return
         try:
             with self._file:
-                self._pack()
                 self._packed.close()
         finally:
             super().close()
 
 
-def _unpacker(suffix: str):
+def _unpacker(suffix: str) -> tuple[Callable[[], Any], type[Exception]]:
     """Return a function that makes a decompressor for a part of a file, and the error that decompressors raise."""
     if suffix == ".gz":
         return partial(zlib.decompressobj, wbits=16 + zlib.MAX_WBITS), zlib.error
@@ -142,9 +134,9 @@ class _Unpacked(io.RawIOBase):
     def __init__(self, file: BinaryIO, suffix: str):
         self._file, self._suffix = file, suffix
         self._new, self._error = _unpacker(suffix)
-        self._part = None  # decompressor of the part being read
-        self._parts = self._padding = 0  # number of parts begun, zero bytes after the last one
-        self._packed = self._ready = b""
+        self._part: Any = None  # decompressor of the part being read
+        self._parts = 0  # number of parts begun
+        self._packed, self._ready = b"", memoryview(b"")
 
     def readable(self) -> bool:
         return True
@@ -152,11 +144,17 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer) -> int:
         while not self._ready:
             self._packed = self._packed or self._file.read(_PACKED_PIECE)
-            if not self._packed:
-                self._check_end()
+            if not self._packed and self._part is None and self._parts:
                 return 0
-            if self._part is None and not self._begins():
-                continue
+            if not self._packed:
+                empty = f"0 bytes; a {self._suffix} file has more even without text"
+                raise DamagedFile("it ends too early" if self._parts else empty)
+            if self._part is None:
+                if self._parts and self._suffix != ".zst":  # zero bytes after a part are padding
+                    self._packed = self._packed.lstrip(b"\0")
+                    if not self._packed:
+                        continue
+                self._part, self._parts = self._new(), self._parts + 1
             try:
                 self._ready = memoryview(self._part.decompress(self._packed))
             except self._error as error:
@@ -168,29 +166,6 @@ class _Unpacked(io.RawIOBase):
         size = min(len(buffer), len(self._ready))
         buffer[:size], self._ready = self._ready[:size], self._ready[size:]
         return size
-
-    def _begins(self) -> bool:
-        """Begin a part unless only padding is left: zero bytes, which .xz (in fours) and .gz allow after a part."""
-        if self._parts and self._suffix != ".zst":
-            packed = self._packed.lstrip(b"\0")
-            self._padding += len(self._packed) - len(packed)
-            self._packed = packed
-            if not packed:
-                return False
-            self._check_padding()
-        self._part, self._parts, self._padding = self._new(), self._parts + 1, 0
-        return True
-
-    def _check_padding(self) -> None:
-        if self._suffix == ".xz" and self._padding % 4:
-            raise DamagedFile(f"{self._padding} zero bytes after part {self._parts}, a .xz file has them in fours")
-
-    def _check_end(self) -> None:
-        if not self._parts:
-            raise DamagedFile(f"0 bytes; a {self._suffix} file has more even without text")
-        if self._part is not None:
-            raise DamagedFile("it ends too early")
-        self._check_padding()
 
     def close(self) -> None:
         if not self.closed:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeGuard
 
 from hf_attncal.layouts import UNFINISHED
 
@@ -37,7 +37,7 @@ _FULL_IN_WORDS = re.compile(
 Text = str | os.PathLike[str] | Iterable[str]  # a file, or its lines
 
 
-def is_file(text: object) -> bool:
+def is_file(text: object) -> TypeGuard[str | os.PathLike[str]]:
     """Return whether a text is given as the name of a file, and not as its lines."""
     return isinstance(text, str | os.PathLike)
 
@@ -47,9 +47,9 @@ def text_name(text: object, name: str) -> str:
     return os.fspath(text) if is_file(text) else name
 
 
-def lines_of(text: Text) -> list[str]:
-    """Return the lines of a text; see `read_lines` for those of a file. ValueError for a NUL in one."""
-    if is_file(text):
+def lines_of(text: Text | Iterable[Any]) -> list[Any]:
+    """Return the lines of a text, or what stands for each. ValueError for a file that `read_lines` refuses, or a NUL."""
+    if isinstance(text, str | os.PathLike):
         return read_lines(text)
     lines = list(text)
     for number, line in enumerate(lines, start=1):
@@ -80,7 +80,7 @@ def read_pairs(
     return lines[0], lines[1]
 
 
-def read_lines(path: str | Path, digest: Any = None) -> list[str]:
+def read_lines(path: str | os.PathLike[str], digest: Any = None) -> list[str]:
     """Read the lines of a UTF-8 text file, without line ends; `.gz`, `.xz` and `.zst` files are decompressed.
 
     Only LF and CRLF end a line. Unicode separators such as U+2028 and the form feed do not: text that contains them
@@ -111,16 +111,21 @@ def read_lines(path: str | Path, digest: Any = None) -> list[str]:
         ) from error
     except OSError as error:
         raise ValueError(f"Text file `{path}` cannot be read: {error.strerror or error}.") from error
-    text = decoded(data.removeprefix(BOM_UTF8), str(path))
+    return split_lines(data, str(path))
+
+
+def split_lines(data: bytes, name: str) -> list[str]:
+    """Return the lines of the bytes of a text, as `read_lines` does those of a file; `name` is for messages."""
+    text = decoded(data.removeprefix(BOM_UTF8), name)
     if not text.strip():
-        raise ValueError(f"Text file `{path}` is empty ({len(data)} bytes without text). Give a file with sentences.")
+        raise ValueError(f"`{name}` is empty ({len(data)} bytes without text). Give a file with sentences.")
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines]
 
 
-def sha256(path: str | Path) -> str:
+def sha256(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -147,8 +152,7 @@ def json_text(values: Any) -> str:
 
 def write_text(text: str, path: str | Path) -> None:
     """Write a UTF-8 file that is whole or as it was."""
-    with whole_file(path) as partial:
-        partial.write_bytes(text.encode())
+    write_bytes(text.encode(), path)
 
 
 def write_bytes(data: bytes, path: str | Path) -> None:
@@ -245,7 +249,7 @@ def fill_folder(
                 for path in sorted(staged.rglob("*"))
                 if path.is_file()
             }
-            names = sorted(ranks, key=ranks.get)
+            names = sorted(ranks, key=ranks.__getitem__)
             for name in names:
                 check_file(folder.resolve() / name)
             for name in reversed(names):

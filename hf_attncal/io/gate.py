@@ -135,7 +135,7 @@ def is_special(path: str | os.PathLike[str]) -> bool:
     return os.path.exists(path) and (not os.path.isfile(path) or open_descriptor(path) is not None)
 
 
-def open_descriptor(path: str | Path) -> int | None:
+def open_descriptor(path: str | os.PathLike[str]) -> int | None:
     """Return the descriptor that a name such as /dev/stdout, /dev/fd/3 or a link to it stands for, or None.
 
     A shell has opened the file, perhaps to append (`>>`), so it must be written through its descriptor and not

@@ -1,23 +1,22 @@
 """Lines in and out: read in windows, written whole; from and to files and pipes."""
 
 import codecs
-import io
 import json
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import zip_longest
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, TypeVar
+from typing import Any, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
-from hf_attncal.io.encoding import HEAD, check_line, decoded
+from hf_attncal.io.encoding import HEAD, DamagedFile, check_line, compressing, decoded, open_to_read, suffix_of
 from hf_attncal.io.errors import CommandError, explain, one_line, user_errors
-from hf_attncal.io.files import Text, is_file, read_pairs, text_name
-from hf_attncal.io.messages import LOG, minutes
+from hf_attncal.io.files import Text, give_name, is_file, read_pairs, text_name
+from hf_attncal.io.gate import alone, check_file, is_special, open_descriptor, reads
+from hf_attncal.io.messages import LOG
 
 STANDARD = "-"  # as the name of a file: standard input or output
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
@@ -26,7 +25,6 @@ LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds 
 BATCHES_PER_WINDOW = 16
 # POSIX: a pipe takes up to this many bytes in one piece, or none of them.
 _PIPE_BUFFER = 4096
-_TELLING, _LONG = 3.0, 90.0  # seconds that tell how long a text takes, and for how many more it is told
 _WINDOW = 1024  # lines that are read together where the size of batches does not matter
 _PIECE = 1 << 16
 _SEPARATOR = "|||"
@@ -39,95 +37,98 @@ PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
 # ---- lines ----
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """A stream of bytes that is read by lines."""
+
+    def readline(self, size: int = -1, /) -> bytes: ...
+
+
+class Output(Protocol):
+    """A stream that bytes are written to."""
+
+    def write(self, data: bytes, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
 def read_windows(
-    source: BinaryIO | Iterable[str],
+    source: Readable | Iterable[Any],
     window: int,
     name: str = "the input",
     longest: int = LONGEST_LINE,
     cut: Callable[[int], Any] | None = None,
     before: int = 0,
-    remedy: str = "Split it, or raise --longest-line.",
-    estimates: bool = True,
-) -> Iterator[tuple[list[str], CommandError | None]]:
+) -> Iterator[tuple[list[Any], CommandError | None]]:
     """Yield at most `window` lines at a time, without line ends and without a byte-order mark.
 
     With the last group comes what is wrong with the line after it, or `None`.
 
     Args:
-        source: UTF-8; only LF and CRLF end a line. Or the lines themselves, which nothing is wrong with.
+        source: UTF-8; only LF and CRLF end a line. Or the lines themselves, or tuples of them.
         window: most lines in a group.
         name: what messages call `source`.
-        longest: most bytes of a line. More is never read at once.
-        cut: is told the number of a longer line, of which the beginning is taken; without it, that is an error.
+        longest: most bytes of a line of a stream. More is never read at once.
+        cut: called with the number of a longer line, of which the beginning is taken; without it, that is an error.
         before: number of lines that come before `source` begins.
-        remedy: what to do about a longer line.
-        estimates: say after the first lines how long the rest of a file will take, if that is minutes.
     """
-    if not hasattr(source, "readline"):
-        yield from _windows_of_lines(source, window, name, before)
-        return
-    from hf_attncal.io.encoding import DamagedFile
+    lines: list[Any] = []
+    error = None
+    if isinstance(source, Readable):
+        items = _lines_of_stream(source, name, longest, cut, before)
+    else:
+        items = _checked(source, name, before)
+    try:
+        for line in items:
+            lines.append(line)
+            if len(lines) == window:
+                yield lines, None
+                lines = []
+    except CommandError as failure:
+        error = failure
+    if lines or error is not None:
+        yield lines, error
 
-    lines: list[str] = []
-    number, began, estimated = before, 0.0, not estimates or before > 0
-    error, head = None, b""
+
+def _lines_of_stream(
+    source: Readable, name: str, longest: int, cut: Callable[[int], Any] | None, before: int
+) -> Iterator[str]:
+    """Yield the lines of a stream; see `read_windows`.
+
+    Raises:
+        CommandError: a line cannot be read, decoded or is too long.
+    """
+    number, head = before, b""
     try:
         while raw := source.readline(longest + len(codecs.BOM_UTF8 + b"\r\n")):
             if number == 0 and not (raw := raw.removeprefix(codecs.BOM_UTF8)):
-                break  # a mark and nothing else: no line
+                return  # a mark and nothing else: no line
             number += 1
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             whole = len(line) <= longest
             head += raw if len(head) < HEAD else b""
             # Of the beginning of a line the last character may be cut in two: it is left out.
             text = decoded(line[:longest], name, number, head, whole)
-            if not whole and cut is None:
-                error = too_long(number, name, longest, remedy)
-                break
             if not whole:
+                if cut is None:
+                    raise CommandError(too_long(number, name, longest))
                 cut(number)
-            while not whole and raw and not raw.endswith(b"\n"):
-                raw = source.readline(_PIECE)
-            lines.append(text)
-            if len(lines) == window:
-                began = began or time.monotonic()
-                yield lines, None
-                lines = []
-                estimated = estimated or _estimate(source, name, number, time.monotonic() - began)
-    except ValueError as found:
-        error = str(found)
-    except (OSError, DamagedFile) as found:
-        error = f"{name} cannot be read after line {number}: {found}. It is damaged or incomplete"
-        error += ", or not compressed as its name says." if number == before else "."
-    if lines or error is not None:
-        yield lines, None if error is None else CommandError(error)
+                while raw and not raw.endswith(b"\n"):
+                    raw = source.readline(_PIECE)
+            yield text
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    except (OSError, DamagedFile) as error:
+        problem = "damaged or incomplete" + (", or not compressed as its name says" if number == before else "")
+        raise CommandError(f"{name} cannot be read after line {number}: {error}. It is {problem}.") from error
 
 
-def _estimate(source: BinaryIO, name: str, lines: int, seconds: float) -> bool:
-    """Say how long the rest of a plain file takes, as long as its first lines took; return whether they tell."""
-    if seconds < _TELLING or not LOG.handlers:  # from Python there is nobody to tell
-        return False
-    if isinstance(getattr(source, "raw", None), io.FileIO) and os.path.isfile(source.fileno()):
-        left = seconds * (os.fstat(source.fileno()).st_size / source.tell() - 1)
-        if left > _LONG:
-            LOG.warning("%s: about %s more, by its first %d lines", name, minutes(left), lines)
-    return True
-
-
-def _windows_of_lines(source: Iterable, window: int, name: str, before: int) -> Iterator[tuple[list, Any]]:
-    lines: list = []
-    for number, line in enumerate(source, start=before + 1):
-        try:
+def _checked(lines: Iterable[Any], name: str, before: int) -> Iterator[Any]:
+    """Yield lines, or tuples of them; CommandError for one with a NUL."""
+    for number, line in enumerate(lines, start=before + 1):
+        with user_errors():
             check_line(line, number, name)
-        except ValueError as error:
-            yield lines, CommandError(str(error))
-            return
-        lines.append(line)
-        if len(lines) == window:
-            yield lines, None
-            lines = []
-    if lines:
-        yield lines, None
+        yield line
 
 
 def line_error(number: int, problem: str, error: Exception) -> CommandError:
@@ -136,7 +137,7 @@ def line_error(number: int, problem: str, error: Exception) -> CommandError:
     return CommandError(f"line {number} {problem}: {message}")
 
 
-def write_lines(target: BinaryIO, lines: Iterable[str]) -> None:
+def write_lines(target: Output, lines: Iterable[str]) -> None:
     """Write lines, each with its line end, and flush.
 
     They go out in pieces of whole lines that a pipe takes at once: a reader never sees half a line of a run that is
@@ -186,7 +187,7 @@ def progress_bar(label: str, wanted: bool | None):
 
 
 def joined_pairs(
-    source: BinaryIO | Iterable[str], window: int, name: str, longest: int = LONGEST_LINE, before: int = 0
+    source: Readable | Iterable[str], window: int, name: str, longest: int = LONGEST_LINE, before: int = 0
 ) -> Iterator[PairWindow]:
     """Yield pairs from lines `source ||| target`, at most `window` at a time; an empty line is an empty pair.
 
@@ -195,19 +196,17 @@ def joined_pairs(
     """
     first = before + 1
     for lines, error in read_windows(source, window, name, longest, before=before):
-        pairs = []
+        pairs: list[tuple[str, str]] = []
         for number, line in enumerate(lines, start=first):
             parts = _BETWEEN.split(line)
             separators = len(parts) - 1
             if separators != 1 and line.strip():
-                found = f"{separators} times" if separators else "not at all"
-                yield (
-                    pairs,
-                    CommandError(
-                        f"line {number} of {name} has the separator ` {_SEPARATOR} ` {found}, it must be `source "
-                        f"{_SEPARATOR} target`. Two files, or text with the separator, need --source and --target."
-                    ),
+                times = f"{separators} times" if separators else "not at all"
+                problem = (
+                    f"line {number} of {name} has the separator ` {_SEPARATOR} ` {times}, it must be `source "
+                    f"{_SEPARATOR} target`. Two files, or text with the separator, need --source and --target."
                 )
+                yield pairs, CommandError(problem)
                 return
             pairs.append((parts[0].strip(), parts[-1].strip()))
         yield pairs, error
@@ -244,8 +243,8 @@ def rows_of_texts(texts: Mapping[str, Text], longest: int = LONGEST_LINE) -> Ite
     names = [text_name(text, name) for name, text in texts.items()]
     with ExitStack() as stack:
 
-        def opened(text: Text) -> Text | BinaryIO:
-            if not is_file(text):
+        def opened(text: Text) -> Readable | Iterable[str]:
+            if not isinstance(text, str | os.PathLike):
                 return text
             return standard_input() if text == STANDARD else stack.enter_context(open_file(os.fspath(text), "rb"))
 
@@ -270,22 +269,19 @@ def counted(items: Iterable[Item], label: str, wanted: bool | None) -> Iterator[
 
 
 def parallel_lines(
-    files: Sequence[BinaryIO | Iterable[str]],
+    files: Sequence[Readable | Iterable[str]],
     window: int,
     names: Sequence[str],
     longest: int = LONGEST_LINE,
     before: int = 0,
-) -> Iterator[tuple[list[tuple[str, ...]], CommandError | None]]:
+) -> Iterator[tuple[list[Any], CommandError | None]]:
     """Yield line n of every file (or list of lines) together, at most `window` at a time.
 
     With the last group comes what is wrong with the line after it (or that one file has more lines), or `None`.
     Arguments are those of `read_windows`.
     """
     named = zip(files, names, strict=True)
-    sides = [
-        read_windows(file, window, name, longest, before=before, estimates=not number)
-        for number, (file, name) in enumerate(named)
-    ]
+    sides = [read_windows(file, window, name, longest, before=before) for file, name in named]
     for groups in zip_longest(*sides, fillvalue=([], None)):
         lines, errors = zip(*groups, strict=True)
         rows = list(zip(*lines, strict=False))
@@ -336,7 +332,7 @@ def _writing(name: str) -> Iterator[None]:
 class NamedOutput:
     """A stream that says its name when it cannot be written, whoever writes."""
 
-    def __init__(self, stream: TextIO | BinaryIO, name: str = "standard output"):
+    def __init__(self, stream: Any, name: str = "standard output"):
         self._stream, self._name = stream, name
         if hasattr(stream, "buffer"):
             self.buffer = NamedOutput(stream.buffer, name)
@@ -344,7 +340,7 @@ class NamedOutput:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def write(self, data: str | bytes) -> int:
+    def write(self, data: str | bytes, /) -> int:
         with _writing(self._name):
             return self._stream.write(data)
 
@@ -353,26 +349,22 @@ class NamedOutput:
             self._stream.flush()
 
 
-def open_file(path: str, mode: str) -> BinaryIO:
+def open_file(path: str, mode: Literal["rb", "wb"]) -> BinaryIO:
     """Open a file to read it decompressed as its name says, or to write it as it is.
 
     Raises:
         CommandError: it cannot be opened.
     """
-    from hf_attncal.io.encoding import open_to_read
-    from hf_attncal.io.gate import open_descriptor, reads
-
     try:
         if mode == "rb":
             reads(path)
             file = open_to_read(path)
         else:  # to open a file once more would empty it, and forget that it is appended to
             descriptor = open_descriptor(path)
-            file = open(path if descriptor is None else os.dup(descriptor), mode)  # noqa: SIM115
+            file = open(path if descriptor is None else os.dup(descriptor), "wb")  # noqa: SIM115
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise CommandError(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
-    if mode in ("rb", "wb"):
-        LOG.info("%s %s", "reading" if mode == "rb" else "writing", path)
+    LOG.info("%s %s", "reading" if mode == "rb" else "writing", path)
     return file
 
 
@@ -382,7 +374,7 @@ class _Lines:
     def __init__(self, lines: Iterable[str]):
         self._lines, self._rest = enumerate(lines, start=1), b""
 
-    def readline(self, size: int) -> bytes:
+    def readline(self, size: int = -1, /) -> bytes:
         if not self._rest:
             number, line = next(self._lines, (0, None))
             if not number:
@@ -395,7 +387,7 @@ class _Lines:
 
 
 @contextmanager
-def input_lines(text: Text | None, window: int, name: str = "the lines") -> Iterator[tuple[BinaryIO, int, str]]:
+def input_lines(text: Text | None, window: int, name: str = "the lines") -> Iterator[tuple[Readable, int, str]]:
     """Open a text; yield it, the number of lines to read at once, and its name in messages.
 
     Args:
@@ -409,15 +401,15 @@ def input_lines(text: Text | None, window: int, name: str = "the lines") -> Iter
     if text is None or text == STANDARD:
         source = standard_input()
         yield source, 1 if source.isatty() else window, "the input"
-    elif is_file(text):
-        with open_file(os.fspath(text), "rb") as source:
-            yield source, window, os.fspath(text)
+    elif isinstance(text, str | os.PathLike):
+        with open_file(os.fspath(text), "rb") as file:
+            yield file, window, os.fspath(text)
     else:
-        yield _Lines(text), window, name  # type: ignore[misc]
+        yield _Lines(text), window, name
 
 
 @contextmanager
-def output_lines(path: str | None, option: str = "--output") -> Iterator[BinaryIO]:
+def output_lines(path: str | None, option: str = "--output") -> Iterator[Output]:
     """Open a file that gets its name when it is complete; until then, and after an error, it is `path`.partial.
 
     It is compressed as its name says. What is no regular file (a named pipe, /dev/null), and what the process has open
@@ -430,12 +422,8 @@ def output_lines(path: str | None, option: str = "--output") -> Iterator[BinaryI
     Raises:
         CommandError: it cannot be written, or another process is writing it.
     """
-    from hf_attncal.io.encoding import compressing, suffix_of
-    from hf_attncal.io.files import give_name
-    from hf_attncal.io.gate import alone, check_file, is_special
-
     sys.stdout.flush()  # what was printed before comes first
-    if path in (None, STANDARD):
+    if path is None or path == STANDARD:
         yield sys.stdout.buffer
         return
     check_file(path, option)
@@ -498,8 +486,6 @@ def check_files(
         CommandError: what is wrong, and with which.
         ModuleNotFoundError: a .zst file, without the extra.
     """
-    from hf_attncal.io.encoding import suffix_of
-
     named = {option: os.fspath(path) for option, path in outputs.items() if path is not None}
     if named.get("--output") == STANDARD:
         del named["--output"]
@@ -537,8 +523,6 @@ def check_readable(*paths: str | None) -> None:
         CommandError: an input is missing, a folder, or has no read permission.
         ModuleNotFoundError: a .zst file without the extra `zst`.
     """
-    from hf_attncal.io.encoding import suffix_of
-
     for path in paths:
         if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
             suffix_of(path or "")
@@ -570,6 +554,6 @@ def read_sides(source: Text, target: Text, longest: int | None = None) -> tuple[
     return sides
 
 
-def too_long(number: int, name: str, longest: int, remedy: str = "Split it, or raise --longest-line.") -> str:
+def too_long(number: int, name: str, longest: int) -> str:
     """Return the message about a line of the file `name` that is too long."""
-    return f"line {number} of {name} has more than {longest} bytes. {remedy}"
+    return f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."

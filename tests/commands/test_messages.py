@@ -1,13 +1,11 @@
 """-q, -v and -vv: what a command tells besides its results, and that nothing of it outlives the command."""
 
-import gzip
 import logging
 import os
 import re
 import sys
 import time
 import warnings
-from contextlib import ExitStack
 
 import pytest
 import torch
@@ -15,7 +13,7 @@ import torch
 import hf_attncal.commands
 from hf_attncal.commands import main
 from hf_attncal.inference.opening import tell_model
-from hf_attncal.io import messages, streams
+from hf_attncal.io import messages
 from hf_attncal.io.messages import LOG, is_quiet, job_progress, loudness, without_chatter
 from hf_attncal.io.streams import progress_bar
 
@@ -56,7 +54,7 @@ def test_more_and_less_at_once_are_refused(links, capsys):
 def test_errors_are_always_told_and_nothing_outlives_the_command(options, links, capsys):
     before = dict(os.environ), LOG.level, list(LOG.handlers), warnings.showwarning
     assert main(["score", "links", "nothing", *options]) == 1
-    assert "attncal: error: nothing cannot be opened" in capsys.readouterr().err
+    assert "attncal: error: Text file `nothing` does not exist" in capsys.readouterr().err
     assert (dict(os.environ), LOG.level, list(LOG.handlers), warnings.showwarning) == before
 
 
@@ -164,24 +162,3 @@ def test_a_long_job_says_how_far_it_is(monkeypatch, capsys):
     with messages.half_minutes("in Python"):  # nobody is spoken to
         time.sleep(0.1)
     assert capsys.readouterr().err == ""
-
-
-def test_how_long_a_text_takes_is_told_once_by_its_first_lines(monkeypatch, tmp_path, capsys):
-    for name in ("text", "text.gz"):
-        with (gzip.open if name.endswith("gz") else open)(tmp_path / name, "wb") as file:
-            file.write(b"a line\n" * 100)
-    monkeypatch.setattr(streams, "_TELLING", 0.01)
-    monkeypatch.setattr(streams, "_LONG", 0.1)
-
-    def told(name: str, seconds: float, quiet: bool = False, sides: int = 1) -> list[str]:
-        with messages.loudness(0, quiet), ExitStack() as stack:
-            files = [stack.enter_context(streams.open_file(str(tmp_path / name), "rb")) for _ in range(sides)]
-            for _ in streams.parallel_lines(files, 10, ["the text", "the other"][:sides]):
-                time.sleep(seconds)
-        return capsys.readouterr().err.splitlines()
-
-    (line,) = told("text", 0.02, sides=2)
-    assert re.fullmatch(r"attncal: the text: about \d seconds more, by its first 10 lines", line)
-    assert told("text", 0.0) == told("text", 0.02, quiet=True) == told("text.gz", 0.02) == []
-    monkeypatch.setattr(streams, "_LONG", 10)
-    assert told("text", 0.02) == []

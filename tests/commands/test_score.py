@@ -341,12 +341,6 @@ def test_a_huge_token_is_named(score, files, write, token):
     assert len(message) < 1000
 
 
-def test_a_line_without_end_is_named(score, files, write):
-    bad = write("bad.gz", ["0-0", "0-0 " * 250_001, "", ""])
-    assert f"line 2 of {bad} has more than 1000000 bytes. Split it.\n" in refused(score(files.gold, bad))
-    assert rates(score(files.gold, write("good.gz", ["0-0", "0-0 " * 250_000, "", ""]), *QUICK))["proposed"] == 2
-
-
 @pytest.mark.parametrize("arguments", [["--bootstrap", "x"], ["--metric", "ter"]])
 def test_values_that_cannot_be_are_refused_at_once(arguments, score, capfdbinary):
     with pytest.raises(SystemExit) as raised:

@@ -83,19 +83,6 @@ def test_links_beyond_the_words_of_one_reading_tell_it(here, capsys):
     assert run(f"align lexicon {FILES} --links links", capsys)[0] == 1
 
 
-def test_many_pairs_that_end_with_spaces_are_no_chance(here, capsys):
-    count = 30
-    lines = {"s": "word{} 1\u00a00 end", "t": "wort{} 1\u00a00 ende", "links": "0-0 1-1 2-2"}
-    for name, line in lines.items():
-        Path(name).write_text("".join(f"{line.format(number)}\n" for number in range(count)))
-    status, out, err = run(f"align lexicon {FILES} --links links", capsys)
-    assert status == 0
-    assert "write `white-space` into links.words" in err
-    assert f"end\tende\t{count}\t1.000000\t1.000000" in out
-    Path("links").write_text("0-0 1-1\n" * count)  # nothing ends there
-    assert run(f"align lexicon {FILES} --links links", capsys)[0] == 1
-
-
 @pytest.mark.parametrize("words", LINKS)
 @pytest.mark.parametrize("name", ["links", "links.gz"])
 def test_what_we_write_goes_on_record_and_is_read(words, name, here, capsys):

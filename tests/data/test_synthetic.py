@@ -58,7 +58,7 @@ def text(words):
     return " ".join(word for word, _ in words)
 
 
-def noun_phrase(noun, case, determiner, plural=False, adjective="old", negation=0):
+def noun_phrase(noun, case, determiner, plural=False, adjective="old", negation=()):
     """Draw until the phrase has the adjective that we ask for and no owner."""
     grammar = _Grammar(0)
     for _ in range(2000):
@@ -87,13 +87,13 @@ def test_plural_declension(english):
 
 
 def test_kein_takes_in_the_article_and_the_negation():
-    phrase = noun_phrase(MAN, "acc", A, negation=99)
+    phrase = noun_phrase(MAN, "acc", A, negation=(99,))
     assert text(phrase.english) == "an old man"
     assert text(phrase.german) == "keinen alten Mann"
     assert set(phrase.german[0][1]) == {99, *phrase.english[0][1]}
     assert phrase.negated
-    assert text(noun_phrase(MAN, "acc", BARE, plural=True, negation=99).german) == "keine alten Männer"
-    assert not noun_phrase(MAN, "acc", THE, negation=99).negated
+    assert text(noun_phrase(MAN, "acc", BARE, plural=True, negation=(99,)).german) == "keine alten Männer"
+    assert not noun_phrase(MAN, "acc", THE, negation=(99,)).negated
     assert lexicon.determiner_form(KEIN, "nom", "n") == "kein"
 
 
@@ -141,7 +141,7 @@ PREDICATES = [  # verb, tense, person, negated, question; English; German in a m
 def test_verb_groups(row):
     base, tense, person, negated, question, english, main, subordinate = row
     verb = next(verb for verb in VERBS if verb.base == base)
-    group = _Grammar(0).predicate(verb, tense, person, 99 if negated else 0, question)
+    group = _Grammar(0).predicate(verb, tense, person, (99,) if negated else (), question)
     words = [text(group.auxiliaries), text([*group.main, *group.adverb])]
     assert " ... ".join(filter(None, words)) == english
     assert " ... ".join(filter(None, [group.finite[0], text(group.end)])) == main
@@ -162,7 +162,7 @@ def test_modal_verbs(negated, question, expected):
     verb = next(verb for verb in VERBS if verb.base == "go")
     grammar, seen = _Grammar(0), {}
     for _ in range(100):
-        group = grammar.predicate(verb, "modal", 1, 99 if negated else 0, question)
+        group = grammar.predicate(verb, "modal", 1, (99,) if negated else (), question)
         seen[text([*group.auxiliaries, *group.main])] = text([group.finite, *group.end])
         if negated:  # "must not" is not "muss nicht"
             assert group.finite[0] != "muss"

@@ -106,6 +106,16 @@ class _Objects(NamedTuple):
     negated: bool = False
 
 
+class _Parts(NamedTuple):
+    """The constituents of a clause, in no order yet."""
+
+    subject: _Phrase
+    predicate: _Predicate
+    objects: _Objects
+    place: _Phrase
+    tense: str
+
+
 class _Grammar:
     """Draws constituents. Every method that builds words gives new numbers to the meanings it introduces."""
 
@@ -113,9 +123,10 @@ class _Grammar:
         self.rng = random.Random(seed)
         self.last_meaning = 0
 
-    def meaning(self) -> int:
+    def meaning(self) -> tuple[int, ...]:
+        """Return the meanings of a word: a single new one."""
         self.last_meaning += 1
-        return self.last_meaning
+        return (self.last_meaning,)
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -123,31 +134,41 @@ class _Grammar:
     def sentence(self) -> _Phrase:
         """Draw a main clause, a question, or a main and a subordinate clause in either order, with the final mark."""
         shape = self.rng.choices(("main", "question", "before", "after", "that"), (55, 10, 10, 10, 15))[0]
-        join, comma = (self.meaning(),), (",", (self.meaning(),))
         if shape in {"main", "question"}:
             english, german, *_ = self.clause("second" if shape == "main" else "first")
         elif shape == "that":
-            base, infinitive, first, third = self.rng.choice(lexicon.MATRIX_VERBS)
-            subject, verb = self.noun_phrase("nom", ("person",), ("speaker", "person")), (self.meaning(),)
-            content = self.clause("last")
-            said = [("that", join)] if self.chance(0.7) else []
-            form = (first, third, infinitive)[subject.person]
-            english = [*subject.english, (lexicon.english_verb_form(base, subject.person), verb), *said]
-            english += content.english
-            german = [*subject.german, (form, verb), (",", ()), ("dass", join), *content.german]
+            english, german = self.that_clause()
         else:
-            word, german_word = self.rng.choice(lexicon.CONJUNCTIONS)
-            content = self.clause("last")
-            english = [*((text, join) for text in word.split("_")), *content.english]
-            german = [(german_word, join), *content.german]
-            # a clause in front is the first position of the German sentence: the verb comes next
-            main = self.clause("first", question=False) if shape == "before" else self.clause("second")
-            if shape == "before":
-                english, german = [*english, comma, *main.english], [*german, comma, *main.german]
-            else:
-                english, german = [*main.english, *english], [*main.german, (",", ()), *german]
-        mark = [("?" if shape == "question" else ".", (self.meaning(),))]
+            english, german = self.two_clauses(first=shape == "before")
+        mark: list[Word] = [("?" if shape == "question" else ".", self.meaning())]
         return _Phrase(_capitalised(english) + mark, _capitalised(german) + mark)
+
+    def that_clause(self) -> tuple[list[Word], list[Word]]:
+        """Draw a clause with a verb of saying, and what is said."""
+        join = self.meaning()
+        base, infinitive, first, third = self.rng.choice(lexicon.MATRIX_VERBS)
+        subject, verb = self.noun_phrase("nom", ("person",), ("speaker", "person")), self.meaning()
+        content = self.clause("last")
+        conjunction: list[Word] = [("that", join)] if self.chance(0.7) else []
+        form = (first, third, infinitive)[subject.person]
+        said: Word = (lexicon.english_verb_form(base, subject.person), verb)
+        german = [*subject.german, (form, verb), (",", ()), ("dass", join), *content.german]
+        return [*subject.english, said, *conjunction, *content.english], german
+
+    def two_clauses(self, first: bool) -> tuple[list[Word], list[Word]]:
+        """Draw a main clause and a subordinate one with a conjunction, which comes `first` or last."""
+        join = self.meaning()
+        word, german_word = self.rng.choice(lexicon.CONJUNCTIONS)
+        content = self.clause("last")
+        english = [*((text, join) for text in word.split("_")), *content.english]
+        german: list[Word] = [(german_word, join), *content.german]
+        if not first:
+            main = self.clause("second")
+            return [*main.english, *english], [*main.german, (",", ()), *german]
+        comma: Word = (",", self.meaning())
+        # a clause in front is the first position of the German sentence: the verb comes next
+        main = self.clause("first", question=False)
+        return [*english, comma, *main.english], [*german, comma, *main.german]
 
     def clause(self, order: str, question: bool = True) -> _Phrase:
         """Draw a clause with subject, verb group, objects and adverbials.
@@ -158,61 +179,79 @@ class _Grammar:
         """
         question = question and order == "first"
         frame = self.rng.choices(list(lexicon.FRAME_WEIGHTS), list(lexicon.FRAME_WEIGHTS.values()))[0]
-        negation = self.meaning() if not question and self.chance(0.18) else 0
-        animate = frame != "copula" or self.chance(0.5)
+        negation = self.meaning() if not question and self.chance(0.18) else ()
+        parts = self.copula_parts(negation) if frame == "copula" else self.verb_parts(frame, negation, question)
+        time = self.time(parts.tense) if self.chance(0.4) else _NOTHING
+        english = self.english_order(parts, time, question, may_begin=order != "last")
+        german = self.german_order(parts, time, order, question, negation, may_front=frame != "motion")
+        return _Phrase(english, german)
+
+    def copula_parts(self, negation: tuple[int, ...]) -> _Parts:
+        """Draw a subject, the copula and an adjective."""
+        kind = "person" if self.chance(0.5) else "thing"
+        if kind == "person":
+            subject = self.noun_phrase("nom", ("person",), ("speaker", "person"), plain=bool(negation))
+        else:
+            kinds = ("thing", "machine", "opening", "place")
+            subject = self.noun_phrase("nom", kinds, ("thing",), plain=bool(negation))
+        tense = self.rng.choice(("present", "present", "past"))
+        predicate = self.copula(kind, tense, subject.person, negation)
+        return _Parts(subject, predicate, _Objects([], [], []), _NOTHING, tense)
+
+    def verb_parts(self, frame: str, negation: tuple[int, ...], question: bool) -> _Parts:
+        """Draw a subject, a verb of this frame, its objects, and a place."""
         kinds = ("person", "person", "animal") if frame in {"intransitive", "motion"} else ("person",)
-        groups = ("speaker", "person")
-        if not animate:
-            kinds, groups = ("thing", "machine", "opening", "place"), ("thing",)
-        subject = self.noun_phrase("nom", kinds, groups, plain=bool(negation))
+        subject = self.noun_phrase("nom", kinds, ("speaker", "person"), plain=bool(negation))
         # nobody sees himself: that would take a reflexive pronoun
         others = ("person",) if subject.german[0][0] in {"ich", "wir"} else ("speaker", "person")
-        if frame == "copula":
-            tense = self.rng.choice(("present", "present", "past"))
-            predicate = self.copula("person" if animate else "thing", tense, subject.person, negation)
-            objects, place = _Objects([], [], []), _NOTHING
-        else:
-            verb = self.rng.choice(lexicon.VERBS[frame])
-            tense = self.rng.choices(list(TENSES), list(TENSES.values()))[0]
-            predicate = self.predicate(verb, tense, subject.person, negation, question)
-            objects = self.objects(frame, verb, others, negation)
-            place = _NOTHING
-            if frame == "motion":
-                place = self.place(direction=True)
-            elif self.chance(0.3):
-                place = self.adjunct()
-        time = self.time(tense) if self.chance(0.4) else _NOTHING
+        verb = self.rng.choice(lexicon.VERBS[frame])
+        tense = self.rng.choices(list(TENSES), list(TENSES.values()))[0]
+        predicate = self.predicate(verb, tense, subject.person, negation, question)
+        objects = self.objects(frame, verb, others, negation)
+        place = _NOTHING
+        if frame == "motion":
+            place = self.place(direction=True)
+        elif self.chance(0.3):
+            place = self.adjunct()
+        return _Parts(subject, predicate, objects, place, tense)
 
-        verb_and_objects = [*predicate.adverb, *objects.english]
-        if objects.pronoun:
-            verb_and_objects = [objects.english[0], *predicate.adverb, *objects.english[1:]]
-        english = [*predicate.main, *verb_and_objects, *place.english]
+    def english_order(self, parts: _Parts, time: _Phrase, question: bool, may_begin: bool) -> list[Word]:
+        """Put an English clause in order; the time `may_begin` it."""
+        predicate, objects = parts.predicate, parts.objects.english
+        verb_and_objects = [*predicate.adverb, *objects]
+        if parts.objects.pronoun:
+            verb_and_objects = [objects[0], *predicate.adverb, *objects[1:]]
+        english = [*predicate.main, *verb_and_objects, *parts.place.english]
         if question:
-            english = [*predicate.auxiliaries, *subject.english, *english, *time.english]
-        elif order != "last" and self.chance(0.35):
-            english = [*time.english, *subject.english, *predicate.auxiliaries, *english]
-        else:
-            english = [*subject.english, *predicate.auxiliaries, *english, *time.english]
+            return [*predicate.auxiliaries, *parts.subject.english, *english, *time.english]
+        if may_begin and self.chance(0.35):
+            return [*time.english, *parts.subject.english, *predicate.auxiliaries, *english]
+        return [*parts.subject.english, *predicate.auxiliaries, *english, *time.english]
 
-        front, when, where = subject.german, time.german, place.german
+    def german_order(
+        self, parts: _Parts, time: _Phrase, order: str, question: bool, negation: tuple[int, ...], may_front: bool
+    ) -> list[Word]:
+        """Put a German clause in order; `may_front`: its place may stand in front."""
+        predicate, objects = parts.predicate, parts.objects
+        front, when, where = parts.subject.german, time.german, parts.place.german
         inverted = front if order == "first" else []
         if order == "second" and self.chance(0.45):
             if when and (self.chance(0.6) or not where):
                 front, when, inverted = when, [], front
-            elif where and frame != "motion":
+            elif where and may_front:
                 front, where, inverted = where, [], front
-        particle = [(self.rng.choice(lexicon.PARTICLES), ())] if not question and self.chance(0.1) else []
-        nicht = [("nicht", (negation,))] if negation and not objects.negated else []
+        particle: list[Word] = []
+        if not question and self.chance(0.1):
+            particle = [(self.rng.choice(lexicon.PARTICLES), ())]
+        nicht: list[Word] = [("nicht", negation)] if negation and not objects.negated else []
         german = [*inverted, *objects.pronouns, *particle, *when, *objects.nouns, *nicht, *where]
         if order == "first":
-            german = [predicate.finite, *german, *predicate.end]
-        elif order == "second":
-            german = [*front, predicate.finite, *german, *predicate.end]
-        else:
-            german = [*front, *german, *predicate.last]
-        return _Phrase(english, german)
+            return [predicate.finite, *german, *predicate.end]
+        if order == "second":
+            return [*front, predicate.finite, *german, *predicate.end]
+        return [*front, *german, *predicate.last]
 
-    def objects(self, frame: str, verb: Verb, pronouns: tuple[str, ...], negation: int) -> _Objects:
+    def objects(self, frame: str, verb: Verb, pronouns: tuple[str, ...], negation: tuple[int, ...]) -> _Objects:
         """Draw the objects. German has pronouns first, accusative before dative, and of nouns the dative first."""
         recipient = patient = None
         plain = bool(negation)
@@ -234,60 +273,43 @@ class _Grammar:
             negated=bool(patient and patient.negated),
         )
 
-    def predicate(self, verb: Verb, tense: str, person: int, negation: int, question: bool) -> _Predicate:
-        """Build the verb group in a tense; English adds "do" to a question or negation without another auxiliary."""
-        content, helper = (self.meaning(),), (self.meaning(),)
+    def predicate(self, verb: Verb, tense: str, person: int, negation: tuple[int, ...], question: bool) -> _Predicate:
+        """Build the verb group in a tense."""
+        content, helper = self.meaning(), self.meaning()
         modal = self.rng.choice([word for word in lexicon.MODALS if not (negation and word == "must")])
-        wants = tense == "modal" and modal == "want"
-        needs_auxiliary = question or bool(negation)
-
-        auxiliaries: list[Word] = []
-        before: list[Word] = []
-        lexical = verb.participle if tense == "perfect" else verb.base
-        if tense == "past":
-            auxiliaries = [("did", helper)] if needs_auxiliary else []
-            lexical = verb.base if needs_auxiliary else verb.past
-        elif tense == "present" or wants:
-            auxiliaries = [(FINITE["do"][person], ())] if needs_auxiliary else []
-            if wants:
-                before = [("want" if needs_auxiliary else FINITE["want"][person], helper), ("to", ())]
-        else:
-            text = {"perfect": FINITE["have"][person], "future": "will", "modal": modal}[tense]
-            auxiliaries = [(text, helper)]
-        head, *adverb = lexical.split("+")
-        head, *preposition = head.split("_")
-        if tense == "present" and not needs_auxiliary:
-            head = lexicon.english_verb_form(head, person)
-        main = [*before, *((text, content) for text in (head, *preposition))]
-        if negation and auxiliaries[0][0] == "can":
-            auxiliaries = [("cannot", (*helper, negation))]
-        elif negation:
-            auxiliaries.append(("not", (negation,)))
-
-        *prefix, _ = verb.german_infinitive.split("|")
+        english = _english_group(
+            verb, modal if tense == "modal" else tense, person, (content, helper), negation, question
+        )
         if tense == "present":
+            prefix = verb.german_infinitive.split("|")[:-1]
             form = lexicon.verb_form(verb.german_infinitive, verb.german_third, person)
-            finite, end = (form, content), [(text, content) for text in prefix]
-            last = [("".join((*prefix, form)), content)]
-        else:
-            infinitive = tense in {"future", "modal"}
-            lemma = {"future": "werden", "modal": lexicon.MODALS[modal]}.get(tense, verb.auxiliary)
-            nonfinite = verb.german_infinitive.replace("|", "") if infinitive else verb.german_participle
-            finite, end = (FINITE[lemma][person], helper), [(nonfinite, content)]
-            last = [*end, finite]
-        return _Predicate(auxiliaries, main, [(text, content) for text in adverb], finite, end, last)
+            end: list[Word] = [(text, content) for text in prefix]
+            return _Predicate(*english, (form, content), end, [("".join((*prefix, form)), content)])
+        infinitive = tense in {"future", "modal"}
+        lemma = {"future": "werden", "modal": lexicon.MODALS[modal]}.get(tense, verb.auxiliary)
+        nonfinite = verb.german_infinitive.replace("|", "") if infinitive else verb.german_participle
+        finite: Word = (FINITE[lemma][person], helper)
+        return _Predicate(*english, finite, [(nonfinite, content)], [(nonfinite, content), finite])
 
-    def copula(self, kind: str, tense: str, person: int, negation: int) -> _Predicate:
+    def copula(self, kind: str, tense: str, person: int, negation: tuple[int, ...]) -> _Predicate:
         """Build the copula and an adjective: "is old", "ist alt"."""
         english, *german = self.rng.choice(lexicon.ADJECTIVES[kind])
-        content, quality = (self.meaning(),), (self.meaning(),)
+        content, quality = self.meaning(), self.meaning()
         be, sein = ("was", "war") if tense == "past" else ("be", "sein")
-        auxiliaries = [(FINITE[be][person], content)] + ([("not", (negation,))] if negation else [])
-        finite, end = (FINITE[sein][person], content), [(german[-1], quality)]
-        return _Predicate(auxiliaries, [(english, quality)], [], finite, end, [*end, finite])
+        auxiliaries: list[Word] = [(FINITE[be][person], content)]
+        if negation:
+            auxiliaries.append(("not", negation))
+        finite: Word = (FINITE[sein][person], content)
+        adjective: Word = (german[-1], quality)
+        return _Predicate(auxiliaries, [(english, quality)], [], finite, [adjective], [adjective, finite])
 
     def noun_phrase(
-        self, case: str, kinds: tuple[str, ...], pronouns: tuple[str, ...], plain: bool = False, negation: int = 0
+        self,
+        case: str,
+        kinds: tuple[str, ...],
+        pronouns: tuple[str, ...],
+        plain: bool = False,
+        negation: tuple[int, ...] = (),
     ) -> _Phrase:
         """Draw a pronoun, a name, or a noun with its determiner, adjective and owner.
 
@@ -296,16 +318,16 @@ class _Grammar:
             kinds: keys of `NOUNS`.
             pronouns: groups of `PRONOUNS`.
             plain: only determiners that suit a negated clause.
-            negation: the meaning of "not" if an indefinite phrase takes it in as "kein"; else 0.
+            negation: the meaning of "not" if an indefinite phrase takes it in as "kein".
         """
         kind = self.rng.choice(kinds)
         if self.chance(0.25):
             row = self.rng.choice([row for group in pronouns for row in lexicon.PRONOUNS[group]])
-            meanings = (self.meaning(),)
+            meanings = self.meaning()
             german = (row[2 + CASES.index(case)], meanings)
             return _Phrase([(row[0 if case == "nom" else 1], meanings)], [german], int(row[5]), pronoun=True)
         if kind == "person" and self.chance(0.12):
-            name = (self.rng.choice(lexicon.PERSON_NAMES), (self.meaning(),))
+            name = (self.rng.choice(lexicon.PERSON_NAMES), self.meaning())
             return _Phrase([name], [name])
         plural = self.chance(0.25)
         determiners = DETERMINERS["plural" if plural else "singular"]
@@ -314,39 +336,40 @@ class _Grammar:
         return self.noun_group(self.rng.choice(NOUNS[kind]), case, self.rng.choice(determiners), plural, negation)
 
     def noun_group(
-        self, noun: Noun, case: str, determiner: Determiner, plural: bool = False, negation: int = 0
+        self, noun: Noun, case: str, determiner: Determiner, plural: bool = False, negation: tuple[int, ...] = ()
     ) -> _Phrase:
         """Build determiner, adjective, noun and owner: "the old book of the man" or "the man 's old book"."""
         gender, person = ("p", 2) if plural else (noun.gender, 1)
-        article, quality, head = ((self.meaning(),) for _ in range(3))
+        article, quality, head = (self.meaning() for _ in range(3))
         negated = bool(negation) and determiner.english in {"a", "-"}
         german_determiner = KEIN if negated else determiner
-        english = [(noun.plural if plural else noun.singular, head)]
-        german = [(lexicon.noun_form(noun, case, plural), head)]
+        english: list[Word] = [(noun.plural if plural else noun.singular, head)]
+        german: list[Word] = [(lexicon.noun_form(noun, case, plural), head)]
         owned = determiner == THE and case != "gen" and self.chance(0.12)
         if owned and self.chance(0.25):
-            owner, name = (self.meaning(),), self.rng.choice(lexicon.PERSON_NAMES)
-            return _Phrase([(name, owner), ("'s", owner), *english], [(name + "s", owner), *german], person)
+            meaning, name = self.meaning(), self.rng.choice(lexicon.PERSON_NAMES)
+            return _Phrase([(name, meaning), ("'s", meaning), *english], [(name + "s", meaning), *german], person)
         if self.chance(0.3):
             row = self.rng.choice(lexicon.ADJECTIVES["person" if noun.kind in {"person", "animal"} else "thing"])
             english.insert(0, (row[0], quality))
             german.insert(0, (lexicon.adjective_form(row[1], german_determiner, case, gender), quality))
         if german_determiner.stem != "-":
             text = lexicon.determiner_form(german_determiner, case, gender)
-            german.insert(0, (text, (negation, *article) if negated else article))
+            german.insert(0, (text, negation + article if negated else article))
         owner = self.noun_group(self.rng.choice(NOUNS["person"]), "gen", THE) if owned else _NOTHING
+        german += owner.german
         if owned and self.chance(0.5):
-            return _Phrase([*owner.english, ("'s", ()), *english], german + owner.german, person)
+            return _Phrase([*owner.english, ("'s", ()), *english], german, person)
         if determiner.english != "-":
             before_vowel = determiner.english == "a" and english[0][0][0] in "aeiou"
             english.insert(0, ("an" if before_vowel else determiner.english, article))
         if owned:
-            english = [*english, ("of", ()), *owner.english]
-        return _Phrase(english, german + owner.german, person, negated=negated)
+            english += [("of", ()), *owner.english]
+        return _Phrase(english, german, person, negated=negated)
 
     def prepositional(self, english: str, german: str, phrase: _Phrase) -> _Phrase:
         """Put a preposition before a noun phrase; German contracts "in dem" to "im"."""
-        meanings, words = (self.meaning(),), phrase.german
+        meanings, words = self.meaning(), phrase.german
         if contraction := lexicon.CONTRACTIONS.get((german, words[0][0])):
             words = [(contraction, meanings + words[0][1]), *words[1:]]
         else:
@@ -358,8 +381,10 @@ class _Grammar:
         noun = self.rng.choice(NOUNS["place"])
         determiner = self.rng.choice((THE, THE, THE, A, *DETERMINERS["singular"][1:3]))
         if not direction:
-            near = self.rng.choice(lexicon.NEAR) if self.chance(0.2) else (noun.preposition, noun.german_preposition)
-            return self.prepositional(*near, self.noun_group(noun, "dat", determiner))
+            english, german = noun.preposition, noun.german_preposition
+            if self.chance(0.2):
+                english, german = self.rng.choice(lexicon.NEAR)
+            return self.prepositional(english, german, self.noun_group(noun, "dat", determiner))
         if noun.german_preposition == "in":
             return self.prepositional("to", "in", self.noun_group(noun, "acc", determiner))
         return self.prepositional("to", "zu", self.noun_group(noun, "dat", determiner))
@@ -374,12 +399,56 @@ class _Grammar:
     def time(self, tense: str) -> _Phrase:
         """Draw an adverb of time that suits the tense; its words are linked as in the table."""
         adverb = self.rng.choice(lexicon.ADVERBS[tense])
-        meanings = [[self.meaning() for _ in indices] for indices in adverb.links]
+        meanings = [[meaning for _ in indices for meaning in self.meaning()] for indices in adverb.links]
         german = [
             (text, tuple(own[row.index(j)] for own, row in zip(meanings, adverb.links, strict=True) if j in row))
             for j, text in enumerate(adverb.german)
         ]
         return _Phrase([(text, tuple(own)) for text, own in zip(adverb.english, meanings, strict=True)], german)
+
+
+def _english_group(
+    verb: Verb,
+    tense: str,
+    person: int,
+    meanings: tuple[tuple[int, ...], tuple[int, ...]],
+    negation: tuple[int, ...],
+    question: bool,
+) -> tuple[list[Word], list[Word], list[Word]]:
+    """Return auxiliaries, verb and adverb; "do" comes to a question or negation without another auxiliary.
+
+    Args:
+        verb: the verb.
+        tense: one of `TENSES`, or a modal verb.
+        person: index of a verb form.
+        meanings: that of the verb, and that of the tense.
+        negation: that of "not"; empty without.
+        question: whether it is a question.
+    """
+    content, helper = meanings
+    needs_auxiliary = question or bool(negation)
+    auxiliaries: list[Word] = []
+    before: list[Word] = []
+    lexical = verb.participle if tense == "perfect" else verb.base
+    if tense == "past":
+        auxiliaries = [("did", helper)] if needs_auxiliary else []
+        lexical = verb.base if needs_auxiliary else verb.past
+    elif tense in {"present", "want"}:
+        auxiliaries = [(FINITE["do"][person], ())] if needs_auxiliary else []
+        if tense == "want":
+            before = [("want" if needs_auxiliary else FINITE["want"][person], helper), ("to", ())]
+    else:
+        auxiliaries = [({"perfect": FINITE["have"][person], "future": "will"}.get(tense, tense), helper)]
+    head, *adverb = lexical.split("+")
+    head, *preposition = head.split("_")
+    if tense == "present" and not needs_auxiliary:
+        head = lexicon.english_verb_form(head, person)
+    if negation and auxiliaries[0][0] == "can":
+        auxiliaries = [("cannot", helper + negation)]
+    elif negation:
+        auxiliaries.append(("not", negation))
+    main = [*before, *((text, content) for text in (head, *preposition))]
+    return auxiliaries, main, [(text, content) for text in adverb]
 
 
 def _capitalised(words: list[Word]) -> list[Word]:
