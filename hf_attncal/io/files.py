@@ -48,7 +48,7 @@ def text_name(text: object, name: str) -> str:
 
 
 def lines_of(text: Text | Iterable[Any]) -> list[Any]:
-    """Return the lines of a text, or what stands for each. ValueError for a file that `read_lines` refuses, or a NUL."""
+    """Return the lines of a text, or what stands for each. ValueError as of `read_lines`, or for a NUL."""
     if isinstance(text, str | os.PathLike):
         return read_lines(text)
     lines = list(text)
