@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hf_attncal.data.tokenizer import NULL
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.metrics.reliability import attention_is_reliable, head_average, layer_rows
 
@@ -61,44 +60,6 @@ def word_details(
             found[pair.index] = WordDetails(
                 a, m / subwords, phi, used, reliable[row][:, reading.target_mask[row]].cpu()
             )
-    return [found.get(index) for index in range(len(sources))]
-
-
-class SourceRows(NamedTuple):
-    """The rows of a heat map of one sentence pair, from the unsupervised alignment module (Kiyono et al.).
-
-    Args:
-        rows: what stands beside each row: the target words, and `<null>` for each step behind the end of sentence.
-        weights: (rows, source words); a repeated token as in `shared_among_places`, subwords as in `word_attention`.
-    """
-
-    rows: tuple[str, ...]
-    weights: Tensor
-
-
-def source_rows(
-    model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 32
-) -> list[SourceRows | None]:
-    """Return the source words that each target word stands for, and those left out, which the `<null>` steps have.
-
-    Args and errors are those of `readings_of_pairs`; besides, a ValueError for a model without `uam`.
-
-    Returns:
-        The rows of every pair, on the CPU; None for a pair with a side of no word.
-    """
-    found: dict[int, SourceRows] = {}
-    readings = readings_of_pairs(model, tokenizer, sources, targets, attentions=False, uam=True, batch_size=batch_size)
-    for pairs, reading in readings:
-        assert reading.uam is not None  # it was asked for
-        for row, pair in enumerate(pairs):
-            target = pair.target
-            nulls = target.ids == model.config.null_token_id
-            count = int(nulls.sum())
-            word_ids = target.word_ids.copy()
-            word_ids[nulls] = target.words + np.arange(count)
-            extended = WordTokens(target.ids, word_ids, target.words + count)
-            weights = word_attention(reading.unpadded(reading.uam, row).cpu(), pair.source, extended)
-            found[pair.index] = SourceRows((*targets[pair.index].split(), *[NULL] * count), weights)
     return [found.get(index) for index in range(len(sources))]
 
 

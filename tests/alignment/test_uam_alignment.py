@@ -11,10 +11,10 @@ from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
 from hf_attncal.alignment import GoldAlignment, Seq2SeqAttention, argmax_links, select_attention
 from hf_attncal.data.collators import NullCollator
-from hf_attncal.data.tokenizer import NULL, null_token_id
+from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.data.words import tokenize_words
 from hf_attncal.inference.reading import readings_of_pairs, shared_among_places
-from hf_attncal.inference.word_attention import source_rows, word_attention
+from hf_attncal.inference.word_attention import word_attention
 
 UAM = Seq2SeqAttention(0, shift=False, weights="uam")
 TEXT = list(zip(SOURCES, TARGETS, strict=True))
@@ -71,28 +71,6 @@ def test_weights_are_those_of_single_pairs(model, tokenizer):
         scores = [words[j, i].item() for i, j in aligned[index].links]
         assert aligned[index].scores == pytest.approx(scores)
         assert all(0 < score <= 1 for score in scores)
-
-
-def test_rows_of_a_heat_map(model, tokenizer):
-    """Target words, then a row for each step that extends the target; none where the target is the longer one."""
-    short, long = (SOURCES[0], "es"), ("it", TARGETS[0])
-    rows, none, longer = source_rows(model, tokenizer, [short[0], "", long[0]], [short[1], "es", long[1]])
-    expected = probabilities_of(model, tokenizer, *short)
-    own = len(tokenizer(text_target="es").input_ids)
-    nulls = len(tokenizer(SOURCES[0]).input_ids) - own
-    assert nulls > 0
-    assert rows.rows == ("es", *[NULL] * nulls)
-    assert rows.weights.shape == (1 + nulls, len(SOURCES[0].split()))
-    (source,) = tokenize_words(tokenizer, [SOURCES[0]])
-    for row in range(nulls):
-        summed = [
-            sum(expected[own + row, place] for place, word in enumerate(source.word_ids) if word == number)
-            for number in range(source.words)
-        ]
-        assert_close(rows.weights[1 + row], torch.stack(summed), 1e-10)
-    assert none is None
-    assert longer.rows == tuple(TARGETS[0].split())
-    assert longer.weights.shape == (len(TARGETS[0].split()), 1)
 
 
 def test_it_is_the_default_of_a_model_that_has_it(model, tokenizer):
@@ -155,8 +133,6 @@ def test_a_model_without_it_is_refused(tokenizer):
     plain = model_of("luong", tokenizer)
     with pytest.raises(ValueError, match=r"`uam`.*got one without"):
         WordAligner(plain, tokenizer, UAM).align(TEXT)
-    with pytest.raises(ValueError, match=r"`uam`.*got one without"):
-        source_rows(plain, tokenizer, SOURCES, TARGETS)
     assert Seq2SeqAttention.default_of(plain).weights == "attention"
 
 
