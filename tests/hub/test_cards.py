@@ -63,25 +63,15 @@ def test_a_card_without_results_says_so(folder):
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_every_family_has_a_card(family, tmp_path):
     config = {"model_type": family.model_type, "architectures": [family.model]}
-    text = card_of(tmp_path, config, example="a ||| b" if family.card.pairs else "a")
+    example = "a ||| b" if family.card.pairs else "a"
+    text = card_of(tmp_path, config, example=example)
+    assert "license" not in text  # it is the user's
+    assert ModelCard(card_of(tmp_path, config, example=example, license="cc-by-nc-4.0")).data.license == "cc-by-nc-4.0"
     assert f"- Architecture: `{family.model}` (`{family.model_type}`), 0.0 MB of weights\n- Training data:" in text
     assert f"import {family.auto}," in text
     assert text.startswith("---\n")
     assert text.endswith(".\n")
     assert "\n\n\n" not in text
-
-
-def test_a_card_of_an_unknown_model_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"`model_type`.*config\.json.*got 'marian'"):
-        card_of(tmp_path, {"model_type": "marian"})
-
-
-@pytest.mark.parametrize("license", [None, "cc-by-nc-4.0"])
-@pytest.mark.parametrize("model_type", FAMILIES)
-def test_the_licence_is_the_users(model_type, license, tmp_path):
-    text = card_of(tmp_path, {"model_type": model_type}, example="a ||| b", license=license)
-    assert ModelCard(text).data.license == license
-    assert ("license" in text) == (license is not None)
 
 
 QUOTES = """say "l'œuvre" \\n {{ x }} `$HOME` ||| '''it'''"""
@@ -104,34 +94,6 @@ def test_the_example_of_a_translation_model_runs(folder):
     assert run(python_example(card)).startswith("[")
 
 
-def test_the_card_of_an_aligner_that_counts_names_its_own_sources(tmp_path):
-    HMMAlignModel(HMMAlignConfig(vocab_size=30)).save_pretrained(tmp_path)
-    train_bpe_tokenizer(["a house", "ein haus"] * 2, vocab_size=30).save_pretrained(tmp_path)
-    assert inspect_folder(tmp_path).problems == ()
-    text = card_of(tmp_path, example="a ||| b")
-    assert "Liang et al." in text
-    assert "Mask-Align" not in text
-    assert "echo 'a ||| b' | attncal align run me/model" in text
-    code = python_example(text).replace('"me/model"', repr(str(tmp_path)))
-    assert "torch.Size([1, " in run(f"{code}\nprint(output.forward_attention.shape)")
-
-
-def test_the_card_of_an_aligner(tmp_path):
-    config = MaskAlignConfig(
-        vocab_size=30, d_model=8, encoder_layers=1, decoder_layers=1, attention_heads=2, ffn_dim=8, lowercase=True
-    )
-    MaskAlignModel(config).save_pretrained(tmp_path)
-    train_bpe_tokenizer(["a house", "ein haus"] * 2, vocab_size=30).save_pretrained(tmp_path)
-    assert inspect_folder(tmp_path).problems == ()
-    text = card_of(tmp_path, example="a ||| b")
-    assert "word-alignment" in text
-    assert "pipeline_tag" not in text
-    assert "- `lowercase`: `True`" in text
-    assert "echo 'a ||| b' | attncal align run me/model" in text
-    code = python_example(text).replace('"me/model"', repr(str(tmp_path)))
-    assert "torch.Size([1, " in run(f"{code}\nprint(output.forward_attention.shape)")
-
-
 def test_link_probabilities_have_a_section_that_is_written_anew(tmp_path, monkeypatch):
     before = probability_score([[0.9] * 10], [[True] * 6 + [False] * 4])
     after = probability_score([[0.5] * 10], [[True] * 6 + [False] * 4])
@@ -147,6 +109,34 @@ def test_link_probabilities_have_a_section_that_is_written_anew(tmp_path, monkey
     text = write_probabilities_card(tmp_path, before, after, "three pairs").read_text(encoding="utf-8")
     assert text.count("## Link probabilities") == text.count("three pairs") == 1
     assert "link_probabilities.png" not in text
+
+
+SIZES = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "attention_heads": 2, "ffn_dim": 8}
+
+
+@pytest.mark.parametrize(
+    ("model", "stated", "not_stated"),
+    [
+        (lambda: HMMAlignModel(HMMAlignConfig(vocab_size=30)), "Liang et al.", "Mask-Align"),
+        (
+            lambda: MaskAlignModel(MaskAlignConfig(vocab_size=30, **SIZES, lowercase=True)),
+            "- `lowercase`: `True`",
+            "pipeline_tag",
+        ),
+    ],
+    ids=["counts", "network"],
+)
+def test_the_card_of_an_aligner(tmp_path, model, stated, not_stated):
+    model().save_pretrained(tmp_path)
+    train_bpe_tokenizer(["a house", "ein haus"] * 2, vocab_size=30).save_pretrained(tmp_path)
+    assert inspect_folder(tmp_path).problems == ()
+    text = card_of(tmp_path, example="a ||| b")
+    assert "word-alignment" in text
+    assert stated in text
+    assert not_stated not in text
+    assert "echo 'a ||| b' | attncal align run me/model" in text
+    code = python_example(text).replace('"me/model"', repr(str(tmp_path)))
+    assert "torch.Size([1, " in run(f"{code}\nprint(output.forward_attention.shape)")
 
 
 @pytest.mark.parametrize("example", ["a house", "a|||b", "a ||| b ||| c"])
@@ -165,8 +155,7 @@ def test_the_example_of_a_language_model_runs_without_the_package(tmp_path):
     )
     FAMILIES["discrete_transformer"].causal_class(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    found = inspect_folder(tmp_path)
-    assert (found.problems, found.card) == ((), "language")
+    assert inspect_folder(tmp_path).problems == ()
     card = card_of(tmp_path, model_name=str(tmp_path), example="( 1")
     assert ModelCard(card).data.pipeline_tag == "text-generation"
     assert "- `hard_attention`: `True`" in card
@@ -237,13 +226,3 @@ def test_a_card_tells_name_languages_and_scores(tmp_path):
     card.write_text("---\nlanguage: [\n---\n")
     assert read_model_card(tmp_path) == CardFacts()
     assert read_model_card("someone/not-in-the-cache") == CardFacts()
-
-
-@pytest.mark.parametrize("tag", ["attention-calibration", "luong-attention", "discrete-transformer", "word-alignment"])
-def test_a_card_of_each_family_is_read_with_name_and_scores(tag, tmp_path):
-    text = f"---\ntags: [{tag}]\nlanguage: [en, de]\n---\n# a-model\n\n| BLEU | 31.4 | `BLEU|x` |\n"
-    (tmp_path / "README.md").write_text(text, encoding="utf-8")
-    facts = read_model_card(tmp_path)
-    assert (facts.name, facts.facts["BLEU"]) == ("a-model", "31.4 (its model card)")
-    (tmp_path / "README.md").write_text(text.replace(tag, "of-others"), encoding="utf-8")
-    assert read_model_card(tmp_path).facts == {"Languages": "en–de"}

@@ -118,11 +118,7 @@ def test_the_command_says_one_line(made, tmp_path, capsys):
     [
         ({"dec-cell": "gru"}, "`dec-cell` must be 'ssru', got 'gru'"),
         ({"transformer-decoder-autoreg": "self-attention"}, "`transformer-decoder-autoreg` must be 'rnn'"),
-        ({"type": "s2s"}, "`type` must be 'transformer', got 's2s'"),
-        ({"transformer-preprocess": "n"}, "`transformer-preprocess` must be '', got 'n'"),
-        ({"tied-embeddings-all": False}, "`tied-embeddings-all` must be True, got False"),
         ({"transformer-tied-layers": [1, 1]}, "`transformer-tied-layers`"),
-        ({"right-left": True}, "`right-left` must be False"),
         (
             {"transformer-ffn-activation": "glu"},
             "`transformer-ffn-activation` must be relu or swish or gelu, got 'glu'",

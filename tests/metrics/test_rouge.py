@@ -68,12 +68,6 @@ def test_letters_that_the_package_drops_are_told_with_the_option():
         assert "|tok:rouge|" in score.signature
 
 
-@pytest.mark.filterwarnings("error")
-def test_english_is_scored_without_a_word():
-    rouge(HYPOTHESES, REFERENCES)
-    rouge(JAPANESE, JAPANESE, "none")
-
-
 def test_intervals_and_the_comparison_of_two_systems():
     better, worse = REFERENCES * 5, [line.split(" ", 1)[1] for line in REFERENCES] * 5
     score = rouge(worse, better, "none", bootstrap=200, seed=1)
@@ -111,10 +105,6 @@ def test_the_best_reference_of_one_measure_need_not_be_that_of_another():
     assert counts["rouge2"][0, 0] == pytest.approx(1 / 3)
     theirs = RougeScorer(["rouge1", "rouge2", "rougeL"]).score_multi(several, found)
     assert {name: counts[name][0, 0] for name in theirs} == {name: one.fmeasure for name, one in theirs.items()}
-
-
-def test_one_reference_may_be_given_in_either_way():
-    assert rouge(HYPOTHESES, [[one] for one in REFERENCES]) == rouge(HYPOTHESES, REFERENCES)
 
 
 def test_a_summary_without_reference_is_named():
@@ -159,19 +149,7 @@ def test_what_ends_no_sentence():
     assert _sentence_lines("") == ""
 
 
-def test_lines_and_sentences_do_not_change_the_other_measures():
-    spaced = rouge(["a b . c d ."], ["c d . a ."], "none")
-    in_lines = rouge(["a b .\nc d ."], ["c d .\na ."], "none")
-    for name in ("rouge1", "rouge2", "rougeL"):
-        assert getattr(spaced, name) == getattr(in_lines, name)
-
-
 @pytest.mark.parametrize("lines", [([], []), (["a"], ["a", "b"])])
 def test_rouge_needs_matching_lines(lines):
     with pytest.raises(ValueError, match="same number of lines"):
         rouge(*lines)
-
-
-def test_rouge_names_the_tokenisations_there_are():
-    with pytest.raises(ValueError, match=r"`tokenize`.*'none'.*got '13a'"):
-        rouge(["a"], ["a"], "13a")
