@@ -9,7 +9,8 @@ from hf_attncal.inference.files import folder_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, user_errors
-from hf_attncal.io.streams import check_readable, files_among, read_sides
+from hf_attncal.io.files import check_readable
+from hf_attncal.io.streams import files_among, read_sides
 
 from .kinds import FolderBeside, Model, Text, Values
 

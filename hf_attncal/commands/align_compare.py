@@ -46,7 +46,8 @@ def compare(
     """
     from hf_attncal.alignment.comparison import compare_texts
     from hf_attncal.data.texts import read_scored
-    from hf_attncal.io.streams import check_readable, files_among
+    from hf_attncal.io.files import check_readable
+    from hf_attncal.io.streams import files_among
 
     files = files_among(*hypotheses)
     if len(hypotheses) < 2:

@@ -9,8 +9,9 @@ from hf_attncal.inference.encoder_decoders import load_model
 from hf_attncal.inference.opening import fetched, load_errors
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.files import check_readable
 from hf_attncal.io.messages import half_minutes, job_progress
-from hf_attncal.io.streams import check_files, check_readable, files_among
+from hf_attncal.io.streams import check_files, files_among
 
 from .kinds import Files, Model, Places, Text, file_names
 

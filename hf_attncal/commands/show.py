@@ -11,8 +11,8 @@ from hf_attncal.inference.opening import check_loadable, fetched
 from hf_attncal.inference.running import Running
 from hf_attncal.io.encoding import decoded
 from hf_attncal.io.errors import CommandError, at_least, user_errors
-from hf_attncal.io.files import lines_of
-from hf_attncal.io.streams import check_files, check_readable, files_among, standard_input
+from hf_attncal.io.files import check_readable, lines_of
+from hf_attncal.io.streams import check_files, files_among, standard_input
 
 from .kinds import Model, Text, Written
 

@@ -23,6 +23,7 @@ from typing import Any, TypeGuard
 from hf_attncal.layouts import UNFINISHED
 
 from .encoding import TOLD, DamagedFile, check_line, decoded, decompressing, suffix_of
+from .errors import CommandError
 from .gate import check_file, open_descriptor, reads, saving_into
 
 # A full disk, quota or file; and how safetensors and tokenizers, then torch, say it in words.
@@ -78,6 +79,23 @@ def read_pairs(
             f"`{names[1]}` has {len(lines[1])}. Check that both are of the same split and were not filtered apart."
         )
     return lines[0], lines[1]
+
+
+def check_readable(*paths: str | None) -> None:
+    """Check that inputs can be read, before anything is loaded; None stands for no input.
+
+    Raises:
+        CommandError: an input is missing, a folder, or has no read permission.
+        ModuleNotFoundError: a .zst file without the extra `zst`.
+    """
+    for path in paths:
+        if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
+            suffix_of(path or "")
+            continue
+        problem = "is a folder, not a file" if os.path.isdir(path) else "may not be read: change its permissions"
+        raise CommandError(
+            f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path or repr(path)}."
+        )
 
 
 def read_lines(path: str | os.PathLike[str], digest: Any = None) -> list[str]:

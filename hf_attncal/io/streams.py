@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
 from hf_attncal.io.encoding import HEAD, DamagedFile, check_line, compressing, decoded, open_to_read, suffix_of
 from hf_attncal.io.errors import CommandError, explain, one_line, user_errors
-from hf_attncal.io.files import Text, give_name, is_file, read_pairs, text_name
+from hf_attncal.io.files import Text, check_readable, give_name, is_file, read_pairs, text_name
 from hf_attncal.io.gate import alone, check_file, is_special, open_descriptor, reads
 from hf_attncal.io.messages import LOG
 
@@ -514,23 +514,6 @@ def check_text(source: Text | None, outputs: Mapping[str, str | os.PathLike[str]
     files = [path for path in files_among(source) if path != STANDARD]
     check_files(files, outputs, standard=is_file(source) and not files)
     return source
-
-
-def check_readable(*paths: str | None) -> None:
-    """Check that inputs can be read, before anything is loaded; None stands for no input.
-
-    Raises:
-        CommandError: an input is missing, a folder, or has no read permission.
-        ModuleNotFoundError: a .zst file without the extra `zst`.
-    """
-    for path in paths:
-        if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
-            suffix_of(path or "")
-            continue
-        problem = "is a folder, not a file" if os.path.isdir(path) else "may not be read: change its permissions"
-        raise CommandError(
-            f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path or repr(path)}."
-        )
 
 
 def read_sides(source: Text, target: Text, longest: int | None = None) -> tuple[list[str], list[str]]:

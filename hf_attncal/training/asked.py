@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hf_attncal.families import Family, default_of, translators
 from hf_attncal.inference.running import Spoken
 from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.files import check_readable
 from hf_attncal.io.messages import job_progress
-from hf_attncal.io.streams import check_readable
 from hf_attncal.metrics import records
 from hf_attncal.variants import VARIANTS
 
