@@ -13,7 +13,7 @@ from hf_attncal.metrics.probabilities import Detection, detection
 
 from .checker import Checker
 from .facts import PLANTED_FACTS
-from .verdicts import MARKED_ABOVE, NOT_KNOWN
+from .verdicts import MARKED_ABOVE, NOT_KNOWN, PairVerdict
 
 # The probability that an error of a kind should raise.
 VERDICT_OF = {
@@ -136,16 +136,18 @@ def plant_and_check(
     found = []
     for kind in kinds:
         of_kind = [line for line in zip(errors, verdicts, strict=True) if line[0].kind == kind]
-        if not of_kind:
-            continue
-        name = VERDICT_OF[kind]
-        scores = [getattr(verdict, name) for verdict in (*(verdict for _, verdict in of_kind), *clean)]
-        lines = detection([True] * len(of_kind) + [False] * len(clean), scores, bootstrap)
-        left_out = _of_words(of_kind, "left_out", "source", bootstrap)
-        made_up = _of_words(of_kind, "made_up", "target", bootstrap)
-        flagged = float(np.mean([bool(verdict.flagged) for _, verdict in of_kind]))
-        found.append(Found(kind, name, lines, left_out, made_up, flagged))
-    return SelfTest(tuple(found), float(np.mean([bool(verdict.flagged) for verdict in clean])), len(clean))
+        if of_kind:
+            name, planted = VERDICT_OF[kind], [verdict for _, verdict in of_kind]
+            scores = [getattr(verdict, name) for verdict in (*planted, *clean)]
+            lines = detection([True] * len(planted) + [False] * len(clean), scores, bootstrap)
+            left_out = _of_words(of_kind, "left_out", "source", bootstrap)
+            made_up = _of_words(of_kind, "made_up", "target", bootstrap)
+            found.append(Found(kind, name, lines, left_out, made_up, _share_flagged(planted)))
+    return SelfTest(tuple(found), _share_flagged(clean), len(clean))
+
+
+def _share_flagged(verdicts: Sequence[PairVerdict]) -> float:
+    return float(np.mean([bool(verdict.flagged) for verdict in verdicts]))
 
 
 def _texts(checker: Checker, pairs) -> Iterator[tuple[str, str]]:

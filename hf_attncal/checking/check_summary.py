@@ -1,14 +1,19 @@
-"""Summarize a check of a whole text, and test whether two systems that translated the same sources differ in it."""
+"""Figures of a check: of a whole text, and of two systems that translated the same sources."""
 
+from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hf_attncal.drawing.page import text_table
+from hf_attncal.inference.running import Running
+from hf_attncal.io.errors import user_errors
+from hf_attncal.io.streams import Text
 from hf_attncal.metrics.base import Measured, Metric, mean_difference, means, ratio
 
-from .alarms import TextAlarm
+from .alarms import TextAlarm, meaning
+from .checked_text import known_verdicts
 from .checker import Checker
 from .verdicts import MARKED_ABOVE, VERDICTS, PairVerdict
 
@@ -86,6 +91,20 @@ def _percent(share: Measured, sign: str = "") -> str:
     return f"{100 * share.value:{sign}.2f}{ends or ''}"
 
 
+def summarized_text(checker: Checker, source: Text, target: Text, running: Running, bootstrap: int) -> Summary:
+    """Return the summary of a text, with `bootstrap` resamples; errors are those of `known_verdicts`."""
+    wrong = array("d")
+
+    def kept(verdict: PairVerdict) -> PairVerdict:
+        wrong.append(verdict.wrong)
+        return verdict
+
+    with user_errors():
+        counts = count_faults(map(kept, known_verdicts(checker, source, target, running, "summary")))
+        summary = summarize_counts(checker, counts, bootstrap)
+    return summary if checker.encoder else replace(summary, on_text=meaning(checker.model, wrong))
+
+
 def count_faults(verdicts: Iterable[PairVerdict]) -> np.ndarray:
     """Count what `SHARES` are shares of, line by line: (lines, shares, 2), how many, and out of how many.
 
@@ -100,22 +119,14 @@ def count_faults(verdicts: Iterable[PairVerdict]) -> np.ndarray:
     return np.stack(rows) if rows else np.zeros((0, len(SHARES), 2), dtype=np.float32)
 
 
-def summarize_verdicts(
-    checker: Checker, verdicts: Iterable[PairVerdict], bootstrap: int = 1000, seed: int = 0
-) -> Summary:
-    """Sum up the verdicts of a text; see `count_faults` for the memory it takes.
+def summarize_counts(checker: Checker, counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> Summary:
+    """Sum up what `count_faults` counted.
 
     Raises:
-        ValueError: there are no verdicts, or negative `bootstrap`.
+        ValueError: there are no lines, or negative `bootstrap`.
     """
-    return summarize_counts(checker, count_faults(verdicts), bootstrap, seed)
-
-
-def summarize_counts(checker: Checker, counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> Summary:
-    """Sum up what `count_faults` counted; errors are those of `summarize_verdicts`."""
-    shares = means(counts.astype(float), bootstrap, seed)
-    by_name = dict(zip(SHARES, shares, strict=True))
-    return Summary(len(counts), by_name, _signature(checker, len(counts)), checker.alarm)
+    shares = dict(zip(SHARES, means(counts.astype(float), bootstrap, seed), strict=True))
+    return Summary(len(counts), shares, _signature(checker, len(counts)), checker.alarm)
 
 
 def compare_counts(
@@ -145,33 +156,17 @@ def compare_counts(
         p_values[name] = _METRIC.paired_p_value(of_second, of_first, bootstrap, seed)
     signature = _signature(checker, len(first), bs=str(bootstrap), seed=str(seed))
     sums = [summarize_counts(checker, counts, bootstrap, seed) for counts in (first, second)]
-    return Comparison(differences, p_values, signature, *sums, names)
-
-
-def compare_verdicts(
-    checker: Checker,
-    first: Iterable[PairVerdict],
-    second: Iterable[PairVerdict],
-    bootstrap: int = 1000,
-    names: tuple[str, str] = ("first", "second"),
-) -> Comparison:
-    """Compare the verdicts on two translations of the same sources; see `compare_counts`."""
-    counts = [count_faults(verdicts) for verdicts in (first, second)]
-    return compare_counts(checker, *counts, bootstrap, names=names)
+    return Comparison(differences, p_values, signature, sums[0], sums[1], names)
 
 
 def _signature(checker: Checker, lines: int, **fields: str) -> str:
     learned = checker.model.learned
+    aligner, encoder = checker.aligner, checker.encoder
     return _METRIC.signature(
-        **_judges(checker),
+        **({"aligner": aligner.model.config.model_type} if aligner else {}),
+        **({"encoder": encoder.name} if encoder else {}),
         learned=f"{learned['pairs']} pairs, seed {learned['seed']}",
         alarm=f"{checker.alarm:.3f}",
         n=str(lines),
         **fields,
     )
-
-
-def _judges(checker: Checker) -> dict[str, str]:
-    found = {"aligner": checker.aligner and checker.aligner.model.config.model_type}
-    found["encoder"] = checker.encoder and checker.encoder.name
-    return {name: value for name, value in found.items() if value}

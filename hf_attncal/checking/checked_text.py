@@ -1,4 +1,7 @@
-"""Check a text: a verdict for each line, the forms in which verdicts are written, and the alarm of a text."""
+"""Check a text: a verdict for each line, the forms in which verdicts are written, and the alarm of a text.
+
+The page of `--format html` needs no other file and no script: filters and reasons are CSS.
+"""
 
 import heapq
 import math
@@ -6,12 +9,18 @@ import os
 import random
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from html import escape
+from itertools import chain, groupby
+from tempfile import SpooledTemporaryFile
+from typing import TypeVar
+
+from markupsafe import Markup
 
 from hf_attncal.data.piecewise import LineError
+from hf_attncal.drawing.page import PAGE_FOOT, page_beginning
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.messages import LOG
@@ -19,7 +28,6 @@ from hf_attncal.io.streams import (
     LONGEST_LINE,
     Text,
     counted,
-    is_file,
     json_line,
     line_error,
     output_lines,
@@ -30,10 +38,8 @@ from hf_attncal.io.streams import (
 
 from .alarms import FEWEST, meaning
 from .checker import Checker, SharedTargets
-from .verdicts import NOT_KNOWN, VERDICTS, PairVerdict
-
-if TYPE_CHECKING:
-    from .check_summary import Summary
+from .evidence import both
+from .verdicts import NOT_KNOWN, VERDICTS, FlaggedSpan, PairVerdict, marked_text
 
 Result = TypeVar("Result")
 
@@ -41,11 +47,21 @@ _SAMPLE = 2000  # pairs that an alarm is set on
 _USUAL = 0.004, 0.025  # share of right lines that an alarm of 1 in 100 may flag unsaid
 _SEED = 1
 _NAMING = "tsv", "json"  # forms that say of a line that its language is not known
+_TOLD = {
+    "left_out": "left out",
+    "made_up": "made up",
+    "repeats": "repeats itself",
+    "detached": "no translation",
+    "changed": "changed",
+}
+_QUOTED = 48  # characters
+_HELD = 1 << 24  # bytes of a page before it waits in a file
+_FOLD = 200  # clean lines
 
 
 def read_pairs_to_check(source: Text, target: Text, running: Running) -> Iterator[tuple[str, str]]:
     """Yield the pairs of two texts, with the limit of a line that `running` says."""
-    return rows_of_texts({"source": source, "target": target}, running.longest_line or LONGEST_LINE)
+    return map(both, rows_of_texts({"source": source, "target": target}, running.longest_line or LONGEST_LINE))
 
 
 def check_texts(checker: Checker, source: Text, target: Text, running: Running) -> Iterator[PairVerdict]:
@@ -73,7 +89,7 @@ def check_texts(checker: Checker, source: Text, target: Text, running: Running) 
 
 
 def _can_be_read_twice(text: Text) -> bool:
-    return os.path.isfile(text) if is_file(text) else hasattr(text, "__len__")
+    return os.path.isfile(text) if isinstance(text, str | os.PathLike) else hasattr(text, "__len__")
 
 
 def known_verdicts(checker: Checker, source: Text, target: Text, running: Running, form: str) -> Iterator[PairVerdict]:
@@ -83,11 +99,10 @@ def known_verdicts(checker: Checker, source: Text, target: Text, running: Runnin
         CommandError: as of `check_texts`; or an encoder alone does not know the languages, and lines without a verdict
             would pass for clean ones.
     """
+    alone = checker.encoder if checker.aligner is None and form not in _NAMING else None
     for verdict in check_texts(checker, source, target, running):
-        if checker.aligner is None and NOT_KNOWN in verdict.names and form not in _NAMING:
-            raise CommandError(
-                f"No line gets a verdict: {checker.encoder.told()}. Give MODEL, an aligner of these languages."
-            )
+        if alone is not None and NOT_KNOWN in verdict.names:
+            raise CommandError(f"No line gets a verdict: {alone.told()}. Give MODEL, an aligner of these languages.")
         yield verdict
 
 
@@ -118,84 +133,57 @@ def checked_lines(
     if form == "kept":
         verdicts = (verdict for verdict in verdicts if not verdict.flagged)
     if worst is not None:
-        return iter(heapq.nlargest(worst, verdicts, key=lambda verdict: (verdict.wrong, -verdict.line)))
+        return iter(heapq.nlargest(worst, verdicts, key=lambda verdict: (verdict.wrong, -(verdict.line or 0))))
     return verdicts
 
 
-def summarized_text(checker: Checker, source: Text, target: Text, running: Running, bootstrap: int) -> "Summary":
-    """Return the summary of a text, with `bootstrap` resamples; errors are those of `known_verdicts`."""
-    from .check_summary import summarize_verdicts
-
-    wrong = array("d")
-    with user_errors():
-        verdicts = known_verdicts(checker, source, target, running, "summary")
-        summary = summarize_verdicts(checker, _kept_wrong(verdicts, wrong), bootstrap)
-    return summary if checker.encoder else replace(summary, on_text=meaning(checker.model, wrong))
-
-
-def with_false_alarms(
-    checker: Checker, source: Text, target: Text, running: Running, share: str | float | None
-) -> Checker:
+def with_false_alarms(checker: Checker, source: Text, target: Text, running: Running, share: str | float) -> Checker:
     """Return a checker whose alarm is set on a text.
 
     Args:
         checker, source, target, running: as for `check_texts`.
-        share: share of right lines that may be flagged, such as 1%; None for the checker as it is.
+        share: share of right lines that may be flagged, such as 1%.
 
     Raises:
         CommandError: no share, a text that can be read only once, or see `Checker.with_false_alarms`.
     """
-    if share is None:
-        return checker
-    share = _share(share)
+    try:
+        number = float(str(share).removesuffix("%")) / (100 if str(share).endswith("%") else 1)
+    except ValueError:
+        raise CommandError(f"--false-alarms must be a share such as 1% or 0.01, got {share!r}.") from None
     for text in (source, target):
         if not _can_be_read_twice(text):
             raise CommandError(
                 f"--false-alarms reads {text_name(text, 'the text')} twice: it must be a file, no pipe."
             )
     rng, sample = random.Random(_SEED), []
-    for number, pair in enumerate(read_pairs_to_check(source, target, running)):
-        if number < _SAMPLE:
+    for place, pair in enumerate(read_pairs_to_check(source, target, running)):
+        if place < _SAMPLE:
             sample.append(pair)
-        elif (place := rng.randrange(number + 1)) < _SAMPLE:
-            sample[place] = pair
+        elif (drawn := rng.randrange(place + 1)) < _SAMPLE:
+            sample[drawn] = pair
     with user_errors():
-        checker, alarm = checker.with_false_alarms(sample, share)
+        checker, alarm = checker.with_false_alarms(sample, number)
     LOG.info("%s", alarm)
     return checker
-
-
-def _share(text: str | float) -> float:
-    """Return the share that a text such as 1% or 0.01 stands for."""
-    try:
-        return float(str(text).removesuffix("%")) / (100 if str(text).endswith("%") else 1)
-    except ValueError:
-        raise CommandError(f"--false-alarms must be a share such as 1% or 0.01, got {text!r}.") from None
-
-
-def _kept_wrong(verdicts: Iterable[PairVerdict], wrong: array) -> Iterator[PairVerdict]:
-    for verdict in verdicts:
-        wrong.append(verdict.wrong)
-        yield verdict
 
 
 def _with_meaning(checker: Checker, verdicts: Iterable[PairVerdict]) -> Iterator[PairVerdict]:
     """Yield verdicts, and say at the end what the alarm means on this text where that is not what it says."""
     wrong = array("d")
-    yield from _kept_wrong(verdicts, wrong)
+    for verdict in verdicts:
+        wrong.append(verdict.wrong)
+        yield verdict
     told = meaning(checker.model, wrong)
-    if (
-        told.lines >= FEWEST
-        and checker.model.clean is not None
-        and not (told.right is not None and _USUAL[0] <= told.right <= _USUAL[1])
-    ):
+    as_usual = told.right is not None and _USUAL[0] <= told.right <= _USUAL[1]
+    if told.lines < FEWEST or as_usual:
+        LOG.info("%s", told)
+    else:
         warnings.warn(
             f"{told} Of the clean text that it learned from it flags 1 %: this is another domain. --false-alarms 1% "
             "sets it on this text.",
             stacklevel=2,
         )
-    else:
-        LOG.info("%s", told)
 
 
 def written(result: Result, output: str | os.PathLike[str] | None) -> Result | None:
@@ -216,8 +204,6 @@ def lines_of_verdicts(verdicts: Iterable[PairVerdict], form: str, names: tuple[s
         names: of the two texts, for the head of a page.
     """
     if form == "html":
-        from .check_page import check_page
-
         return check_page(verdicts, *names)
     head = ["\t".join(("line", "wrong", *VERDICTS, "flagged", "names"))] if form == "tsv" else []
     return chain(head, map(_LINES[form], verdicts))
@@ -239,3 +225,99 @@ _LINES: dict[str, Callable[[PairVerdict], str]] = {
     "marked": lambda verdict: _columns(*verdict.marked()),
     "kept": lambda verdict: _columns(verdict.source, verdict.target),
 }
+
+
+# ---- the page for a reviewer: flagged lines in words, with marks; others folded ----
+
+
+def check_page(verdicts: Iterable[PairVerdict], source: str, target: str) -> Iterator[str]:
+    """Yield the lines of a page; `source` and `target` are the names of the texts.
+
+    What is counted stands on top, so all lines are made before the first is given.
+    """
+    counts: Counter[str] = Counter()
+    with SpooledTemporaryFile(_HELD, "w+", encoding="utf-8", newline="\n") as body:
+        for flagged, lines in groupby(verdicts, key=lambda verdict: bool(verdict.flagged)):
+            for written in map(_article, lines) if flagged else _folds(lines):
+                body.write(f"{written[0]}\n")
+                counts.update(written[1])
+        lead = Markup(
+            "<del>Left out</del> of the source, <ins>made up</ins> in the target: point at a mark, or go to it with "
+            "the Tab key, to see why. A percentage says how sure it is. Lines without a finding are folded."
+        )
+        yield page_beginning(f"{source} and {target}, checked", lead, "checked")
+        yield _filters(counts)
+        body.seek(0)
+        for line in body:
+            yield line.rstrip("\n")
+    yield PAGE_FOOT
+
+
+def _filters(counts: Counter) -> str:
+    """Return how many lines there are of each kind, each a button that shows these alone."""
+    kinds = [("all", "all findings", counts["flagged"]), *((name, _TOLD[name], counts[name]) for name in VERDICTS)]
+    buttons = "".join(
+        f'<input type="radio" name="kind" id="kind-{name}"{" checked" if name == "all" else ""}>'
+        f'<label for="kind-{name}">{told} <b>{count:,}</b></label>'
+        for name, told, count in kinds
+        if count or name == "all"
+    )
+    lines = counts["flagged"] + counts["clean"]
+    told = f"{counts['flagged']:,} of {lines:,} lines have a finding."
+    return f'<fieldset class="kinds"><legend>{told}</legend>{buttons}</fieldset>'
+
+
+def _article(verdict: PairVerdict) -> tuple[str, list[str]]:
+    head = f"{escape(verdict_in_words(verdict))} <small>{100 * verdict.wrong:.0f} %</small>"
+    source = _marked(verdict.source, verdict.left_out_spans, "del")
+    target = _marked(verdict.target, verdict.made_up_spans, "ins")
+    text = (
+        f'<article class="{" ".join(verdict.flagged)}" id="line-{verdict.line}"><h2><small>{verdict.line}</small> '
+        f"{head}</h2><p>{source}</p><p>{target}</p></article>"
+    )
+    return _one_line(text), ["flagged", *verdict.flagged]
+
+
+def _folds(lines: Iterable[PairVerdict]) -> Iterator[tuple[str, list[str]]]:
+    """Yield clean lines that follow each other as what can be unfolded, `_FOLD` at most."""
+    for _, numbered in groupby(enumerate(lines), key=lambda pair: pair[0] // _FOLD):
+        fold = [verdict for _, verdict in numbered]
+        first, last = fold[0].line, fold[-1].line
+        told = f"line {first}" if first == last else f"{len(fold)} lines, {first} to {last}"
+        rows = "\n".join(
+            _one_line(
+                f"<article><small>{verdict.line}</small><p>{escape(verdict.source)}</p><p>{escape(verdict.target)}</p>"
+                "</article>"
+            )
+            for verdict in fold
+        )
+        yield f"<details><summary>{told}: no finding</summary>\n{rows}\n</details>", ["clean"] * len(fold)
+
+
+def _marked(text: str, spans: Sequence[FlaggedSpan], tag: str) -> str:
+    why = [escape(f"{span.reason}, {100 * span.probability:.0f} %") for span in spans]
+    return marked_text(text, spans, [f'<{tag} tabindex="0" data-why="{one}">' for one in why], f"</{tag}>", escape)
+
+
+def verdict_in_words(verdict: PairVerdict) -> str:
+    """Return what is wrong with a line that is flagged, in one line of words."""
+    detached = "detached" in verdict.flagged
+    told = ["no translation of this source"] * detached + [*verdict.names]
+    if not detached:
+        for name, spans, text in (
+            ("left_out", verdict.left_out_spans, verdict.source),
+            ("made_up", verdict.made_up_spans, verdict.target),
+        ):
+            if spans:
+                quoted = text[slice(*spans[0].characters)]
+                if len(quoted) > _QUOTED:
+                    quoted = f"{quoted[:_QUOTED].rpartition(' ')[0] or quoted[:_QUOTED]} …"
+                more = f" and {len(spans) - 1} more" if len(spans) > 1 else ""
+                told.append(f"{_TOLD[name]}: “{quoted}”{more}")
+        if "repeats" in verdict.flagged:
+            told.append("the target repeats itself")
+    return "; ".join(told) or ", ".join(_TOLD[name] for name in verdict.flagged)
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", " ").replace("\n", " ")

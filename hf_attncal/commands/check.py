@@ -107,18 +107,15 @@ def _check_lines(model, source, target, running, output, form, worst, bootstrap,
     if target is None:
         raise CommandError("--target must be given, too: the translations of --source.")
     check_files(files_among(source, target), {"--output": output}, standard=False)
-    from hf_attncal.checking.checked_text import (
-        checked_lines,
-        lines_of_verdicts,
-        summarized_text,
-        with_false_alarms,
-        written,
-    )
+    from hf_attncal.checking.checked_text import checked_lines, lines_of_verdicts, with_false_alarms, written
     from hf_attncal.checking.checker import open_checker
 
     checker = open_checker(model, running, encoder)
-    checker = with_false_alarms(checker, source, target, running, false_alarms)
+    if false_alarms is not None:
+        checker = with_false_alarms(checker, source, target, running, false_alarms)
     if form == "summary":
+        from hf_attncal.checking.check_summary import summarized_text
+
         return written(summarized_text(checker, source, target, running, bootstrap), output)
     verdicts = checked_lines(checker, source, target, running, form, worst=worst, as_learned=false_alarms is None)
     if output is None:

@@ -52,12 +52,14 @@ def check_compare(
     check_files(files_among(source, target, other), {"--output": output}, standard=False)
     if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
         raise CommandError(f"{source} is read twice, so it must be a file, not a pipe.")
-    from hf_attncal.checking.check_summary import compare_verdicts
+    from hf_attncal.checking.check_summary import compare_counts, count_faults
     from hf_attncal.checking.checked_text import known_verdicts, written
     from hf_attncal.checking.checker import open_checker
 
     checker = open_checker(model, running, encoder)
     names = text_name(target, "target"), text_name(other, "other")
     with user_errors():
-        first, second = (known_verdicts(checker, source, text, running, "summary") for text in (target, other))
-        return written(compare_verdicts(checker, first, second, bootstrap, names), output)
+        first, second = (
+            count_faults(known_verdicts(checker, source, text, running, "summary")) for text in (target, other)
+        )
+        return written(compare_counts(checker, first, second, bootstrap, names=names), output)

@@ -14,7 +14,7 @@ from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.checking.check_learning import SOUGHT, learn_check, without
 from hf_attncal.checking.check_model import CHECK_FILE, PLANTED, CheckModel, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
-from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
+from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_counts
 from hf_attncal.checking.checked_text import checked_lines
 from hf_attncal.checking.checker import Checker, SharedTargets, saved_check
 from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_tokens
@@ -499,7 +499,7 @@ def test_learning_is_repeated_and_needs_text(checker, learned):
 def test_the_summary_counts_lines_and_words(checker, learned):
     pairs = [*learned[1][:30], ("The old man .", ""), ("", "Der Mann")]
     verdicts = checker.check(pairs)
-    found = summarize_verdicts(checker, verdicts, bootstrap=20)
+    found = summarize_counts(checker, count_faults(verdicts), bootstrap=20)
     flagged = sum(bool(verdict.flagged) for verdict in verdicts)
     assert found.lines == 32
     assert found.shares["lines flagged"].value == pytest.approx(flagged / 32)
@@ -507,7 +507,7 @@ def test_the_summary_counts_lines_and_words(checker, learned):
     assert found.shares["source words left out"].value == pytest.approx(np.mean(np.array(words) > 0.5))
     assert found.signature.startswith("Check|aligner:hmm_align|")
     with pytest.raises(ValueError, match="none"):
-        summarize_verdicts(checker, [])
+        summarize_counts(checker, count_faults([]))
 
 
 def test_two_systems_are_compared_line_by_line(checker, learned):

@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from hf_attncal.data.piecewise import LineError
 from hf_attncal.drawing.page import text_table
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, user_errors
-from hf_attncal.io.streams import LONGEST_LINE, line_error
+from hf_attncal.io.streams import LONGEST_LINE, json_line, line_error
 
 from ..checked_text import lines_of_verdicts
 from ..checker import Checker, SharedTargets
@@ -25,13 +25,11 @@ from .findings import (
     SegmentSide,
     document_findings,
     finding_lines,
-    finding_objects,
-    kept,
     notes_of,
     sarif,
     whole_segment,
 )
-from .pairing import have_same_times, look_alike, pair_by_time, pair_segments
+from .pairing import Bead, have_same_times, look_alike, pair_by_time, pair_segments
 from .segments import CODE, Document, Segment
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -79,9 +77,7 @@ class DocumentCheck:
 
     def summary(self) -> str:
         """Return how many findings of each kind there are, and the mean probability that a segment is wrong."""
-        kinds: dict[str, int] = defaultdict(int)
-        for one in self.findings:
-            kinds[one.kind] += 1
+        kinds = Counter(one.kind for one in self.findings)
         rows = {"": ["segments", "findings", *kinds], "number": [str(len(self.units)), str(len(self.findings)),
                                                               *map(str, kinds.values())]}  # fmt: skip
         wrong = [verdict.wrong for verdict in self.verdicts]
@@ -98,16 +94,21 @@ class DocumentCheck:
             check_notes(self.row, self.document.name)
             with user_errors():
                 return noted(self.document, self.row, notes_of(self.findings))
-        if name == "summary":
-            lines: Iterable[str] = [self.summary()]
-        elif name == "sarif":
-            lines = [sarif(self.findings)]
-        elif name in ("tsv", "json"):
-            lines = (finding_lines if name == "tsv" else finding_objects)(self.findings)
+        if name in _FORMS:
+            lines = _FORMS[name](self)
         else:
             verdicts = (one for one in self.verdicts if name != "kept" or not one.flagged)
             lines = lines_of_verdicts(verdicts, name, self.names)
         return "".join(f"{line}\n" for line in lines).encode()
+
+
+# Form -> its lines, of the forms that have findings and no verdicts.
+_FORMS: dict[str, Callable[[DocumentCheck], Iterable[str]]] = {
+    "summary": lambda check: [check.summary()],
+    "sarif": lambda check: [sarif(check.findings)],
+    "tsv": lambda check: finding_lines(check.findings),
+    "json": lambda check: (json_line(one.to_dict()) for one in check.findings),
+}
 
 
 def check_notes(row: Format, name: str) -> None:
@@ -165,7 +166,7 @@ def check_documents(
         kept_verdicts.append(replace(verdict, line=(unit.target.segments or unit.source.segments)[0].line))
     if target is not None:
         _check_language(verdicts, source, os.fspath(target))
-    found = kept(found, dismissed)
+    found = [finding for finding in found if finding.id not in dismissed] if dismissed else found
     if worst is not None:
         found = sorted(found, key=lambda one: -one.probability)[:worst]
     names = source, source if target is None else os.fspath(target)
@@ -174,7 +175,7 @@ def check_documents(
 
 def _check_lengths(units: Iterable[Unit], longest: int) -> None:
     """Raise CommandError for a text of more than `longest` bytes."""
-    for side in (side for unit in units for side in unit[:2]):
+    for side in (side for unit in units for side in (unit.source, unit.target)):
         if len(side.text.encode()) > longest:
             raise CommandError(f"line {side.segments[0].line} of {side.file} begins a text of more than {longest} "
                                "bytes. Split it, or raise --longest-line.")  # fmt: skip
@@ -239,72 +240,74 @@ def _unread(unit: Unit) -> bool:
 
 
 def _units(checker: Checker, source: str, target: str | None) -> tuple[Format, Document, list[Unit]]:
+    """Read one bilingual file, or two documents, and return the units to check."""
     row = format_of(source) or LINES
     if target is None:
         if not row.bilingual:
             raise CommandError(f"{source} is in one language: name its translation, too.")
         document = read_document(source, row)
-        units = []
-        for pair in document.pairs:
-            sides = [SegmentSide(source, () if one is None else (one,)) for one in pair]
-            units.append(Unit(*sides, pair.source))
-        return row, document, units
+        return row, document, [
+            Unit(_side(source, pair.source), _side(source, pair.target), pair.source) for pair in document.pairs
+        ]  # fmt: skip
     other = format_of(target) or LINES
     for name, one in ((source, row), (target, other)):
         if one.bilingual:
             raise CommandError(f"{name} has both languages ({one.name}): name it alone.")
     if row is not other:
         raise CommandError(f"{source} is {row.name} and {target} is {other.name}: name two documents in one format.")
-    documents = read_document(source, row), read_document(target, row)
-    ours, theirs = (document.segments for document in documents)
+    ours, document = read_document(source, row).segments, read_document(target, row)
+    theirs = document.segments
     if row is LINES:
         if len(ours) != len(theirs):
             raise CommandError(f"{source} has {len(ours)} lines, and {target} has {len(theirs)}.")
-        return (
-            row,
-            documents[1],
-            [Unit(SegmentSide(source, (a,)), SegmentSide(target, (b,)), b) for a, b in zip(ours, theirs, strict=True)],
-        )
-    together = True
+        lines = zip(ours, theirs, strict=True)
+        return row, document, [Unit(_side(source, one), _side(target, two), two) for one, two in lines]
     if have_same_times(ours, theirs):
         beads = list(pair_by_time(ours, theirs))
     else:
         scored = list(pair_segments(checker.aligner, ours, theirs))
         beads = [bead for bead, _ in scored]
-        together = look_alike(checker.aligner, ours, theirs, scored)
-    if not together:
-        raise CommandError(f"{source} and {target} do not belong together: most of their segments are no translations "
-                           "of each other. Are they versions of the same text?")  # fmt: skip
-    return row, documents[1], list(_joined(beads, ours, theirs, source, target))
+        if not look_alike(checker.aligner, ours, theirs, scored):
+            raise CommandError(
+                f"{source} and {target} do not belong together: most of their segments are no translations of each "
+                "other. Are they versions of the same text?"
+            )
+    return row, document, list(_joined(beads, ours, theirs, source, target))
+
+
+def _side(file: str, segment: Segment | None) -> SegmentSide:
+    return SegmentSide(file, () if segment is None else (segment,))
 
 
 def _joined(
-    beads: Sequence, ours: Sequence[Segment], theirs: Sequence[Segment], source: str, target: str
+    beads: Sequence[Bead], ours: Sequence[Segment], theirs: Sequence[Segment], source: str, target: str
 ) -> Iterator[Unit]:
     """Yield units: a bead, or cues that are one sentence."""
-    done, open_source, open_target = 0, [], []
+    done = 0
+    sides: tuple[list[Segment], list[Segment]] = ([], [])
 
     def unit() -> Unit:
         near = theirs[min(done, len(theirs) - 1)] if theirs else None
-        return Unit(SegmentSide(source, tuple(open_source)), SegmentSide(target, tuple(open_target)), near)
+        found = Unit(SegmentSide(source, tuple(sides[0])), SegmentSide(target, tuple(sides[1])), near)
+        for side in sides:
+            side.clear()
+        return found
 
     for of_source, of_target in beads:
         alone = not of_source or not of_target
-        if alone and (open_source or open_target):
+        if alone and any(sides):
             yield unit()
-            open_source, open_target = [], []
-        open_source += [ours[number] for number in of_source]
-        open_target += [theirs[number] for number in of_target]
+        sides[0].extend(ours[number] for number in of_source)
+        sides[1].extend(theirs[number] for number in of_target)
         if of_target:
             done = max(done, of_target[-1] + 1)
         goes_on = (
             not alone
-            and open_source[0].kind == "cue"
-            and len(open_source) < _MOST_CUES
-            and not (_SENTENCE_END.search(open_source[-1].text) and _SENTENCE_END.search(open_target[-1].text))
+            and sides[0][0].kind == "cue"
+            and len(sides[0]) < _MOST_CUES
+            and not all(_SENTENCE_END.search(side[-1].text) for side in sides)
         )
         if not goes_on:
             yield unit()
-            open_source, open_target = [], []
-    if open_source or open_target:
+    if any(sides):
         yield unit()

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import read_lines
-from hf_attncal.io.streams import json_line
 
 from ..rules import placeholders_of
 from ..verdicts import PairVerdict
@@ -116,10 +115,8 @@ class SegmentSide:
     def text(self) -> str:
         return " ".join(one.text for one in self.segments)
 
-    def place(self, span: tuple[int, int] | None = None) -> Place | None:
-        """Return the place of characters of the joined text: the segment in which they begin."""
-        if not self.segments:
-            return None
+    def place(self, span: tuple[int, int] | None = None) -> Place:
+        """Return the place of characters of the joined text: the segment in which they begin; there must be one."""
         begin, one = 0, self.segments[0]
         for one in self.segments:
             if span is None or span[0] < begin + len(one.text) + 1:
@@ -154,14 +151,14 @@ def document_findings(verdict: PairVerdict, source: SegmentSide, target: Segment
 
 def whole_segment(source: SegmentSide, target: SegmentSide, near: Segment | None) -> DocumentFinding:
     """Return the finding on segments that only one document has; `near` is the next of the target."""
-    kind = "missing" if source.segments else "added"
-    one = (source.segments or target.segments)[0]
-    what, shown = one.kind, _quoted((source if source.segments else target).text)
-    reason = f"left out: the whole {what} {shown}"
-    if kind == "added":
-        reason = f"added: the source has no {what} {shown}"
-    place = target.place() or Place(target.file, near.line if near else 1, one.key, "")
-    return DocumentFinding(kind, reason, _SURE[kind], source.place(), place, one if kind == "added" else near)
+    if not source.segments:
+        one = target.segments[0]
+        reason = f"added: the source has no {one.kind} {_quoted(target.text)}"
+        return DocumentFinding("added", reason, _SURE["added"], None, target.place(), one)
+    one = source.segments[0]
+    reason = f"left out: the whole {one.kind} {_quoted(source.text)}"
+    place = Place(target.file, near.line if near else 1, one.key, "")
+    return DocumentFinding("missing", reason, _SURE["missing"], source.place(), place, near)
 
 
 def _quoted(text: str) -> str:
@@ -195,11 +192,6 @@ def finding_lines(findings: Iterable[DocumentFinding]) -> Iterator[str]:
         yield "\t".join(" ".join(cell.split()) for cell in row)
 
 
-def finding_objects(findings: Iterable[DocumentFinding]) -> Iterator[str]:
-    """Yield an object of JSON for each finding."""
-    return (json_line(one.to_dict()) for one in findings)
-
-
 def sarif(findings: Iterable[DocumentFinding]) -> str:
     """Return findings as SARIF 2.1.0, with what code scanning of GitHub needs
     (https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning).
@@ -226,9 +218,9 @@ def sarif(findings: Iterable[DocumentFinding]) -> str:
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=1)
 
 
-def _result(one: DocumentFinding, rule: int) -> dict:
+def _result(one: DocumentFinding, rule: int) -> dict[str, Any]:
     places = [place for place in (one.target, one.source) if place is not None]
-    found = {
+    found: dict[str, Any] = {
         "ruleId": one.kind,
         "ruleIndex": rule,
         "level": "error" if one.probability >= _ERROR_ABOVE else "warning",
@@ -243,22 +235,18 @@ def _result(one: DocumentFinding, rule: int) -> dict:
     return found
 
 
-def _location(place) -> dict:
+def _location(place: Place) -> dict[str, Any]:
     uri = quote(os.path.relpath(place.file) if os.path.isabs(place.file) else place.file)
-    region = {"startLine": place.line}
-    location = {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}
-    if place.key:
-        location["logicalLocations"] = [{"name": place.key}]
-    return location
+    physical = {"artifactLocation": {"uri": uri}, "region": {"startLine": place.line}}
+    return {"physicalLocation": physical} | ({"logicalLocations": [{"name": place.key}]} if place.key else {})
 
 
 def notes_of(findings: Iterable[DocumentFinding]) -> list[tuple[int, list[str]]]:
     """Return `(byte, lines)` for the notes of findings, in the order of the file."""
     found: dict[int, list[str]] = defaultdict(list)
     for one in findings:
-        place: Segment | None = one.at
-        if place is not None:
-            found[place.at].append(f"attncal {one.id}: {' '.join(one.reason.split())} ({one.probability:.2f})")
+        if one.at is not None:
+            found[one.at.at].append(f"attncal {one.id}: {' '.join(one.reason.split())} ({one.probability:.2f})")
     return sorted(found.items())
 
 
@@ -289,11 +277,6 @@ def dismissed_ids(file: str | Path) -> frozenset[str]:
             )
         found.add(name)
     return frozenset(found)
-
-
-def kept(findings: Iterable[DocumentFinding], dismissed: frozenset[str]) -> list[DocumentFinding]:
-    """Return the findings that nobody called right."""
-    return [finding for finding in findings if finding.id not in dismissed] if dismissed else list(findings)
 
 
 # ---- the exit status of continuous integration ----
@@ -332,6 +315,6 @@ def errors_exit_apart(bar: float | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if bar is not None and not hasattr(error, "exit_status"):
-            error.exit_status = _ERROR_STATUS
+        if bar is not None and not isinstance(error, FoundError):
+            vars(error)["exit_status"] = _ERROR_STATUS
         raise
