@@ -277,7 +277,7 @@ def default_of(job: str) -> Family:
     return next(family for family in FAMILIES.values() if job in family.default_of)
 
 
-def source_of(config) -> type | None:
+def source_of(config) -> Any:
     """Return the class that reads word alignments off a model of this configuration; None if nothing does."""
     family = FAMILIES.get(config.model_type)
     if family is not None and family.source is not None:

@@ -384,17 +384,23 @@ def check_cells(source: int, target: int) -> None:
 
 
 def load_to_align(
-    name: str | Path, *, dtype=None, revision: str | None = None, saved: bool = True, languages=None, **options
+    name: str | Path,
+    *,
+    dtype: str | torch.dtype | None = None,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    languages: str | Sequence[str] | None = None,
+    saved: bool = True,
 ) -> tuple:
     """Load a model, its tokenizer, and the settings beside it or None.
 
     Args:
         saved: read the settings; else they are to be written anew, and may be those of another model.
-        dtype, revision, languages, options: of `from_pretrained`.
+        dtype, trust_remote_code, revision, languages: of `from_pretrained`.
     """
     from hf_attncal.inference.loading import load_config  # which an aligner that counts has no need of
 
-    options["revision"] = revision
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
     source = _source_of(load_config(name, **options), name)
     model, tokenizer = source.load(name, dtype=dtype, **options)
     if languages is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, calibrate_links, score_aligner, tune_links
@@ -211,6 +211,9 @@ class AlignerTrainer(TokenBatchTrainer):
         gold: (sentence pairs, annotated links) to measure AER on at every evaluation, with the best threshold.
     """
 
+    model: MaskAlignModel
+    processing_class: PreTrainedTokenizerBase
+    args: AlignerTrainingArguments
     tokens_name = "tokens_per_second"  # of both sides: each is predicted once
 
     def __init__(self, *args, gold: "Gold | None" = None, **kwargs):
@@ -272,7 +275,8 @@ def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int =
     predictions = model.forward_direction.prediction, model.backward_direction.prediction
     likelihoods = []
     for _ in range(rounds):
-        expected = [[torch.zeros_like(p.jumps), torch.zeros_like(p.jumps)] for p in predictions]
+        tables: list[torch.Tensor] = [prediction.get_buffer("jumps") for prediction in predictions]
+        expected = [[torch.zeros_like(table), torch.zeros_like(table)] for table in tables]
         likelihood = tokens = 0.0
         with evaluating(model):
             for batch in _batches(model, dataset, collator):
@@ -280,12 +284,13 @@ def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int =
                     name: value for name, value in batch.items() if name.endswith(("input_ids", "attention_mask"))
                 }
                 for sums, found in zip(expected, model.expected_jumps(**sides), strict=True):
-                    sums[0] += found.jumps
-                    sums[1] += found.chances
+                    if found.jumps is not None and found.chances is not None:
+                        sums[0] += found.jumps
+                        sums[1] += found.chances
                     likelihood += float(found.log_likelihood.sum())
                 tokens += int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
-        for prediction, (counts, chances) in zip(predictions, expected, strict=True):
-            prediction.jumps.copy_(learned_jumps(counts, chances))
+        for table, (counts, chances) in zip(tables, expected, strict=True):
+            table.copy_(learned_jumps(counts, chances))
         likelihoods.append(likelihood / tokens)
     return likelihoods
 
@@ -418,7 +423,7 @@ class AlignerJob(Job):
             print(f"{name}: {report}")
         named = hints_of(config.family.config_class).keys() & config.model.keys()
         fields = {name: config.model[name] for name in named} | self._of_text()
-        ends = None if self.run.ends is None else self.run.ends - _AFTER_COUNTS * 60 * config.minutes
+        ends = None if self.run.ends is None else self.run.ends - _AFTER_COUNTS * 60 * (config.minutes or 0)
         model, _, counted = learn_counts(
             self.tokenized["train"], config.counts, folder, ends, self._witness(), **fields
         )
@@ -437,7 +442,7 @@ class AlignerJob(Job):
 
         The first process counts, and tells the others.
         """
-        text, folder = self.tokenized["train"], Path(self.run.args.output_dir)
+        text, folder = self.tokenized["train"], Path(self.run.args.output_dir or "")
 
         def learned() -> tuple[Rows, dict[str, Any]]:
             links, model, counted = counted_links(
@@ -490,4 +495,4 @@ class AlignerJob(Job):
 
 def _of_words(config: AlignerConfig) -> dict[str, bool]:
     """Return the settings of how text is changed before it is tokenised."""
-    return {"lowercase": config.data.lowercase, "tokenize": config.data.raw_text, "fold_words": config.data.fold}
+    return {"lowercase": config.data.lowercase, "tokenize": config.data.raw_text, "fold_words": bool(config.data.fold)}

@@ -60,8 +60,11 @@ def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bo
             from .aligner import WordAligner, load_to_align
 
             device = choose_device(running)
-            options = {"dtype": running.dtype, "trust_remote_code": running.trust_remote_code}
-            options["languages"] = running.languages
+            options: dict[str, Any] = {
+                "dtype": running.dtype,
+                "trust_remote_code": running.trust_remote_code,
+                "languages": running.languages,
+            }
             if raw_scores:  # the probabilities beside it may be those of another model
                 model, *others = load_to_align(name, **options)
                 aligner = WordAligner(model.to(device), *others)

@@ -2,8 +2,9 @@
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -41,15 +42,26 @@ def load_to_choose(name: str, running: Running) -> tuple[Any, Any]:
     """
     with load_errors(name):
         device = choose_device(running)
-        options = {"dtype": running.dtype, "trust_remote_code": running.trust_remote_code}
-        options["languages"] = running.languages
-        model, tokenizer, _ = load_to_align(name, saved=False, **options)
+        model, tokenizer, _ = load_to_align(
+            name,
+            dtype=running.dtype,
+            trust_remote_code=running.trust_remote_code,
+            languages=running.languages,
+            saved=False,
+        )
     tell_model(name, model)
     return model.to(device).eval(), tokenizer
 
 
 def choose_reading(
-    model, tokenizer, sources: Sequence[str], targets: Sequence[str], gold: Sequence[GoldAlignment], **reading: str
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    gold: Sequence[GoldAlignment],
+    *,
+    weights: str = "attention",
+    source_prefix: str = "",
 ) -> RankedReadings:
     """Rank all ways to read word alignments off a model: `attncal align select`.
 
@@ -60,7 +72,7 @@ def choose_reading(
         tokenizer: its tokenizer.
         sources, targets: sentences and their translations.
         gold: annotated links of every pair.
-        reading: `weights` and `source_prefix`, see `Seq2SeqAttention`.
+        weights, source_prefix: see `Seq2SeqAttention`.
 
     Returns:
         Settings and their `AlignmentScore`, the lowest error first.
@@ -73,7 +85,8 @@ def choose_reading(
             f"Heads are chosen of an encoder-decoder, and the model is of type {model.config.model_type!r}. Align "
             "with it as it is."
         )
-    ranked = RankedReadings(select_attention(model, tokenizer, sources, targets, gold, **reading))
+    found = select_attention(model, tokenizer, sources, targets, gold, source_prefix=source_prefix, weights=weights)
+    ranked = RankedReadings(found)
     best = ranked[0][0]
     annotated = Gold(list(zip(sources, targets, strict=True)), gold)
     threshold, score = tune_threshold(WordAligner(model, tokenizer, best), annotated)
@@ -118,74 +131,104 @@ def select_attention(
     readable: list[int] = []
     words: list[Tensor | None] = [None] * len(sources)  # (2, layers, heads, target words, source words)
     for pairs, layers, reading in read_weights(
-        model,
-        tokenizer,
-        sources,
-        targets,
-        batch_size=batch_size,
-        source_prefix=source_prefix,
-        weights=weights,
+        model, tokenizer, sources, targets, batch_size=batch_size, source_prefix=source_prefix, weights=weights
     ):
-        readable = [number for number, layer in enumerate(layers) if layer is not None]
-        nothing = torch.zeros_like(layers[readable[0]])
-        stacked = torch.stack([nothing if layer is None else layer for layer in layers], dim=1)
+        present = {number: layer for number, layer in enumerate(layers) if layer is not None}
+        readable = list(present)
+        nothing = torch.zeros_like(present[readable[0]])
+        stacked = torch.stack([present.get(number, nothing) for number in range(len(layers))], dim=1)
         for row, pair in enumerate(pairs):
             steps = reading.unpadded(stacked, row)
             words[pair.index] = torch.stack([between_words(steps, pair, shift) for shift in (False, True)])
-    heads = next((pair.shape[2] for pair in words if pair is not None), 0)
-    if not heads:
-        raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
-
-    def links(*places: tuple[int, tuple[int, ...], bool]) -> list[Sequence[Link]]:
-        def of_pair(pair: Tensor) -> list[Link]:
-            each = [pair[int(shift), layer, list(chosen)].mean(dim=0) for layer, chosen, shift in places]
-            return argmax_links(torch.stack(each).mean(dim=0))
-
-        return [() if pair is None else of_pair(pair) for pair in words]
-
-    def score(*places: tuple[int, tuple[int, ...], bool]) -> AlignmentScore:
-        return alignment_error_rate(gold, links(*places))
-
-    def wins(few: list, more: list) -> bool:
-        """Whether the larger of two sets of places has the lower error in nearly all samples of the pairs."""
-        share = AER.paired_bootstrap(*paired_counts(gold, links(*few), links(*more)), _SAMPLES, 0)
-        return score(*more).aer < score(*few).aer and (share is None or share >= _SURE)
-
-    def place(one: Seq2SeqAttention) -> tuple[int, tuple[int, ...], bool]:
-        return one.layer, one.heads or everything, one.shift
-
+    annotated = _Annotated(gold, words)
     ranked = []
-    everything = tuple(range(heads))
-    for layer in readable:
-        for shift in (False, True):
-            found = {chosen: score((layer, chosen, shift)) for chosen in (everything, *((h,) for h in everything))}
-            best = min(((h,) for h in everything), key=lambda chosen, found=found: found[chosen].aer)
-            while len(best) < heads:
-                for added in set(everything) - set(best):
-                    chosen = tuple(sorted({*best, added}))
-                    if chosen not in found:
-                        found[chosen] = score((layer, chosen, shift))
-                larger = [chosen for chosen in found if len(chosen) == len(best) + 1 and set(best) < set(chosen)]
-                lowest = min(larger, key=lambda chosen, found=found: (found[chosen].aer, chosen))
-                if not wins([(layer, best, shift)], [(layer, lowest, shift)]):
-                    break
-                best = lowest
-            # What the greedy search tried and left behind is not listed.
-            for chosen in dict.fromkeys((everything, best, *((h,) for h in everything))):
-                setting = Seq2SeqAttention(layer, chosen, shift, source_prefix, weights)
-                ranked.append((replace(setting, heads=None) if chosen == everything else setting, found[chosen]))
+    for layer, shift in product(readable, (False, True)):
+        for heads in annotated.sets_of_heads(layer, shift):
+            setting = Seq2SeqAttention(layer, heads, shift, source_prefix, weights)
+            whole = replace(setting, heads=None) if len(heads) == len(annotated.heads) else setting
+            ranked.append((whole, annotated.score((layer, heads, shift))))
     ranked.sort(key=lambda entry: entry[1].aer)
     if weights == "attention":
         # Layers, and the steps that predict and that read a token, err in different places.
-        best = list({(one.layer, one.shift): one for one, _ in reversed(ranked)}.values())
-        chosen, lowest = [ranked[0][0]], ranked[0][1]
-        while rest := [one for one in best if one not in chosen]:
-            tried = [(score(*map(place, (*chosen, one))), one) for one in rest]
-            found, added = min(tried, key=lambda entry: entry[0].aer)
-            if not wins(*(list(map(place, each)) for each in (chosen, [*chosen, added]))):
-                break
-            lowest = found
-            chosen.append(added)
+        best = {(one.layer, one.shift): one for one, _ in reversed(ranked)}
+        settings = {annotated.place(one): one for one in best.values()}
+
+        def larger(chosen: Places) -> list[Places]:
+            return [(*chosen, other) for other in settings if other not in chosen]
+
+        chosen = annotated.grown((annotated.place(ranked[0][0]),), larger)
         if len(chosen) > 1:
-            ranked.insert(0, (functools.reduce(lambda last, one: replace(one, beside=last), reversed(chosen)), lowest))
+            last, *before = (settings[place] for place in reversed(chosen))
+            joined = functools.reduce(lambda beside, one: replace(one, beside=beside), before, last)
+            ranked.insert(0, (joined, annotated.score(*chosen)))
     return ranked
+
+
+Place = tuple[int, tuple[int, ...], bool]  # layer, heads, and whether the step is that which reads the token
+Places = tuple[Place, ...]
+
+
+class _Annotated:
+    """Annotated pairs with the weights between their words, and the error of what is read of these.
+
+    Args:
+        gold: annotated links of every pair.
+        words: of every pair (steps, layers, heads, target words, source words); None for a side without words.
+
+    Raises:
+        ValueError: no pair has words on both sides.
+    """
+
+    def __init__(self, gold: Sequence[GoldAlignment], words: Sequence[Tensor | None]):
+        self.gold, self.words = gold, words
+        self.heads = tuple(range(next((pair.shape[2] for pair in words if pair is not None), 0)))
+        if not self.heads:
+            raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
+        self._scores: dict[Places, AlignmentScore] = {}
+
+    def place(self, one: Seq2SeqAttention) -> Place:
+        """Return the place that settings name."""
+        return one.layer, one.heads or self.heads, one.shift
+
+    def links(self, places: Places) -> list[Sequence[Link]]:
+        """Return the links of each pair by the mean of what is read at these places."""
+        found: list[Sequence[Link]] = []
+        for pair in self.words:
+            if pair is None:
+                found.append(())
+                continue
+            each = [pair[int(shift), layer, list(heads)].mean(dim=0) for layer, heads, shift in places]
+            found.append(argmax_links(torch.stack(each).mean(dim=0)))
+        return found
+
+    def score(self, *places: Place) -> AlignmentScore:
+        """Return the error of these links."""
+        if places not in self._scores:
+            self._scores[places] = alignment_error_rate(self.gold, self.links(places))
+        return self._scores[places]
+
+    def grown(self, chosen: Places, larger: Callable[[Places], Sequence[Places]]) -> Places:
+        """Grow a set as long as the best of the larger ones wins in nearly all samples of the pairs; greedy."""
+        while options := larger(chosen):
+            best = min(options, key=lambda places: self.score(*places).aer)
+            if self.score(*best).aer >= self.score(*chosen).aer:
+                break
+            counts = paired_counts(self.gold, self.links(chosen), self.links(best))
+            share = AER.paired_bootstrap(*counts, _SAMPLES, 0)
+            if share is not None and share < _SURE:
+                break
+            chosen = best
+        return chosen
+
+    def sets_of_heads(self, layer: int, shift: bool) -> list[tuple[int, ...]]:
+        """Return the sets of heads to list: all, the best that grows from the best head, and each alone."""
+
+        def larger(chosen: Places) -> list[Places]:
+            ((_, heads, _),) = chosen
+            sets = sorted(tuple(sorted({*heads, added})) for added in self.heads if added not in heads)
+            return [((layer, one, shift),) for one in sets]
+
+        alone = [(head,) for head in self.heads]
+        first = min(alone, key=lambda heads: self.score((layer, heads, shift)).aer)
+        ((_, best, _),) = self.grown(((layer, first, shift),), larger)
+        return list(dict.fromkeys((self.heads, best, *alone)))

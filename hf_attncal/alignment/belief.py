@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hf_attncal.data.batching import padded
-from hf_attncal.data.words import NO_WORD, WordTokens
+from hf_attncal.data.words import WordTokens
 
 from .links import largest_over_words
+from .sources import word_ids
 
 # Bins of e, evenly spaced in its logarithm between these.
 _BINS, _LEAST, _MOST = 24, 1e-4, 0.9
@@ -88,7 +88,7 @@ class Witness:
         self.belief, self._sides = belief, sides
         self._bins = [belief.bins(torch.from_numpy(one)).numpy() for one in cells]
 
-    def factor(self, rows: Sequence[int]) -> Tensor:
+    def factor(self, rows: Sequence[int] | np.ndarray) -> Tensor:
         """Return the factor of the emission of the tokens of some pairs, (B, T, S); 1 at padding."""
         bins, (sources, _), (targets, _) = self._batch(rows)
         table = self.belief.factor(bins)
@@ -96,7 +96,7 @@ class Witness:
         table = F.pad(table, (0, 1, 0, 1), value=1.0)
         return table[batch, targets[:, :, None], sources[:, None, :]]
 
-    def count(self, rows: Sequence[int], shares: Tensor) -> None:
+    def count(self, rows: Sequence[int] | np.ndarray, shares: Tensor) -> None:
         """Learn from shares of alignment between the tokens of some pairs, (B, T, S)."""
         bins, sources, targets = self._batch(rows)
         linked = largest_over_words(shares, targets, sources)
@@ -106,22 +106,17 @@ class Witness:
     def learn(self) -> None:
         self.belief.learn()
 
-    def _batch(self, rows: Sequence[int]) -> tuple[Tensor, tuple[Tensor, int], tuple[Tensor, int]]:
+    def _batch(self, rows: Sequence[int] | np.ndarray) -> tuple[Tensor, tuple[Tensor, int], tuple[Tensor, int]]:
         """Return the bins of some pairs, (B, target words, source words), and the word of each token of both sides.
 
         The bin of padding is -1.
         """
-        sides = [[self._sides[2 * row + side] for row in rows] for side in (0, 1)]
-        ids = []
-        for side in sides:
-            words = max(one.words for one in side)
-            numbers = [np.where(one.word_ids == NO_WORD, words, one.word_ids) for one in side]
-            ids.append((padded(numbers, words)[0], words))
-        bins = np.full((len(rows), ids[1][1], ids[0][1]), -1, np.int32)
+        sources, targets = (word_ids([self._sides[2 * row + side] for row in rows]) for side in (0, 1))
+        bins = np.full((len(rows), targets[1], sources[1]), -1, np.int32)
         for place, row in enumerate(rows):
             width, height = self._bins[row].shape
             bins[place, :height, :width] = self._bins[row].T
-        return torch.from_numpy(bins), *ids
+        return torch.from_numpy(bins), sources, targets
 
 
 def spread(cells: np.ndarray, source: WordTokens, target: WordTokens) -> Tensor:

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 
@@ -77,29 +78,26 @@ class AlignerComparison:
         """Return a table with one row for each aligner, shares in per cent, and notes that explain it."""
         rows = list(self.rows.values())
 
-        def shares(field: str) -> list[str]:
-            values = [getattr(row, field) for row in rows]
-            return ["" if value is None else f"{100 * value:.1f}" for value in values]
-
-        def nats(field: str, form: str) -> list[str]:
-            values = [getattr(row, field) for row in rows]
-            ends = [
-                "" if not v or not v.interval else " ({:{f}} to {:{f}})".format(*v.interval, f=form) for v in values
-            ]
-            return [f"{v.value:{form}}{end}" if v else "" for v, end in zip(values, ends, strict=True)]
+        def nats(measured: Measured | None, form: str) -> str:
+            if measured is None:
+                return ""
+            interval = measured.interval
+            ends = f" ({interval[0]:{form}} to {interval[1]:{form}})" if interval else ""
+            return f"{measured.value:{form}}{ends}"
 
         columns = {
             "hypothesis": list(self.rows),
             "links": [str(row.links) for row in rows],
-            "source linked": shares("source_linked"),
-            "target linked": shares("target_linked"),
-            "agreement": shares("agreement"),
-            "same lines": shares("same_lines"),
+            "source linked": [f"{100 * row.source_linked:.1f}" for row in rows],
+            "target linked": [f"{100 * row.target_linked:.1f}" for row in rows],
+            "agreement": ["" if row.agreement is None else f"{100 * row.agreement:.1f}" for row in rows],
+            "same lines": [f"{100 * row.same_lines:.1f}" for row in rows],
         }
         shared = "agreement and same lines: with the first hypothesis."
         notes = [f"{len(self.pairs)} sentence pairs. Shares in per cent; {shared}"]
         if rows[0].nats:
-            columns |= {"nats": nats("nats", ".3f"), "to the first": nats("nats_to_first", "+.3f")}
+            columns["nats"] = [nats(row.nats, ".3f") for row in rows]
+            columns["to the first"] = [nats(row.nats_to_first, "+.3f") for row in rows]
             notes.append(_NATS)
         else:
             notes.append("No nats: a tenth of the text is too little to be predicted, 100 pairs or more are needed.")
@@ -123,7 +121,7 @@ def compare_texts(
     sides = [next(texts), next(texts)]
     sides[1].check_length()
     parsed = [(text, text.parsed(parse_hypotheses)) for text in texts]
-    pairs = words_of_sides(sides, [(text, lambda links=links: links) for text, links in parsed], words)
+    pairs = words_of_sides(sides, [(text, partial(list, links)) for text, links in parsed], words)
     systems = {text.told: links for text, links in parsed}
     return AlignerComparison(compare_links(pairs, systems, **{"seed": SEED} | options), pairs, systems, form)
 
@@ -173,12 +171,15 @@ def compare_links(
         total, shared = sum(map(len, links)), sum(len(a & b) for a, b in _sets(links, first))
         both = total + sum(map(len, first))
         found[name] = ComparedLinks(
-            total,
-            *(_linked(pairs, links, side) for side in (0, 1)),
-            means(counts, bootstrap, seed)[0] if counts is not None else None,
-            2 * shared / both if both else None,
-            mean_difference(counts, base, bootstrap, seed) if counts is not base else None,
-            float(np.mean([a == b for a, b in _sets(links, first)])),
+            links=total,
+            source_linked=_linked(pairs, links, 0),
+            target_linked=_linked(pairs, links, 1),
+            nats=None if counts is None else means(counts, bootstrap, seed)[0],
+            agreement=2 * shared / both if both else None,
+            nats_to_first=None
+            if counts is None or base is None or counts is base
+            else mean_difference(counts, base, bootstrap, seed),
+            same_lines=float(np.mean([a == b for a, b in _sets(links, first)])),
         )
     return found
 
@@ -205,7 +206,7 @@ def held_out_nats(
     left_out = frozenset(rows)
     counts = LinkCounts()
     words: tuple[Counter[str], Counter[str]] = Counter(), Counter()
-    cased = [[[word.lower() for word in side] if lowercase else side for side in pair] for pair in pairs]
+    cased = [(_cased(source, lowercase), _cased(target, lowercase)) for source, target in pairs]
     for number, (pair, found) in enumerate(zip(cased, links, strict=True)):
         if number not in left_out:
             counts.add(*pair, found)
@@ -222,6 +223,10 @@ def held_out_nats(
     return sums
 
 
+def _cased(words: Words, lowercase: bool) -> Words:
+    return [word.lower() for word in words] if lowercase else words
+
+
 class _Lexicon:
     """p(target word | source word) with Witten-Bell smoothing; see `held_out_nats`."""
 
@@ -229,7 +234,8 @@ class _Lexicon:
         self.pairs = pairs
         self.words = words
         self.total = words.total() + (len(words) + 1) / 2
-        self.linked, self.different = Counter(), Counter()
+        self.linked: Counter[str] = Counter()
+        self.different: Counter[str] = Counter()
         for (source, _), count in pairs.items():
             self.linked[source] += count
             self.different[source] += 1

@@ -38,6 +38,9 @@ _JUMPS = ("forward_jumps", "backward_jumps")
 _TABLES = ("source_counts", "target_counts", "source_null_counts", "target_null_counts")
 
 
+Tokens = Sequence[Sequence[int] | np.ndarray]  # of each sentence
+
+
 class _Batch:
     """Pairs of similar length, and their pairs of tokens.
 
@@ -50,7 +53,7 @@ class _Batch:
         places: place among them of each pair of tokens of a sentence pair, (B, T, S) int32; N at padding.
     """
 
-    def __init__(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]], vocab_size: int):
+    def __init__(self, rows: Sequence[tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]], vocab_size: int):
         (source, source_real), (target, target_real) = (padded(side, 0) for side in zip(*rows, strict=True))
         self.source, self.target = source, target
         self.source_real, self.target_real = source_real.bool(), target_real.bool()
@@ -108,8 +111,8 @@ class CountLearner:
     def __init__(
         self,
         model: HMMTablesMixin,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
+        sources: Tokens,
+        targets: Tokens,
         folder: str | Path | None = None,
         witness: Witness | None = None,
     ):
@@ -195,7 +198,7 @@ class CountLearner:
         """
         model = self.model
         counts = torch.zeros(len(self.pairs))
-        null = {"source": torch.zeros_like(model.source_counts), "target": torch.zeros_like(model.target_counts)}
+        null = {side: torch.zeros_like(self._before[f"{side}_counts"]) for side in ("source", "target")}
         jump_tables: list[Tensor] = [getattr(model, name) for name in _JUMPS]
         expected = [[torch.zeros_like(table), torch.zeros_like(table)] for table in jump_tables]
         likelihood = torch.zeros(2, dtype=torch.double)
@@ -288,11 +291,11 @@ class CountLearner:
 
 
 def _in_parts(
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
+    sources: Tokens,
+    targets: Tokens,
     source_lengths: np.ndarray,
     target_lengths: np.ndarray,
-) -> tuple[tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]], dict[int, tuple[int, ...]]]:
+) -> tuple[tuple[Tokens, Tokens], dict[int, tuple[int, ...]]]:
     """Cut pairs of more than `_UNCUT` pairs of tokens along the diagonal: time grows with the cube of a line.
 
     Returns:
@@ -383,8 +386,8 @@ class Adaptation:
 
 def adapt_counts(
     model: HMMTablesMixin,
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
+    sources: Tokens,
+    targets: Tokens,
     weight: float | None = None,
     passes: int = PASSES,
 ) -> Adaptation:

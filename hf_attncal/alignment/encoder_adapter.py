@@ -43,7 +43,7 @@ def adapt_encoder(encoder, layer: int) -> bool:
 
 def halves(name: str, a: Tensor, b: Tensor) -> dict[str, Tensor]:
     """Return what the file holds of a map: A (rank, inputs) and B (outputs, rank) in 8 bits, scaled by rank."""
-    found = {}
+    found: dict[str, Tensor] = {}
     for half, values, dim in (("a", a, 1), ("b", b, 0)):
         scale = values.abs().amax(dim=dim, keepdim=True).clamp(min=1e-12) / 127
         found |= {f"{name}.{half}": (values / scale).round().to(torch.int8), f"{name}.{half}.scale": scale.float()}

@@ -120,8 +120,9 @@ class EncoderPrior:
             name = DEFAULT_ENCODER[0]
         if name == DEFAULT_ENCODER[0] and revision is None and not Path(name).is_dir():
             revision = DEFAULT_ENCODER[1]
-        options = {"trust_remote_code": trust_remote_code, "revision": revision}
-        model, tokenizer = load_whole(AutoModel, name, finite=False, **options)
+        model, tokenizer = load_whole(
+            AutoModel, name, finite=False, trust_remote_code=trust_remote_code, revision=revision
+        )
         if languages is not None and codes_of(tokenizer):
             speak(None, tokenizer, languages)
         layer, codes = default_layer(model), both_codes(tokenizer)
@@ -167,7 +168,7 @@ class EncoderPrior:
         chosen = range(0, len(pairs), -(-len(pairs) // PAIRS_MET))
         states = [self._states([pairs[n][side] for n in chosen], side) for side in (0, 1)]
         for side in states:
-            total = sum(of_text.sum(dim=0, dtype=torch.float32) for of_text in side)
+            total = sum((of_text.sum(dim=0, dtype=torch.float32) for of_text in side), torch.zeros(()))
             # A word or two have no mean of their own.
             self._means.append(total / (sum(map(len, side)) + 10))
         sources, targets = map(self._centred, states, (0, 1))

@@ -20,7 +20,11 @@ from hf_attncal.data.batching import padded
 from hf_attncal.data.words import WordTokens, tokenize_words
 
 SIDES = ("source", "target")
-_TYPES = {"F32": (torch.float32, np.uint32), "F16": (torch.float16, np.uint16), "BF16": (torch.bfloat16, np.uint16)}
+_TYPES: dict[str, tuple[torch.dtype, np.dtype]] = {
+    "F32": (torch.float32, np.dtype(np.uint32)),
+    "F16": (torch.float16, np.dtype(np.uint16)),
+    "BF16": (torch.bfloat16, np.dtype(np.uint16)),
+}
 
 
 class Frame(NamedTuple):
@@ -203,7 +207,7 @@ class EmbeddingRows(nn.Module):
     def __init__(self, path: Path, start: int, shape: tuple[int, int], stored: str, dtype: torch.dtype):
         super().__init__()
         self._stored, self._bits = _TYPES[stored]
-        self._file, self._start, self._size = path.open("rb"), start, shape[1] * self._bits().itemsize
+        self._file, self._start, self._size = path.open("rb"), start, shape[1] * self._bits.itemsize
         self._places = torch.full((shape[0],), -1, dtype=torch.int32)
         self._rows, self._count = torch.empty(0, shape[1], dtype=dtype), 0
 
@@ -234,12 +238,12 @@ def rows_in_file(path: Path | None, words: nn.Module, dtype: torch.dtype) -> Emb
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
-    shape = list(words.weight.shape)
-    tried = torch.tensor([0, shape[0] // 2, shape[0] - 1])
+    rows, columns = words.weight.shape
+    tried = torch.tensor([0, rows // 2, rows - 1])
     for name, entry in header.items():
-        if name != "__metadata__" and entry["shape"] == shape and entry["dtype"] in _TYPES:
+        if name != "__metadata__" and entry["shape"] == [rows, columns] and entry["dtype"] in _TYPES:
             start = 8 + size + entry["data_offsets"][0]
-            exact = EmbeddingRows(path, start, tuple(shape), entry["dtype"], words.weight.dtype)
+            exact = EmbeddingRows(path, start, (rows, columns), entry["dtype"], words.weight.dtype)
             if torch.equal(exact(tried), words.weight[tried]):
-                return EmbeddingRows(path, start, tuple(shape), entry["dtype"], dtype)
+                return EmbeddingRows(path, start, (rows, columns), entry["dtype"], dtype)
     return None

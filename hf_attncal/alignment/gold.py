@@ -91,12 +91,11 @@ def _of_thresholds(
     aligner: WordAligner, gold: Gold, symmetrization: str, thresholds: Iterable[float]
 ) -> Iterator[tuple[float, AlignmentScore]]:
     """Yield each threshold and its AER."""
-    options = {"symmetrize": symmetrization}
     # What grows from links depends on the threshold; of the others a higher one only takes links away.
     grows = symmetrization.startswith("grow")
-    whole = None if grows else aligner.align(gold.pairs, threshold=0.0, **options)
+    whole = None if grows else aligner.align(gold.pairs, threshold=0.0, symmetrize=symmetrization)
     for tau in thresholds:
-        aligned = whole or aligner.align(gold.pairs, threshold=tau, **options)
+        aligned = whole or aligner.align(gold.pairs, threshold=tau, symmetrize=symmetrization)
         links = [
             [link for link, score in zip(a.links, a.scores, strict=True) if grows or score > tau] for a in aligned
         ]
@@ -199,12 +198,11 @@ def calibrate_links(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstra
     if source.symmetrization not in rules:
         raise ValueError("Scores of right links are no higher than those of wrong ones: they say nothing.")
     crossed = [folds[row % _FOLDS].of(scores) for row, scores in enumerate(own[0])]
-    counted = {"bins": bins, "bootstrap": bootstrap}
     settings = None if raw.settings is None else raw.settings.to_dict()
     return Calibration(
         LinkProbabilities(rules, len(gold.pairs), settings, *_ends(raw, gold)),
-        probability_score(*own, **counted),
-        probability_score(crossed, own[1], **counted),
+        probability_score(*own, bins=bins, bootstrap=bootstrap),
+        probability_score(crossed, own[1], bins=bins, bootstrap=bootstrap),
     )
 
 

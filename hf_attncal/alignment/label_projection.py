@@ -63,14 +63,14 @@ def project_labels(
             that are not there or that may be counted in two ways, or what the aligner raises. All lines before it have
             been given.
     """
+    labels, where = (tags, "tags") if spans is None else (spans, "spans")
     if (tags is not None) + (spans is not None) + markup != 1:
         raise ValueError("Give one of `tags`, `spans` and `markup`.")
     parting = WordParting.of(words)
-    if markup:
+    if labels is None:
         return _markup_lines(pairs, links, parting)
-    if spans is None:
-        return _tag_lines(_labelled(pairs, links, parting, tags, "tags"))
-    return _span_lines(_labelled(pairs, links, parting, spans, "spans"))
+    lines = _labelled(pairs, links, parting, labels, where)
+    return _tag_lines(lines) if where == "tags" else _span_lines(lines)
 
 
 def _tag_lines(lines: Iterable[tuple]) -> Iterator[ProjectedLine]:
@@ -109,12 +109,12 @@ def _span_lines(lines: Iterable[tuple]) -> Iterator[ProjectedLine]:
 
 def _labelled(pairs: Texts, links: Links, parting: WordParting, labels: Iterable[str], where: str) -> Iterator[tuple]:
     """Yield the number of each line, its target words, the labels of its source words, and its links with scores."""
-    pairs, links = links_beside(pairs, links, parting)
-    rows = together(**{"pairs": pairs, where: labels, "links": links})
+    texts, of_pairs = links_beside(pairs, links, parting)
+    rows = together(**{"pairs": texts, where: labels, "links": of_pairs})
     for number, (pair, line, (found, scores, sizes)) in enumerate(rows, start=1):
         tags = line.split()
         with in_line(number, "links"):
-            source, target = parting.split(LinkedPair(*pair, found, len(tags), sizes))
+            source, target = parting.split(LinkedPair(pair[0], pair[1], found, len(tags), sizes))
         with in_line(number, where):
             if len(tags) != len(source):
                 raise ValueError(
@@ -124,8 +124,9 @@ def _labelled(pairs: Texts, links: Links, parting: WordParting, labels: Iterable
 
 
 def _markup_lines(pairs: Texts, links: Links, parting: WordParting) -> Iterator[ProjectedLine]:
-    marked, links = links_beside(_parsed(pairs), links, parting, lambda pair: (pair[0].plain, pair[1]))
-    for number, ((source, target), (found, scores, sizes)) in enumerate(together(pairs=marked, links=links), start=1):
+    marked, of_pairs = links_beside(_parsed(pairs), links, parting, lambda pair: (pair[0].plain, pair[1]))
+    rows = together(pairs=marked, links=of_pairs)
+    for number, ((source, target), (found, scores, sizes)) in enumerate(rows, start=1):
         with in_line(number, "links"):
             parting.split(LinkedPair(source.plain, target, found, sizes=sizes))
             result = project_markup(source, target, found, scores, parting.words or WORDS[0])
@@ -179,5 +180,5 @@ def write_projected(lines: Iterable[ProjectedLine], path: str | os.PathLike | No
         path: of the file; None or - for standard output.
         form: which of the two.
     """
-    with output_lines(path) as file:
+    with output_lines(None if path is None else os.fspath(path)) as file:
         write_lines(file, (line.text if form == "text" else json_line(line.details) for line in lines))

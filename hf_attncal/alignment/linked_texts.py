@@ -5,10 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby, tee, zip_longest
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from hf_attncal.data.parting import WORDS, LinkedPair, WordParting, may_differ
 from hf_attncal.data.pharaoh import Link, check_inside_pair, parse_scored
@@ -42,10 +42,11 @@ class Linked(Protocol):
     scores: Sequence[float] | None
 
 
+@runtime_checkable
 class Linker(Protocol):
     """What makes links of sentence pairs, such as a `WordAligner`."""
 
-    def stream(self, pairs: Texts) -> Iterator[Linked]:
+    def stream(self, pairs: Texts, **options: Any) -> Iterator[Linked]:
         """Yield the links of each pair."""
 
 
@@ -112,7 +113,7 @@ def open_linked(
     """
     texts = {"source": source, "target": target, **labels}
     names = {name: text_name(text, name) for name, text in (texts | {"links": links}).items()}
-    aligner = links if hasattr(links, "stream") else None
+    aligner: Linker | None = links if hasattr(links, "stream") else None
     if is_file(links) and os.path.isdir(links):
         raise CommandError(
             f"--links {links} is a folder: give links. `attncal align run {links}` writes them, also into a pipe that "
@@ -125,20 +126,22 @@ def open_linked(
         check_files(
             files, {"--output": None if output is None else os.fspath(output)}, standard=len(files) < len(named)
         )
-    columns = {"pairs": itemgetter(0, 1)} | ({"labels": itemgetter(2)} if labels else {})
-    if aligner is None:
-        columns["links"] = itemgetter(-1)
     longest = running.longest_line or LONGEST_LINE
     parting = WordParting(words, links) if aligner is None else WordParting(words or WORDS[0])
     if parting.words is None and all(map(_can_be_read_twice, texts.values())):
         parting.find(_linked_pairs(rows_of_texts(texts, longest), plain, bool(labels)))
-    rows = tee(rows_of_texts(texts, longest), len(columns))
-    streams = {name: map(column, side) for (name, column), side in zip(columns.items(), rows, strict=True)}
-    return LinkedTexts(names, parting=parting, **{"links": _Batched(aligner, running.batch_size)} | streams)
+    pairs, third, last = tee(rows_of_texts(texts, longest), 3)
+    return LinkedTexts(
+        names,
+        pairs=map(itemgetter(0, 1), pairs),
+        links=map(itemgetter(-1), last) if aligner is None else _Batched(aligner, running.batch_size),
+        parting=parting,
+        labels=map(itemgetter(2), third) if labels else None,
+    )
 
 
 def _can_be_read_twice(text: Text) -> bool:
-    return os.path.isfile(text) if is_file(text) else hasattr(text, "__len__")
+    return os.path.isfile(text) if isinstance(text, str | os.PathLike) else hasattr(text, "__len__")
 
 
 def _linked_pairs(rows: Iterable[tuple], plain: Callable[[str], str], labelled: bool) -> Iterator[LinkedPair]:
@@ -177,7 +180,7 @@ def links_beside(
         parting: what parts words; an aligner's does if nothing is said.
         text_of: what an aligner reads of a pair.
     """
-    if hasattr(links, "stream"):
+    if isinstance(links, Linker):
         parting.words = parting.words or WORDS[0]
         options = {} if parting.words == WORDS[0] else {"words": parting.words}
         pairs, texts = tee(pairs)
@@ -195,10 +198,11 @@ def _numbered_links(links: Iterable[str | Linked | Sequence[Link]]) -> Iterator[
 def _links_and_scores(of_pair: str | Linked | Sequence[Link]) -> Found:
     if isinstance(of_pair, str):
         return *parse_scored(of_pair), None
-    if not hasattr(of_pair, "links"):
+    if isinstance(of_pair, Collection):
         return of_pair, None, None
-    source, target = (getattr(of_pair, side, None) for side in ("source", "target"))
-    return of_pair.links, of_pair.scores, None if source is None else (len(source), len(target))
+    source, target = getattr(of_pair, "source", None), getattr(of_pair, "target", None)
+    sizes = None if source is None or target is None else (len(source), len(target))
+    return of_pair.links, of_pair.scores, sizes
 
 
 def together(**streams: Iterable) -> Iterator[tuple]:
@@ -216,7 +220,8 @@ _HEADING = ("source", "target", "count", "p(target|source)", "p(source|target)")
 _FORMULA = re.compile(r"[=+\-@](?=.*\w)(?![\d.,]*$)")
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True)
+class Entry:
     """Two words that are linked.
 
     Args:
@@ -298,10 +303,11 @@ def count_links(
     """
     counts = LinkCounts(lowercase)
     parting = WordParting.of(words)
-    pairs, links = links_beside(pairs, links, parting)
-    for number, (pair, (found, _, sizes)) in enumerate(together(pairs=pairs, links=links), start=1):
+    texts, of_pairs = links_beside(pairs, links, parting)
+    rows = together(pairs=texts, links=of_pairs)
+    for number, ((source, target), (found, _, sizes)) in enumerate(rows, start=1):
         with in_line(number, "links"):
-            counts.add(*parting.split(LinkedPair(*pair, found, sizes=sizes)), found)
+            counts.add(*parting.split(LinkedPair(source, target, found, sizes=sizes)), found)
     return counts.lexicon(least_count, top)
 
 
@@ -320,14 +326,15 @@ def write_lexicon(entries: Iterable[Entry], path: str | os.PathLike | None, form
     def lines() -> Iterator[str]:
         nonlocal formulas
         if form == "json":
-            yield from (json_line(entry._asdict()) for entry in entries)
+            yield from (json_line(asdict(entry)) for entry in entries)
             return
         yield "\t".join(_HEADING)
         for entry in entries:
-            formulas += any(map(_FORMULA.match, entry[:2]))
-            yield "\t".join([*entry[:2], str(entry.count), *(f"{probability:.6f}" for probability in entry[3:])])
+            formulas += any(map(_FORMULA.match, (entry.source, entry.target)))
+            shares = f"{entry.target_given_source:.6f}", f"{entry.source_given_target:.6f}"
+            yield "\t".join((entry.source, entry.target, str(entry.count), *shares))
 
-    with output_lines(path) as file:
+    with output_lines(None if path is None else os.fspath(path)) as file:
         write_lines(file, lines())
     if formulas:
         LOG.warning(

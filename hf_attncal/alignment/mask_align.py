@@ -31,6 +31,7 @@ _SENTENCE_ENDS = ".!?…。！？।؟"  # as words of their own
 _WINDOW, _MOST_CUT = 384, 4 * 10**6
 # Forward (batch, target, source), backward (batch, source, target), target NULL and source NULL.
 Directions = tuple[Tensor, Tensor, Tensor, Tensor]
+TokenPair = tuple[WordTokens, WordTokens]  # source and target
 
 
 class MaskAlignSource(WeightSource):
@@ -85,40 +86,51 @@ class MaskAlignSource(WeightSource):
         """Yield weights as the base class does; long lines are cut into parts, and read in windows."""
         sides = self.tokens_of(pairs)
         encoded = list(zip(sides[::2], sides[1::2], strict=True))
-        limit = self.model.config.max_position_embeddings
-        long, short = [], []
-        for index, (source, target) in enumerate(encoded):
-            if min(len(source.ids), len(target.ids), source.words, target.words):
-                (long if max(len(source.ids), len(target.ids)) > limit else short).append(index)
-        ids = [(source.ids, target.ids) for source, target in encoded]
         known = self._known(pairs, sides)
-        lengths = [tuple(map(len, ids[index])) for index in short]
-        batches = [[short[place] for place in batch] for batch in batches_by_length(lengths, batch_size, batch_tokens)]
-        for indices in (*batches, *([index] for index in long)):
+        for indices in self._batches(encoded, batch_size, batch_tokens):
             tokens = [encoded[index] for index in indices]
-            longest = max(max(map(len, ids[index])) for index in indices)
             cells = None if known is None else [spread(known[index], *encoded[index]) for index in indices]
-            if longest > limit:
-                window = min(limit, self._window)
-                read = self._in_windows(*tokens[0], window, None if cells is None else cells[0])
-            else:
-                read = self.directions([ids[index] for index in indices], *(() if cells is None else (cells,)))
-            largest = max(len(ids[index][0]) * len(ids[index][1]) for index in indices)
-            if self.longest_uncut is not None and longest > self.longest_uncut and largest <= _MOST_CUT:
-                self._cut(read, tokens, cells)
-            if cells is not None:
-                read = self._judged(read, cells)
-            device = read[0].device
-            sides = list(zip(*tokens, strict=True))
+            forward, backward, target_null, source_null = self._read(tokens, cells)
+            sources, targets = [source for source, _ in tokens], [target for _, target in tokens]
+            device = forward.device
             yield (
                 indices,
                 Weights(
-                    *read,
-                    *(word_ids(side, device) for side in sides),
+                    forward,
+                    backward,
+                    target_null,
+                    source_null,
+                    word_ids(sources, device),
+                    word_ids(targets, device),
                     [(source.words, target.words) for source, target in tokens],
-                    *(padded([text.ids for text in side], 0)[0].to(device) for side in sides),
+                    padded([source.ids for source in sources], 0)[0].to(device),
+                    padded([target.ids for target in targets], 0)[0].to(device),
                 ),
             )
+
+    def _batches(self, encoded: Sequence[TokenPair], batch_size: int, batch_tokens: int) -> Iterator[list[int]]:
+        """Yield indices of pairs in batches by length; a pair that is too long to be read at once comes alone."""
+        limit = self.model.config.max_position_embeddings
+        sizes = [(len(source.ids), len(target.ids)) for source, target in encoded]
+        present = [n for n, (s, t) in enumerate(encoded) if min(*sizes[n], s.words, t.words)]
+        short = [n for n in present if max(sizes[n]) <= limit]
+        for batch in batches_by_length([sizes[n] for n in short], batch_size, batch_tokens):
+            yield [short[place] for place in batch]
+        yield from ([n] for n in present if max(sizes[n]) > limit)
+
+    def _read(self, tokens: Sequence[TokenPair], cells: Sequence[Tensor] | None) -> Directions:
+        """Return both directions of a batch: long lines in windows or cut, with the encoder as a second judge."""
+        limit = self.model.config.max_position_embeddings
+        sizes = [(len(source.ids), len(target.ids)) for source, target in tokens]
+        longest, largest = max(map(max, sizes)), max(s * t for s, t in sizes)
+        if longest > limit:
+            window = min(limit, self._window)
+            read = self._in_windows(*tokens[0], window, None if cells is None else cells[0])
+        else:
+            read = self.directions([(source.ids, target.ids) for source, target in tokens], cells)
+        if self.longest_uncut is not None and longest > self.longest_uncut and largest <= _MOST_CUT:
+            self._cut(read, tokens, cells)
+        return read if cells is None else self._judged(read, cells)
 
     def unknown_shares(self, pairs: Sequence[Words]) -> list[float] | None:
         if not self.counts:
@@ -154,7 +166,7 @@ class MaskAlignSource(WeightSource):
         device, padding = self.model.device, self.model.config.pad_token_id or 0
         (input_ids, mask), (target_ids, target_mask) = (padded(side, padding) for side in zip(*pairs, strict=True))
         factor = {}
-        if cells is not None and self.counts:
+        if cells is not None and self.prior is not None and self.counts:
             belief = self.prior.belief
             factor = {"factor": belief.factor(belief.bins(joined(cells))).to(device)}
         output = self.model.alignments(
@@ -164,9 +176,17 @@ class MaskAlignSource(WeightSource):
             target_attention_mask=target_mask.to(device),
             **factor,
         )
-        found = (output.forward_attention, output.backward_attention, output.forward_null, output.backward_null)
-        dtype = torch.promote_types(found[0].dtype, torch.float32)
-        found = tuple(tensor.to(dtype).clamp(max=1) for tensor in found)  # a sum may be rounded up
+        dtype = torch.promote_types(output.forward_attention.dtype, torch.float32)
+
+        def weights(found: Tensor) -> Tensor:
+            return found.to(dtype).clamp(max=1)  # a sum may be rounded up
+
+        found = (
+            weights(output.forward_attention),
+            weights(output.backward_attention),
+            weights(output.forward_null),
+            weights(output.backward_null),
+        )
         check_finite_weights(self.model, *found)
         return found
 
@@ -194,17 +214,17 @@ class MaskAlignSource(WeightSource):
 
     def _judged(self, found: Directions, cells: Sequence[Tensor]) -> Directions:
         """Return the mean of what the model and what the encoder says, both directions and their NULLs."""
-        share = self.prior.share
+        share = 0.0 if self.prior is None else self.prior.share
         encoder = joined(cells).to(found[0])
-        left = (1 - encoder.sum(dim=2)).clamp(min=0), (1 - encoder.sum(dim=1)).clamp(min=0)
-        return tuple(
-            (1 - share) * model + share * other
-            for model, other in zip(found, (encoder, encoder.mT, *left), strict=True)
+        forward, backward, target_null, source_null = found
+        return (
+            (1 - share) * forward + share * encoder,
+            (1 - share) * backward + share * encoder.mT,
+            (1 - share) * target_null + share * (1 - encoder.sum(dim=2)).clamp(min=0),
+            (1 - share) * source_null + share * (1 - encoder.sum(dim=1)).clamp(min=0),
         )
 
-    def _cut(
-        self, found: Directions, pairs: Sequence[tuple[WordTokens, WordTokens]], cells: Sequence[Tensor] | None
-    ) -> None:
+    def _cut(self, found: Directions, pairs: Sequence[TokenPair], cells: Sequence[Tensor] | None) -> None:
         """Put the weights of their parts in place of those of the pairs that are long and can be cut."""
         longest, limit = self.longest_uncut, self.model.config.max_position_embeddings
         parts = []
@@ -242,26 +262,25 @@ class MaskAlignSource(WeightSource):
 
         It is read in windows, each up to where the fewest links lead out of it; there the next one begins.
         """
-        sides, begin = (source, target), (0, 0)
-        starts = [self._starts(side) for side in sides]
-        sizes = [len(side.ids) for side in sides]
+        shape = len(target.ids), len(source.ids)
+        target_starts, source_starts = self._starts(target), self._starts(source)
         like = {"device": self.model.device, "dtype": torch.promote_types(self.model.dtype, torch.float32)}
-        forward, backward = (torch.zeros(1, *shape, **like) for shape in (sizes[::-1], sizes))
-        nulls = [torch.ones(1, size, **like) for size in sizes]
-        while all(first < size for first, size in zip(begin, sizes, strict=True)):
-            left = tuple(size - first for first, size in zip(begin, sizes, strict=True))
-            window = [slice(first, first + limit) for first in begin]
-            ids = tuple(side.ids[part] for side, part in zip(sides, window, strict=True))
-            read = self.directions([ids], None if cells is None else [cells[window[1], window[0]]])
-            length = left
+        forward, backward = torch.zeros(1, *shape, **like), torch.zeros(1, *shape[::-1], **like)
+        target_null, source_null = (torch.ones(1, size, **like) for size in shape)
+        row, column = 0, 0  # where the window begins
+        while row < shape[0] and column < shape[1]:
+            left = shape[1] - column, shape[0] - row
+            rows, columns = slice(row, row + limit), slice(column, column + limit)
+            ids = source.ids[columns], target.ids[rows]
+            read = self.directions([ids], None if cells is None else [cells[rows, columns]])
+            s, t = left
             if max(left) > limit:
-                inside = (of_side[part] for of_side, part in zip(starts, window, strict=True))
-                length = end_of_window(read[0][0], read[1][0], *inside, left)
-            (i, j), (s, t) = (slice(first, first + size) for first, size in zip(begin, length, strict=True)), length
+                s, t = end_of_window(read[0][0], read[1][0], source_starts[columns], target_starts[rows], left)
+            i, j = slice(column, column + s), slice(row, row + t)
             forward[0, j, i], backward[0, i, j] = read[0][0, :t, :s], read[1][0, :s, :t]
-            nulls[1][0, j], nulls[0][0, i] = read[2][0, :t], read[3][0, :s]
-            begin = i.stop, j.stop
-        return forward, backward, nulls[1], nulls[0]
+            target_null[0, j], source_null[0, i] = read[2][0, :t], read[3][0, :s]
+            row, column = j.stop, i.stop
+        return forward, backward, target_null, source_null
 
 
 def _part(tokens: WordTokens, which: slice) -> WordTokens:

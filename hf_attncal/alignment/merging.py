@@ -1,6 +1,6 @@
 """From the weights of a batch to word alignments: pooling over subwords, symmetrisation, links and scores."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -144,11 +144,7 @@ def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float
         threshold: what a score must exceed; None to link each target word to its best source word ("forward" only).
     """
     source_side, target_side = weights.source_words, weights.target_words
-    nulls = [
-        [None] * len(pairs) if null is None else mean_over_words(null, *side).tolist()
-        for null, side in ((weights.source_null, source_side), (weights.target_null, target_side))
-    ]
-    if method == "harmonic":
+    if method == "harmonic" and weights.backward is not None and threshold is not None:
         both = harmonic_mean(weights.forward, weights.backward)
         scores = largest_over_words(both, source_side, target_side).cpu()
         order_repeats([scores], pairs)
@@ -169,19 +165,34 @@ def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float
     values = iter(scores[torch.tensor(rows, dtype=torch.long), i, j].tolist())
     best = scores.amax(dim=2).sum(dim=1) + scores.amax(dim=1).sum(dim=1)
     means = (best / torch.tensor([len(s) + len(t) for s, t in pairs])).tolist()
+    nulls = zip(
+        _nulls(weights.source_null, source_side, [source for source, _ in weights.words]),
+        _nulls(weights.target_null, target_side, [target for _, target in weights.words]),
+        strict=True,
+    )
     alignments = []
-    for pair, of_pair, mean, lengths, *null in zip(pairs, links, means, weights.words, *nulls, strict=True):
-        null = [side and tuple(side[:length]) for side, length in zip(null, lengths, strict=True)]
+    for (source, target), of_pair, mean, (source_null, target_null) in zip(pairs, links, means, nulls, strict=True):
+        own = tuple(islice(values, len(of_pair)))
         alignments.append(
-            WordAlignment(*pair, of_pair, tuple(islice(values, len(of_pair))), *null, mean, method, threshold)
+            WordAlignment(source, target, of_pair, own, source_null, target_null, mean, method, threshold)
         )
     return alignments
 
 
+def _nulls(
+    null: Tensor | None, words: tuple[Tensor, int], lengths: Sequence[int]
+) -> Iterable[tuple[float, ...] | None]:
+    """Return the NULL probabilities of the words of each pair; None where there is no NULL."""
+    if null is None:
+        return [None] * len(lengths)
+    return (tuple(side[:length]) for side, length in zip(mean_over_words(null, *words).tolist(), lengths, strict=True))
+
+
 def unaligned(pair: Pair, has_null: bool, method: str, threshold: float | None) -> WordAlignment:
     """Return the alignment of a pair with a side that has no token."""
-    nulls = ((1.0,) * len(side) if has_null else None for side in pair)
-    return WordAlignment(*pair, (), (), *nulls, 0.0 if all(pair) else None, method, threshold)
+    source_null, target_null = ((1.0,) * len(side) if has_null else None for side in pair)
+    score = 0.0 if all(pair) else None
+    return WordAlignment(*pair, (), (), source_null, target_null, score, method, threshold)
 
 
 def of_raw_words(alignment: WordAlignment, raw: Pair, source: Segments, target: Segments) -> WordAlignment:
@@ -192,14 +203,16 @@ def of_raw_words(alignment: WordAlignment, raw: Pair, source: Segments, target: 
         raw: the words that white space parts.
     """
     links, scores = raw_links(alignment.links, alignment.scores, source, target)
-    nulls = {
-        f"{side}_null": None if found is None else raw_means(found, segments)
-        for side, found, segments in (
-            ("source", alignment.source_null, source),
-            ("target", alignment.target_null, target),
-        )
-    }
-    return replace(alignment, source=raw[0], target=raw[1], links=links, scores=scores, **nulls)
+    source_null, target_null = alignment.source_null, alignment.target_null
+    return replace(
+        alignment,
+        source=raw[0],
+        target=raw[1],
+        links=links,
+        scores=scores,
+        source_null=None if source_null is None else raw_means(source_null, source),
+        target_null=None if target_null is None else raw_means(target_null, target),
+    )
 
 
 def _escaped(word: str) -> str:

@@ -170,9 +170,8 @@ class LinkProbabilities:
         """Write it beside the checkpoint in `folder`, or of another `model`; return the path of the file."""
         path = Path(folder) / PROBABILITIES_FILE
         rules = {name: rule._asdict() for name, rule in self.rules.items()}
-        written = {"pairs": self.pairs, "settings": self.settings, "rules": rules}
-        written |= {"unknown": self.unknown, "score": self.score}
-        write_sealed(written, path, model)
+        learned = {"pairs": self.pairs, "settings": self.settings, "rules": rules}
+        write_sealed({**learned, "unknown": self.unknown, "score": self.score}, path, model)
         return path
 
     @classmethod

@@ -176,8 +176,9 @@ def _claim(found: Votes, inside: Sequence[int | None], owned: list[int | None], 
     """Give things without a word what they have as many links to as another: as none, or as one that can spare it."""
     linked: dict[int, list[int]] = defaultdict(list)
     for j in words:
-        for number in {inside[i] for i in found[j]} - {None}:
-            linked[number].append(j)
+        for number in {inside[i] for i in found[j]}:
+            if number is not None:
+                linked[number].append(j)
     counts = Counter(owned[j] for j in words)
     for number in sorted(linked.keys() - counts.keys()):
         totals = [(j, _totals(found[j], inside)) for j in linked[number]]
@@ -327,7 +328,8 @@ def parse_markup(text: str, parted: str = WORDS[0]) -> MarkedText:
 
 def _plain_and_tags(text: str) -> tuple[str, list[tuple[re.Match, int]]]:
     """Return a text without its tags, and these with their places in it; a line end is where a tag parts words."""
-    plain, tags, place = "", [], 0
+    plain, place = "", 0
+    tags: list[tuple[re.Match, int]] = []
     waiting: list[re.Match] = []  # tags behind the plain text
 
     def add(piece: str) -> None:

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from hf_attncal.data.piecewise import until_failure
@@ -48,16 +47,17 @@ def estimate_quality(aligner: "WordAligner", pairs: "Iterable[tuple[Sentence, Se
     """
     raw, pairs = copy(aligner), list(pairs)
     raw.probabilities = None  # which need not know each way to merge
-    aligned = [result for result in raw.align(pairs, symmetrize="harmonic") if result.score is not None]
-    if not aligned:
+    aligned = raw.align(pairs, symmetrize="harmonic")
+    scores = [result.score for result in aligned if result.score is not None]
+    aligned = [result for result in aligned if result.score is not None]
+    if not scores:
         raise ValueError("`pairs` must have one with words on both sides, got none.")
-    nulls = [null for result in aligned for null in (*result.source_null, *result.target_null)]
+    nulls = [null for result in aligned for null in (*(result.source_null or ()), *(result.target_null or ()))]
     both, either = (
         sum(len(result.links) for result in raw.align(pairs, symmetrize=method, threshold=0.5))
         for method in ("intersection", "union")
     )
-    score = sum(result.score for result in aligned) / len(aligned)
-    return Quality(len(aligned), score, sum(nulls) / len(nulls), both / max(1, either))
+    return Quality(len(scores), sum(scores) / len(scores), sum(nulls) / len(nulls), both / max(1, either))
 
 
 def exchanged_scores(
@@ -72,13 +72,18 @@ def exchanged_scores(
     """
     raw, pairs, means = copy(aligner), list(pairs), []
     raw.probabilities = None
+
+    def align(some: "Sequence[tuple[Sentence, Sentence]]") -> "Sequence[WordAlignment]":
+        return raw.align(some, symmetrize="harmonic", **options)
+
     for sides in (pairs, [(target, source) for source, target in pairs]):
-        aligned, failure = until_failure(partial(raw.align, symmetrize="harmonic", **options), sides)
+        aligned, failure = until_failure(align, sides)
         scores = [one.score for one in aligned if one.score is not None]
         if failure is not None or not scores:
             return None
         means.append(sum(scores) / len(scores))
-    return tuple(means) if means[1] > means[0] + _EXCHANGED else None
+    given, exchanged = means
+    return (given, exchanged) if exchanged > given + _EXCHANGED else None
 
 
 # ---- while a text is aligned ----

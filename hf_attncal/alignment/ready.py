@@ -47,16 +47,17 @@ def ready_or_named(name: str | Path) -> str | Path:
     """Return the folder of the ready aligner of this name; any other name as it is."""
     if name not in READY or os.path.isfile(os.path.join(name, CONFIG)):
         return name
-    return _put_together(name) if READY[name].mirrors else str(READY_FOLDER / name)
+    mirrored_one = READY[str(name)].mirrors
+    return str(READY_FOLDER / name) if mirrored_one is None else _put_together(str(name), mirrored_one)
 
 
 @cache
-def _put_together(name: str) -> str:
+def _put_together(name: str, mirrored_one: str) -> str:
     from safetensors.numpy import load_file, save_file  # commands start without it
 
     made = TemporaryDirectory(prefix="hf_attncal_")
     atexit.register(made.cleanup)
-    own, other, folder = READY_FOLDER / name, READY_FOLDER / READY[name].mirrors, Path(made.name, name)
+    own, other, folder = READY_FOLDER / name, READY_FOLDER / mirrored_one, Path(made.name, name)
     shutil.copytree(other, folder)
     size = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["vocab_size"]
     save_file(mirrored(load_file(other / WEIGHTS), size), folder / WEIGHTS, {"format": "pt"})

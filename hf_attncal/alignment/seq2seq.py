@@ -212,7 +212,7 @@ class Seq2SeqAttention:
         """
         present = {number: layer for number, layer in enumerate(layers) if layer is not None}
         self._check(len(layers), next(iter(present.values())).shape[-3], list(present))
-        layer = layers[self.layer]
+        layer = present[self.layer % len(layers)]
         return (layer if self.heads is None else layer[..., list(self.heads), :, :]).mean(dim=-3)
 
 
@@ -253,11 +253,10 @@ def read_weights(
         details=weights == "contribution",
         uam=weights == "uam",
     ):
-        if weights == "uam":
-            layers = (reading.uam.unsqueeze(1),)
+        if reading.uam is not None:
+            yield pairs, (reading.uam.unsqueeze(1),), reading
         else:
-            layers = reading.attentions if weights == "attention" else reading.contributions
-        yield pairs, layers, reading
+            yield pairs, reading.attentions if weights == "attention" else reading.contributions, reading
 
 
 def between_words(steps: Tensor, pair: TokenPair, shift: bool) -> Tensor:
@@ -372,10 +371,10 @@ class Seq2SeqSource(WeightSource):
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
         """Yield single pairs, as they differ in size. `batch_size` alone decides how many are read at once."""
-        texts = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
+        sources, targets = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
         cells = None if self.prior is None else self.prior.cells(pairs)
-        for index, found in _of_pairs(self.model, self.tokenizer, *texts, self.settings, batch_size):
-            if cells is not None:
+        for index, found in _of_pairs(self.model, self.tokenizer, sources, targets, self.settings, batch_size):
+            if cells is not None and self.prior is not None:
                 found = torch.lerp(found, torch.from_numpy(cells[index].T).to(found), self.prior.share)
             t, s = found.shape
             ids = (torch.arange(s)[None], s), (torch.arange(t)[None], t)

@@ -75,7 +75,6 @@ class WeightSource(ABC):
     counts: bool = False  # whether the model are counts, which can adapt to a text
     prior: Any | None = None  # an `EncoderPrior`
     symmetrization: str  # how the directions are merged where nothing else is asked for
-    threshold: float | None  # what a score must exceed where nothing else is asked for; None: take the best word
     tokenize: bool = False  # whether the model has learned from text that was cut into words (`data.segmentation`)
 
     def __init__(self, model, tokenizer, settings=None):
@@ -87,6 +86,11 @@ class WeightSource(ABC):
                 f"`settings` choose the attention of an encoder-decoder, but the model is {self.kind}, got "
                 f"{settings}. Leave them out."
             )
+
+    @property
+    @abstractmethod
+    def threshold(self) -> float | None:
+        """Return what a score must exceed where nothing else is asked for; None: take the best word."""
 
     @classmethod
     def saved_settings(cls, name: str | Path, revision: str | None = None) -> Any | None:
@@ -139,7 +143,7 @@ class WeightSource(ABC):
         return None
 
 
-def word_ids(sides: Sequence[WordTokens], device: torch.device) -> tuple[Tensor, int]:
+def word_ids(sides: Sequence[WordTokens], device: torch.device | str = "cpu") -> tuple[Tensor, int]:
     """Return the word of each token, (batch, longest), and the largest number of words, which stands for no word."""
     words = max(side.words for side in sides)
     ids = padded([np.where(side.word_ids == NO_WORD, words, side.word_ids) for side in sides], words)[0]

@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import product
 from math import isqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import torch
@@ -121,9 +121,9 @@ def quick_aligner(
     witness = None if encoder is None else encoder.witness(read, sides)
     helped = encoder is not None and encoder.belief.strength > 0
     if not helped and len(sides) <= 2 * MOST_PAIRS_READ:  # an encoder knows what words that look alike tell
-        words = [line.split() for line in lines]
-        pairs = list(zip(words[::2], words[1::2], strict=True))
-        begin_with(model, prior_counts(pairs, sides, lambda token: backend.id_to_token(token).strip(SPACE)))
+        looked_up = [line.split() for line in lines]
+        counted = list(zip(looked_up[::2], looked_up[1::2], strict=True))
+        begin_with(model, prior_counts(counted, sides, lambda token: str(backend.id_to_token(token)).strip(SPACE)))
     tokens = [side.ids for side in sides]
     iterations = _HELPED if helped else ITERATIONS
     CountLearner(model, tokens[::2], tokens[1::2], witness=witness).run(iterations)
@@ -134,6 +134,8 @@ def link_cells(aligner: WordAligner, pairs: Sequence[Words]) -> list[np.ndarray]
     """Return how sure each link of words is, the harmonic mean of both directions, (source words, target words)."""
     found = [np.zeros(tuple(map(len, pair)), np.float32) for pair in pairs]
     for indices, weights in aligner.source.weights(pairs, 256, 4096):
+        if weights.backward is None:
+            raise ValueError("`aligner` must read both directions, and its model has one.")
         both = harmonic_mean(weights.forward, weights.backward)
         both = largest_over_words(both, weights.source_words, weights.target_words)
         for index, cells, (sources, targets) in zip(indices, both, weights.words, strict=True):
@@ -235,8 +237,9 @@ def begin_with(model: HMMTablesMixin, counts: dict[tuple[int, int], float]) -> N
     model.counts = torch.tensor([counts[place] for place in places], dtype=torch.float32)
     model.pairs = tokens[0] * model.config.vocab_size + tokens[1]
     model.config.entries = len(places)
-    model.source_counts.index_add_(0, tokens[0], model.counts)
-    model.target_counts.index_add_(0, tokens[1], model.counts)
+    for side, name in enumerate(("source_counts", "target_counts")):
+        table: torch.Tensor = getattr(model, name)
+        table.index_add_(0, tokens[side], model.counts)
 
 
 def _tells(word: str) -> bool:
@@ -326,14 +329,13 @@ def _fields(values: dict[str, Any]) -> CountFields | None:
     family = FAMILIES.get(str(values.get("model_type")))
     if family is None or not family.counted or values.get("dtype") != "float32":
         return None
-    types = {field.name: field.type for field in fields_of(CountFields)}
-    if values.get("pad_token_id") is None or not types.keys() <= values.keys() <= types.keys() | _BESIDE:
+    types = {field.name for field in fields_of(CountFields)}
+    if values.get("pad_token_id") is None or not types <= values.keys() <= types | _BESIDE:
         return None
     fields = CountFields(**{name: values[name] for name in types})
-    if any(isinstance(getattr(fields, name), bool) != (kind is bool) for name, kind in types.items()):
-        return None
-    if not all(isinstance(getattr(fields, name), kind) for name, kind in types.items()):
-        return None
+    for name, kind in get_type_hints(CountFields).items():
+        if name in types and (isinstance(values[name], bool) != (kind is bool) or not isinstance(values[name], kind)):
+            return None
     check_counting(fields)
     for name in ("bos_token_id", "eos_token_id"):
         if values.get(name) is not None and (

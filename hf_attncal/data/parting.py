@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hf_attncal.io.files import is_file, open_descriptor, sha256, write_text
 from hf_attncal.io.messages import LOG
@@ -170,6 +170,9 @@ def recorded_words(links: Any) -> str | None:
     return None
 
 
+Window = TypeVar("Window", bound=tuple[Iterable[tuple], Any])
+
+
 class SeenWords:
     """Notes whether what parts words mattered to the texts that were aligned.
 
@@ -189,7 +192,7 @@ class SeenWords:
         """Look at texts; lists of words are as they are."""
         self._matters = self._matters or readings_differ(*(text for text in texts if isinstance(text, str)))
 
-    def window(self, window: tuple[Iterable[tuple], Any]) -> tuple[Iterable[tuple], Any]:
+    def window(self, window: Window) -> Window:
         """Look at the pairs of a window, and return it."""
         for pair in window[0]:
             self.see(*pair)
