@@ -600,8 +600,8 @@ def test_a_pair_is_drawn_and_saved(aligner, tmp_path):
 class Halved(MaskAlignSource):
     """Weights half as large."""
 
-    def directions(self, pairs):
-        return tuple(tensor / 2 for tensor in super().directions(pairs))
+    def directions(self, pairs, cells=None):
+        return tuple(tensor / 2 for tensor in super().directions(pairs, cells))
 
 
 def test_another_source_may_take_the_place_of_the_models_own(tokenizer):

@@ -3,6 +3,7 @@
 import random
 import tracemalloc
 from collections import Counter
+from dataclasses import astuple
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_it_is_the_loop_over_the_definition():
     linked = [(s.split()[i], t.split()[j]) for s, t, links in pairs for i, j in links]
     found = list(counted(pairs).lexicon())
     assert {(entry.source, entry.target): entry.count for entry in found} == Counter(linked)
-    for source, target, count, forward, backward in found:
+    for source, target, count, forward, backward in map(astuple, found):
         assert forward == pytest.approx(count / sum(one[0] == source for one in linked))
         assert backward == pytest.approx(count / sum(one[1] == target for one in linked))
     assert found == sorted(found, key=lambda entry: (entry.source, -entry.count, entry.target))

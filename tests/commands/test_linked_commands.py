@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -193,7 +194,7 @@ def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, tra
     more = ["--lowercase", "--least-count", "2", "--top", "3", "--format", "json"]
     written = attncal("align", "lexicon", *files, *more)[1].splitlines()
     assert len(written) > 10
-    assert [json.loads(json_line(entry._asdict())) for entry in entries] == list(map(json.loads, written))
+    assert [json.loads(json_line(asdict(entry))) for entry in entries] == list(map(json.loads, written))
     alignments = aligner.align(pairs)
     assert list(count_links(pairs, alignments)) == list(count_links(pairs, aligner))
     assert list(count_links(pairs, [one.links for one in alignments])) == list(count_links(pairs, aligner))
