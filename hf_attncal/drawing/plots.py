@@ -366,6 +366,7 @@ def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str
     """
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
     most = max(map(len, panels.values()))
+    step = _BAR / (most * _BAR + 0.1)  # of a bar, where a kind is 1 high
     left = _MARGIN + _INCHES * max(map(text_width, labels)) + 0.15
     wide = max(_NARROW, _WIDE / len(panels))
     width = left + len(panels) * (wide + _GAP)
@@ -379,11 +380,16 @@ def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str
         box = ((left + number * (wide + _GAP)) / width, bottom / height, wide / width, rows / height)
         axes = figure.add_axes(box)
         for row, (name, values) in enumerate(series.items()):
-            _draw_bars(axes, values, row - (len(series) - 1) / 2, most, name, names.index(name))
+            places = np.arange(len(values)) + (row - (len(series) - 1) / 2) * step
+            colour, hatch = _COLOURS[names.index(name)], _HATCHES[names.index(name)]
+            style: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+            axes.barh(places, [value for value, _ in values], height=0.86 * step, label=name, **style)
+            for place, (_, interval) in zip(places, values, strict=True):
+                if interval is not None:
+                    axes.plot(interval, (place, place), color=TEXT_COLOUR, linewidth=1.1, solid_capstyle="butt")
         axes.set_ylim(len(labels) - 0.5, -0.5)
-        shown_labels = labels if number == 0 else [""] * len(labels)
-        families = families_for("".join(labels))
-        axes.set_yticks(range(len(labels)), shown_labels, fontfamily=families, parse_math=False)
+        font: dict[str, Any] = {"fontfamily": families_for("".join(labels)), "parse_math": False}
+        axes.set_yticks(range(len(labels)), labels if number == 0 else [""] * len(labels), **font)
         axes.set_xlabel(panel, fontsize=POINTS, color=TEXT_COLOUR)
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=(1, 2, 5, 10)))
         axes.xaxis.set_major_formatter("{x:.4g}")
@@ -395,23 +401,7 @@ def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str
     if legend:
         bars: list[Any] = [handle for axes in figure.axes for handle in axes.containers]
         handles = {handle.get_label(): handle for handle in bars if handle.patches}
-        style: dict[str, Any] = {
-            "loc": "lower center",
-            "ncols": columns,
-            "frameon": False,
-            "fontsize": POINTS,
-            "labelcolor": TEXT_COLOUR,
-        }
-        figure.legend([handles[name] for name in names], names, **style)
+        style = {"loc": "lower center", "ncols": columns, "frameon": False}
+        shown_bars = [handles[name] for name in names]
+        figure.legend(shown_bars, names, fontsize=POINTS, labelcolor=TEXT_COLOUR, **style)
     return figure
-
-
-def _draw_bars(axes, values: Sequence[Bar], offset: float, most: int, name: str, number: int) -> None:
-    """Draw the bars of one name, `offset` bars below the middle of each kind."""
-    step = _BAR / (most * _BAR + 0.1)  # of a bar, where a kind is 1 high
-    rows = np.arange(len(values)) + offset * step
-    style = {"color": _COLOURS[number], "hatch": _HATCHES[number], "edgecolor": "white", "linewidth": 0}
-    axes.barh(rows, [value for value, _ in values], height=0.86 * step, label=name, **style)
-    for row, (_, interval) in zip(rows, values, strict=True):
-        if interval is not None:
-            axes.plot(interval, (row, row), color=TEXT_COLOUR, linewidth=1.1, solid_capstyle="butt")
