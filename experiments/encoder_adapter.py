@@ -32,8 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hf_attncal.alignment.encoder_adapter import LEARNED_FILE, halves
-from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior
+from hf_attncal.alignment.encoder_prior import LEARNED_FILE, TEMPERATURE, EncoderPrior, halves
 from hf_attncal.alignment.statistical import link_cells, quick_aligner
 from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.words import NO_WORD, WordTokens

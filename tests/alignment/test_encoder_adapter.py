@@ -8,8 +8,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import BertConfig, BertModel
 
-from hf_attncal.alignment import encoder_adapter
-from hf_attncal.alignment.encoder_adapter import LEARNED_FILE, adapt_encoder, halves
+from hf_attncal.alignment import encoder_prior
+from hf_attncal.alignment.encoder_prior import LEARNED_FILE, adapt_encoder, halves
 
 MAPS = ("encoder.layer.0.attention.self.query", "encoder.layer.1.output.dense")
 PROBE = "encoder.layer.1.output.dense"
@@ -32,7 +32,7 @@ def learned(encoder, tmp_path, monkeypatch):
         found[name] = torch.randn(2, inputs), torch.randn(outputs, 2)
         tensors |= halves(name, *found[name])
     save_file(tensors, tmp_path / "adapter.safetensors", {"layer": "2", "probe": PROBE})
-    monkeypatch.setattr(encoder_adapter, "LEARNED_FILE", tmp_path / "adapter.safetensors")
+    monkeypatch.setattr(encoder_prior, "LEARNED_FILE", tmp_path / "adapter.safetensors")
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from safetensors import safe_open
 
-from hf_attncal.alignment.encoder_adapter import LEARNED_FILE
+from hf_attncal.alignment.encoder_prior import LEARNED_FILE
 from hf_attncal.alignment.ready import READY, READY_FOLDER
 from hf_attncal.checking.encoder_check import FILE as CHECK
 from hf_attncal.layouts import CARD
