@@ -6,6 +6,7 @@ None if the pair has no place for the error (no number, no negation).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -148,7 +149,7 @@ def _repetition(pair: Pair, other: Pair, generator):
     phrase = target[start : start + length]
     if all(map(is_punctuation, phrase)) or (length == 1 and len(phrase[0]) < 4):
         return None
-    joined = [(), ("and",), (",",)][int(generator.integers(3))] if length > 1 else ()
+    joined = _drawn([(), ("and",), (",",)], generator) if length > 1 else ()
     times = 1 + int(generator.geometric(0.45))
     end = start + length
     rest = target[end:] if generator.random() < 0.5 else target[min(end + length * times, len(target)) :]
@@ -159,17 +160,15 @@ def _repetition(pair: Pair, other: Pair, generator):
 def _number(pair: Pair, other: Pair, generator):
     """Change a digit in the target of a number that both sides have."""
     source, target = pair
-    places = [j for j, word in enumerate(target) if any(map(str.isdecimal, word)) and word in source]
-    if not places:
+    place = _drawn([j for j, word in enumerate(target) if any(map(str.isdecimal, word)) and word in source], generator)
+    if place is None:
         return None
-    place = places[int(generator.integers(len(places)))]
-    digits = [k for k, character in enumerate(target[place]) if character.isdecimal()]
-    changed = digits[int(generator.integers(len(digits)))]
+    changed = _drawn([k for k, character in enumerate(target[place]) if character.isdecimal()], generator)
     digit = str((int(target[place][changed]) + 1 + int(generator.integers(8))) % 10)
     word = target[place][:changed] + digit + target[place][changed + 1 :]
     if word in source:
         return None
-    return source, (*target[:place], word, *target[place + 1 :]), (source.index(target[place]),), (place,)
+    return source, _with_word(target, place, word), (source.index(target[place]),), (place,)
 
 
 def _negation(pair: Pair, negations: frozenset[str]):
@@ -192,14 +191,11 @@ def _swapped_sides(planted):
 def _name(pair: Pair, names: Sequence[str], generator):
     """Replace a name in the target by one of `names`; a name is a capitalised word that both sides share."""
     source, target = pair
-    places = _name_places(source, target)
-    if not places:
+    place = _drawn(_name_places(source, target), generator)
+    name = None if place is None else _drawn(names, generator)
+    if name is None or name in source:
         return None
-    place = places[int(generator.integers(len(places)))]
-    name = names[int(generator.integers(len(names)))]
-    if name in source:
-        return None
-    return source, (*target[:place], name, *target[place + 1 :]), (source.index(target[place]),), (place,)
+    return source, _with_word(target, place, name), (source.index(target[place]),), (place,)
 
 
 def _name_places(source: Words, target: Words) -> list[int]:
@@ -213,44 +209,30 @@ def _word(pair: Pair, other: Pair, generator):
     """Replace a word of the target by one of another target that begins alike: small, or capital."""
     source, target = pair
     known = {word.lower() for word in source + target}
-    news = [word for place, word in enumerate(other[1]) if place and _may_stand(word) and word.lower() not in known]
-    if not news:
-        return None
-    new = news[int(generator.integers(len(news)))]
-    olds = [
-        place for place, word in enumerate(target) if place and _may_stand(word) and word.istitle() == new.istitle()
+    words = [
+        [(place, word) for place, word in enumerate(side) if place and len(word) > 3 and word.isalpha()]
+        for side in (other[1], target)
     ]
-    if not olds:
+    new = _drawn([word for _, word in words[0] if word.lower() not in known], generator)
+    if new is None:
         return None
-    place = olds[int(generator.integers(len(olds)))]
-    return source, (*target[:place], new, *target[place + 1 :]), None, (place,)
-
-
-def _may_stand(word: str) -> bool:
-    return len(word) > 3 and word.isalpha()
+    place = _drawn([place for place, word in words[1] if word.istitle() == new.istitle()], generator)
+    return None if place is None else (source, _with_word(target, place, new), None, (place,))
 
 
 def _doubled(pair: Pair, other: Pair, generator):
     """Say a word of the target twice."""
     source, target = pair
-    places = [place for place, word in enumerate(target) if len(word) > 2 and word.isalpha()]
-    if not places:
-        return None
-    place = places[int(generator.integers(len(places)))]
-    return source, (*target[: place + 1], *target[place:]), (), (place + 1,)
+    place = _drawn([place for place, word in enumerate(target) if len(word) > 2 and word.isalpha()], generator)
+    return None if place is None else (source, (*target[: place + 1], *target[place:]), (), (place + 1,))
 
 
 def _placeholder(pair: Pair, other: Pair, generator):
     """Put a placeholder into both sides, and write it otherwise in the target."""
     source, target = pair
-    places = [int(generator.integers(len(side) + 1)) for side in pair]
-    wrong = ("{nom}", "{0}", "%s")[int(generator.integers(3))]
-    return (
-        (*source[: places[0]], "{name}", *source[places[0] :]),
-        (*target[: places[1]], wrong, *target[places[1] :]),
-        (places[0],),
-        (places[1],),
-    )
+    i, j = (int(generator.integers(len(side) + 1)) for side in pair)
+    wrong = _drawn(("{nom}", "{0}", "%s"), generator)
+    return (*source[:i], "{name}", *source[i:]), (*target[:j], wrong, *target[j:]), (i,), (j,)
 
 
 def _bracket(pair: Pair, other: Pair, generator):
@@ -285,9 +267,18 @@ def _untranslated(pair: Pair, other: Pair, generator):
     return source, copied, left_out, _content(copied, keep, len(copied))
 
 
+def _drawn(options: Sequence, generator: np.random.Generator) -> Any:
+    """Draw one of the options; None if there are none."""
+    return options[int(generator.integers(len(options)))] if options else None
+
+
+def _with_word(words: Words, place: int, word: str) -> Words:
+    return (*words[:place], word, *words[place + 1 :])
+
+
 def _clause(words: Words, generator) -> Words:
     spans = [span for span in clause_spans(words) if span[1] - span[0] >= _FEWEST] or [(0, len(words))]
-    begin, end = spans[int(generator.integers(len(spans)))]
+    begin, end = _drawn(spans, generator)
     if end - begin > _MOST:
         begin += int(generator.integers(end - begin - _MOST + 1))
         end = begin + _MOST
@@ -295,8 +286,7 @@ def _clause(words: Words, generator) -> Words:
 
 
 def _inserted(words: Words, clause: Words, generator) -> tuple[Words, int, int]:
-    places = [begin for begin, _ in clause_spans(words)] + [len(words)]
-    place = places[int(generator.integers(len(places)))]
+    place = _drawn([begin for begin, _ in clause_spans(words)] + [len(words)], generator)
     return words[:place] + clause + words[place:], place, place + len(clause)
 
 
