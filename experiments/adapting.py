@@ -37,8 +37,8 @@ from hf_attncal import WordAligner, align_quick
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.statistical import quick_aligner
-from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.corpora import load_parallel
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.io.files import write_json
 from hf_attncal.layouts import RESULTS
 from hf_attncal.metrics import records

@@ -31,8 +31,8 @@ from committed import RESULTS
 from peers import ATOOLS, MERGES, PEERS, Link, Pair, PeerRun, run_eflomal, run_fast_align
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.corpora import load_parallel
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.io.files import whole_file, write_json
 from hf_attncal.metrics import records

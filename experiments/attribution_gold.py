@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.links import best_links, largest_over_words
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.inference.reading import decoder_size
 from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records

@@ -34,7 +34,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hf_attncal.alignment.encoder_prior import LEARNED_FILE, TEMPERATURE, EncoderPrior, halves
 from hf_attncal.alignment.statistical import link_cells, quick_aligner
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.io.files import read_lines, sha256, write_json
 from hf_attncal.layouts import WEIGHTS

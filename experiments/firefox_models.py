@@ -28,7 +28,7 @@ import torch
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.gold import score_aligner
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.io.files import write_json

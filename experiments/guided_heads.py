@@ -26,7 +26,7 @@ from paired_bleu import paired_bleu
 from hf_attncal.alignment import WordAligner, select_attention
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
 from hf_attncal.alignment.seq2seq import Seq2SeqSource
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.io.files import read_lines, write_json
 from hf_attncal.metrics import records

@@ -37,7 +37,7 @@ from hf_attncal.alignment.gold import score_aligner
 from hf_attncal.alignment.ready import READY, READY_FOLDER, ReadyAligner, mirrored, ready_or_named
 from hf_attncal.checking import Checker
 from hf_attncal.checking.checker import SharedTargets
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.io.files import json_text, sha256, write_json
 from hf_attncal.layouts import CARD, CHECK_FILE, CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
 from hf_attncal.metrics import records

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.sources import Weights as Weights
     from hf_attncal.alignment.sources import WeightSource as WeightSource
     from hf_attncal.alignment.statistical import quick_links as quick_links
-    from hf_attncal.data.annotated_pairs import Gold as Gold
+    from hf_attncal.data.linked_pairs import Gold as Gold
     from hf_attncal.data.pharaoh import GoldAlignment as GoldAlignment
     from hf_attncal.data.pharaoh import parse_alignments as parse_alignments
     from hf_attncal.metrics.aer import AER_METRIC as AER_METRIC
@@ -53,7 +53,7 @@ _MODULES = {
     "hf_attncal.alignment.seq2seq": ("Seq2SeqAttention", "seq2seq_weights"),
     "hf_attncal.alignment.sources": ("Weights", "WeightSource"),
     "hf_attncal.alignment.links": ("SYMMETRIZATIONS", "argmax_links", "harmonic", "symmetrize", "symmetrize_links"),
-    "hf_attncal.data.annotated_pairs": ("Gold",),
+    "hf_attncal.data.linked_pairs": ("Gold",),
     "hf_attncal.data.pharaoh": ("GoldAlignment", "parse_alignments"),
     "hf_attncal.metrics.aer": ("AER_METRIC", "AlignmentScore", "alignment_error_rate"),
 }

@@ -17,10 +17,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, calibrate_links, score_aligner, tune_links
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
-from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, folded, segmented, tokenize_for_alignment
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.rows import Rows
 from hf_attncal.data.segmentation import fold_line
 from hf_attncal.data.words import WordTokenizer, WordTokens

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base
 from hf_attncal.inference.opening import choose_device, load_errors, tell_model
 from hf_attncal.inference.running import Running

@@ -12,7 +12,7 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.rows import Rows
 from hf_attncal.data.words import special_numbers
 from hf_attncal.inference.reading import read

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.drawing.page import text_table
 from hf_attncal.hub.model_cards import write_probabilities_card

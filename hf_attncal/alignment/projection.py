@@ -18,8 +18,8 @@ from html import escape, unescape
 from math import isclose
 from typing import NamedTuple, TypeVar
 
-from hf_attncal.data.parting import WORDS, word_spans
 from hf_attncal.data.pharaoh import Link, check_inside_pair
+from hf_attncal.data.words import WORDS, word_spans
 
 OUTSIDE = "O"
 _TAG = re.compile(r"O|[BI]-[^\s-]\S*")

@@ -26,10 +26,9 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from hf_attncal.data.parting import WORDS, split_words
 from hf_attncal.data.segmentation import NOTHING, fold, segment, solid
 from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, UNK, train_bpe_backend
-from hf_attncal.data.words import WordTokenizer, WordTokens
+from hf_attncal.data.words import WORDS, WordTokenizer, WordTokens, split_words
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.files import check_model_files, read_object
 from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, SETTINGS_FILE, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS

@@ -57,7 +57,7 @@ def calibrate(
     model, folder, pairs = _annotated(model, source, target, gold, output, "link_probabilities.json", running)
     aligner = open_aligner(model, running, raw_scores=True)
     from hf_attncal.alignment.gold import calibrate_links
-    from hf_attncal.data.annotated_pairs import Gold, gold_links
+    from hf_attncal.data.linked_pairs import Gold, gold_links
 
     with user_errors():
         calibration = calibrate_links(aligner, Gold(pairs, gold_links(gold, pairs)), bootstrap=1000)
@@ -107,7 +107,7 @@ def select(
             raise CommandError(f"--read {name} is what is looked for: leave it out.")
     model, folder, pairs = _annotated(model, source, target, gold, output, "alignment.json", running)
     from hf_attncal.alignment.attention_heads import choose_reading, load_to_choose
-    from hf_attncal.data.annotated_pairs import gold_links
+    from hf_attncal.data.linked_pairs import gold_links
 
     with user_errors():
         links = gold_links(gold, pairs)

@@ -41,7 +41,7 @@ class NullCollator(DataCollatorForSeq2Seq):
 
 
 class CopyCollator(DataCollatorForSeq2Seq):
-    """Makes batches for a model with `copy` from examples of `hf_attncal.data.copy_tokenizer.CopyTokenizer`.
+    """Makes batches for a model with `copy` from examples of `hf_attncal.data.tokenizer.CopyTokenizer`.
 
     It adds `extended_input_ids`, padded like `input_ids`, to those of `DataCollatorForSeq2Seq`, and drops
     `copied_words`.

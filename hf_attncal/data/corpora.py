@@ -24,11 +24,11 @@ from transformers import PreTrainedTokenizerBase
 from hf_attncal.io.files import read_lines, read_pairs
 
 from .batching import beginning
-from .copy_tokenizer import CopyTokenizer
 from .languages import code_is_last
 from .pharaoh import Link
 from .rows import Rows
 from .segmentation import fold_line, segment
+from .tokenizer import CopyTokenizer
 from .words import WordTokens, encode_sources, encode_targets, special_target_id, tokenize_words
 
 try:

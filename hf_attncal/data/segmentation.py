@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from .parting import WORDS, split_words
 from .pharaoh import Link
-from .words import is_punctuation
+from .words import WORDS, is_punctuation, split_words
 
 _ADDRESS = r"(?:(?:https?|ftp)://|www\.)[!-~]*[0-9a-z/#=&_-]|[0-9a-z._%+-]+@[0-9a-z-]+(?:\.[0-9a-z-]+)+"
 _ENDING = r"['’](?:s|t|re|ve|ll|d|m)(?![\p{L}\p{M}\p{N}])"

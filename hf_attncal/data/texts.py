@@ -29,8 +29,9 @@ from hf_attncal.io.streams import (
     text_name,
 )
 
-from .parting import WORDS, LinkedPair, WordParting, readings_differ, recorded_words, split_words
+from .linked_pairs import LinkedPair, WordParting, readings_differ, recorded_words
 from .pharaoh import Link
+from .words import WORDS, split_words
 
 _PAIRS = 1024  # that are read together where all are
 

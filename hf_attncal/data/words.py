@@ -8,6 +8,7 @@ belongs to no word (`NO_WORD`). Words are those of `str.split()`.
 
 import html
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from difflib import SequenceMatcher
@@ -18,6 +19,9 @@ import numpy as np
 
 from .languages import check_target, codes_of, fronts, leading_code
 
+WORDS = ("white-space", "spaces")  # separators of words
+_WORD = re.compile(r"\S+")
+_SPACED = re.compile(r"[^ \t\n\r\f\v]+")
 NO_WORD = -1  # for a token that belongs to no word
 # Negations, without which a sentence says the opposite, in lower case.
 NEGATIONS = frozenset(
@@ -35,6 +39,19 @@ NEGATIONS = frozenset(
 _METASPACE = "▁"
 _MOST_KEPT = 1 << 17  # words whose tokens `WordTokenizer` remembers: some 50 MB
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # U+3000 is the last white space of Unicode
+
+
+def split_words(text: str, words: str = WORDS[0]) -> list[str]:
+    """Part a text into words: at any white space as `str.split()`, or at "spaces", those (and tabs) of ASCII alone.
+
+    A no-break, thin or ideographic space stands inside a word of the second kind.
+    """
+    return text.split() if words == WORDS[0] else _SPACED.findall(text)
+
+
+def word_spans(text: str, words: str = WORDS[0]) -> list[tuple[int, int]]:
+    """Return the first character of each word of `split_words`, from 0, and the one after its last."""
+    return [match.span() for match in (_WORD if words == WORDS[0] else _SPACED).finditer(text)]
 
 
 class WordTokens(NamedTuple):

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hf_attncal.data.parting import SeenWords, record_words
+from hf_attncal.data.linked_pairs import SeenWords, record_words
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.io.errors import CommandError, one_line
 from hf_attncal.io.streams import (

@@ -12,9 +12,9 @@ from torch.nn.functional import cross_entropy
 from tqdm.auto import tqdm
 
 from hf_attncal.data.batching import batches_by_length, beginning, padded
-from hf_attncal.data.copy_tokenizer import CopyTokenizer, decode_copied
 from hf_attncal.data.languages import check_target
 from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.tokenizer import CopyTokenizer, decode_copied
 from hf_attncal.data.words import (
     NO_WORD,
     encode_sources,

@@ -143,7 +143,7 @@ class AttnCalConfigMixin(FromStockMixin):
         copy_layer: decoder layer of that head, from 0; `None` for the top one.
         copy_head: the head.
         max_copied_tokens: E, slots behind the vocabulary for words that only the source has, see
-            `hf_attncal.data.copy_tokenizer`. 0 for subwords, of which none is unknown.
+            `hf_attncal.data.tokenizer`. 0 for subwords, of which none is unknown.
         unk_token_id: what the decoder reads in place of such a word; needed if there are slots.
 
     Args of guided alignment (Chen et al. 2016; Garg et al. 2019), which changes the training alone:

@@ -348,7 +348,7 @@ class AttnCalSeq2SeqLMMixin(Generating):
         """As transformers'; a model with `uam` never generates the token that extends targets.
 
         One with `copy` takes `extended_input_ids`, too, and may return numbers of slots, of which
-        `hf_attncal.data.copy_tokenizer.decode_copied` makes words.
+        `hf_attncal.data.tokenizer.decode_copied` makes words.
 
         Raises:
             ValueError: `output_attention_details`, `output_uam_probabilities` or `output_copy_probabilities`, whose

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.languages import languages_of, take_code
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.hub.model_cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal.alignment.links import best_links
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.reading import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from hf_attncal.data.annotated_pairs import gold_links
+from hf_attncal.data.linked_pairs import gold_links
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.inference.generation import LineTooLongError
 from hf_attncal.inference.reading import PairTooLongError

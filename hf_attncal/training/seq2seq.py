@@ -23,10 +23,9 @@ from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.data.collators import CopyCollator, CopyNullCollator, LinkCollator, NullCollator
-from hf_attncal.data.copy_tokenizer import CopyTokenizer
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.languages import check_target, codes_of, speak
-from hf_attncal.data.tokenizer import null_token_id
+from hf_attncal.data.tokenizer import CopyTokenizer, null_token_id
 from hf_attncal.families import default_of, translators
 from hf_attncal.hub.model_cards import write_model_card
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit

@@ -13,8 +13,8 @@ import numpy as np
 from datasets import Dataset, Value
 from datasets.fingerprint import generate_random_fingerprint
 
-from hf_attncal.data.annotated_pairs import Gold, iter_links
 from hf_attncal.data.corpora import PARALLEL, PLAIN, List, load_parallel, load_plain
+from hf_attncal.data.linked_pairs import Gold, iter_links
 from hf_attncal.data.pharaoh import check_index_base
 from hf_attncal.data.rows import LinkRows, Rows
 from hf_attncal.io.files import read_lines, sha256

@@ -39,7 +39,7 @@ from hf_attncal.alignment import (
 )
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
 from hf_attncal.alignment.seq2seq import token_rows
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.words import NO_WORD, text_and_word_ids
 from hf_attncal.metrics.aer import AER, paired_counts
 

@@ -23,8 +23,8 @@ from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.alignment.streaming import LINK_FORMATS, LinkStyle, align_windows
 from hf_attncal.commands import main
 from hf_attncal.commands.kinds import LinkFormat, Merging, WordLimits
-from hf_attncal.data.parting import WORDS
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.data.words import WORDS
 from hf_attncal.inference.running import Running
 from hf_attncal.io.encoding import DamagedFile
 from hf_attncal.io.errors import CommandError

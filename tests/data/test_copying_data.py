@@ -7,8 +7,7 @@ from transformers.utils import logging
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.data.collators import CopyCollator
-from hf_attncal.data.copy_tokenizer import CopyTokenizer, decode_copied
-from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_word_tokenizer
+from hf_attncal.data.tokenizer import SPECIAL_TOKENS, CopyTokenizer, decode_copied, train_word_tokenizer
 
 TEXT = ["the dog sees a cat", "a cat eats the fish"]
 VOCABULARY = 14  # larger than the tokenizer's, as that of a model may be

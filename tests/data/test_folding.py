@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_attncal.data.parting import split_words
 from hf_attncal.data.segmentation import NOTHING, fold, fold_line, raw_means, segment, solid
+from hf_attncal.data.words import split_words
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 import hf_attncal
 from hf_attncal.alignment import WordAlignment, count_links, project_labels
 from hf_attncal.commands import main
-from hf_attncal.data.annotated_pairs import gold_links
-from hf_attncal.data.parting import RECORD, in_white_space, readings_differ
+from hf_attncal.data.linked_pairs import RECORD, gold_links, in_white_space, readings_differ
 from hf_attncal.data.pharaoh import GoldAlignment
 
 SPACES = ["\u00a0", "\u2028", "\x1c"]

@@ -5,7 +5,7 @@ import math
 import pytest
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model
 
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.report.attribution import attribute, score_attributions
 

@@ -24,7 +24,7 @@ from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.gold import calibrate_links, score_aligner
 from hf_attncal.alignment.probabilities import saved_probabilities
 from hf_attncal.commands import main
-from hf_attncal.data.annotated_pairs import Gold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig

@@ -15,9 +15,9 @@ from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.alignment import WordAligner, aligner_job
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob, learn_jumps
 from hf_attncal.alignment.gold import score_aligner, tune_links
-from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, lowercased, tokenize_for_alignment
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.functional_jumps import initial_jumps
 

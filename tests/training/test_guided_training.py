@@ -16,9 +16,9 @@ from hf_attncal import WordAligner
 from hf_attncal.alignment import Seq2SeqAttention
 from hf_attncal.alignment.counting import guided_head_on_gold, nearest_head, with_counted_links
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
-from hf_attncal.data.annotated_pairs import Gold
 from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.corpora import tokenize_pairs
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import text_and_word_ids

@@ -12,9 +12,8 @@ import yaml
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from hf_attncal.data.copy_tokenizer import CopyTokenizer
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
-from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
+from hf_attncal.data.tokenizer import SPECIAL_TOKENS, CopyTokenizer, train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.inference.generation import longer_than, source_limit
 from hf_attncal.inference.summarization import summarize_texts
 from hf_attncal.inference.translation import translate_lines, translate_texts

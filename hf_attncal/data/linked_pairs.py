@@ -1,25 +1,39 @@
-"""What parts the words that links count: any white space of Unicode, or spaces alone.
+"""Links of sentence pairs: the words that they count, and gold links with their texts.
 
-Most texts have the same words either way. Where they have not (a no-break space in `10 000`), links of the one reading
-are links of wrong words in the other. So what parts words is said, or stands on record beside the links, or is found:
-links and tags that go beyond the words of one reading are of the other.
+Words are separated by any white space of Unicode, or by spaces alone. Most texts have the same words either way. Where
+they have not (a no-break space in `10 000`), links of the one reading are links of wrong words in the other. So the
+separator is given, or stands on record beside the links, or is found: links and tags that go beyond the words of one
+reading are of the other.
 """
 
 import os
 import re
-from collections.abc import Collection, Iterable
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from hf_attncal.io.files import is_file, open_descriptor, sha256, write_text
+from hf_attncal.io.files import Text, is_file, lines_of, read_pairs, sha256, text_name, write_text
+from hf_attncal.io.gate import open_descriptor
 from hf_attncal.io.messages import LOG
 
-from .pharaoh import GoldAlignment, Link, check_inside_pair
+from .pharaoh import (
+    GoldAlignment,
+    Link,
+    check_index_base,
+    check_inside_pair,
+    displacement_warning,
+    iter_alignments,
+)
+from .piecewise import LineError, in_line
+from .words import WORDS, split_words
 
-WORDS = ("white-space", "spaces")  # what parts words
-_WORD = re.compile(r"\S+")
-_SPACED = re.compile(r"[^ \t\n\r\f\v]+")
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 RECORD = ".words"  # behind the name of a file of links: what parts its words, and the SHA-256 of the file
 _OTHER = re.compile(r"[^\S \t\n\r\f\v]")  # white space that parts words in the first of `WORDS` alone
 
@@ -39,19 +53,6 @@ class LinkedPair(NamedTuple):
     links: Collection[Link]
     tags: int | None = None
     sizes: tuple[int, int] | None = None
-
-
-def split_words(text: str, words: str = WORDS[0]) -> list[str]:
-    """Part a text into words: at any white space as `str.split()`, or at "spaces", those (and tabs) of ASCII alone.
-
-    A no-break, thin or ideographic space stands inside a word of the second kind.
-    """
-    return text.split() if words == WORDS[0] else _SPACED.findall(text)
-
-
-def word_spans(text: str, words: str = WORDS[0]) -> list[tuple[int, int]]:
-    """Return the first character of each word of `split_words`, from 0, and the one after its last."""
-    return [match.span() for match in (_WORD if words == WORDS[0] else _SPACED).finditer(text)]
 
 
 def may_differ(text: str) -> bool:
@@ -222,3 +223,101 @@ def _is_record(path: str) -> bool:
     with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         return re.fullmatch(rf"({'|'.join(WORDS)})(\s+[0-9a-f]{{64}})?\s*", file.read(1000)) is not None
     return False
+
+
+# ---- gold links ----
+
+
+@dataclass(frozen=True)
+class Gold:
+    """Sentence pairs with annotated links."""
+
+    pairs: Sequence[tuple[str, str]]
+    links: Sequence[GoldAlignment]
+
+    @classmethod
+    def load(cls, corpus: dict[str, Any], gold: str | Path, lowercase: bool = False) -> "Gold":
+        """Read text, in lower case if so, and links; the number of lines and every index are checked.
+
+        Warns:
+            UserWarning: indices that are probably displaced (`displaced_pairs`).
+        """
+        from .corpora import load_parallel, lowercased  # `datasets`, for those who train
+
+        text = lowercased(load_parallel(corpus)) if lowercase else load_parallel(corpus)
+        pairs = list(zip(text["source"], text["target"], strict=True))
+        return cls(pairs, gold_links(gold, pairs))
+
+    @classmethod
+    def read(cls, source: Text, target: Text, gold: Text) -> "Gold":
+        """Read text and links, each from a file or from its lines.
+
+        Raises:
+            ValueError: see `read_pairs` and `gold_links`.
+        """
+        pairs = list(zip(*read_pairs(source, target), strict=True))
+        return cls(pairs, gold_links(gold, pairs))
+
+
+def gold_links(text: Text | Sequence[GoldAlignment], pairs: Sequence[tuple[str, str]]) -> list[GoldAlignment]:
+    """Return the links of sentence pairs that people have drawn, checked.
+
+    Args:
+        text: a file in Pharaoh format, its lines, or links.
+        pairs: the sentence pairs.
+
+    Raises:
+        ValueError: see `iter_links`; links of words that there are not.
+
+    Warns:
+        UserWarning: indices that are probably displaced (`displaced_pairs`).
+    """
+    path = text_name(text, "the links")
+    links = list(iter_links(text, pairs))
+    words = [(source.split(), target.split()) for source, target in pairs]
+    try:
+        check_index_base(links, [(len(source), len(target)) for source, target in words], "take 1 from each index")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if problem := displacement_warning(links, words):
+        warnings.warn(f"{path}: {problem}", stacklevel=2)
+    return links
+
+
+def iter_links(links: Text | Sequence[GoldAlignment], text: "Dataset | Sequence") -> Iterator[GoldAlignment]:
+    """Yield the links of every sentence pair of a text in turn, between the words that white space parts.
+
+    Where they count words that spaces part, they become links of those (`in_white_space`).
+
+    Args:
+        links: a file in Pharaoh format, its lines, or links.
+        text: the sentence pairs, or a Dataset of them.
+
+    Raises:
+        ValueError: another number of lines than pairs, a line that is no links, or links that may count words in two
+            ways; it names the file.
+    """
+    path = text_name(links, "the links")
+    try:
+        lines = lines_of(links)
+        if len(lines) != len(text):
+            raise ValueError(f"{path} has {len(lines)} lines of links for {len(text)} sentence pairs.")
+        given = bool(lines) and isinstance(lines[0], GoldAlignment)
+        sides = text if isinstance(text, Sequence) else zip(text["source"], text["target"], strict=True)
+        unlike = {row: (s or "", t or "") for row, (s, t) in enumerate(sides) if readings_differ(s, t)}
+        parting = WordParting(None, links)
+        found = (LinkedPair(*unlike[row], gold.possible) for row, gold in _golds(lines, given) if row in unlike)
+        parting.find(found if unlike else ())
+        for row, gold in _golds(lines, given):
+            if row in unlike:
+                with in_line(row + 1):
+                    parting.split(LinkedPair(*unlike[row], gold.possible))
+                gold = in_white_space(gold, *unlike[row]) if parting.words == WORDS[1] else gold
+            yield gold
+    except ValueError as error:
+        named = str(path) in str(error) and not isinstance(error, LineError)
+        raise ValueError(str(error) if named else f"{path}: {error}") from error
+
+
+def _golds(lines: Sequence, given: bool) -> Iterator[tuple[int, GoldAlignment]]:
+    return enumerate(lines if given else iter_alignments(lines))
