@@ -1,4 +1,4 @@
-"""Train what a file of settings says: its `job` is translation, summarization, adapter, aligner, encoder or language.
+"""Train what a file of settings says: its `job` is translation, summarization, adapter, aligner or language.
 
     python training/train.py --config configs/translation/multi30k_gated.yaml --data DIR
 
@@ -10,7 +10,7 @@
 
 `--resume` goes on from the last checkpoint in `training.output_dir`, with the settings and the data that the run began
 with unless `--allow-changes` is given. Several processes read the same batches (on CPUs
-`torchrun --nproc_per_node 2`, as `accelerate launch` starts one process there); only an encoder is tuned by one:
+`torchrun --nproc_per_node 2`, as `accelerate launch` starts one process there):
 
     accelerate launch --num_processes 2 training/train.py \
         --config configs/translation/multi30k_gated.yaml --data DIR training.tokens_per_batch=768

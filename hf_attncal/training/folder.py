@@ -169,18 +169,12 @@ def run_in(folder: Path, resume: bool) -> str:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    try:
-        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
-        if not isinstance(run, dict) or not {"run", "changes", "finished"} <= run.keys():
-            raise ValueError("it lacks `run`, `changes` or `finished`")
-        return run
-    except FileNotFoundError:
+    run = dict(mark_in(folder))
+    if not {"run", "changes", "finished"} <= run.keys():
         raise ValueError(
-            f"{folder} holds {run_in(folder, resume=True)} but no {RUN}, so what it was trained with is not known. "
-            "Name another folder."
-        ) from None
-    except ValueError as error:
-        raise ValueError(f"{folder / RUN} must be JSON as it was written: {error}. Put it back.") from error
+            f"{folder / RUN} is missing or damaged, so what the run was trained with is not known. Name another folder."
+        )
+    return run
 
 
 # ---- what a run is ----

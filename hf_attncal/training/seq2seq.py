@@ -267,21 +267,22 @@ class Seq2SeqJob(Job):
         for name in self.measured:
             pairs = self.splits[name]
             long = longer_than(limit, self.tokenizer, pairs["source"])
-            if long and getattr(data, name) is not None:
+            if not long:
+                continue
+            if getattr(data, name) is not None:
                 row, tokens = next(iter(long.items()))
                 raise ValueError(
                     f"{data.line(name, row)} (`data.{name}`) has {tokens} tokens, the model takes at most {limit}. "
                     "Split the line, or leave the pair out of both files."
                 )
-            if long:
-                rows = sorted(self.held_out)
-                lines = ", ".join(data.line("train", rows[row]) for row in list(long)[:5])
-                warnings.warn(
-                    f"Left out of the held-out text: {len(long)} of {len(pairs)} pairs with a source of more than "
-                    f"{limit} tokens, which the model cannot read ({lines}{', ...' if len(long) > 5 else ''}).",
-                    stacklevel=2,
-                )
-                self.splits = self.splits | {name: pairs.select([n for n in range(len(pairs)) if n not in long])}
+            rows = sorted(self.held_out)
+            lines = ", ".join(data.line("train", rows[row]) for row in list(long)[:5])
+            warnings.warn(
+                f"Left out of the held-out text: {len(long)} of {len(pairs)} pairs with a source of more than "
+                f"{limit} tokens, which the model cannot read ({lines}{', ...' if len(long) > 5 else ''}).",
+                stacklevel=2,
+            )
+            self.splits = self.splits | {name: pairs.select([n for n in range(len(pairs)) if n not in long])}
 
     def build(self, config, args):
         model, text = self.new_model(config, self.tokenizer), self.tokenized["train"]

@@ -228,206 +228,141 @@ def test_experiments_differ_in_their_switches_only():
 
 # ---- the same is wrong in every job, and said in the same words ----
 
-WRONG = [
-    ({"data": 3}, r"`data` must be a section of keys, got 3"),
-    ({"training": ["seed"]}, r"`training` must be a section of keys, got \['seed'\]"),
-    ({"model": "marian"}, r"`model` must be a section of keys, got 'marian'"),
-    ({"modle": {}}, r"unknown key `modle`. The closest known key is `model`"),
-    ({"data": {"trian": {}}}, r"unknown key `data.trian`. The closest known key is `data.train`"),
-    ({"data": {"valid": {}}}, r"unknown key `data.valid`. The closest known key is `data.dev`"),
-    ({"data": {"test": {"dataset": "x", "splt": "y"}}}, r"unknown key `data.test.splt`.* `data.test.split`"),
-    ({"data": {"train": "x"}}, r"`data.train` must be a section of keys or null, got 'x'"),
-    ({"data": {"max_length": "x"}}, r"`data.max_length` must be an integer >= 2, got 'x'"),
-    ({"data": {"max_length": 1}}, r"`data.max_length` must be an integer >= 2, got 1"),
-    ({"data": {"lowercase": 1}}, r"`data.lowercase` must be true or false, got 1"),
-    ({"training": {"learning_rte": 1}}, r"unknown key `training.learning_rte`.* `training.learning_rate`"),
-    ({"training": {"max_tokens": 9}}, r"unknown key `training.max_tokens`. .* is `training.tokens_per_batch`"),
+EVERY = list(JOBS)
+PAIRS = ["translation", "adapter", "aligner", "summarization"]
+MADE = ["translation", "aligner", "language", "summarization"]
+SCORED = ["translation", "adapter"]
+# Jobs, key, and values that it must not have.
+VALUES = [
+    (EVERY, "data", 3),
+    (EVERY, "data.train", "x"),
+    (EVERY, "data.max_length", "x", 1),
+    (EVERY, "data.lowercase", 1),
+    (EVERY, "model", "marian"),
+    (EVERY, "model.attn_implementation", "evil/kernel"),
+    (EVERY, "training", ["seed"]),
+    (EVERY, "training.learning_rate", "abc", -1, float("nan")),
+    (EVERY, "training.max_steps", 0, 8.5),
+    (EVERY, "training.seed", True),
+    (EVERY, "training.bf16", "maybe"),
+    (EVERY, "training.lr_scheduler_type", "linar"),
+    (EVERY, "training.eval_strategy", True),
+    (EVERY, "training.save_total_limit", 0),
+    (EVERY, "training.per_device_eval_batch_size", 0),
+    (EVERY, "training.tokens_per_step", 0),
+    (EVERY, "training.tokens_per_batch", 0),
+    (EVERY, "training.push_to_hub", True),
+    (EVERY, "training.hub_model_id", "me/x"),
+    (EVERY, "training.trackio_space_id", "me/x"),
+    (EVERY, "training.generation_config", "me/x"),
+    (EVERY, "training.dataloader_num_workers", 10**6),
+    (EVERY, "training.label_smoothing_factor", 1.0),
+    (EVERY, "minutes", 1e308, float("nan"), float("inf")),
+    (PAIRS, "data.train", {"source": "x"}),
+    (PAIRS, "data.dev", {"dataset": "x"}),
+    (PAIRS, "data.train_pairs", 0),
+    (PAIRS, "data.held_out_pairs", -1),
+    (MADE, "average_last", 0, True),
+    (MADE, "tokenizer.vocab_size", 10**12, "8k"),
+    (MADE, "model.d_model", 8.5),
+    (MADE, "model.init_from", 3),
+    (MADE, "model.label_smoothing", 2.0),
+    (SCORED, "evaluation", None),
+    (SCORED, "evaluation.num_beams", "four", 0),
+    (SCORED, "evaluation.bleu_tokenize", "14a"),
+    (["translation"], "model.backbone", "t5"),
+    (["translation"], "model.calibration", "gatd"),
+    (["translation", "aligner"], "model.leaky", "on"),
+    (["summarization"], "model.score", "sum"),
+    (["summarization"], "data.max_source_length", 1, 600),
+    (["summarization"], "evaluation.rouge_tokenize", "13a"),
+    (["aligner"], "model.size", "huge"),
+    (["aligner"], "model.d_model", 15),
+    (["aligner"], "data.test", {"source": "a", "target": "b"}),
+    (["aligner"], "training.agreement_warmup_steps", 1.5),
+    (["adapter"], "adapter", []),
+    (["adapter"], "adapter.mask_rank", "4"),
+    (["adapter"], "model.label_smoothing", 1.5),
+    (["language"], "model.streams", 3),
+    (["language"], "model.gumbel_temperature", 1e-9),
+    (["language"], "tokenizer.kind", "letters"),
+    (["language"], "data.held_out_lines", -1),
+    (["language"], "data.end_of_sequence", 0),
+    (["language"], "data.train", {"text": []}),
+    (["language"], "data.dev", {"dataset": "x"}),
+]
+# Jobs, a key that is not known, and the closest one that is.
+KEYS = [
+    (EVERY, "modle", "model"),
+    (EVERY, "data.trian", "data.train"),
+    (EVERY, "data.valid", "data.dev"),
+    (EVERY, "training.learning_rte", "training.learning_rate"),
+    (EVERY, "training.max_tokens", "training.tokens_per_batch"),
+    (PAIRS, "data.valid_pairs", "data.held_out_pairs"),
+    (PAIRS, "data.train.sorce", "data.train.source"),
+    (PAIRS, "data.dev.tagret", "data.dev.target"),
+    (MADE, "tokenizer.pretraned", "tokenizer.pretrained"),
+    (MADE, "model.d_modle", "model.d_model"),
+    (SCORED, "evaluation.beams", "evaluation.num_beams"),
+    (["translation"], "model.calibraton", "model.calibration"),
+    (["summarization"], "model.scor", "model.score"),
+    (["aligner"], "data.dev.glod", "data.dev.gold"),
+    (["adapter"], "model.chekpoint", "model.checkpoint"),
+    (["adapter"], "adapter.calibraton", "adapter.calibration"),
+    (["language"], "data.train.txt", "data.train.text"),
+]
+# Settings that do not go together, or that a job does not have.
+STEP = {"tokens_per_step": 100}
+TOGETHER = [
+    ("translation", {"training": STEP}, r"`training.tokens_per_step` needs `training.tokens_per_batch`"),
+    ("translation", {"training": STEP | {"tokens_per_batch": 30}}, r"multiple of `tokens_per_batch`.*got 100"),
     (
-        {"training": {"max_tokens": 9, "tokens_per_batch": 9}},
-        r"`training.max_tokens`.*`training.tokens_per_batch`",
-    ),
-    ({"training": {"learning_rate": "abc"}}, r"`training.learning_rate` must be a number >= 0, got 'abc'"),
-    ({"training": {"learning_rate": -1}}, r"`training.learning_rate` must be a number >= 0, got -1"),
-    ({"training": {"learning_rate": float("nan")}}, r"`training.learning_rate` must be a number >= 0, got nan"),
-    ({"training": {"max_steps": 0}}, r"`training.max_steps` must be at least 1, or -1 for whole epochs, got 0"),
-    ({"training": {"max_steps": 8.5}}, r"`training.max_steps` must be an integer, got 8.5"),
-    ({"training": {"seed": True}}, r"`training.seed` must be an integer, got True"),
-    ({"training": {"bf16": "maybe"}}, r"`training.bf16` must be one of \('auto',\) or true or false, got 'maybe'"),
-    (
-        {"training": {"lr_scheduler_type": "linar"}},
-        r"`training.lr_scheduler_type` must be one of .*, got 'linar'",
-    ),
-    (
-        {"training": {"eval_strategy": True}},
-        r"`training.eval_strategy` must be one of \('no', .*, got True",
-    ),
-    ({"training": {"save_total_limit": 0}}, r"`training.save_total_limit` must be an integer >= 1 or null, got 0"),
-    (
-        {"training": {"per_device_eval_batch_size": 0}},
-        r"`training.per_device_eval_batch_size` must be .* >= 1",
-    ),
-    ({"training": {"tokens_per_step": 0}}, r"`training.tokens_per_step` must be an integer >= 1 or null, got 0"),
-    ({"training": {"tokens_per_batch": 0}}, r"`training.tokens_per_batch` must be >= 1, got 0"),
-    (
-        {"training": {"tokens_per_step": 100, "tokens_per_batch": 30}},
-        r"multiple of `tokens_per_batch`.*got 100",
-    ),
-    (
-        {"training": {"tokens_per_step": 100, "tokens_per_batch": 50, "gradient_accumulation_steps": 2}},
+        "translation",
+        {"training": STEP | {"tokens_per_batch": 50, "gradient_accumulation_steps": 2}},
         r"`training.gradient_accumulation_steps` must be left out .*, got 2",
     ),
     (
+        "translation",
         {"training": {"tokens_per_batch": 9, "train_sampling_strategy": "group_by_length"}},
         r"`training.train_sampling_strategy` must be 'random'",
     ),
-    ({"training": {"push_to_hub": True}}, r"`training.push_to_hub` must be left out, got True. .*`attncal publish`"),
-    (
-        {"training": {"hub_model_id": "me/x"}},
-        r"`training.hub_model_id` must be left out, got 'me/x'. .*`attncal publish`",
-    ),
-    ({"training": {"hub_token": "hf_secret"}}, r"`training.hub_token` must be left out, got one. .*`attncal publish`"),
-    ({"training": {"trackio_space_id": "me/x"}}, r"`training.trackio_space_id` must be left out, got 'me/x'"),
-    ({"training": {"generation_config": "me/x"}}, r"`training.generation_config` must be left out, got 'me/x'"),
-    (
-        {"training": {"dataloader_num_workers": 10**6}},
-        r"`training.dataloader_num_workers` must be an integer from 0 to 256, got 1000000",
-    ),
-    (
-        {"training": {"label_smoothing_factor": 1.0}},
-        r"`training.label_smoothing_factor` must be a number from 0 to 0.99, got 1.0",
-    ),
-    ({"minutes": 1e308}, r"`minutes` must be a number from 0.01 to 525600 or null, got 1e\+308"),
-    ({"minutes": float("nan")}, r"`minutes` must be a number from 0.01 to 525600 or null, got nan"),
-    ({"minutes": float("inf")}, r"`minutes` must be a number from 0.01 to 525600 or null, got inf"),
+    ("translation", {"training": {"hub_token": "hf_secret"}}, r"`training.hub_token` must be left out, got one\."),
+    ("language", {"average_last": 3, "training": {"save_total_limit": 2}}, r"`training.save_total_limit`.*got 2"),
+    ("summarization", {"evaluation": {"bleu_tokenize": "none"}}, r"unknown key `evaluation.bleu_tokenize`"),
+    ("aligner", {"evaluation": {}}, r"unknown key `evaluation`"),
+    ("adapter", {"average_last": 2}, r"unknown key `average_last`"),
+    ("adapter", {"adapter": {"method": "lora", "r": "4"}}, r"`adapter.r` must be an integer, got '4'"),
+    ("adapter", {"adapter": {"lora": {"rank": 4}}}, r"unknown key `adapter.lora.rank`"),
+    ("adapter", {"adapter": {"method": "lora", "megatron_core": "x"}}, r"unknown key `adapter.megatron_core`"),
+    ("adapter", {"adapter": {"base_model_name_or_path": "x"}}, r"unknown key `adapter.base_model_name_or_path`"),
+    ("language", {"model": {"backbone": "marian"}}, r"unknown key `model.backbone`"),
+    ("language", {"data": {"train": {"source": "x"}}}, r"unknown key `data.train.source`"),
 ]
-KERNEL = (
-    {"model": {"attn_implementation": "evil/kernel"}},
-    r"`model.attn_implementation` must be one of \('eager', 'sdpa'\) or null, got 'evil/kernel'",
+
+
+def at(key: str, value) -> dict:
+    """Settings in which a key has a value."""
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("job", "key", "value"), [(job, key, value) for jobs, key, *values in VALUES for job in jobs for value in values]
 )
-VOCABULARY = [
-    ({"tokenizer": {"vocab_size": 10**12}}, r"`tokenizer.vocab_size` must be an integer from 1 to 5000000, got 1000"),
-    ({"tokenizer": {"vocab_size": "8k"}}, r"`tokenizer.vocab_size` must be an integer from 1 to 5000000, got '8k'"),
-]
-PARALLEL = [
-    ({"data": {"valid_pairs": 3}}, r"unknown key `data.valid_pairs`. The closest known key is `data.held_out_pairs`"),
-    (
-        {"data": {"train": {"sorce": "x"}}},
-        r"unknown key `data.train.sorce`. The closest .* `data.train.source`",
-    ),
-    ({"data": {"dev": {"tagret": "x"}}}, r"unknown key `data.dev.tagret`. The closest known key is `data.dev.target`"),
-    ({"data": {"train": {"source": "x"}}}, r"`data.train` must name `source` and `target`, got {'source': 'x'}"),
-    ({"data": {"dev": {"dataset": "x"}}}, r"`data.dev` must name `dataset` and `split` and `source_field` and"),
-    ({"data": {"train": {"source": 3, "target": "y"}}}, r"`data.train.source` must be text or a list, got 3"),
-    ({"data": {"train_pairs": 0}}, r"`data.train_pairs` must be an integer >= 1 or null, got 0"),
-    ({"data": {"held_out_pairs": -1}}, r"`data.held_out_pairs` must be an integer >= 0, got -1"),
-]
-AVERAGING = [
-    ({"average_last": 0}, r"`average_last` must be an integer >= 1, got 0"),
-    ({"average_last": True}, r"`average_last` must be an integer >= 1, got True"),
-    (
-        {"average_last": 3, "training": {"save_total_limit": 2}},
-        r"`training.save_total_limit` must be at least `average_last` \(3\), got 2",
-    ),
-    *VOCABULARY,
-    ({"tokenizer": {"pretraned": "x"}}, r"unknown key `tokenizer.pretraned`.* `tokenizer.pretrained`"),
-    ({"model": {"d_modle": 8}}, r"unknown key `model.d_modle`. The closest known key is `model.d_model`"),
-    ({"model": {"d_model": 8.5}}, r"`model.d_model` must be an integer, got 8.5"),
-    ({"model": {"init_from": 3}}, r"`model.init_from` must be text or null, got 3"),
-    ({"model": {"label_smoothing": 2.0}}, r"`model.label_smoothing` must be"),
-]
-EVALUATION = [
-    ({"evaluation": {"beams": 1}}, r"unknown key `evaluation.beams`.* `evaluation.*beams`"),
-    ({"evaluation": {"num_beams": "four"}}, r"`evaluation.num_beams` must be an integer >= 1, got 'four'"),
-    ({"evaluation": {"num_beams": 0}}, r"`evaluation.num_beams` must be an integer >= 1, got 0"),
-    ({"evaluation": {"bleu_tokenize": "14a"}}, r"`evaluation.bleu_tokenize` must be one of .*, got '14a'"),
-    ({"evaluation": None}, r"`evaluation` must be a section of keys, got None"),
-]
-OF_JOB = {
-    "translation": [
-        (
-            {"model": {"backbone": "t5"}},
-            r"`model.backbone` must be one of \('marian', 'bart', 'discrete_transformer', 'luong', 'ssru'\), got 't5'",
-        ),
-        ({"model": {"calibraton": "gated"}}, r"unknown key `model.calibraton`.* `model.calibration`"),
-        ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
-        ({"model": {"calibration": "gatd"}}, r"`model.calibration` must be"),
-        ({"training": {"tokens_per_step": 100}}, r"`training.tokens_per_step` needs `training.tokens_per_batch`"),
-    ],
-    "summarization": [
-        ({"model": {"scor": "dot"}}, r"unknown key `model.scor`. The closest known key is `model.score`"),
-        ({"model": {"score": "sum"}}, r"`model.score` must be one of \('dot', .*, got 'sum'"),
-        ({"data": {"max_source_length": 1}}, r"`data.max_source_length` must be an integer >= 2, got 1"),
-        (
-            {"data": {"max_source_length": 600}},
-            r"`data.max_source_length` must be at most the number of positions of the model \(512\), got 600",
-        ),
-        ({"evaluation": {"bleu_tokenize": "none"}}, r"unknown key `evaluation.bleu_tokenize`"),
-        (
-            {"evaluation": {"rouge_tokenize": "13a"}},
-            r"`evaluation.rouge_tokenize` must be one of \('rouge', 'words', 'none'\)",
-        ),
-    ],
-    "aligner": [
-        ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
-        ({"model": {"size": "huge"}}, r"`model.size` must be one of \('hmm', 'small'\), got 'huge'"),
-        ({"model": {"d_model": 15}}, r"`model.d_model` must be a multiple"),
-        ({"evaluation": {}}, r"unknown key `evaluation`"),
-        ({"data": {"test": {"source": "a", "target": "b"}}}, r"`data.test` must name `gold`.*got {'source': 'a'"),
-        (
-            {"data": {"dev": {"source": "a", "target": "b", "glod": "c"}}},
-            r"`data.dev.glod`.*`data.dev.gold`",
-        ),
-        (
-            {"training": {"agreement_warmup_steps": 1.5}},
-            r"`training.agreement_warmup_steps` must be an integer",
-        ),
-    ],
-    "adapter": [
-        ({"average_last": 2}, r"unknown key `average_last`"),
-        ({"model": {"chekpoint": "x"}}, r"unknown key `model.chekpoint`.* `model.checkpoint`"),
-        ({"model": {"label_smoothing": 1.5}}, r"`model.label_smoothing` must be in \[0, 1\), got 1.5"),
-        ({"adapter": []}, r"`adapter` must be a section of keys, got \[\]"),
-        ({"adapter": {"calibraton": "gated"}}, r"unknown key `adapter.calibraton`.* `adapter.calibration`"),
-        ({"adapter": {"mask_rank": "4"}}, r"`adapter.mask_rank` must be an integer or null, got '4'"),
-        ({"adapter": {"method": "lora", "r": "4"}}, r"`adapter.r` must be an integer, got '4'"),
-        ({"adapter": {"lora": {"rank": 4}}}, r"unknown key `adapter.lora.rank`"),
-        ({"adapter": {"method": "lora", "megatron_core": "megatron.x"}}, r"unknown key `adapter.megatron_core`"),
-        ({"adapter": {"base_model_name_or_path": "me/x"}}, r"unknown key `adapter.base_model_name_or_path`"),
-    ],
-    "encoder": [
-        ({"average_last": 2}, r"unknown key `average_last`"),
-        ({"model": {"chekpoint": "x"}}, r"unknown key `model.chekpoint`.* `model.checkpoint`"),
-        ({"states": {"layr": 2}}, r"unknown key `states.layr`.* `states.layer`"),
-        ({"states": {"threshold": 2.0}}, r"`states.threshold` must be from 0 to 1, got 2.0"),
-        ({"tuning": {"links": "eflomal"}}, r"`tuning.links` must be one of \('counts', 'self'\), got 'eflomal'"),
-        ({"tuning": {"consistency": -1.0}}, r"`tuning.consistency` must be >= 0, got -1.0"),
-        ({"data": {"dev": {"source": "a", "target": "b"}}}, r"`data.dev` must name `gold`.*got {'source': 'a'"),
-    ],
-    "language": [
-        ({"model": {"backbone": "marian"}}, r"unknown key `model.backbone`"),
-        ({"model": {"streams": 3}}, r"`model.streams` must be 1 or 2, got 3"),
-        ({"model": {"gumbel_temperature": 1e-9}}, r"`model.gumbel_temperature` must be >= 1e-6 and finite, got 1e-09"),
-        ({"tokenizer": {"kind": "letters"}}, r"`tokenizer.kind` must be one of \('bpe', 'words'\), got 'letters'"),
-        ({"data": {"held_out_lines": -1}}, r"`data.held_out_lines` must be an integer >= 0, got -1"),
-        ({"data": {"end_of_sequence": 0}}, r"`data.end_of_sequence` must be true or false, got 0"),
-        (
-            {"data": {"train": {"txt": "x"}}},
-            r"unknown key `data.train.txt`. The closest known key is `data.train.text`",
-        ),
-        ({"data": {"train": {"source": "x"}}}, r"unknown key `data.train.source`"),
-        ({"data": {"train": {"text": []}}}, r"`data.train` must name `text`, got {'text': \[\]}"),
-        ({"data": {"dev": {"dataset": "x"}}}, r"`data.dev` must name `dataset` and `split` and `text_field`, got"),
-    ],
-}
-CASES = [(job, *case) for job in JOBS for case in WRONG + OF_JOB[job]]
-CASES += [(job, *case) for job in ("translation", "adapter", "aligner", "summarization") for case in PARALLEL]
-CASES += [(job, *case) for job in ("translation", "aligner", "language", "summarization") for case in AVERAGING]
-CASES += [(job, *case) for job in ("translation", "adapter") for case in EVALUATION]
-CASES += [(job, *KERNEL) for job in JOBS if job != "encoder"]
+def test_a_wrong_value_is_named(job, key, value):
+    with pytest.raises(ValueError, match=rf"`{re.escape(key)}` must .*got {re.escape(repr(value))}"):
+        JOBS[job].make(at(key, value)).arguments()
 
 
-@pytest.mark.parametrize(("job", "values", "message"), CASES, ids=str)
-def test_wrong_settings_are_named(job, values, message):
+@pytest.mark.parametrize(("job", "key", "closest"), [(job, *keys) for jobs, *keys in KEYS for job in jobs])
+def test_an_unknown_key_is_named_with_the_closest(job, key, closest):
+    with pytest.raises(ValueError, match=rf"unknown key `{key}`\. .*`{closest}`"):
+        JOBS[job].make(at(key, 3))
+
+
+@pytest.mark.parametrize(("job", "values", "message"), TOGETHER, ids=str)
+def test_settings_that_do_not_go_together_are_named(job, values, message):
     with pytest.raises(ValueError, match=message):
         JOBS[job].make(values).arguments()
 
