@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.commands.align_train import train_aligner as train_aligner
     from hf_attncal.commands.analyze import analyze as analyze
     from hf_attncal.commands.check import check as check
-    from hf_attncal.commands.check_compare import check_compare as check_compare
+    from hf_attncal.commands.check_learn import check_compare as check_compare
     from hf_attncal.commands.check_learn import check_learn as check_learn
-    from hf_attncal.commands.check_test import check_test as check_test
+    from hf_attncal.commands.check_learn import check_test as check_test
     from hf_attncal.commands.demo import demo as demo
     from hf_attncal.commands.export import export as export
     from hf_attncal.commands.import_marian import import_marian as import_marian

@@ -1,4 +1,4 @@
-"""The `attncal` command: a file for each command with the function that it calls, and what reads command lines.
+"""The `attncal` command: the functions that its commands call, one or two in a file, and what reads command lines.
 
 `align.py` holds `align`, the function of `attncal align run`; `command_table.py`, beside this folder, has all of them.
 These files import nothing heavy at the top, so that `attncal --help` does not wait for torch.

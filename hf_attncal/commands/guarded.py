@@ -61,8 +61,6 @@ def guarded(function: Callable) -> Callable:
         for name, kind in kinds.items():
             if kind is None or kind.shown not in _MODELS:
                 continue
-            if kind.many and isinstance(bound.arguments[name], list) and len(bound.arguments[name]) == 1:
-                bound.arguments[name] = bound.arguments[name][0]
             if isinstance(bound.arguments[name], str | os.PathLike):
                 bound.arguments[name] = ready_or_named(bound.arguments[name])
         given = [(name, kind, bound.arguments[name]) for name, kind in kinds.items() if kind is not None]
