@@ -39,11 +39,11 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.inference.running import Running as Running
     from hf_attncal.models.configuration_attncal import AttnCalBartConfig as AttnCalBartConfig
     from hf_attncal.models.configuration_attncal import AttnCalMarianConfig as AttnCalMarianConfig
+    from hf_attncal.models.configuration_attncal import SSRUConfig as SSRUConfig
     from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig as DiscreteTransformerConfig
     from hf_attncal.models.configuration_hmm_align import HMMAlignConfig as HMMAlignConfig
     from hf_attncal.models.configuration_luong import LuongConfig as LuongConfig
     from hf_attncal.models.configuration_mask_align import MaskAlignConfig as MaskAlignConfig
-    from hf_attncal.models.configuration_ssru import SSRUConfig as SSRUConfig
     from hf_attncal.models.modeling_attncal_bart import (
         AttnCalBartForConditionalGeneration as AttnCalBartForConditionalGeneration,
     )

@@ -149,7 +149,7 @@ class Family(NamedTuple):
         return None if name is None else resolve_name(name)
 
 
-_SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "uam")
+_SWITCHES = ("calibration", "leaky", "gumbel", "uam")
 _CALIBRATED = Card("translation", _SWITCHES, "attention-calibration", "translation")
 _RECURRENT = ("cell", "score", "attention_window", "input_feeding", "selective_gate", *_SWITCHES)
 _DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
@@ -238,7 +238,7 @@ _OWN = {
         Family(
             model_type="ssru",
             label="Marian with a recurrent decoder",
-            modules=("configuration_ssru", "modeling_ssru"),
+            modules=("configuration_attncal", "modeling_ssru"),
             config="SSRUConfig",
             bare="SSRUModel",
             model="SSRUForConditionalGeneration",

@@ -73,14 +73,11 @@ SWITCHES = {
     **CALIBRATIONS,
     "gated, head": switched("gated", mask_projection="head"),
     "gated, renormalized": switched("gated", renormalize=True),
-    "fixed, softmax": switched("fixed", fixed_softmax=True),
     "gated, leaky": switched("gated", "leaky"),
     "annealed, gumbel": switched("annealed", "gumbel"),
     "gated, leaky, gumbel, head": switched("gated", "leaky", "gumbel", gumbel_temperature=0.7, mask_projection="head"),
     **{name: switched(name) for name in VARIANTS if name not in (*CALIBRATIONS, *OBJECTIVES)},
     "leaky, gumbel": switched("leaky", "gumbel"),
-    "output gate": {"output_gate": True},
-    "gated, leaky, output gate": switched("gated", "leaky", output_gate=True),
 }
 CALIBRATED = {name: switches for name, switches in SWITCHES.items() if "calibration" in switches}
 

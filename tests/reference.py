@@ -203,13 +203,6 @@ def fixed(attention: torch.Tensor, calibrated: torch.Tensor, weight: float) -> t
     return cells(attention.shape, lambda *i: attention[i] + weight * calibrated[i])
 
 
-def fixed_softmax(
-    attention: torch.Tensor, calibrated: torch.Tensor, weight: float, real_source: torch.Tensor
-) -> torch.Tensor:
-    """[AC] eq. 10 as printed: `softmax(a + lambda * a_c)`, over the real tokens."""
-    return softmax(fixed(attention, calibrated, weight), real_source)[0]
-
-
 def annealing(step: int, steps: float) -> float:
     """[AC] eq. 11: `gamma(s) = exp(-s / steps)`."""
     return math.exp(-step / steps)
@@ -232,15 +225,6 @@ def gated(attention: torch.Tensor, calibrated: torch.Tensor, gate: torch.Tensor)
         return gate[b, h, t] * attention[b, h, t, s] + (1 - gate[b, h, t]) * calibrated[b, h, t, s]
 
     return cells(attention.shape, cell)
-
-
-def gated_output(heads: torch.Tensor, query: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Output gate: `o_h = 2 sigmoid(w_h q + b_h) head_h`; `heads`, `query` `(batch, heads, target, d_k)`."""
-
-    def cell(b: int, h: int, t: int, d: int) -> torch.Tensor:
-        return 2 / (1 + torch.exp(-dot(query[b, h, t], weight[h]) - bias[h])) * heads[b, h, t, d]
-
-    return cells(heads.shape, cell)
 
 
 def read_values(
@@ -376,9 +360,6 @@ class SlowModel:
         self.weights.append(weights)
         self.nulls.append(null)
         heads = read_values(weights, value, null, self.added[prefix + "null.value"] if config.leaky else None)
-        if config.output_gate:
-            gate = [self.added[f"{prefix}output_gate.{name}"] for name in ("weight", "bias")]
-            heads = gated_output(heads, query, *gate)
         return attention.out_proj(heads.transpose(1, 2).flatten(2)), weights
 
     def _sample(self, a: torch.Tensor, null: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -410,9 +391,7 @@ class SlowModel:
             return perturbed(a, m, self.real_source, null)
         m = m.detach()  # eq. 13: the NMT loss takes the mask as given
         a_c = calibrated(a, m)
-        if config.fixed_softmax:
-            combined = fixed_softmax(a, a_c, config.calibration_weight, self.real_source)
-        elif config.calibration == "fixed":
+        if config.calibration == "fixed":
             combined = fixed(a, a_c, config.calibration_weight)
         elif config.calibration == "annealed":
             combined = annealed(a, a_c, annealing(self.annealing_step, config.annealing_steps))

@@ -49,7 +49,6 @@ class AttentionCalibrationConfig(PeftConfig):
         null_bias: initial value of the learned bias on the score of NULL, one for each head. A fresh leaky adapter
             gives NULL about `exp(null_bias) / sum(exp(scores))` of the weight: near nothing and not nothing, as a
             weight of 0 would have no gradient. `set_null_mass` sets the biases by a weight that it should get.
-        output_gate: multiply what each head reads by a learned factor, 1 at first: the control of calibration.
         guided: one head learns links between source and target tokens, which training takes as `links`: its queries
             and keys get a low-rank change, 0 at first, which is all that an adapter without another switch has.
         guided_layer, guided_head: which; `None` for the second last layer, which is filled in.
@@ -75,7 +74,6 @@ class AttentionCalibrationConfig(PeftConfig):
     label_smoothing: float = 0.0
     null_key_std: float | None = None
     null_bias: float = -4.0
-    output_gate: bool = False
     guided: bool = False
     guided_layer: int | None = None
     guided_head: int = 0
@@ -87,7 +85,6 @@ class AttentionCalibrationConfig(PeftConfig):
 
     # What the cross-attention reads beside the fields: switches that an adapter does not have.
     gumbel: ClassVar[bool] = False
-    fixed_softmax: ClassVar[bool] = False
     # PEFT looks at this when it injects; the tuner decides itself.
     target_modules: ClassVar[tuple[str, ...]] = ("encoder_attn",)
 
@@ -97,10 +94,10 @@ class AttentionCalibrationConfig(PeftConfig):
         if self.task_type is None:
             self.task_type = TaskType.SEQ_2_SEQ_LM
         check_settings(self, optional=("mask_cost", "null_key_std"))
-        if self.calibration is None and not (self.leaky or self.guided or self.output_gate):
+        if self.calibration is None and not (self.leaky or self.guided):
             raise ValueError(
                 f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "
-                "`guided=True`, `output_gate=True`, or several."
+                "`guided=True`, or several."
             )
         for name in ("guided_rank", "mask_rank"):
             rank = getattr(self, name)

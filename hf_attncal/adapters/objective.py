@@ -13,8 +13,8 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from hf_attncal.models.calibration import trains_mask
 from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
-from hf_attncal.models.objective import check_links, check_training, named_losses, refuse_reentrant
-from hf_attncal.models.outputs import AttnCalSeq2SeqLMOutput
+from hf_attncal.models.modeling_attncal import AttnCalSeq2SeqLMOutput
+from hf_attncal.models.objective import FirstPass, check_links, check_training, named_losses, refuse_reentrant
 
 from .configuration import AttentionCalibrationConfig
 from .layers import active_settings, decoder_of
@@ -113,16 +113,8 @@ def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
     if context.labels is not None and outputs.logits is not None:
         settings = context.settings
         with_mask_loss = model.training and settings.calibration is not None and trains_mask(model)
-        losses = named_losses(
-            model,
-            outputs.logits,
-            context.labels,
-            context.num_items_in_batch,
-            settings,
-            context,
-            inputs if with_mask_loss else None,
-            links=context.links,
-        )
+        first = FirstPass(outputs.logits, context.labels, context, links=context.links)
+        losses = named_losses(model, settings, first, context.num_items_in_batch, inputs if with_mask_loss else None)
     outputs = AttnCalSeq2SeqLMOutput(**{**outputs, **losses, **context.details()})
     return outputs.to_tuple() if context.as_tuple else outputs
 

@@ -30,7 +30,6 @@ from .layers import (
 )
 from .objective import install_hooks, remove_hooks
 
-# The method's name in the `adapter_config.json` of adapters that were saved before it was the identifier.
 # Kernels that never form the attention weights cannot calibrate them, and take another kind of mask.
 _KERNELS = ("eager", "sdpa")
 _GUIDED_RANK = 16
@@ -54,7 +53,7 @@ def check_adaptable(model: nn.Module) -> dict[int, tuple[str, Any]]:
             "they do not work."
         )
     # With every switch off it is the stock model, and its adapters are those of the stock model.
-    switches = ("calibration", "leaky", "gumbel", "output_gate", "uam", "copy")
+    switches = ("calibration", "leaky", "gumbel", "uam", "copy")
     own = [switch for switch in switches if getattr(config, switch, None)]
     if stock_type(model_type) != model_type and own:
         raise ValueError(
@@ -129,7 +128,7 @@ class AttentionCalibrationModel(BaseTuner):
         if peft_config.revision is None:
             peft_config.revision = getattr(model.config, "_commit_hash", None)
         wanted: Collection[Any] = attentions if peft_config.layers is None else peft_config.layers
-        if peft_config.calibration is None and not (peft_config.leaky or peft_config.output_gate):
+        if peft_config.calibration is None and not peft_config.leaky:
             wanted = [peft_config.guided_layer]
         self._wanted = {attentions[number][0] for number in wanted}
         self._base_config = model.config

@@ -226,7 +226,7 @@ def _model(values: dict[str, Any], weights: dict[str, np.ndarray], tokenizer) ->
     import torch
     from transformers import GenerationConfig
 
-    from hf_attncal.models.configuration_ssru import SSRUConfig
+    from hf_attncal.models.configuration_attncal import SSRUConfig
     from hf_attncal.models.modeling_ssru import SSRUForConditionalGeneration
 
     end = tokenizer.eos_token_id

@@ -11,96 +11,198 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Cross-attention cache layers with one tensor more: the projected keys of the mask network.
+"""Caches of `generate()`: keys and values of an attention, and the state of a recurrent decoder.
 
-The keys `K W^K` of eq. 3 depend on the source alone, so generation projects them once per sentence. These layers carry
-them through whatever happens to the cache: beams, selection, repetition, reset, offloading.
+A recurrent decoder needs no past but its state: of every layer, and of the attentional state that is fed back. Beside
+it stands what is made of the source once per sentence. All tensors have the batch first. The beams of a sentence share
+its source, which is therefore kept once for each sentence: its rows are those of the state divided by the beams.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, StaticLayer
-
-if TYPE_CHECKING:  # at run time the mixin goes before a layer of either kind
-    Layer = CacheLayerMixin
-else:
-    Layer = object
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
 
 
-class _MaskKeysMixin(Layer):
-    """Keeps `mask_keys`, (batch, heads, source, d_k), in step with keys and values."""
+def keys_and_values(
+    past_key_values: Cache | None, layer: int, project: Callable[[], tuple[Tensor, Tensor]], *, of_source: bool
+) -> tuple[Tensor, Tensor]:
+    """Return keys and values of an attention, (B, H, S, width): those of a source are projected once per sentence.
 
-    mask_keys: Tensor | None = None
-    device: torch.device
-
-    @classmethod
-    def from_layer(cls, layer: Any, mask_keys: Tensor) -> "_MaskKeysMixin":
-        """Return a layer of this class that owns the state of `layer`."""
-        ours = cls.__new__(cls)
-        ours.__dict__.update(layer.__dict__)
-        ours.mask_keys = mask_keys
-        return ours
-
-    def offload(self) -> None:
-        super().offload()
-        if self.mask_keys is not None:
-            self.mask_keys = self.mask_keys.to("cpu", non_blocking=True)
-
-    def prefetch(self) -> None:
-        super().prefetch()
-        if self.mask_keys is not None and self.mask_keys.device != self.device:
-            self.mask_keys = self.mask_keys.to(self.device, non_blocking=True)
-
-    def reset(self) -> None:
-        super().reset()
-        self.mask_keys = None
-
-    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
-        super().reorder_cache(beam_idx)
-        if self.mask_keys is not None:
-            self.mask_keys = self.mask_keys.index_select(0, beam_idx.to(self.mask_keys.device))
+    Args:
+        past_key_values: the model's cache. layer: number of the decoder layer.
+        project: function that returns keys and values of the states at hand, any tensors of this shape.
+        of_source: this is a cross-attention.
+    """
+    cache = past_key_values
+    if isinstance(past_key_values, EncoderDecoderCache):
+        cache = past_key_values.cross_attention_cache if of_source else past_key_values.self_attention_cache
+        if of_source and past_key_values.is_updated.get(layer):
+            stored: Any = cache.layers[layer]
+            return stored.keys, stored.values
+    keys, values = project()
+    if cache is None:
+        return keys, values
+    if of_source and isinstance(past_key_values, EncoderDecoderCache):
+        past_key_values.is_updated[layer] = True
+    return cache.update(keys, values, layer)
 
 
-class DynamicMaskedLayer(_MaskKeysMixin, DynamicLayer):
-    """`DynamicLayer` with the mask network's keys."""
+class NamedTensors(CacheLayerMixin):
+    """A layer of a cache that holds tensors by name, (batch, ...) each, and the number of steps that led to them."""
 
-    def crop(self, tokens_to_remove: int) -> None:
-        super().crop(tokens_to_remove)
-        if tokens_to_remove < 0 and self.mask_keys is not None:
-            self.mask_keys = self.mask_keys[..., :tokens_to_remove, :]
+    supports_early_init = False
 
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        super().batch_repeat_interleave(repeats)
-        if self.mask_keys is not None:
-            self.mask_keys = self.mask_keys.repeat_interleave(repeats, dim=0)
+    def __init__(self):
+        super().__init__()
+        self.tensors: dict[str, Tensor] = {}
+        self.steps = 0
+
+    @property
+    def rows(self) -> int:
+        """Size of the batch; 0 while nothing is held."""
+        return next(iter(self.tensors.values())).shape[0] if self.tensors else 0
+
+    def put(self, steps: int, **tensors: Tensor | None) -> None:
+        """Hold these tensors, after `steps` more steps."""
+        self.tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        self.steps += steps
+        self.is_initialized = True
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        super().batch_select_indices(indices)
-        if self.mask_keys is not None:
-            self.mask_keys = self.mask_keys[indices, ...]
+        """Keep these rows of the batch, in this order."""
+        self.tensors = {n: tensor.index_select(0, indices.to(tensor.device)) for n, tensor in self.tensors.items()}
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Have every row of the batch `repeats` times, one after the other."""
+        self.tensors = {name: tensor.repeat_interleave(repeats, dim=0) for name, tensor in self.tensors.items()}
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        self.batch_select_indices(beam_idx)
+
+    def reset(self) -> None:
+        self.tensors, self.steps, self.is_initialized = {}, 0, False
+
+    def get_seq_length(self) -> int:
+        return self.steps
+
+    def get_max_length(self) -> int:
+        return -1
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.steps + query_length, 0
+
+    def offload(self) -> None:
+        """A state is as small as one step: it stays where it is."""
+
+    def prefetch(self) -> None:
+        """See `offload`."""
+
+    def lazy_initialization(self, *args) -> None:
+        raise NotImplementedError("A recurrent state has no keys and values.")
+
+    def update(self, *args, **kwargs):
+        raise NotImplementedError("A recurrent state has no keys and values.")
 
 
-class StaticMaskedLayer(_MaskKeysMixin, StaticLayer):
-    """`StaticLayer` with the mask network's keys."""
+class StateCache(EncoderDecoderCache):
+    """A cache whose half of the self-attention holds states. There is no way back: what was read cannot be cropped."""
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refused.
+
+        Raises:
+            ValueError: always, unless nothing is to be removed.
+        """
+        if tokens_to_remove:
+            raise ValueError(
+                "`crop` is not possible on a recurrent state, which does not remember the steps that led to it. Keep "
+                "a copy (`copy.deepcopy`) of the cache at the step to go back to."
+            )
+
+    def activate_past_recording(self) -> None:
+        """Refused, for the reason that `crop` gives.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a recurrent model cannot assist in generation, as its state cannot go back a step.")
 
 
-_MASKED_LAYERS: dict[type, type[_MaskKeysMixin]] = {DynamicLayer: DynamicMaskedLayer, StaticLayer: StaticMaskedLayer}
+class LayerStatesCache(StateCache):
+    """One state for each layer of a recurrent decoder whose cross-attentions are those of a Transformer.
 
+    Its size does not grow with the target. The half of the cross-attention holds keys and values of the source, as
+    ever, and those of the mask network.
 
-def store_mask_keys(cache: Cache, layer_idx: int, mask_keys: Tensor) -> None:
-    """Put `mask_keys` into a layer that already holds keys and values, exchanging a plain layer for one of ours.
-
-    Layers of other kinds (quantized ones, say) are left as they are; the mask keys are then projected at every step.
+    Args:
+        layers: number of decoder layers.
     """
-    layer = cache.layers[layer_idx]
-    if isinstance(layer, _MaskKeysMixin):
-        layer.mask_keys = mask_keys
-    elif type(layer) in _MASKED_LAYERS:
-        cache.layers[layer_idx] = _MASKED_LAYERS[type(layer)].from_layer(layer, mask_keys)
+
+    def __init__(self, layers: int):
+        super().__init__(Cache(layers=[NamedTensors() for _ in range(layers)]), DynamicCache())
 
 
-def cached_mask_keys(cache: Cache, layer_idx: int) -> Tensor | None:
-    """Return the mask keys that `store_mask_keys` kept, or `None`."""
-    return getattr(cache.layers[layer_idx], "mask_keys", None)
+class RecurrentCache(StateCache):
+    """State of a recurrent decoder and its source, as `past_key_values`.
+
+    The half of the self-attention holds the state, that of the cross-attention the source. `get_seq_length` counts the
+    steps.
+    """
+
+    def __init__(self):
+        #: State of the decoder.
+        self.state = NamedTensors()
+        #: Cache of what is computed from the source once; its steps stay 0.
+        self.source = NamedTensors()
+        super().__init__(Cache(layers=[self.state]), Cache(layers=[self.source]))
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        self.batch_select_indices(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows; the beams of a sentence go on sharing its source where they stay together."""
+        if not self.state.tensors:
+            return
+        beams = self.state.rows // self.source.rows if self.source.tensors else 1
+        self.state.batch_select_indices(indices)
+        if self.source.tensors:
+            sentences = indices // beams
+            if len(indices) % beams == 0:
+                groups = sentences.view(-1, beams)
+                if bool((groups == groups[:, :1]).all()):
+                    sentences = groups[:, 0]
+            if not torch.equal(sentences, torch.arange(self.source.rows, device=sentences.device)):
+                self.source.batch_select_indices(sentences)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self.state.batch_repeat_interleave(repeats)
+
+
+class StateGenerationMixin:
+    """`generate()` of a model with one kind of cache, which `_empty_cache` makes; goes before `GenerationMixin`."""
+
+    def _empty_cache(self) -> StateCache:
+        return RecurrentCache()
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict[str, Any], *args) -> Any:
+        """Make the one kind of cache that there is; as transformers', which promises a bool, return None.
+
+        Raises:
+            ValueError: another kind is asked for, or one that was filled is given without `decoder_attention_mask`.
+        """
+        if generation_config.cache_implementation not in (None, "dynamic"):
+            raise ValueError(
+                "`cache_implementation` must be left out for a recurrent model, whose cache is its state, got "
+                f"{generation_config.cache_implementation!r}."
+            )
+        cache = model_kwargs.get("past_key_values")
+        if cache is None and generation_config.use_cache is not False:
+            model_kwargs["past_key_values"] = self._empty_cache()
+        if cache is not None and cache.get_seq_length() and "decoder_attention_mask" not in model_kwargs:
+            raise ValueError(
+                "`decoder_attention_mask` is needed with `past_key_values`, got none: by its length generation knows "
+                "which tokens have been read. Pass ones for those that were and for those that are to be."
+            )

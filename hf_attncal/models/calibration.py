@@ -18,7 +18,7 @@ they hold before they learn.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -33,11 +33,6 @@ from .functional import (
     head_gate,
     perturbation_mask,
 )
-
-if TYPE_CHECKING:  # at run time the mixin goes before transformers' classes
-    from torch.nn import Module
-else:
-    Module = object
 
 logger = logging.get_logger(__name__)
 
@@ -105,19 +100,6 @@ class HeadGate(nn.Module):
     def forward(self, query: Tensor) -> Tensor:
         """query (B, H, T, d_k) -> g (B, H, T, 1)."""
         return head_gate(query, self.weight, self.bias)
-
-
-class OutputGate(HeadGate):
-    """The factor `2 sigmoid(w_h q + b_h)` on what a head reads: 1 at first, so that the head is as without it.
-
-    It is the control of calibration, whose weights sum to more than 1: it changes how much of a head is used, and
-    never where the head looks. It has as many parameters as the gate of eq. 12, `H (d_k + 1)` in each layer.
-    """
-
-    def forward(self, query: Tensor, constant: bool = False) -> Tensor:
-        """query (B, H, T, d_k) -> (B, H, T, 1), from 0 to 2; `constant`: W and b get no gradient."""
-        weight, bias = (self.weight.detach(), self.bias.detach()) if constant else (self.weight, self.bias)
-        return 2 * head_gate(query, weight, bias)
 
 
 class LowRankMaskNetwork(MaskNetwork):
@@ -221,7 +203,7 @@ def set_steps(counts: Iterable[StepCount], step: int) -> None:
         count.counted = True
 
 
-class CountedStepsMixin(Module):
+class CountedStepsMixin(nn.Module):
     """A model that may have a `StepCount`, which an `AnnealingCallback` sets; goes before transformers' classes."""
 
     def _step_counts(self) -> list[StepCount]:
@@ -317,8 +299,6 @@ def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None
         else:
             parts["mask_network"] = LowRankMaskNetwork(width, num_heads, mask_rank)
         parts |= {name: make(num_heads, head_dim) for name, make in FUSIONS[switches.calibration].parts.items()}
-    if switches.output_gate:
-        parts["output_gate"] = OutputGate(num_heads, head_dim)
     if switches.leaky:
         parts["null"] = NullToken(num_heads, head_dim, bias=switches.null_bias is not None)
     return parts

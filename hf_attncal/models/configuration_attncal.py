@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Configurations of the Marian- and BART-style models with calibrated, leaky and Gumbel cross-attention."""
+"""Configurations of the Marian- and BART-style models with calibrated, leaky and Gumbel cross-attention, and SSRU."""
 
 import math
 from collections.abc import Collection
@@ -56,7 +56,7 @@ def check_settings(settings, optional: Collection[str] = ("mask_cost", "null_key
         ValueError: a value is of another type or outside its range; the message names the field, the rule and the
             value.
     """
-    for name in ("leaky", "output_gate", "renormalize", "guided", "guided_shift"):
+    for name in ("leaky", "renormalize", "guided", "guided_shift"):
         if not isinstance(getattr(settings, name), bool):
             raise ValueError(f"`{name}` must be True or False, got {getattr(settings, name)!r}.")
     if settings.calibration is not None and settings.calibration not in CALIBRATIONS:
@@ -96,7 +96,7 @@ def _as_list(ids: int | list[int] | None) -> list[int | None]:
 class AttnCalConfigMixin(FromStockMixin):
     """The fields that both configurations share, and their validator.
 
-    Four switches compose and are independent; with all of them off the model is the stock model:
+    Three switches compose and are independent; with all of them off the model is the stock model:
 
     Args:
         calibration: `None`, `"fixed"`, `"annealed"` or `"gated"`: how calibrated and plain attention are fused (Lu et
@@ -104,12 +104,9 @@ class AttnCalConfigMixin(FromStockMixin):
         leaky: give every cross-attention a learned NULL key and value (Mask-Align, sec. 3.2).
         gumbel: sample the cross-attention with Gumbel noise in training, take the argmax at inference (Discrete
             Transformer).
-        output_gate: multiply what each head reads by `2 sigmoid(w_h q + b_h)`, which is 1 at first: the control that
-            tells how much of a gain of calibration comes from scaling heads.
 
     Args of the calibration:
         calibration_weight: lambda of eq. 10, used by `"fixed"`.
-        fixed_softmax: apply eq. 10 as printed, `softmax(a + lambda * a_c)`, which is almost uniform; for study.
         annealing_steps: the 1e5 of eq. 11, in optimiser steps, used by `"annealed"`.
         mask_projection: what the mask network projects: `"model"` = decoder states and encoder outputs, (d_model,
             d_model) matrices, as the published code; `"head"` = queries and keys of each head, (d_k, d_k) matrices, as
@@ -163,7 +160,6 @@ class AttnCalConfigMixin(FromStockMixin):
 
     calibration: str | None = None
     calibration_weight: float | int = 0.1
-    fixed_softmax: bool = False
     annealing_steps: float | int = 1e5
     mask_projection: str = "model"
     mask_penalty: float | int = 0.1
@@ -175,7 +171,6 @@ class AttnCalConfigMixin(FromStockMixin):
     gumbel: bool = False
     gumbel_temperature: float | int = 1.0
     gumbel_straight_through: bool = False
-    output_gate: bool = False
     label_smoothing: float | int = 0.0
     uam: bool = False
     uam_scale: float | int = 10.0
@@ -225,13 +220,6 @@ class AttnCalConfigMixin(FromStockMixin):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
         check_sizes(self)
         check_settings(self)
-        if self.fixed_softmax and self.calibration != "fixed":
-            raise ValueError(
-                '`fixed_softmax` applies to `calibration="fixed"` only, got '
-                f"`calibration={self.calibration!r}`. Set one or unset the other."
-            )
-        if self.fixed_softmax and self.leaky:
-            raise ValueError("`fixed_softmax` gives all mass to real tokens, so `leaky` must be False, got True.")
         if self.gumbel_straight_through and not self.gumbel:
             raise ValueError("`gumbel_straight_through` needs `gumbel=True`. Set it or unset the other.")
         if self.renormalize and self.calibration is None:
@@ -294,3 +282,25 @@ class AttnCalBartConfig(AttnCalConfigMixin, BartConfig):
     model_type = "attncal_bart"
     stock_type = "bart"
     _auto_class = "AutoConfig"
+
+
+@strict
+class SSRUConfig(AttnCalMarianConfig):
+    __doc__ = f"""Configuration of `SSRUModel` and `SSRUForConditionalGeneration`: every field of `MarianConfig`, and:
+
+    Args:
+        layer_norm_eps: of every layer norm.
+
+    {AttnCalConfigMixin.__doc__}"""
+
+    model_type = "ssru"
+    stock_type = "ssru"  # transformers has nothing like it
+    _auto_class = "AutoConfig"  # of a saved model: its code travels with it
+
+    activation_function: str = "relu"
+    layer_norm_eps: float | int = 1e-6
+
+    def validate_layer_norm(self):
+        """Part of the `@strict` validation of configurations."""
+        if isinstance(self.layer_norm_eps, bool) or not 0 < self.layer_norm_eps <= 1:
+            raise ValueError(f"`layer_norm_eps` must be > 0 and at most 1, got {self.layer_norm_eps}.")

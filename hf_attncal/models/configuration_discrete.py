@@ -26,7 +26,6 @@ from .limits import check_labels, check_names, check_numbers, check_sizes
 # 1e-6, or under noise that is not finite, would overflow.
 _RULES = {
     "gumbel_temperature": (">= 1e-6 and finite", lambda value: 1e-6 <= value < math.inf),
-    "gumbel_final_temperature": (">= 1e-6 and finite", lambda value: 1e-6 <= value < math.inf),
     "gumbel_noise": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
     "receptive_field_penalty": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
     "null_key_std": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
@@ -35,9 +34,7 @@ _RULES = {
 }
 _COUNTS = (
     "relative_positions",
-    "gumbel_temperature_steps",
     "gumbel_straight_through_steps",
-    "gumbel_noise_steps",
     "penalty_warmup_steps",
 )
 
@@ -59,14 +56,11 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
             without a value. Not in the paper, whose heads have to read something.
         null_key_std: standard deviation of the initial NULL keys; `None` for `d_model ** -0.5`.
         null_bias: initial value of a learned bias on the score of NULL, one for each head; `None` for no bias.
-        gumbel_temperature: tau, at the beginning of the training.
-        gumbel_final_temperature: tau at its end; `None` for a constant one, as the paper. The decay is exponential.
-        gumbel_temperature_steps: optimiser steps of that decay.
+        gumbel_temperature: tau.
         gumbel_straight_through: one-hot weights already in training, with the gradient of the soft ones.
         gumbel_straight_through_steps: optimiser steps in which their share grows from 0 to 1; 0: they are there from
             the beginning.
         gumbel_noise: the Gumbel noise is multiplied by it; 1 samples, 0 is a softmax without any noise.
-        gumbel_noise_steps: optimiser steps in which it falls to 0; 0: it stays, as in the paper.
         receptive_field_penalty: weight, in the loss, of the expected number of tokens in the receptive field of a
             prediction (sec. 5.1; the paper's 0.1 on the stack language).
         penalty_warmup_steps: optimiser steps in which that weight grows from 0; the paper has none.
@@ -89,12 +83,9 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
     null_key_std: float | int | None = None
     null_bias: float | int | None = None
     gumbel_temperature: float | int = 1.0
-    gumbel_final_temperature: float | int | None = None
-    gumbel_temperature_steps: int | None = None
     gumbel_straight_through: bool = False
     gumbel_straight_through_steps: int = 0
     gumbel_noise: float | int = 1.0
-    gumbel_noise_steps: int = 0
     receptive_field_penalty: float | int = 0.0
     penalty_warmup_steps: int = 0
     label_smoothing: float | int = 0.0
@@ -113,15 +104,14 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
     @property
     def is_scheduled(self) -> bool:
         """Return whether anything follows the optimiser steps."""
-        sampling = self.gumbel_temperature_steps or self.gumbel_straight_through_steps or self.gumbel_noise_steps
-        return bool((self.hard_attention and sampling) or self.penalty_warmup_steps)
+        return bool((self.hard_attention and self.gumbel_straight_through_steps) or self.penalty_warmup_steps)
 
     def validate_discrete_transformer(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
         check_sizes(self)
         if isinstance(self.streams, bool) or self.streams not in (1, 2):
             raise ValueError(f"`streams` must be 1 or 2, got {self.streams!r}.")
-        check_numbers(self, _RULES, ("gumbel_final_temperature", "null_key_std", "null_bias"))
+        check_numbers(self, _RULES, ("null_key_std", "null_bias"))
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 10**9:
@@ -130,12 +120,6 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
             raise ValueError(
                 f"`relative_positions` must be at most `max_position_embeddings` ({self.max_position_embeddings}), "
                 f"got {self.relative_positions}: there are no greater distances."
-            )
-        if (self.gumbel_final_temperature is None) != (not self.gumbel_temperature_steps):
-            raise ValueError(
-                "`gumbel_final_temperature` and `gumbel_temperature_steps` belong together, got "
-                f"{self.gumbel_final_temperature} and {self.gumbel_temperature_steps}. Give both, the steps > 0, or "
-                "none."
             )
         if self.gumbel_straight_through and not self.hard_attention:
             raise ValueError("`gumbel_straight_through` needs `hard_attention=True`. Set it or unset the other.")

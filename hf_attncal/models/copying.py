@@ -40,27 +40,6 @@ from .losses import IGNORE_INDEX
 _LOWEST = -80.0
 
 
-class SearchTables(NamedTuple):
-    """What each step of a search reads of a source, in the shapes that `CopyMechanism.search` takes without a change.
-
-    Args:
-        places: what each source token is among the V + E words, (R, 1, S).
-        same: 1 where two source tokens are the same word, else 0, (R, S, S).
-        against: what attention to a source token takes from the score of copying, (R, S, 1).
-        slots: log-probabilities of the slots before anything is copied, (R, 1, E): -80, and of slots that the source
-            lacks the lowest finite value.
-        blocked: what is added to scores of attention, (R, 1, S): 0, and at padding the lowest finite value.
-        zeros: in place of the states of the encoder in the gate, (R, 1, d).
-    """
-
-    places: Tensor
-    same: Tensor
-    against: Tensor
-    slots: Tensor
-    blocked: Tensor
-    zeros: Tensor
-
-
 class CopySource(NamedTuple):
     """Words of a source that can be copied: all that the steps need of it, computed once.
 
@@ -68,13 +47,11 @@ class CopySource(NamedTuple):
         ids: what each source token is among the V + E words, (R, S).
         padding: where a source token is none, boolean (R, S).
         evidence: what attention to a source token adds to the score of copying, (R, S).
-        search: what the steps of a search read; `None` where they take the way of all others.
     """
 
     ids: Tensor
     padding: Tensor
     evidence: Tensor
-    search: SearchTables | None = None
 
 
 class Choices(NamedTuple):
@@ -251,83 +228,29 @@ class CopyMechanism(nn.Module):
         evidence = self.gate(states) - self.gate(torch.zeros_like(states[:1, :1]))  # without the bias
         return CopySource(ids, padding, evidence.squeeze(-1))
 
-    def for_search(self, source: CopySource, states: Tensor, vocabulary: int) -> CopySource:
-        """Return the source with the tables of a search, if it is short enough for them and nothing is rounded.
-
-        Args:
-            states: of the encoder, (R, S, d). vocabulary: V; a row of the tables has no more than V numbers.
-        """
-        ids, length, dtype = source.ids, source.ids.shape[1], states.dtype
-        rounded = torch.promote_types(dtype, torch.float32) != dtype or torch.is_autocast_enabled(states.device.type)
-        if length * length > vocabulary or rounded or self.training or torch.is_grad_enabled():
-            return source
-        lowest, places = torch.finfo(dtype).min, ids.unsqueeze(1)
-        same = (places == ids.unsqueeze(2)).to(dtype)
-        words = states.new_full((len(ids), 1, vocabulary + self.slots), lowest).scatter_(-1, places, _LOWEST)
-        blocked = torch.zeros_like(places, dtype=dtype).masked_fill_(source.padding.unsqueeze(1), lowest)
-        against, zeros = -source.evidence.unsqueeze(-1), torch.zeros_like(states[:, :1])
-        tables = SearchTables(places, same, against, words[..., vocabulary:], blocked, zeros)
-        return source._replace(search=tables)
-
-    def search(self, logits: Tensor, hidden_states: Tensor, weights: Tensor, source: CopySource) -> Tensor:
-        """`mixture(logits, choices(...))` of rows that sum to 1, without gradients: few operations, and of few kinds.
-
-        Where a sentence is alone, each call of an operation costs more than what it computes, and most of all the
-        first one of its kind. `[-sum_s a_s v^T h_s, w^T z_t + b]` are logits of generating and copying, as their
-        difference is the score of copying.
-
-        Args:
-            logits: (R, N, V). hidden_states: (R, N, d). weights: (R, N, S). source: with tables.
-
-        Returns:
-            (R, N, V + E).
-        """
-        assert source.search is not None
-        places, same, against, slots, _, zeros = source.search
-        steps, vocabulary = logits.shape[1:]
-        if steps > 1:
-            places, slots, zeros = (tensor.expand(-1, steps, -1) for tensor in (places, slots, zeros))
-        of_state = self.gate(torch.cat((hidden_states, zeros), dim=-1))
-        both = torch.log_softmax(torch.cat((torch.bmm(weights, against), of_state), dim=-1), dim=-1)
-        generating, copying = both.split(1, dim=-1)
-        found = logits.new_empty(*logits.shape[:2], vocabulary + self.slots)
-        words, beyond = found.split((vocabulary, self.slots), dim=-1)
-        _add_into(words, torch.log_softmax(logits, dim=-1), generating)
-        beyond.copy_(slots)
-        copied = torch.bmm(weights, same).log_().add_(copying)
-        return found.scatter_(-1, places, torch.logaddexp(found.gather(-1, places), copied))
-
     def forward(
         self,
         logits: Tensor,
         hidden_states: Tensor,
-        attention: Sequence[Tensor],
         source: CopySource,
+        attention: Sequence[Tensor],
         labels: Tensor | None = None,
         smoothing: float = 0.0,
-        by_tables: bool = False,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
         """The mixture at every step.
 
         Args:
-            logits: (B, T, V). hidden_states: z_t, (B, T, d). attention: of consecutive steps, one or more parts of as
-                many values as (B, steps, S). labels: (B, T). smoothing: of the labels. by_tables: the source has
-                tables, and the one part of `attention` is (R, N, S) and sums to 1: take `search`.
+            logits: (B, T, V). hidden_states: z_t, (B, T, d). labels: (B, T). smoothing: of the labels.
+            attention: of consecutive steps, one or more parts of as many values as (B, steps, S).
 
         Returns:
             Log-probabilities of V + E words, (B, T, V + E), in float32 at least; the loss of `mixture`; and the
-            probability of copying each source token, (B, T, S), which `search` does not tell.
+            probability of copying each source token, (B, T, S).
 
         Raises:
             ValueError: a label is a slot that its source does not have.
         """
-        batch, rows = logits.shape[0], source.ids.shape[0]  # `len` would make numbers of them in an exported graph
-        if by_tables:
-            steps = attention[0].shape[1]
-            if rows != batch:
-                logits, hidden_states = (t.reshape(rows, steps, t.shape[-1]) for t in (logits, hidden_states))
-            found = self.search(logits, hidden_states, attention[0], source)
-            return found if rows == batch else found.view(batch, -1, found.shape[-1]), None, None
+        batch, rows = len(logits), len(source.ids)
         weights = attention[0]
         if len(attention) > 1:
             weights = torch.cat([part.reshape(batch, -1, part.shape[-1]) for part in attention], dim=1)

@@ -11,26 +11,24 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The cross-attention: one mechanism, four switches, on top of Marian's and BART's own attention class.
+"""The cross-attention: one mechanism, three switches, on top of Marian's and BART's own attention class.
 
-scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values -> output gate.
+scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .cache import cached_mask_keys, store_mask_keys
-from .calibration import FUSIONS, HeadGate, MaskNetwork, OutputGate, StepCount, learned_parts
-from .copying import SearchTables
+from .cache import keys_and_values
+from .calibration import FUSIONS, HeadGate, MaskNetwork, StepCount, learned_parts
 from .functional import (
     attention_scores,
     gumbel_attention,
-    literal_fixed_attention,
     perturbation_penalty,
     perturbed_attention,
     real_source_tokens,
@@ -39,31 +37,7 @@ from .functional import (
     with_null_scores,
     without_empty_rows,
 )
-from .gradients import DetachedParameters
-
-if TYPE_CHECKING:  # at run time the mixins go before Marian's or BART's classes
-
-    class StockAttention(nn.Module):
-        """What is read of the stock attention."""
-
-        q_proj: nn.Linear
-        k_proj: nn.Linear
-        v_proj: nn.Linear
-        out_proj: nn.Linear
-        num_heads: int
-        head_dim: int
-        scaling: float
-        dropout: float
-
-    class StockDecoderLayer(nn.Module):
-        """What is set in the stock decoder layer."""
-
-        encoder_attn: Any
-
-        def __init__(self, config: Any, layer_idx: int | None = None): ...
-
-else:
-    StockAttention = StockDecoderLayer = object
+from .losses import DetachedParameters
 
 
 class AttentionContext:
@@ -77,7 +51,6 @@ class AttentionContext:
             mask and gate (first pass).
         record_details: keep attention, mask and NULL weights of every layer.
         copies: report the attention that the model copies by.
-        search: what a step of a search reads of the source, of which that attention may then be made.
         guided: layer and head that are to report their attention, for the loss of links.
     """
 
@@ -87,15 +60,12 @@ class AttentionContext:
         target_mask: Tensor | None = None,
         record_details: bool = False,
         copies: bool = False,
-        search: SearchTables | None = None,
         guided: tuple[int, int] | None = None,
     ):
         self.perturb = perturb
         self.target_mask = target_mask
         self.record_details = record_details
         self.copies = copies
-        self.search = search
-        self.by_tables = False  # whether the attention that is copied by was made of them; it is then (R, N, S)
         self.guided = guided
         self.copy_attentions: list[Tensor] = []  # of one head, (B, T, S); of a recurrent decoder one for each step
         self.guided_attention: tuple[Tensor, Tensor | None] | None = None  # (B, T, S), and of NULL (B, T)
@@ -121,8 +91,8 @@ class AttentionContext:
         }
 
 
-class CrossAttentionMixin(StockAttention):
-    """Adds the four switches to `MarianAttention` or `BartAttention`; goes before it in the bases.
+class CrossAttentionMixin(nn.Module):
+    """Adds the switches to `MarianAttention` or `BartAttention`; goes before it in the bases.
 
     `switches` says which are on, and their numbers: the model's config, here; `config` is read for what is the
     backbone's. `has_own_projections`: queries and keys are not those of the stock attention.
@@ -131,10 +101,19 @@ class CrossAttentionMixin(StockAttention):
     has_own_projections = False
     config: Any
     layer_idx: Any
+    # Of the stock attention
+    q_proj: nn.Linear
+    k_proj: nn.Linear
+    v_proj: nn.Linear
+    out_proj: nn.Linear
+    num_heads: int
+    head_dim: int
+    scaling: float
+    dropout: float
+    # Of `learned_parts`
     mask_network: MaskNetwork
     gate: HeadGate
     annealing: StepCount
-    output_gate: OutputGate
     null: Any  # a NullToken; an adapter's has no value of its own
 
     def __init__(self, *args, **kwargs):
@@ -153,36 +132,26 @@ class CrossAttentionMixin(StockAttention):
         **kwargs,
     ) -> tuple[Tensor, Tensor | None]:
         """As the stock attention: (B, T, d_model) and (B, S, d_model) -> (B, T, d_model), weights (B, H, T, S)."""
-        config, switches = self.config, self.switches
         context = attention_context or AttentionContext()
-        with_weights = context.record_details or kwargs.get("output_attentions", config.output_attentions)
-        copied = self._is_copied_by(context)
-        reported = copied or self._is_guided_by(context)
-        with_kernel = config._attn_implementation != "eager" and not with_weights and not reported
-        no_switch = switches.calibration is None and not switches.leaky and not switches.gumbel
-        all_off = no_switch and not reported
-        as_stock = all_off and not self.has_own_projections and not switches.output_gate
-        if as_stock and (with_kernel or not with_weights):
+        with_weights = context.record_details or kwargs.get("output_attentions", self.config.output_attentions)
+        reported = self._is_copied_by(context) or self._is_guided_by(context)
+        if self._is_plain() and not (with_weights or reported or self.has_own_projections):
             return super().forward(hidden_states, key_value_states, past_key_values, attention_mask, **kwargs)
 
         query = self._split_heads(self.q_proj(hidden_states))
         key, value, mask_key = self._source_states(key_value_states, past_key_values, context)
-        leaky_only = switches.leaky and switches.calibration is None and not switches.gumbel
-        weights = None
-        # Kernels have no place for a learned bias.
-        if all_off and with_kernel:
-            output = self._kernel(query, key, value, attention_mask)
-        elif copied and context.search is not None and no_switch and not with_weights:
-            output = self._attend_by_tables(query, key, value, context, context.search.blocked)
-        elif leaky_only and self.null.bias is None and with_kernel and past_key_values is None:
-            output = self._attend_leaky(query, key, value, attention_mask)
-        elif with_kernel and mask_key is not None and self._is_one_softmax(context):
-            output = self._attend_renormalized(hidden_states, query, key, value, mask_key, attention_mask)
-        else:
-            output, weights = self._attend(hidden_states, query, key, value, mask_key, attention_mask, context)
-        output = self._gate_output(output, query, context)
+        inputs = hidden_states, query, key, value, mask_key, attention_mask, context
+        output, weights = None, None
+        if not with_weights:
+            output = self._attend_without_weights(*inputs, cached=past_key_values is not None)
+        if output is None:
+            output, weights = self._attend(*inputs)
         output = output.transpose(1, 2).reshape(*hidden_states.shape[:-1], -1)
         return self.out_proj(output), weights
+
+    def _is_plain(self) -> bool:
+        switches = self.switches
+        return switches.calibration is None and not switches.leaky and not switches.gumbel
 
     def _split_heads(self, states: Tensor) -> Tensor:
         return states.view(*states.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
@@ -191,30 +160,18 @@ class CrossAttentionMixin(StockAttention):
         self, encoder_states: Tensor, past_key_values: Cache | None, context: AttentionContext
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Keys, values and the mask network's keys, (B, H, S, d_k) each: projected once per sentence, then cached."""
-        cache = past_key_values
-        if isinstance(past_key_values, EncoderDecoderCache):
-            cache = past_key_values.cross_attention_cache
-            if past_key_values.is_updated.get(self.layer_idx):
-                layer = cache.layers[self.layer_idx]
-                mask_key = None
-                if self.switches.calibration is not None:
-                    mask_key = cached_mask_keys(cache, self.layer_idx)
-                    if mask_key is None:  # a kind of cache that cannot hold them
-                        mask_key = self._project_mask_keys(encoder_states, layer.keys, context)
-                return layer.keys, layer.values, mask_key
 
-        key = self._split_heads(self.k_proj(encoder_states))
-        value = self._split_heads(self.v_proj(encoder_states))
-        mask_key = None
-        if self.switches.calibration is not None:
-            mask_key = self._project_mask_keys(encoder_states, key, context)
-        if cache is not None:
-            key, value = cache.update(key, value, self.layer_idx)
-            if mask_key is not None:
-                store_mask_keys(cache, self.layer_idx, mask_key)
-            if isinstance(past_key_values, EncoderDecoderCache):
-                past_key_values.is_updated[self.layer_idx] = True
-        return key, value, mask_key
+        def project() -> tuple[Tensor, Tensor]:
+            key = self._split_heads(self.k_proj(encoder_states))
+            value = self._split_heads(self.v_proj(encoder_states))
+            if self.switches.calibration is not None:  # side by side, so that every kind of cache carries both
+                key = torch.cat([key, self._project_mask_keys(encoder_states, key, context)], dim=-1)
+            return key, value
+
+        keys, value = keys_and_values(past_key_values, self.layer_idx, project, of_source=True)
+        if self.switches.calibration is None:
+            return keys, value, None
+        return keys[..., : self.head_dim], value, keys[..., self.head_dim :]
 
     def _project_mask_keys(self, encoder_states: Tensor, key: Tensor, context: AttentionContext) -> Tensor:
         with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
@@ -233,6 +190,30 @@ class CrossAttentionMixin(StockAttention):
         output, _ = kernel(self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling)
         return output.transpose(1, 2)  # kernels return (B, T, H, d_k)
 
+    def _attend_without_weights(
+        self,
+        hidden_states: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask_key: Tensor | None,
+        attention_mask: Tensor | None,
+        context: AttentionContext,
+        cached: bool,
+    ) -> Tensor | None:
+        """Attend in a way that forms no weights, -> (B, H, T, d_k); None where there is none."""
+        switches, plain = self.switches, self._is_plain()
+        if self.config._attn_implementation == "eager" or self._is_copied_by(context) or self._is_guided_by(context):
+            return None
+        if plain:
+            return self._kernel(query, key, value, attention_mask)
+        leaky_only = switches.leaky and switches.calibration is None and not switches.gumbel
+        if leaky_only and self.null.bias is None and not cached:  # kernels have no place for a learned bias
+            return self._attend_leaky(query, key, value, attention_mask)
+        if mask_key is not None and self._is_one_softmax(context):
+            return self._attend_renormalized(hidden_states, query, key, value, mask_key, attention_mask)
+        return None
+
     def _attend_leaky(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Leaky attention by the kernel, NULL as a source token of its own; -> (B, H, T, d_k)."""
         batch, heads, _, width = key.shape
@@ -242,28 +223,6 @@ class CrossAttentionMixin(StockAttention):
             attend = True if attention_mask.dtype == torch.bool else 0.0
             attention_mask = nn.functional.pad(attention_mask, (1, 0), value=attend)
         return self._kernel(query, key, value, attention_mask)
-
-    def _attend_by_tables(
-        self, query: Tensor, key: Tensor, value: Tensor, context: AttentionContext, blocked: Tensor
-    ) -> Tensor:
-        """Attention of the layer that is copied by, in a step of a search; beams are steps of their source.
-
-        -> (B, H, T, d_k), and the weights of the head reported as (R, N, S).
-        """
-        batch, heads, steps, width = query.shape
-        rows = blocked.shape[0]
-        if rows != batch:
-            beams = batch // rows
-            key, value = key[::beams], value[::beams]
-            query = query.reshape(rows, beams, heads, steps, width).transpose(1, 2).flatten(2, 3)
-        scores = torch.matmul(query, key.transpose(-1, -2))
-        weights = torch.softmax(torch.add(blocked.unsqueeze(1), scores, alpha=self.scaling), dim=-1)
-        context.copy_attentions.append(weights[:, self.config.copy_head])
-        context.by_tables = True
-        output = torch.matmul(weights, value)
-        if rows != batch:
-            output = output.unflatten(2, (beams, steps)).transpose(1, 2).reshape(batch, heads, steps, width)
-        return output
 
     def _scores(self, query: Tensor, key: Tensor, real: Tensor | None) -> Tensor:
         """Scores of the real source tokens, padding at the lowest finite value; -> (B, H, T, S)."""
@@ -275,7 +234,7 @@ class CrossAttentionMixin(StockAttention):
         return (
             switches.calibration is not None
             and switches.renormalize
-            and not (switches.leaky or switches.gumbel or switches.fixed_softmax)
+            and not (switches.leaky or switches.gumbel)
             and not (self.training or torch.is_grad_enabled() or context.perturb)
             and context.target_mask is None
         )
@@ -381,10 +340,7 @@ class CrossAttentionMixin(StockAttention):
         gate = self._gate_of(query)
         if context.target_mask is not None:
             self._report_means(mask, gate, real, context.target_mask, context)
-        if switches.fixed_softmax:
-            weights = literal_fixed_attention(attention, mask, switches.calibration_weight, real)
-        else:
-            weights = attention * self._fusion_factor(mask, gate).to(attention.dtype)
+        weights = attention * self._fusion_factor(mask, gate).to(attention.dtype)
         return renormalized(weights, attention) if switches.renormalize else weights
 
     def _is_copied_by(self, context: AttentionContext) -> bool:
@@ -407,12 +363,6 @@ class CrossAttentionMixin(StockAttention):
     def _gate_of(self, query: Tensor) -> Tensor | None:
         return self.gate(query) if "gate" in FUSIONS[self.switches.calibration].parts else None
 
-    def _gate_output(self, output: Tensor, query: Tensor, context: AttentionContext) -> Tensor:
-        """What the heads read, (B, H, T, d_k), times the factor of each head, if there is an output gate."""
-        if not self.switches.output_gate:
-            return output
-        return output * self.output_gate(query, constant=context.perturb).to(output.dtype)
-
     def _fusion_factor(self, mask: Tensor, gate: Tensor | None) -> Tensor:
         return FUSIONS[self.switches.calibration].factor(mask, gate, self)
 
@@ -433,7 +383,7 @@ def _at_least_float32(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
-class DecoderLayerMixin(StockDecoderLayer):
+class DecoderLayerMixin(nn.Module):
     """Runs a decoder layer with detached parameters in the second pass; goes before the stock layer in the bases.
 
     It is here, inside the layer, so that gradient checkpointing's recomputation runs under the same mode. A class of
@@ -441,6 +391,7 @@ class DecoderLayerMixin(StockDecoderLayer):
     """
 
     _cross_attention_class: Callable[..., Any]
+    encoder_attn: Any
 
     def __init__(self, config, layer_idx: int | None = None):
         super().__init__(config, layer_idx)

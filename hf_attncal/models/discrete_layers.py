@@ -17,36 +17,20 @@ With two streams the modules without a prefix are those of the semantic stream, 
 the syntactic one's; so that with one stream every name is Marian's.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.marian import modeling_marian as hf
 
+from .cache import keys_and_values
 from .calibration import NullToken
 from .configuration_discrete import DiscreteTransformerConfig
 from .functional import attention_scores, gumbel_attention, real_source_tokens, with_null_scores
 from .functional_discrete import Sampling, chosen_positions, extended_fields, gathered_values, one_hot_weights
-
-if TYPE_CHECKING:  # at run time the mixin goes before Marian's layers
-
-    class StockLayer(nn.Module):
-        """What is read of the stock layers, and what is set in both."""
-
-        embed_dim: int
-        dropout: float
-        activation_fn: nn.Module
-        activation_dropout: float
-        fc1: nn.Linear
-        fc2: nn.Linear
-        final_layer_norm: nn.LayerNorm
-        syntactic_final_layer_norm: nn.LayerNorm
-
-else:
-    StockLayer = object
 
 # In use, most scores that are compared at a time: they stay in a processor's cache.
 SCORES_AT_ONCE = 2**20
@@ -138,42 +122,35 @@ class DiscreteAttention(hf.MarianAttention):
             return output, weights, None, None
 
         router = hidden_states if syntactic_states is None else syntactic_states
-        query = self._split_heads(self.q_proj(router))
-        is_cross_attention = key_value_states is not None
-        read = hidden_states
-        read_router: Tensor | None = router
+        read, read_router = hidden_states, router
         if key_value_states is not None:
-            read = key_value_states
-            read_router = read if syntactic_states is None else syntactic_key_value_states
-        key, value = self._keys_and_values(read, read_router, is_cross_attention, past_key_values)
-        real = real_source_tokens(attention_mask)
+            read = read_router = key_value_states
+            if syntactic_key_value_states is not None:
+                read_router = syntactic_key_value_states
+
+        def project() -> tuple[Tensor, Tensor]:
+            key = self._split_heads(self.k_proj(read_router))
+            value = self._split_heads(self.v_proj(read))
+            if self.syntactic_output:  # side by side, so that every kind of cache carries both
+                value = torch.cat([value, self._split_heads(self.syntactic_v_proj(read_router))], dim=-1)
+            return key, value
+
+        query = self._split_heads(self.q_proj(router))
+        of_source = key_value_states is not None
+        key, value = keys_and_values(past_key_values, self.layer_idx, project, of_source=of_source)
         length, keys = query.shape[2], key.shape[2]
+        real = real_source_tokens(attention_mask)
         if real is None and self.is_causal and length > 1:
             # No mask is the kernels' way of saying that nothing is padding and that the first query is at the first
             # key; behind the queries a static cache has empty slots.
             real = torch.ones(1, 1, length, keys, dtype=torch.bool, device=query.device).tril()
         bias = None if self.relative_positions is None else self.relative_positions(length, keys, first_query)
+        routing, soft = self._route(query, key, real, bias, sampling or Sampling())
         semantic, syntactic = value[..., : self.head_dim], value[..., self.head_dim :]
-        chosen = config.hard_attention and not self.training
-        nulls = 0 if self.null is None else 1  # columns of the scores before the first key's
-
-        soft: Tensor | None = None
-        if self.syntactic_output or not chosen:
-            scores = self._scores(query, key, real, bias)
-            if self.syntactic_output or not config.hard_attention:
-                soft = torch.softmax(scores, dim=-1)[..., nulls:]
-        if chosen:
-            routing = self._choose(query, key, real, bias) if soft is None else chosen_positions(scores) - nulls
-            output = gathered_values(semantic, routing, nulls=bool(nulls))
+        if routing.dtype == torch.long:
+            output = gathered_values(semantic, routing, nulls=self.null is not None)
             weights = one_hot_weights(routing, keys, query.dtype) if with_weights else None
         else:
-            if config.hard_attention:
-                choices = real if real is None or not nulls else nn.functional.pad(real, (1, 0), value=True)
-                how = (sampling or Sampling())._asdict()
-                routing = gumbel_attention(scores, training=True, real=choices, **how)[..., nulls:]
-            else:
-                assert soft is not None
-                routing = soft
             weights = routing
             output = torch.matmul(self._dropped(routing), semantic)
         output = self.out_proj(self._merge_heads(output))
@@ -182,6 +159,22 @@ class DiscreteAttention(hf.MarianAttention):
             expected = torch.matmul(self._dropped(soft), syntactic)
             syntactic_output = self.syntactic_out_proj(self._merge_heads(expected))
         return output, weights if with_weights else None, syntactic_output, routing if with_routing else None
+
+    def _route(
+        self, query: Tensor, key: Tensor, real: Tensor | None, bias: Tensor | None, sampling: Sampling
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the routing, and the soft weights, (B, H, T, S), where they are needed for themselves."""
+        is_hard, nulls = self.config.hard_attention, int(self.null is not None)
+        if is_hard and not self.training and not self.syntactic_output:
+            return self._choose(query, key, real, bias), None
+        scores = self._scores(query, key, real, bias)
+        soft = torch.softmax(scores, dim=-1)[..., nulls:] if self.syntactic_output or not is_hard else None
+        if soft is not None and not is_hard:
+            return soft, soft
+        if not self.training:
+            return chosen_positions(scores) - nulls, soft
+        choices = real if real is None or not nulls else nn.functional.pad(real, (1, 0), value=True)
+        return gumbel_attention(scores, training=True, real=choices, **sampling._asdict())[..., nulls:], soft
 
     def _scores(self, query: Tensor, key: Tensor, real: Tensor | None, bias: Tensor | None) -> Tensor:
         """Scores, (B, H, T, S), or (B, H, T, 1 + S) with those of NULL."""
@@ -198,41 +191,17 @@ class DiscreteAttention(hf.MarianAttention):
         """
         batch, heads, length, _ = query.shape
         rows = max(1, SCORES_AT_ONCE // (batch * heads * key.shape[2]))
-        nulls = 0 if self.null is None else 1
-        if rows >= length:
-            choice = chosen_positions(self._scores(query, key, real, bias))
-        else:
-            parts = []
-            for start in range(0, length, rows):
-                part = slice(start, start + rows)
-                real_part = real if real is None or real.shape[2] == 1 else real[:, :, part]
-                bias_part = None if bias is None else bias[:, part]
-                parts.append(chosen_positions(self._scores(query[:, :, part], key, real_part, bias_part)))
-            choice = torch.cat(parts, dim=2)
-        return choice - nulls if nulls else choice
 
-    def _keys_and_values(
-        self, states: Tensor, router: Tensor | None, is_cross_attention: bool, past_key_values: Cache | None
-    ) -> tuple[Tensor, Tensor]:
-        """Keys (B, H, S, d_k) and values; with a syntactic output those of both streams, (B, H, S, 2 d_k)."""
-        cache: Cache | None = past_key_values
-        if isinstance(past_key_values, EncoderDecoderCache):
-            if is_cross_attention:
-                cache = past_key_values.cross_attention_cache
-                if past_key_values.is_updated.get(self.layer_idx):
-                    layer: Any = cache.layers[self.layer_idx]
-                    return layer.keys, layer.values
-            else:
-                cache = past_key_values.self_attention_cache
-        key = self._split_heads(self.k_proj(router))
-        value = self._split_heads(self.v_proj(states))
-        if self.syntactic_output:  # side by side, so that every kind of cache carries both
-            value = torch.cat([value, self._split_heads(self.syntactic_v_proj(router))], dim=-1)
-        if cache is not None:
-            key, value = cache.update(key, value, self.layer_idx)
-            if is_cross_attention and isinstance(past_key_values, EncoderDecoderCache):
-                past_key_values.is_updated[self.layer_idx] = True
-        return key, value
+        def part_of(tensor: Tensor | None, start: int) -> Tensor | None:
+            return tensor if tensor is None or tensor.shape[-2] == 1 else tensor[..., start : start + rows, :]
+
+        choices = [
+            chosen_positions(
+                self._scores(query[:, :, start : start + rows], key, part_of(real, start), part_of(bias, start))
+            )
+            for start in range(0, length, rows)
+        ]
+        return torch.cat(choices, dim=2) - int(self.null is not None)
 
     def _split_heads(self, states: Tensor) -> Tensor:
         return states.view(*states.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
@@ -244,8 +213,17 @@ class DiscreteAttention(hf.MarianAttention):
         return nn.functional.dropout(weights, p=self.dropout, training=self.training)
 
 
-class _ResidualStreamsMixin(StockLayer):
+class _ResidualStreamsMixin(nn.Module):
     """The residual steps of both streams; goes before the stock layer in the bases."""
+
+    embed_dim: int
+    dropout: float
+    activation_fn: nn.Module
+    activation_dropout: float
+    fc1: nn.Linear
+    fc2: nn.Linear
+    final_layer_norm: nn.LayerNorm
+    syntactic_final_layer_norm: nn.LayerNorm
 
     def _add_syntactic_stream(self, attentions: tuple[str, ...], width: int) -> None:
         """Build its normalisations after the attentions of these names, and its feed-forward layers."""

@@ -11,16 +11,19 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Encoder and decoder of the Discrete Transformer, and what all its models share."""
+"""Encoder and decoder of the Discrete Transformer, their outputs, and what all its models share."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 from transformers.models.marian import modeling_marian as hf
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
@@ -32,22 +35,36 @@ from .configuration_discrete import DiscreteTransformerConfig
 from .discrete_layers import DiscreteAttention, DiscreteDecoderLayer, DiscreteEncoderLayer, RelativePositions
 from .functional_discrete import Sampling, first_sampling, initial_fields
 from .loading import WholeCheckpointMixin
-from .outputs_discrete import DiscreteDecoderOutput, DiscreteEncoderOutput
 
-if TYPE_CHECKING:  # at run time the mixin goes before Marian's encoder or decoder
 
-    class StockStack(nn.Module):
-        """What is read of the stock encoder and decoder, and what is set in both."""
+@dataclass
+class DiscreteEncoderOutput(BaseModelOutput):
+    """Output of the encoder.
 
-        config: Any
-        embed_tokens: nn.Embedding
-        syntactic_embed_tokens: nn.Embedding
-        embed_scale: float
-        dropout: float
-        layerdrop: float
+    Args:
+        last_hidden_state: of the only stream, or of the semantic one.
+        syntactic_last_hidden_state: of the syntactic stream, (batch, source, d_model); `None` with one stream.
+        receptive_fields: of every source position, (batch, source, source), where they were asked for.
+    """
 
-else:
-    StockStack = object
+    syntactic_last_hidden_state: Tensor | None = None
+    receptive_fields: Tensor | None = None
+
+
+@dataclass
+class DiscreteDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
+    """Output of the decoder.
+
+    Args:
+        target_receptive_fields: which tokens of the target a step was computed from, (batch, target, target).
+        source_receptive_fields: which tokens of the source, (batch, target, source).
+
+    Both are boolean where attention has chosen and numbers in [0, 1] where it is soft or sampled; step t reads the
+    t-th token of `decoder_input_ids` and predicts what comes after it. With `output_receptive_fields=True` only.
+    """
+
+    target_receptive_fields: Tensor | None = None
+    source_receptive_fields: Tensor | None = None
 
 
 class DiscretePreTrainedModel(CountedStepsMixin, WholeCheckpointMixin, hf.MarianPreTrainedModel):
@@ -96,84 +113,96 @@ class DiscretePreTrainedModel(CountedStepsMixin, WholeCheckpointMixin, hf.Marian
                 stack.syntactic_embed_tokens = self._get_resized_embeddings(table, size)
 
 
-def _check_lengths(config: DiscreteTransformerConfig, name: str, length: int) -> None:
+def _given(
+    config: DiscreteTransformerConfig,
+    input_ids: Tensor | None,
+    inputs_embeds: Tensor | None,
+    past: int | Tensor = 0,
+    prefix: str = "",
+) -> Tensor:
+    """Return the tokens or the embeddings, whichever are given.
+
+    Args:
+        past: positions before them. prefix: of the names of both arguments.
+
+    Raises:
+        ValueError: both or neither are given; no tokens, or more than there are positions.
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("exactly one of `input_ids` and `inputs_embeds` must be given, got both or none.")
+    name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
+    assert given is not None
     if torch.compiler.is_compiling():  # the length in a static cache is a tensor, whose value a graph cannot ask for
-        return
-    if length > config.max_position_embeddings:
+        return given
+    if given.shape[1] == 0:
+        raise ValueError(f"`{prefix}{name}` must have at least one token: attention over nothing is undefined.")
+    if past + given.shape[1] > config.max_position_embeddings:
         raise ValueError(
-            f"`{name}` must have at most {config.max_position_embeddings} positions (`max_position_embeddings`), got "
-            f"{length}. Shorten or split the text."
+            f"`{prefix}{name}` must have at most {config.max_position_embeddings} positions "
+            f"(`max_position_embeddings`), got {past + given.shape[1]}. Shorten or split the text."
         )
-    if length == 0:
-        raise ValueError(f"`{name}` must have at least one token, got none: attention over nothing is undefined.")
+    return given
 
 
-def _check_encoder_states(config: DiscreteTransformerConfig, states: Tensor, syntactic_states: Tensor | None) -> None:
-    if states.shape[-1] != config.d_model:
+def _check_encoder_states(config: DiscreteTransformerConfig, *streams: Tensor | None) -> None:
+    shapes = [tuple(getattr(states, "shape", ())) for states in streams if states is not None]
+    if shapes != [(*shapes[0][:2], config.d_model)] * config.streams:
         raise ValueError(
-            f"the encoder's states must be (batch, source, {config.d_model}) (`d_model`), got {tuple(states.shape)}: "
-            "they are those of another model. Pass those of this model's encoder."
-        )
-    streams = 1 if syntactic_states is None else 2
-    if streams != config.streams:
-        raise ValueError(
-            f"the encoder's states must be of {config.streams} streams (`streams`), got {streams}. Pass the output of "
-            "this model's encoder as it is: with two streams `syntactic_last_hidden_state` has the keys."
-        )
-    if streams == 2 and getattr(syntactic_states, "shape", None) != states.shape:
-        raise ValueError(
-            f"the encoder's syntactic states must be {tuple(states.shape)}, as the semantic ones, got "
-            f"{tuple(getattr(syntactic_states, 'shape', ()))}. A tuple holds just these two; pass the output as it is."
+            f"the encoder's states must be (batch, source, {config.d_model}) (`d_model`) for each stream (`streams`: "
+            f"{config.streams}), got {shapes}. Pass the output of this model's encoder as it is."
         )
 
 
-class _EmbeddedStreamsMixin(StockStack):
-    """The embeddings of both streams; goes before the stock encoder or decoder in the bases."""
+class _StackMixin(nn.Module):
+    """Parts and embeddings of an encoder or a decoder; goes before the stock one in the bases."""
 
+    config: Any
     scales_given_embeddings: bool  # as the stock class does
 
+    def _build(self, layer_class: Callable[..., nn.Module], layers: int, vocab_size: int, layerdrop: float) -> None:
+        """Add everything that the stock constructor adds, and the second stream's table."""
+        config = self.config
+        self.dropout, self.layerdrop = config.dropout, layerdrop
+        self.padding_idx = config.pad_token_id
+        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.embed_tokens = nn.Embedding(vocab_size, config.d_model, self.padding_idx)
+        if config.streams == 2:
+            self.syntactic_embed_tokens = nn.Embedding(vocab_size, config.d_model, self.padding_idx)
+        self.embed_positions = hf.MarianSinusoidalPositionalEmbedding(
+            config.max_position_embeddings, config.d_model, self.padding_idx
+        )
+        self.layers = nn.ModuleList([layer_class(config, number) for number in range(layers)])
+        self.gradient_checkpointing = False
+
     def _embedded(
-        self,
-        input_ids: Tensor | None,
-        inputs_embeds: Tensor | None,
-        syntactic_inputs_embeds: Tensor | None,
-        positions: Tensor,
+        self, input_ids: Tensor | None, inputs_embeds: Tensor | None, positions: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """States of both streams before the first layer.
 
         Args:
-            input_ids: (B, T), or `None` with embeddings of every stream in its place, (B, T, d_model).
+            input_ids: (B, T), or `None` with embeddings in its place, those of both streams side by side.
             positions: their embeddings, broadcastable to (B, T, d_model).
 
         Raises:
-            ValueError: both or none were given, or embeddings not for just the streams that there are.
+            ValueError: embeddings of another width.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("exactly one of `input_ids` and `inputs_embeds` must be given, got both or none.")
-        needed = self.config.streams == 2 and input_ids is None
-        if needed and syntactic_inputs_embeds is None:
-            raise ValueError(
-                "`syntactic_inputs_embeds` must be given with `inputs_embeds`, got none: each stream has embeddings "
-                "of its own. Pass `input_ids`, or both."
-            )
-        if syntactic_inputs_embeds is not None and not needed:
-            raise ValueError(
-                "`syntactic_inputs_embeds` belongs to `inputs_embeds` of a model with two streams, got it with "
-                f"`streams={self.config.streams}` and {'`inputs_embeds`' if input_ids is None else '`input_ids`'}. "
-                "Leave it out."
-            )
-        return self._with_positions(self.embed_tokens, input_ids, inputs_embeds, positions), (
-            None
-            if self.config.streams == 1
-            else self._with_positions(self.syntactic_embed_tokens, input_ids, syntactic_inputs_embeds, positions)
-        )
-
-    def _with_positions(
-        self, table: nn.Embedding, input_ids: Tensor | None, embeddings: Tensor | None, positions: Tensor
-    ) -> Tensor:
-        scale = self.embed_scale if embeddings is None or self.scales_given_embeddings else 1.0
-        states = (table(input_ids) if embeddings is None else embeddings) * scale + positions
-        return nn.functional.dropout(states, p=self.dropout, training=self.training)
+        streams, width, scale = self.config.streams, self.config.d_model, self.embed_scale
+        if inputs_embeds is None:
+            tables = (self.embed_tokens, self.syntactic_embed_tokens) if streams == 2 else (self.embed_tokens,)
+            embedded = [table(input_ids) for table in tables]
+        else:
+            if inputs_embeds.shape[-1] != streams * width:
+                raise ValueError(
+                    f"`inputs_embeds` must have a width of {streams * width}, `d_model` for each of the {streams} "
+                    f"streams, got {inputs_embeds.shape[-1]}. Put those of the syntactic stream behind the others."
+                )
+            embedded = list(inputs_embeds.split(width, dim=-1))
+            scale = scale if self.scales_given_embeddings else 1.0
+        states = [
+            nn.functional.dropout(part * scale + positions, p=self.dropout, training=self.training)
+            for part in embedded
+        ]
+        return states[0], states[1] if streams == 2 else None
 
     def _is_dropped(self) -> bool:
         """Return whether LayerDrop skips a layer."""
@@ -190,7 +219,7 @@ class _EmbeddedStreamsMixin(StockStack):
         return initial_fields(batch, length, torch.promote_types(states.dtype, torch.float32), states.device)
 
 
-class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianEncoder):
+class DiscreteEncoder(_StackMixin, DiscretePreTrainedModel, hf.MarianEncoder):
     """`MarianEncoder` of our layers."""
 
     _no_split_modules = ["DiscreteEncoderLayer"]
@@ -202,18 +231,7 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
 
     def __init__(self, config: DiscreteTransformerConfig):
         super(hf.MarianEncoder, self).__init__(config)
-        self.dropout, self.layerdrop = config.dropout, config.encoder_layerdrop
-        self.padding_idx = config.pad_token_id
-        self.max_source_positions = config.max_position_embeddings
-        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, self.padding_idx)
-        if config.streams == 2:
-            self.syntactic_embed_tokens = nn.Embedding(config.vocab_size, config.d_model, self.padding_idx)
-        self.embed_positions = hf.MarianSinusoidalPositionalEmbedding(
-            config.max_position_embeddings, config.d_model, self.padding_idx
-        )
-        self.layers = nn.ModuleList([DiscreteEncoderLayer(config, i) for i in range(config.encoder_layers)])
-        self.gradient_checkpointing = False
+        self._build(DiscreteEncoderLayer, config.encoder_layers, config.vocab_size, config.encoder_layerdrop)
         self.post_init()
 
     @merge_with_config_defaults
@@ -223,7 +241,6 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        syntactic_inputs_embeds: Tensor | None = None,
         output_receptive_fields: bool | None = None,
         sampling: Sampling | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -231,18 +248,15 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
         """The stock encoder's forward.
 
         Args:
-            syntactic_inputs_embeds: embeddings of the syntactic stream, where `inputs_embeds` are the semantic one's.
+            inputs_embeds: embeddings in place of the tokens, those of both streams side by side.
             output_receptive_fields: return them.
             sampling: how positions are sampled in training; `None`: as at its beginning.
 
         Raises:
-            ValueError: no tokens, or more than there are positions; embeddings for one of two streams.
+            ValueError: what `_given` refuses; embeddings of another width.
         """
-        given = inputs_embeds if input_ids is None else input_ids
-        shape = torch.Size((0, 0)) if given is None else given.shape[:2]
-        _check_lengths(self.config, "input_ids" if given is input_ids else "inputs_embeds", shape[1])
-        positions = self.embed_positions(shape)
-        hidden_states, syntactic_states = self._embedded(input_ids, inputs_embeds, syntactic_inputs_embeds, positions)
+        positions = self.embed_positions(_given(self.config, input_ids, inputs_embeds).shape[:2])
+        hidden_states, syntactic_states = self._embedded(input_ids, inputs_embeds, positions)
         fields = self._initial_fields(output_receptive_fields, hidden_states)
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
@@ -258,7 +272,7 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
         )
 
 
-class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianDecoder):
+class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
     """`MarianDecoder` of our layers; without cross-attention where the configuration knows no encoder."""
 
     _no_split_modules = ["DiscreteDecoderLayer"]
@@ -271,18 +285,7 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
 
     def __init__(self, config: DiscreteTransformerConfig):
         super(hf.MarianDecoder, self).__init__(config)
-        self.dropout, self.layerdrop = config.dropout, config.decoder_layerdrop
-        self.padding_idx = config.pad_token_id
-        self.max_target_positions = config.max_position_embeddings
-        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
-        self.embed_tokens = nn.Embedding(config.decoder_vocab_size, config.d_model, self.padding_idx)
-        if config.streams == 2:
-            self.syntactic_embed_tokens = nn.Embedding(config.decoder_vocab_size, config.d_model, self.padding_idx)
-        self.embed_positions = hf.MarianSinusoidalPositionalEmbedding(
-            config.max_position_embeddings, config.d_model, self.padding_idx
-        )
-        self.layers = nn.ModuleList([DiscreteDecoderLayer(config, i) for i in range(config.decoder_layers)])
-        self.gradient_checkpointing = False
+        self._build(DiscreteDecoderLayer, config.decoder_layers, config.decoder_vocab_size, config.decoder_layerdrop)
         self.post_init()
 
     @merge_with_config_defaults
@@ -297,7 +300,6 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         position_ids: Tensor | None = None,
-        syntactic_inputs_embeds: Tensor | None = None,
         encoder_syntactic_hidden_states: Tensor | None = None,
         encoder_receptive_fields: Tensor | None = None,
         output_receptive_fields: bool | None = None,
@@ -308,7 +310,7 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
 
         Args:
             position_ids: (B, T), for text that is padded on the left; `None`: one after the other.
-            syntactic_inputs_embeds, output_receptive_fields, sampling: as for the encoder.
+            inputs_embeds, output_receptive_fields, sampling: as for the encoder.
             encoder_syntactic_hidden_states: (B, S, d_model), with two streams.
             encoder_receptive_fields: (B, S, S), of the encoder's output.
 
@@ -316,8 +318,6 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
             ValueError: as the encoder's; receptive fields of a step whose past is in a cache; the encoder's states are
                 those of another model, or its receptive fields are missing.
         """
-        given = inputs_embeds if input_ids is None else input_ids
-        batch, length = (0, 0) if given is None else given.shape[:2]
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
             if self.config.is_encoder_decoder:
@@ -325,9 +325,9 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
         past = past_key_values.get_seq_length() if past_key_values is not None else 0
         if isinstance(past, Tensor):  # a static cache counts on in it, layer by layer
             past = past.clone()
-        name = "input_ids" if given is input_ids else "inputs_embeds"
-        name = f"decoder_{name}" if self.config.is_encoder_decoder else name  # as the model calls it
-        _check_lengths(self.config, name, length and past + length)
+        prefix = "decoder_" if self.config.is_encoder_decoder else ""  # as the model calls them
+        given = _given(self.config, input_ids, inputs_embeds, past, prefix)
+        batch, length = given.shape[:2]
         if output_receptive_fields and past > 0:
             raise ValueError(
                 f"`output_receptive_fields` needs all steps at once, got a cache of {past} of them: what these have "
@@ -336,9 +336,9 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
         if encoder_hidden_states is not None:
             _check_encoder_states(self.config, encoder_hidden_states, encoder_syntactic_hidden_states)
         if position_ids is None:
-            position_ids = past + torch.arange(length, device=None if given is None else given.device)
+            position_ids = past + torch.arange(length, device=given.device)
         positions = self.embed_positions((batch, length), past, position_ids=position_ids)
-        hidden_states, syntactic_states = self._embedded(input_ids, inputs_embeds, syntactic_inputs_embeds, positions)
+        hidden_states, syntactic_states = self._embedded(input_ids, inputs_embeds, positions)
 
         own_cache: Cache | None = past_key_values
         if isinstance(past_key_values, EncoderDecoderCache):

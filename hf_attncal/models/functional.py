@@ -172,15 +172,6 @@ def gated_factor(mask: Tensor, gate: Tensor) -> Tensor:
     return calibrated + gate * (1 - calibrated)
 
 
-def literal_fixed_attention(attention: Tensor, mask: Tensor, weight: float, real: Tensor | None = None) -> Tensor:
-    """Eq. 10 as printed: `softmax(a + lambda * a_c)` over the real tokens. Almost uniform; kept for study."""
-    scores = attention * fixed_factor(mask, weight)
-    if real is None:
-        return torch.softmax(scores, dim=-1)
-    scores = scores.masked_fill(~real, torch.finfo(scores.dtype).min)
-    return without_empty_rows(torch.softmax(scores, dim=-1), real)
-
-
 def renormalized(combined: Tensor, attention: Tensor) -> Tensor:
     """Scale each row of `combined` to the mass of the same row of `attention` (1, or 1 less NULL); (B, H, T, S)."""
     total = combined.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(combined.dtype).tiny)

@@ -23,7 +23,6 @@ head reads nothing; in training or with soft attention its weights, (B, H, T, S)
 Source: "Discrete Transformer", secs. 4, 5 and 5.1. Gumbel-softmax itself is `functional.gumbel_attention`.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -133,12 +132,6 @@ def expected_field_size(*fields: Tensor | None) -> Tensor:
 
 
 # ---- schedules ----
-
-
-def temperature_at(step: Tensor, first: float, last: float, steps: int) -> Tensor:
-    """tau after so many optimiser steps: from `first` exponentially to `last` in `steps`; scalar."""
-    done = (step.to(torch.float64) / steps).clamp(max=1)
-    return torch.exp(math.log(first) + done * (math.log(last) - math.log(first))).to(torch.float32)
 
 
 def warmed_up(step: Tensor, steps: int) -> Tensor:

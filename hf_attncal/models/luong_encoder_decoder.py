@@ -28,7 +28,7 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPa
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import can_return_tuple
 
-from .cache_recurrent import RecurrentCache
+from .cache import RecurrentCache
 from .calibration import init_part
 from .configuration_luong import LuongConfig
 from .cross_attention import AttentionContext

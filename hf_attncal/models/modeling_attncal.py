@@ -11,45 +11,85 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Base of the Marian- and BART-style models: loading and saving, extra outputs, the two losses."""
+"""Base of the Marian- and BART-style models: loading and saving, outputs, `forward` of the bare model and the head."""
 
-import logging as python_logging
-from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin, LogitsProcessorList
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple, logging
+from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .calibration import CountedStepsMixin, init_part, trains_mask
 from .copying import CopyMechanism, CopySource, copied_ids, known_ids
 from .cross_attention import AttentionContext
+from .heads import HeadMixin
 from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
-from .objective import check_links, check_training, named_losses, refuse_reentrant
-from .outputs import AttnCalSeq2SeqLMOutput, AttnCalSeq2SeqModelOutput
-from .uam import NullSuppression, UnsupervisedAlignmentModule, source_loss, source_token_probabilities
+from .objective import FirstPass, check_arguments, check_links, check_training, named_losses, refuse_reentrant
+from .uam import NullSuppression, UnsupervisedAlignmentModule
 
 # Models are trained with these fields and without, so that no checkpoint stands for either way.
-# trf-ignore: TRF041 config.calibration, config.copy, config.guided
+# trf-ignore: TRF041 config.calibration, config.copy, config.guided, config.uam
 
-if TYPE_CHECKING:  # at run time the mixins go before transformers' classes
-    from transformers import PreTrainedModel
 
-    class Generating(PreTrainedModel, GenerationMixin):
-        """A model that generates."""
+@dataclass
+class AttnCalSeq2SeqModelOutput(Seq2SeqModelOutput):
+    """Output of the bare models.
 
-        def prepare_decoder_input_ids_from_labels(self, labels: Any) -> Any: ...
+    Args:
+        uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
+        calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
+        null_attentions: weight of NULL of every layer, (batch, heads, target).
 
-else:
-    PreTrainedModel = Generating = object
+    The three are tuples over layers, filled with `output_attention_details=True` where the model has them.
+    """
 
-logger = logging.get_logger(__name__)
+    uncalibrated_cross_attentions: tuple[Tensor, ...] | None = None
+    calibration_masks: tuple[Tensor, ...] | None = None
+    null_attentions: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """Output of the models with a language modelling head.
+
+    Args:
+        loss: what to call `backward()` on. Its value is the NMT loss, with `uam` plus the UAM loss, with `links` plus
+            `guided_weight` times the guided loss; its gradient is that of its value for the translation model and the
+            gate, and that of the mask loss for the mask network.
+        nmt_loss: cross-entropy per target token, with label smoothing (Lu et al., eq. 13).
+        mask_loss: the mask network's objective (eq. 4), where the second decoder pass ran.
+        mask_penalty: size of the perturbation (eq. 5), before alpha, where the second decoder pass ran.
+        mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
+        gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
+        uncalibrated_cross_attentions, calibration_masks, null_attentions: as in `AttnCalSeq2SeqModelOutput`.
+        uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
+        uam_probabilities: what that module gives the token of each source position, `q_j[x_i]`, (batch, target,
+            source), 0 at padding; with `output_uam_probabilities=True`. All places of a token have all of it.
+        guided_loss: cross-entropy of the guided head per target token (Garg et al. 2019), before its weight; with
+            labels and links.
+        copy_probabilities: of each source token, to be copied, `c_s` (See et al., eq. 9), (batch, target, source), 0
+            at padding, in float32 at least; with `output_copy_probabilities=True`. What they sum to is not generated.
+    """
+
+    nmt_loss: Tensor | None = None
+    mask_loss: Tensor | None = None
+    mask_penalty: Tensor | None = None
+    mask_mean: Tensor | None = None
+    gate_mean: Tensor | None = None
+    uncalibrated_cross_attentions: tuple[Tensor, ...] | None = None
+    calibration_masks: tuple[Tensor, ...] | None = None
+    null_attentions: tuple[Tensor, ...] | None = None
+    uam_loss: Tensor | None = None
+    guided_loss: Tensor | None = None
+    uam_probabilities: Tensor | None = None
+    copy_probabilities: Tensor | None = None
 
 
 class AttnCalPreTrainedMixin(CountedStepsMixin, WholeCheckpointMixin):
@@ -90,30 +130,7 @@ def check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> None
         )
 
 
-_SDPA_LOGGER = python_logging.getLogger("transformers.integrations.sdpa_attention")
-
-
-@contextmanager
-def _says_which_weights():
-    """Replaces the kernel's warning that there are no weights: those of the cross-attention are returned."""
-
-    def replace(record: python_logging.LogRecord) -> bool:
-        if "output_attentions" not in record.getMessage():
-            return True
-        logger.warning_once(
-            '`attn_implementation="sdpa"` returns the weights of the cross-attention and none of the self-attentions. '
-            'Load the model with `attn_implementation="eager"` for those.'
-        )
-        return False
-
-    _SDPA_LOGGER.addFilter(replace)
-    try:
-        yield
-    finally:
-        _SDPA_LOGGER.removeFilter(replace)
-
-
-class AttnCalModelMixin(PreTrainedModel):
+class AttnCalModelMixin(nn.Module):
     """`forward` of the bare models: the stock one plus the details of the cross-attention."""
 
     @can_return_tuple
@@ -143,35 +160,36 @@ class AttnCalModelMixin(PreTrainedModel):
         """
         check_source(input_ids, inputs_embeds)
         context = attention_context or AttentionContext(record_details=bool(output_attention_details))
-        with_weights = kwargs.get("output_attentions", self.config.output_attentions)
-        with _says_which_weights() if with_weights else nullcontext():
-            outputs = super().forward(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                decoder_input_ids=decoder_input_ids,
-                decoder_attention_mask=decoder_attention_mask,
-                encoder_outputs=encoder_outputs,
-                past_key_values=past_key_values,
-                inputs_embeds=inputs_embeds,
-                decoder_inputs_embeds=decoder_inputs_embeds,
-                use_cache=use_cache,
-                attention_context=context,
-                return_dict=True,
-                **kwargs,
-            )
+        outputs = super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            attention_context=context,
+            return_dict=True,
+            **kwargs,
+        )
         details: dict[str, Any] = context.details()
         return AttnCalSeq2SeqModelOutput(**outputs, **details)
 
 
-class AttnCalSeq2SeqLMMixin(Generating):
+class AttnCalSeq2SeqLMMixin(HeadMixin):
     """`forward` of the models with a language modelling head: logits and the losses."""
 
-    config: Any
-    model: Any
-    lm_head: nn.Linear
+    _details = ("output_attention_details", "output_uam_probabilities", "output_copy_probabilities")
     final_logits_bias: nn.Buffer
     uam: UnsupervisedAlignmentModule | None
     copying: CopyMechanism | None
+
+    def _add_parts(self) -> None:
+        """Add what is read off the decoder's final states: the modules of `uam` and `copy`."""
+        self.register_module("uam", UnsupervisedAlignmentModule(self.config) if self.config.uam else None)
+        self.register_module("copying", CopyMechanism(self.config) if self.config.copy else None)
 
     @can_return_tuple
     def forward(  # type: ignore[misc]  # in transformers' own models, too, `kwargs` has names of arguments
@@ -225,40 +243,26 @@ class AttnCalSeq2SeqLMMixin(Generating):
 
         The `logits` of a model with `copy` are log-probabilities, (batch, target, vocab_size + max_copied_tokens).
         """
-        calibrated = self.config.calibration is not None
-        if compute_mask_loss and (labels is None or not calibrated):
-            raise ValueError(
-                "`compute_mask_loss=True` needs `labels` and a model with `calibration`, got "
-                f"`labels`={'None' if labels is None else 'given'}, `calibration`={self.config.calibration!r}."
-            )
-        if output_uam_probabilities and self.uam is None:
-            raise ValueError("`output_uam_probabilities=True` needs a model with `uam`, got one without.")
-        if output_copy_probabilities and self.copying is None:
-            raise ValueError("`output_copy_probabilities=True` needs a model with `copy`, got one without.")
-        if extended_input_ids is not None and self.copying is None:
-            raise ValueError("`extended_input_ids` need a model with `copy`, got one without. Leave them out.")
+        check_arguments(
+            self.config,
+            labels,
+            compute_mask_loss=compute_mask_loss,
+            output_uam_probabilities=output_uam_probabilities,
+            output_copy_probabilities=output_copy_probabilities,
+            extended_input_ids=extended_input_ids,
+        )
         check_links(self.config, links, labels, input_ids.shape[1] if input_ids is not None else None)
         if self.training and torch.is_grad_enabled() and compute_mask_loss is not False:
             # Who counts the targets has had labels: the Trainer.
             check_training(self, self.config, labels, links, own_loss=num_items_in_batch is None)
-        targets = None
-        if labels is not None:
-            if use_cache:
-                logger.warning_once("`use_cache` is set to `False` because `labels` are given.")
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            targets = labels != IGNORE_INDEX
+        decoder_input_ids, use_cache = self._decoder_inputs(
+            labels, use_cache, decoder_input_ids, decoder_inputs_embeds
+        )
         decoder_input_ids = known_ids(decoder_input_ids, self.config)
-
-        tables = None
-        if copy_source is not None and labels is None and not output_copy_probabilities:
-            tables = copy_source.search
         context = attention_context or AttentionContext(
-            target_mask=targets if calibrated else None,
+            target_mask=None if labels is None or self.config.calibration is None else labels != IGNORE_INDEX,
             record_details=bool(output_attention_details),
             copies=self.copying is not None,
-            search=tables,
             guided=None if links is None else self.config.guided_attention,
         )
         outputs = self.model(
@@ -275,21 +279,20 @@ class AttnCalSeq2SeqLMMixin(Generating):
             return_dict=True,
             **kwargs,
         )
-        logits, copied, copy_probabilities = self._logits(outputs.last_hidden_state), None, None
+        hidden_states = outputs.last_hidden_state
+        logits, copied = self._logits(hidden_states), None
+        found: dict[str, Any] = {}
         if self.copying is not None:
             if copy_source is None:
                 ids = copied_ids(self.config, input_ids, extended_input_ids)
                 copy_source = self.copying.source(ids, attention_mask, outputs.encoder_last_hidden_state)
-            decoded = outputs.last_hidden_state, context.copy_attentions
-            target = labels, self.config.label_smoothing
-            logits, loss, copy_probabilities = self.copying(logits, *decoded, copy_source, *target, context.by_tables)
-            copied = loss, copy_source
-
-        aligned: dict[str, Any] = {}
-        if self.uam is not None and (labels is not None or output_uam_probabilities):
-            hidden_states, with_probabilities = outputs.last_hidden_state, bool(output_uam_probabilities)
-            aligned = self._aligned(self.uam, hidden_states, input_ids, attention_mask, targets, with_probabilities)
-        losses: dict[str, Any] = {}
+            logits, loss, probabilities = self.copying(
+                logits, hidden_states, copy_source, context.copy_attentions, labels, self.config.label_smoothing
+            )
+            copied = None if loss is None else (loss, copy_source)
+            found["copy_probabilities"] = probabilities if output_copy_probabilities else None
+        if self.uam is not None and output_uam_probabilities:
+            found["uam_probabilities"] = self.uam.probabilities(hidden_states, input_ids, attention_mask)
         if labels is not None:
             decoder_inputs = None
             if compute_mask_loss or (compute_mask_loss is None and self.training and trains_mask(self)):
@@ -300,43 +303,10 @@ class AttnCalSeq2SeqLMMixin(Generating):
                     "encoder_attention_mask": attention_mask,
                     "inputs_embeds": decoder_inputs_embeds,
                 }
-            uam_loss = aligned.pop("uam_loss", None)
-            losses = named_losses(
-                self, logits, labels, num_items_in_batch, self.config, context, decoder_inputs, uam_loss, copied, links
-            )
-
+            first = FirstPass(logits, labels, context, copied, hidden_states, input_ids, attention_mask, links)
+            found |= named_losses(self, self.config, first, num_items_in_batch, decoder_inputs)
         shared = {name: outputs[name] for name in outputs if name in AttnCalSeq2SeqLMOutput.__dataclass_fields__}
-        return AttnCalSeq2SeqLMOutput(
-            **losses,
-            **aligned,
-            **shared,
-            logits=logits,
-            copy_probabilities=copy_probabilities if output_copy_probabilities else None,
-        )
-
-    def _aligned(
-        self,
-        uam: UnsupervisedAlignmentModule,
-        hidden_states: Tensor,
-        input_ids: torch.LongTensor | None,
-        attention_mask: Tensor | None,
-        targets: Tensor | None,
-        with_probabilities: bool,
-    ) -> dict[str, Tensor]:
-        """Return `uam_loss`, summed over sentences, and `uam_probabilities` of the unsupervised alignment module."""
-        if input_ids is None:
-            raise ValueError(
-                "`input_ids` are needed with `labels` or `output_uam_probabilities` by a model with `uam`, got none: "
-                "it predicts the tokens of the source. Pass them, beside `encoder_outputs` if those are given."
-            )
-        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        source = input_ids.to(hidden_states.device), real.to(hidden_states.device).bool()
-        logits, found = uam(hidden_states), {}
-        if with_probabilities:
-            found["uam_probabilities"] = source_token_probabilities(logits, *source)
-        if targets is not None:
-            found["uam_loss"] = source_loss(logits, targets.to(logits.device), *source, self.config.uam_scale)
-        return found
+        return AttnCalSeq2SeqLMOutput(**found, **shared, logits=logits)
 
     def _resize_token_embeddings(self, *args, **kwargs):
         embeddings = super()._resize_token_embeddings(*args, **kwargs)
@@ -349,17 +319,7 @@ class AttnCalSeq2SeqLMMixin(Generating):
 
         One with `copy` takes `extended_input_ids`, too, and may return numbers of slots, of which
         `hf_attncal.data.tokenizer.decode_copied` makes words.
-
-        Raises:
-            ValueError: `output_attention_details`, `output_uam_probabilities` or `output_copy_probabilities`, whose
-                tensors generation would drop.
         """
-        for name in ("output_attention_details", "output_uam_probabilities", "output_copy_probabilities"):
-            if kwargs.get(name):
-                raise ValueError(
-                    f"`{name}` is not for `generate`, which would drop what it returns. Pass what was generated to "
-                    f"the model: `model(input_ids, decoder_input_ids=tokens, {name}=True)`."
-                )
         if self.uam is not None:
             never = NullSuppression([self.config.null_token_id], device=self.device)
             logits_processor = LogitsProcessorList([never, *(logits_processor or ())])
@@ -374,13 +334,7 @@ class AttnCalSeq2SeqLMMixin(Generating):
         """As transformers'; what can be copied is found here, for all steps, and the beams of a sentence share it."""
         if self.copying is not None:
             ids, mask = model_kwargs.pop("extended_input_ids"), model_kwargs.get("attention_mask")
-            states = model_kwargs["encoder_outputs"][0]
-            source = self.copying.source(ids, mask, states)
-            switches = self.config.calibration, self.config.leaky, self.config.gumbel
-            # trf-ignore: TRF051 (no kernel is chosen here: "eager" keeps the plain computation)
-            if self.config._attn_implementation != "eager" and not any(switches):
-                source = self.copying.for_search(source, states, self.config.vocab_size)
-            model_kwargs["copy_source"] = source
+            model_kwargs["copy_source"] = self.copying.source(ids, mask, model_kwargs["encoder_outputs"][0])
         return super()._expand_inputs_for_generation(  # type: ignore[misc]  # the protocol of transformers wants a settable `device`
             expand_size, is_encoder_decoder, input_ids, **model_kwargs
         )

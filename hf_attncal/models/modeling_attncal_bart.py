@@ -23,13 +23,11 @@ from transformers.models.bart import modeling_bart as hf
 from transformers.utils.output_capturing import OutputRecorder
 
 from .configuration_attncal import AttnCalBartConfig
-from .copying import CopyMechanism
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
-from .uam import UnsupervisedAlignmentModule
 
 # Models are trained with these fields and without, so that no checkpoint stands for either way.
-# trf-ignore: TRF041 config.copy, config.scale_embedding, config.uam
+# trf-ignore: TRF041 config.scale_embedding
 
 
 class AttnCalBartCrossAttention(CrossAttentionMixin, hf.BartAttention):  # type: ignore[misc]  # needs a context
@@ -111,6 +109,5 @@ class AttnCalBartForConditionalGeneration(
         self.model = AttnCalBartModel(config)
         self.final_logits_bias = nn.Buffer(torch.zeros((1, config.vocab_size)))
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        self.register_module("uam", UnsupervisedAlignmentModule(config) if config.uam else None)
-        self.register_module("copying", CopyMechanism(config) if config.copy else None)
+        self._add_parts()
         self.post_init()

@@ -23,13 +23,11 @@ from transformers.models.marian import modeling_marian as hf
 from transformers.utils.output_capturing import OutputRecorder
 
 from .configuration_attncal import AttnCalMarianConfig
-from .copying import CopyMechanism
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
-from .uam import UnsupervisedAlignmentModule
 
 # Models are trained with these fields and without, so that no checkpoint stands for either way.
-# trf-ignore: TRF041 config.copy, config.scale_embedding, config.share_encoder_decoder_embeddings, config.uam
+# trf-ignore: TRF041 config.scale_embedding, config.share_encoder_decoder_embeddings
 
 
 class AttnCalMarianCrossAttention(CrossAttentionMixin, hf.MarianAttention):  # type: ignore[misc]  # needs a context
@@ -131,6 +129,5 @@ class AttnCalMarianMTModel(AttnCalSeq2SeqLMMixin, AttnCalMarianPreTrainedModel, 
             }
         self.final_logits_bias = nn.Buffer(torch.zeros((1, target_vocab_size)))
         self.lm_head = nn.Linear(config.d_model, target_vocab_size, bias=False)
-        self.register_module("uam", UnsupervisedAlignmentModule(config) if config.uam else None)
-        self.register_module("copying", CopyMechanism(config) if config.copy else None)
+        self._add_parts()
         self.post_init()

@@ -17,43 +17,84 @@ Source: "Discrete Transformer". With soft attention and one stream it is Marian,
 """
 
 import copy
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    CausalLMOutputWithPast,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
 from transformers.models.marian import modeling_marian as hf
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple, logging
+from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .calibration import StepCount, warn_uncounted
 from .configuration_discrete import DiscreteTransformerConfig
-from .discrete_stacks import DiscreteDecoder, DiscreteEncoder, DiscretePreTrainedModel
-from .functional_discrete import Sampling, expected_field_size, first_sampling, temperature_at, warmed_up
+from .discrete_stacks import DiscreteDecoder, DiscreteEncoder, DiscreteEncoderOutput, DiscretePreTrainedModel
+from .functional_discrete import Sampling, expected_field_size, first_sampling, warmed_up
+from .heads import HeadMixin, target_count
 from .losses import IGNORE_INDEX, label_smoothed_cross_entropy
-from .outputs_discrete import (
-    DiscreteCausalLMOutput,
-    DiscreteEncoderOutput,
-    DiscreteSeq2SeqLMOutput,
-    DiscreteSeq2SeqModelOutput,
-)
 
 # Models are trained with these fields and without, so that no checkpoint stands for either way.
 # trf-ignore: TRF041 config.is_scheduled, config.share_encoder_decoder_embeddings, config.streams
-# trf-ignore: TRF041 config.gumbel_final_temperature, config.gumbel_noise_steps, config.gumbel_straight_through_steps
+# trf-ignore: TRF041 config.gumbel_straight_through_steps
 # trf-ignore: TRF041 config.penalty_warmup_steps
 
-if TYPE_CHECKING:  # at run time the mixin goes before transformers' classes
 
-    class DiscreteGenerating(DiscretePreTrainedModel, GenerationMixin):
-        """A model that generates."""
+@dataclass
+class DiscreteSeq2SeqModelOutput(Seq2SeqModelOutput):
+    """Output of the bare encoder-decoder.
 
-else:
-    DiscreteGenerating = object
+    Args:
+        encoder_syntactic_last_hidden_state: of the encoder's syntactic stream; `None` with one stream.
+        target_receptive_fields, source_receptive_fields: as in `DiscreteDecoderOutput`.
+    """
 
-logger = logging.get_logger(__name__)
+    encoder_syntactic_last_hidden_state: Tensor | None = None
+    target_receptive_fields: Tensor | None = None
+    source_receptive_fields: Tensor | None = None
+
+
+@dataclass
+class DiscreteSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """Output of the encoder-decoder with a language modelling head.
+
+    Args:
+        loss: `nmt_loss`, in training with the penalty on receptive fields.
+        nmt_loss: cross-entropy per target token, with label smoothing.
+        receptive_field_size: expected number of tokens, of source and target, in the field of a prediction; with
+            labels and a penalty, or with labels and `output_receptive_fields=True`.
+        encoder_syntactic_last_hidden_state, target_receptive_fields, source_receptive_fields: as in
+            `DiscreteSeq2SeqModelOutput`.
+    """
+
+    nmt_loss: Tensor | None = None
+    receptive_field_size: Tensor | None = None
+    encoder_syntactic_last_hidden_state: Tensor | None = None
+    target_receptive_fields: Tensor | None = None
+    source_receptive_fields: Tensor | None = None
+
+
+@dataclass
+class DiscreteCausalLMOutput(CausalLMOutputWithPast):
+    """Output of the decoder-only language model.
+
+    Args:
+        loss: `lm_loss`, in training with the penalty on receptive fields.
+        lm_loss: cross-entropy per predicted token, with label smoothing.
+        receptive_field_size: expected number of tokens in the field of a prediction; as in `DiscreteSeq2SeqLMOutput`.
+        target_receptive_fields: as in `DiscreteDecoderOutput`.
+    """
+
+    lm_loss: Tensor | None = None
+    receptive_field_size: Tensor | None = None
+    target_receptive_fields: Tensor | None = None
 
 
 class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
@@ -101,8 +142,6 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        syntactic_inputs_embeds: Tensor | None = None,
-        decoder_syntactic_inputs_embeds: Tensor | None = None,
         output_receptive_fields: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | DiscreteSeq2SeqModelOutput:
@@ -111,8 +150,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         Args:
             encoder_outputs: as `get_encoder()` returns them, or a tuple: states of the semantic stream, then of the
                 syntactic one.
-            syntactic_inputs_embeds, decoder_syntactic_inputs_embeds: embeddings of the syntactic stream, where those
-                of the semantic one are given.
+            inputs_embeds, decoder_inputs_embeds: embeddings in place of tokens, those of both streams side by side.
             output_receptive_fields: also return what every prediction was computed from.
 
         Raises:
@@ -128,7 +166,6 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
-                syntactic_inputs_embeds=syntactic_inputs_embeds,
                 return_dict=True,
                 **ours,
                 **kwargs,
@@ -149,7 +186,6 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
-            syntactic_inputs_embeds=decoder_syntactic_inputs_embeds,
             encoder_syntactic_hidden_states=syntactic_states,
             encoder_receptive_fields=getattr(encoded, "receptive_fields", None),
             return_dict=True,
@@ -181,21 +217,16 @@ def _tied_embeddings(config: DiscreteTransformerConfig) -> dict[str, str]:
 
 def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> Sampling:
     """Return how attention is sampled at this step of the training."""
-    temperature, noise, straight_through = first_sampling(config)
-    if schedule is not None:
-        step = schedule.annealing_step
-        last, steps = config.gumbel_final_temperature, config.gumbel_temperature_steps
-        if last is not None and steps is not None:
-            temperature = temperature_at(step, config.gumbel_temperature, last, steps)
-        if config.gumbel_noise_steps:
-            noise = noise * (1 - warmed_up(step, config.gumbel_noise_steps))
-        if config.gumbel_straight_through_steps:
-            straight_through = warmed_up(step, config.gumbel_straight_through_steps)
-    return Sampling(temperature, noise, straight_through)
+    sampling, steps = first_sampling(config), config.gumbel_straight_through_steps
+    if schedule is None or not steps:
+        return sampling
+    return sampling._replace(straight_through=warmed_up(schedule.annealing_step, steps))
 
 
-class _HeadMixin(DiscreteGenerating):
+class _DiscreteHeadMixin(HeadMixin):
     """Mixin of both models with a language modelling head; goes before transformers' classes in the bases."""
+
+    _details = ("output_receptive_fields",)
 
     def _losses(
         self,
@@ -218,14 +249,11 @@ class _HeadMixin(DiscreteGenerating):
         config, labels = self.config, labels.to(logits.device)
         if self.training and schedule is not None:
             warn_uncounted([schedule], "The schedule of sampling or of `receptive_field_penalty`")
-        targets = labels != IGNORE_INDEX
-        count = targets.sum() if num_items_in_batch is None else num_items_in_batch
-        if isinstance(count, Tensor):
-            count = count.to(logits.device)
+        count = target_count(labels, num_items_in_batch)
         cross_entropy = label_smoothed_cross_entropy(logits, labels, config.label_smoothing) / count
         losses = {"loss": cross_entropy, name: cross_entropy.detach()}
         if any(part is not None for part in fields):
-            size = (expected_field_size(*fields) * targets).sum() / count
+            size = (expected_field_size(*fields) * (labels != IGNORE_INDEX)).sum() / count
             losses["receptive_field_size"] = size.detach()
             weight: float | Tensor = config.receptive_field_penalty
             if weight and self.training:
@@ -239,22 +267,9 @@ class _HeadMixin(DiscreteGenerating):
         penalised = self.training and labels is not None and self.config.receptive_field_penalty > 0
         return bool(asked) or penalised
 
-    def generate(self, *args, **kwargs):
-        """As transformers'.
-
-        Raises:
-            ValueError: `output_receptive_fields`, which generation would drop.
-        """
-        if kwargs.get("output_receptive_fields"):
-            raise ValueError(
-                "`output_receptive_fields` is not for `generate`, which would drop what it returns. Pass what was "
-                "generated to the model, with `output_receptive_fields=True`."
-            )
-        return super().generate(*args, **kwargs)
-
 
 class DiscreteTransformerForConditionalGeneration(
-    _HeadMixin, DiscretePreTrainedModel, hf.MarianMTModel, GenerationMixin
+    _DiscreteHeadMixin, DiscretePreTrainedModel, hf.MarianMTModel, GenerationMixin
 ):
     """The encoder-decoder with a language modelling head."""
 
@@ -300,12 +315,9 @@ class DiscreteTransformerForConditionalGeneration(
         Raises:
             ValueError: see `DiscreteTransformerModel.forward`.
         """
-        if labels is not None:
-            if use_cache:
-                logger.warning_once("`use_cache` is set to `False` because `labels` are given.")
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        decoder_input_ids, use_cache = self._decoder_inputs(
+            labels, use_cache, decoder_input_ids, decoder_inputs_embeds
+        )
         outputs = self.model(
             input_ids,
             attention_mask=attention_mask,
@@ -330,7 +342,7 @@ class DiscreteTransformerForConditionalGeneration(
         return DiscreteSeq2SeqLMOutput(**losses, **shared, logits=logits)
 
 
-class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, GenerationMixin):
+class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel, GenerationMixin):
     """The decoder alone, as a language model."""
 
     _auto_class: Any = "AutoModelForCausalLM"
@@ -361,7 +373,6 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         inputs_embeds: Tensor | None = None,
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
-        syntactic_inputs_embeds: Tensor | None = None,
         output_receptive_fields: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
@@ -372,7 +383,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
 
         Args:
             labels: (batch, length), the tokens themselves, as they are shifted here; `-100` where there is no target.
-            syntactic_inputs_embeds: embeddings of the syntactic stream, where those of the semantic one are given.
+            inputs_embeds: embeddings in place of tokens, those of both streams side by side.
             output_receptive_fields: also return what every state was computed from.
             logits_to_keep: compute those of so many last positions only, or of these; 0 for all.
             num_items_in_batch: as for `DiscreteTransformerForConditionalGeneration.forward`.
@@ -391,7 +402,6 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
-            syntactic_inputs_embeds=syntactic_inputs_embeds,
             output_receptive_fields=self._wants_fields(output_receptive_fields, shift_labels),
             sampling=_sampling(self.config, self.schedule),
             return_dict=True,
@@ -422,26 +432,3 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         embeddings = super()._resize_token_embeddings(*args, **kwargs)
         self.config.decoder_vocab_size = embeddings.weight.shape[0]
         return embeddings
-
-    def prepare_inputs_for_generation(
-        self,
-        input_ids: torch.LongTensor,
-        next_sequence_length: int | None = None,
-        past_key_values: Cache | None = None,
-        attention_mask: torch.LongTensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        is_first_iteration: bool | None = False,
-        **kwargs,
-    ):
-        """As transformers'; embeddings take the place of tokens in the first step only, in both streams."""
-        if not is_first_iteration:
-            kwargs.pop("syntactic_inputs_embeds", None)
-        return super().prepare_inputs_for_generation(  # type: ignore[misc]  # the protocol of transformers wants a settable `device`
-            input_ids,
-            next_sequence_length,
-            past_key_values,
-            attention_mask,
-            inputs_embeds,
-            is_first_iteration,
-            **kwargs,
-        )

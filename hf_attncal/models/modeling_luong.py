@@ -27,17 +27,14 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.bart.modeling_bart import shift_tokens_right
 from transformers.utils import can_return_tuple
 
-from .cache_recurrent import StateGenerationMixin
+from .cache import StateGenerationMixin
 from .configuration_luong import LuongConfig
-from .copying import CopyMechanism
 from .cross_attention import AttentionContext
 from .luong_encoder_decoder import LuongDecoder, LuongEncoder, LuongEncoderOutput, LuongPreTrainedModel
-from .modeling_attncal import AttnCalSeq2SeqLMMixin
-from .outputs import AttnCalSeq2SeqModelOutput
-from .uam import UnsupervisedAlignmentModule
+from .modeling_attncal import AttnCalSeq2SeqLMMixin, AttnCalSeq2SeqModelOutput
 
 # Models are trained with these fields and without, so that no checkpoint stands for either way.
-# trf-ignore: TRF041 config.copy, config.share_embeddings, config.uam
+# trf-ignore: TRF041 config.share_embeddings
 
 
 @dataclass
@@ -169,8 +166,7 @@ class LuongForConditionalGeneration(
         super().__init__(config)
         self.model = LuongModel(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size)
-        self.register_module("uam", UnsupervisedAlignmentModule(config) if config.uam else None)
-        self.register_module("copying", CopyMechanism(config) if config.copy else None)
+        self._add_parts()
         tied = {f"model.{name}": f"model.{owner}" for name, owner in self.model._tied_weights_keys.items()}
         if config.tie_word_embeddings:
             owner = "encoder" if config.share_embeddings else "decoder"

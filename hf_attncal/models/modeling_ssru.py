@@ -30,9 +30,8 @@ from transformers.models.marian import modeling_marian as hf
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .cache_recurrent import LayerStatesCache, StateGenerationMixin
-from .configuration_ssru import SSRUConfig
-from .functional_ssru import ssru_states
+from .cache import LayerStatesCache, StateGenerationMixin
+from .configuration_attncal import SSRUConfig
 from .modeling_attncal_marian import (
     AttnCalMarianCrossAttention,
     AttnCalMarianDecoder,
@@ -42,6 +41,35 @@ from .modeling_attncal_marian import (
     AttnCalMarianMTModel,
     AttnCalMarianPreTrainedModel,
 )
+
+_LONGEST_EXPORTED = 4096  # steps
+
+
+def ssru_states(forget: Tensor, candidate: Tensor, first: Tensor | None = None) -> Tensor:
+    """Compute c_t = f_t * c_{t-1} + (1 - f_t) * x~_t for every step (Kim et al., sec. 3.1).
+
+    By doubling: after n rounds every state has read the 2^n steps up to its own, so T steps need log2(T) rounds. All
+    factors are in [0, 1] and nothing is divided by, so long targets are as exact as short ones.
+
+    Args:
+        forget: f, (B, T, d). candidate: x~ = W x, (B, T, d).
+        first: c before the first step, (B, d); `None` for 0.
+
+    Returns:
+        c, (B, T, d).
+    """
+    decay, states = forget, (1 - forget) * candidate
+    steps = states.shape[1]
+    if first is not None:
+        begun = torch.addcmul(states[:, :1], decay[:, :1], first.unsqueeze(1))
+        states = torch.cat([begun, states[:, 1:]], dim=1)
+    span = 1
+    # A graph that is exported is for any number of steps; rounds beyond it add nothing.
+    while span < (_LONGEST_EXPORTED if torch.compiler.is_exporting() else steps):
+        states = torch.addcmul(states, decay, nn.functional.pad(states, (0, 0, span, 0))[:, :steps])
+        decay = decay * nn.functional.pad(decay, (0, 0, span, 0))[:, :steps]
+        span *= 2
+    return states
 
 
 class SSRU(nn.Module):

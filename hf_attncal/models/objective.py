@@ -11,9 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The two objectives of a calibrated model: the second decoder pass, and the losses by name."""
+"""The objectives of a calibrated model: a table of terms, the second decoder pass, and the losses by name."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +24,39 @@ from .calibration import StepCount, trains_mask, warn_uncounted
 from .copying import CopySource
 from .cross_attention import AttentionContext
 from .functional import guided_terms, token_rows
-from .gradients import DetachedParameters, attach_gradient
-from .losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
+from .heads import target_count
+from .losses import (
+    IGNORE_INDEX,
+    DetachedParameters,
+    attach_gradient,
+    cross_entropy_from_hidden,
+    label_smoothed_cross_entropy,
+)
 
 logger = logging.get_logger(__name__)
+
+
+# Arguments of `forward`, and the switch that each needs.
+_NEEDED_SWITCHES = {
+    "compute_mask_loss": "calibration",
+    "output_uam_probabilities": "uam",
+    "output_copy_probabilities": "copy",
+    "extended_input_ids": "copy",
+}
+
+
+def check_arguments(settings, labels: Tensor | None, **given: Any) -> None:
+    """Refuse arguments of `forward`, by name, that need a switch which is off, or labels.
+
+    Raises:
+        ValueError: there is one; the message names both.
+    """
+    for name, value in given.items():
+        switch = _NEEDED_SWITCHES[name]
+        if value is not None and value is not False and not getattr(settings, switch):
+            raise ValueError(f"`{name}` needs a model with `{switch}`, got one without. Leave it out.")
+    if given["compute_mask_loss"] and labels is None:
+        raise ValueError("`compute_mask_loss=True` needs `labels`, got None. Pass them, or leave it out.")
 
 
 def check_links(settings, links: Tensor | None, labels: Tensor | None, source_length: int | None) -> None:
@@ -126,57 +156,97 @@ def check_training(
                 )
 
 
+class FirstPass(NamedTuple):
+    """Inputs and results of the first decoder pass that the objectives read.
+
+    Args:
+        logits: (B, T, V). labels: (B, T), `-100` where there is no target. context: reports of the cross-attentions.
+        copied: of a model with `copy`, its cross-entropy, summed over targets, and what it can copy.
+        hidden_states: of the decoder, (B, T, d). input_ids, attention_mask: of the source, (B, S).
+        links: that the guided head learns, (B, T, S).
+    """
+
+    logits: Tensor
+    labels: Tensor
+    context: AttentionContext
+    copied: tuple[Tensor, CopySource] | None = None
+    hidden_states: Tensor | None = None
+    input_ids: Tensor | None = None
+    attention_mask: Tensor | None = None
+    links: Tensor | None = None
+
+
+class Term(NamedTuple):
+    """An objective beside the translation loss.
+
+    Args:
+        name: of its loss in the output.
+        loss: function of model, settings and FirstPass that returns the sum over targets, or None without it.
+        weight: function of the settings.
+    """
+
+    name: str
+    loss: Callable[[Any, Any, FirstPass], Tensor | None]
+    weight: Callable[[Any], float]
+
+
+def _uam_loss(model: Any, settings, first: FirstPass) -> Tensor | None:
+    uam = getattr(model, "uam", None)
+    if uam is None:
+        return None
+    return uam.loss(first.hidden_states, first.labels != IGNORE_INDEX, first.input_ids, first.attention_mask)
+
+
+def _guided_loss(model: Any, settings, first: FirstPass) -> Tensor | None:
+    attention = first.context.guided_attention
+    if first.links is None or attention is None:  # layer drop may have left the layer out
+        return None
+    return guided_attention_loss(*attention, first.links, first.labels, settings.guided_shift)
+
+
+TERMS = (
+    Term("uam_loss", _uam_loss, lambda settings: 1.0),
+    Term("guided_loss", _guided_loss, lambda settings: settings.guided_weight),
+)
+
+
 def named_losses(
     model: nn.Module,
-    logits: Tensor,
-    labels: Tensor,
-    num_items_in_batch: Tensor | int | None,
     settings,
-    context: AttentionContext,
+    first: FirstPass,
+    num_items_in_batch: Tensor | int | None,
     decoder_inputs: dict[str, Any] | None,
-    uam_loss: Tensor | None = None,
-    copied: tuple[Tensor, CopySource] | None = None,
-    links: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Return the losses of `AttnCalSeq2SeqLMOutput` by name.
 
     Args:
         model: with a language modelling head; the stock one or ours.
-        logits: (B, T, V) of the first pass. labels: (B, T), `-100` where there is no target.
-        num_items_in_batch: what to divide the losses by; `None` for the number of targets.
         settings: of the calibration: the configuration of a model or of an adapter.
-        context: what the cross-attentions of the first pass reported.
+        num_items_in_batch: what to divide the losses by; `None` for the number of targets.
         decoder_inputs: keyword arguments of the decoder in the first pass, for the second; `None` for no second pass.
-        uam_loss: of the unsupervised alignment module, the sum over sentences; `None` without.
-        copied: of a model with `copy`, its cross-entropy, summed over targets, and what it can copy; `None` without.
-        links: that the guided head learns, (B, T, S); `None` without.
     """
-    labels = labels.to(logits.device)
-    num_targets = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch
-    if isinstance(num_targets, Tensor):
-        num_targets = num_targets.to(logits.device)
-    if copied is None:
-        nmt_loss, source = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing), None
+    first = first._replace(labels=first.labels.to(first.logits.device))
+    labels, context, source = first.labels, first.context, None
+    num_targets = target_count(labels, num_items_in_batch)
+    if first.copied is None:
+        nmt_loss = label_smoothed_cross_entropy(first.logits, labels, settings.label_smoothing)
     else:
-        nmt_loss, source = copied
+        nmt_loss, source = first.copied
     nmt_loss = nmt_loss / num_targets
     losses = {"loss": nmt_loss, "nmt_loss": nmt_loss.detach()}
-    if uam_loss is not None:
-        uam_loss = uam_loss / num_targets
-        losses |= {"loss": nmt_loss + uam_loss, "uam_loss": uam_loss.detach()}
-    if links is not None and context.guided_attention is not None:  # layer drop may have left the layer out
-        loss = guided_attention_loss(*context.guided_attention, links, labels, settings.guided_shift) / num_targets
-        losses |= {"loss": losses["loss"] + settings.guided_weight * loss, "guided_loss": loss.detach()}
-    if context.mask_means:
-        losses["mask_mean"] = torch.stack(context.mask_means).mean()
-    if context.gate_means:
-        losses["gate_mean"] = torch.stack(context.gate_means).mean()
+    for term in TERMS:
+        loss = term.loss(model, settings, first)
+        if loss is not None:
+            loss = loss / num_targets
+            losses |= {"loss": losses["loss"] + term.weight(settings) * loss, term.name: loss.detach()}
+    for name, means in (("mask_mean", context.mask_means), ("gate_mean", context.gate_means)):
+        if means:
+            losses[name] = torch.stack(means).mean()
     if decoder_inputs is not None:
         plain_loss = nmt_loss.detach() * num_targets
         loss, penalty = mask_loss(model, decoder_inputs, labels, num_targets, settings, source, plain_loss)
         losses["loss"] = attach_gradient(losses["loss"], loss)
-        losses["mask_loss"] = loss.detach()
-        losses["mask_penalty"] = penalty.detach()
+        losses |= {"mask_loss": loss.detach(), "mask_penalty": penalty.detach()}
     return losses
 
 
@@ -251,9 +321,10 @@ def mask_loss(
         if source is None:
             loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing)
         else:
-            source, attention = source._replace(evidence=source.evidence.detach()), context.copy_attentions
+            source = source._replace(evidence=source.evidence.detach())
             with DetachedParameters():
-                _, loss, _ = model.copying(logits, hidden_states, attention, source, labels, settings.label_smoothing)
+                attention = context.copy_attentions
+                _, loss, _ = model.copying(logits, hidden_states, source, attention, labels, settings.label_smoothing)
     penalty = context.mean_penalty(num_targets)
     objective = settings.mask_penalty * penalty - loss / num_targets
     if settings.mask_cost is not None:

@@ -110,9 +110,29 @@ class UnsupervisedAlignmentModule(nn.Module):
                 "None. Take one that no text has: `hf_attncal.data.tokenizer.null_token_id(tokenizer)` adds it."
             )
         self.projection = nn.Linear(config.d_model, config.vocab_size)
+        self.scale = config.uam_scale
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return self.projection(hidden_states)
+
+    def loss(
+        self, hidden_states: Tensor, targets: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None
+    ) -> Tensor:
+        """Return `source_loss`; targets: boolean, (B, T). The others: as for `probabilities`."""
+        source, targets = _source(input_ids, attention_mask, hidden_states.device), targets.to(hidden_states.device)
+        return source_loss(self(hidden_states), targets, *source, self.scale)
+
+    def probabilities(self, hidden_states: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+        """Return `source_token_probabilities`.
+
+        Args:
+            hidden_states: (B, T, d). input_ids: (B, S). attention_mask: 1 for real tokens, (B, S); `None`: all are.
+
+        Raises:
+            ValueError: no `input_ids`.
+        """
+        source = _source(input_ids, attention_mask, hidden_states.device)
+        return source_token_probabilities(self(hidden_states), *source)
 
     @torch.no_grad()
     def start_from(self, output_layer: nn.Linear) -> None:
@@ -123,6 +143,17 @@ class UnsupervisedAlignmentModule(nn.Module):
         self.projection.weight.copy_(output_layer.weight)
         if output_layer.bias is not None:
             self.projection.bias.copy_(output_layer.bias)
+
+
+def _source(input_ids: Tensor | None, attention_mask: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return tokens and boolean mask of a source."""
+    if input_ids is None:
+        raise ValueError(
+            "`input_ids` are needed with `labels` or `output_uam_probabilities` by a model with `uam`, got none: "
+            "it predicts the tokens of the source. Pass them, beside `encoder_outputs` if those are given."
+        )
+    real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    return input_ids.to(device), real.to(device).bool()
 
 
 class NullSuppression(SuppressTokensLogitsProcessor):

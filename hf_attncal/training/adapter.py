@@ -290,7 +290,7 @@ def base_checkpoint(
     kind = stock_type(saved.model_type)
     if kind == saved.model_type:
         return str(Path(checkpoint).resolve()) if Path(checkpoint).is_dir() else checkpoint
-    switches = ("calibration", "leaky", "gumbel", "output_gate", "copy", "uam")
+    switches = ("calibration", "leaky", "gumbel", "copy", "uam")
     on = [f"`{name}={getattr(saved, name)!r}`" for name in switches if getattr(saved, name)]
     if on:
         raise ValueError(

@@ -8,6 +8,7 @@ import unittest
 import unittest.mock
 
 import stock_cases  # the module and not its classes, which would be collected here once more
+import torch
 from testers import TINY, CommonMixin, ConformanceMixin, NewModelMixin, Seq2SeqModelTester
 from transformers import MarianConfig, MarianForCausalLM
 from upstream import ConfigTester, GenerationTesterMixin, announce, modeling
@@ -50,7 +51,7 @@ def with_syntactic_embeddings(model, forward, kwargs):
         given = kwargs.get(f"{prefix}inputs_embeds")
         if given is not None:
             tokens = (given.unsqueeze(-2) == stack.embed_tokens.weight).all(dim=-1).long().argmax(dim=-1)
-            kwargs[f"{prefix}syntactic_inputs_embeds"] = stack.syntactic_embed_tokens(tokens)
+            kwargs[f"{prefix}inputs_embeds"] = torch.cat([given, stack.syntactic_embed_tokens(tokens)], dim=-1)
     return forward(**kwargs)
 
 

@@ -13,7 +13,7 @@ from marian_helpers import tiny_ssru
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
 from hf_attncal import families
-from hf_attncal.models.cache_recurrent import LayerStatesCache, RecurrentCache
+from hf_attncal.models.cache import LayerStatesCache, RecurrentCache
 
 PAD = 1
 TEXT = torch.tensor([[2, 6, 10, 4, 9, 3, 8], [5, 9, 7, 2, 4, 6, 3]])
@@ -24,7 +24,6 @@ CHOSEN = ("annealed", "gated, renormalized", "gated, leaky, gumbel, head", "leak
 CALIBRATED = {
     "off": {},
     "copy": {"copy": True},
-    "output gate": {"output_gate": True},
     **{name: SWITCHES[name] for name in CHOSEN},
 }
 DISCRETE = {

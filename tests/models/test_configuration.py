@@ -27,8 +27,6 @@ BAD_VALUES = [
     ({"d_model": 90_000, "encoder_layers": 900}, r"must have at most 1e\+11 parameters, got .*`d_model` 90000"),
     ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\), got 1.0"),
     ({"label_smoothing": -0.1}, r"`label_smoothing` must be in \[0, 1\), got -0.1"),
-    ({"fixed_softmax": True}, '`fixed_softmax` applies to `calibration="fixed"` only, got `calibration=None`'),
-    ({"fixed_softmax": True, "calibration": "fixed", "leaky": True}, "`fixed_softmax` .*`leaky` must be False"),
     ({"gumbel_straight_through": True}, "`gumbel_straight_through` needs `gumbel=True`"),
     ({"renormalize": True}, "`renormalize` needs `calibration` to be one of .*, got None"),
     ({"uam_scale": 0}, "`uam_scale` must be > 0 and finite, got 0"),
@@ -57,7 +55,6 @@ EVERY_FIELD = {
     "calibration": "fixed",
     "calibration_weight": 0.2,
     "annealing_steps": 70,
-    "fixed_softmax": True,
     "mask_projection": "head",
     "mask_penalty": 1,
     "mask_cost": 0.2,
@@ -68,7 +65,6 @@ EVERY_FIELD = {
     "gumbel": True,
     "gumbel_temperature": 2,
     "gumbel_straight_through": True,
-    "output_gate": True,
     "label_smoothing": 0.3,
     "uam": True,
     "uam_scale": 4,
@@ -162,7 +158,6 @@ def test_the_parameters_are_those_of_the_switches(family):
     assert added(calibration="fixed") == mask_network
     assert added(calibration="annealed") == mask_network | {"annealing.annealing_step"}
     assert added(calibration="gated") == mask_network | {"gate.weight", "gate.bias"}
-    assert added(output_gate=True) == {"output_gate.weight", "output_gate.bias"}
     assert added(leaky=True) == {"null.key", "null.value"}
     assert added(leaky=True, null_bias=-4.0) == {"null.key", "null.value", "null.bias"}
 

@@ -393,7 +393,9 @@ def test_embeddings_in_place_of_tokens(kind, streams):
     stack = model.model.encoder if kind == "seq2seq" else model.model
     given = {"inputs_embeds": stack.embed_tokens(batch["input_ids"])}
     if streams == 2:
-        given["syntactic_inputs_embeds"] = stack.syntactic_embed_tokens(batch["input_ids"])
+        given["inputs_embeds"] = torch.cat(
+            [given["inputs_embeds"], stack.syntactic_embed_tokens(batch["input_ids"])], dim=-1
+        )
     without = {name: tensor for name, tensor in batch.items() if name != "input_ids"}
     assert_identical(model(**without, **given).logits, model(**batch).logits)
     if kind == "seq2seq":
@@ -401,7 +403,9 @@ def test_embeddings_in_place_of_tokens(kind, streams):
         decoder = model.model.decoder
         given = {"decoder_inputs_embeds": decoder.embed_tokens(ids)}
         if streams == 2:
-            given["decoder_syntactic_inputs_embeds"] = decoder.syntactic_embed_tokens(ids)
+            given["decoder_inputs_embeds"] = torch.cat(
+                [given["decoder_inputs_embeds"], decoder.syntactic_embed_tokens(ids)], dim=-1
+            )
         assert_identical(model(**batch, **given).logits, model(**batch).logits)
 
 

@@ -171,7 +171,9 @@ def test_embeddings_in_place_of_tokens(kind, streams):
     stack = model.model if is_causal(model) else model.model.encoder
     given = {"inputs_embeds": stack.embed_tokens(batch["input_ids"]), "attention_mask": batch["attention_mask"]}
     if streams == 2:
-        given["syntactic_inputs_embeds"] = stack.syntactic_embed_tokens(batch["input_ids"])
+        given["inputs_embeds"] = torch.cat(
+            [given["inputs_embeds"], stack.syntactic_embed_tokens(batch["input_ids"])], dim=-1
+        )
     for options in ({}, {"num_beams": 2}):
         assert generate(model, given, **options) == generate(model, batch, **options)
 

@@ -341,15 +341,6 @@ class TestFusion:
     def test_fixed_with_weight_zero_is_plain_attention(self, attention, mask):
         assert_identical(attention * functional.fixed_factor(mask, 0), attention)
 
-    def test_fixed_as_printed(self, attention, mask):
-        def fast(attention, mask):
-            return functional.literal_fixed_attention(attention, mask, 0.1, REAL_4D)
-
-        def slow(attention, mask):
-            return reference.fixed_softmax(attention, reference.calibrated(attention, mask), 0.1, REAL)
-
-        assert_functions_agree(fast, slow, {"attention": attention, "mask": mask})
-
     @pytest.mark.parametrize("step", [0, 3, 100_000])
     def test_annealed(self, attention, mask, step):
         gamma = functional.annealing_gamma(torch.tensor(step), 50_000)

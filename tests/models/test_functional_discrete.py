@@ -1,7 +1,5 @@
 """Every equation of the Discrete Transformer against its loop version, in float64; limits and exact sets."""
 
-import math
-
 import pytest
 import reference
 import reference_discrete
@@ -185,20 +183,5 @@ def test_expected_field_size():
 
 
 @pytest.mark.parametrize("step", [0, 1, 50, 99, 100, 101, 10**7])
-@pytest.mark.parametrize(("first", "last"), [(2.0, 0.1), (0.5, 0.5), (0.1, 3.0)])
-def test_temperature_at(step, first, last):
-    expected = first * (last / first) ** min(step / 100, 1)
-    found = discrete.temperature_at(torch.tensor(step), first, last, 100)
-    assert float(found) == pytest.approx(expected, rel=1e-6)
-    assert found.shape == ()
-
-
-@pytest.mark.parametrize("step", [0, 1, 50, 99, 100, 101, 10**7])
 def test_warmed_up(step):
     assert float(discrete.warmed_up(torch.tensor(step), 100)) == pytest.approx(min(step / 100, 1), rel=1e-6)
-
-
-def test_the_temperature_falls_by_the_same_factor_each_step():
-    found = [float(discrete.temperature_at(torch.tensor(step), 2.0, 0.1, 10)) for step in range(11)]
-    ratios = [found[step + 1] / found[step] for step in range(10)]
-    assert ratios == pytest.approx([math.exp(math.log(0.05) / 10)] * 10, rel=1e-6)

@@ -27,10 +27,9 @@ SETTINGS = {
     "leaky": {"leaky": True},
     "gumbel": {"gumbel": True},
     "gated-leaky": {"calibration": "gated", "leaky": True},
-    "output-gate": {"output_gate": True},
-    "output-gate-guided": {"output_gate": True, "guided": True, "guided_head": 1},
+    "guided": {"guided": True, "guided_head": 1},
     "all": {
-        **{"calibration": "gated", "leaky": True, "gumbel": True, "output_gate": True},
+        **{"calibration": "gated", "leaky": True, "gumbel": True},
         "mask_projection": "head",
     },
 }

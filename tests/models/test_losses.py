@@ -6,8 +6,12 @@ import torch
 from helpers import assert_close, assert_functions_agree, assert_identical
 from torch import nn
 
-from hf_attncal.models.gradients import DetachedParameters, attach_gradient
-from hf_attncal.models.losses import cross_entropy_from_hidden, label_smoothed_cross_entropy
+from hf_attncal.models.losses import (
+    DetachedParameters,
+    attach_gradient,
+    cross_entropy_from_hidden,
+    label_smoothed_cross_entropy,
+)
 
 LABELS = torch.tensor([[3, 0, 6, -100], [2, -100, -100, -100]])
 VOCABULARY, WIDTH = 7, 5

@@ -38,14 +38,12 @@ SETTINGS = {
     "tied": {"embedding_size": 4, "tie_word_embeddings": True},
     "tied to its own": {"embedding_size": 4, "tie_word_embeddings": True, "share_embeddings": False},
     "leaky": {"leaky": True, "null_bias": 0.3},
-    "output gate, local-m": {"output_gate": True, "attention_window": "local-m"},
     "leaky, unfed, location": {"leaky": True, "input_feeding": False, "score": "location"},
     "fixed": {"calibration": "fixed"},
     "annealed, unfed": {"calibration": "annealed", "annealing_steps": 10, "input_feeding": False},
     "gated": {"calibration": "gated"},
     "gated, unfed": {"calibration": "gated", "input_feeding": False},
     "gated, leaky, head": {"calibration": "gated", "leaky": True, "mask_projection": "head", "score": "concat"},
-    "gated, output gate": {"calibration": "gated", "output_gate": True},
 }
 CALIBRATED = [name for name, switches in SETTINGS.items() if "calibration" in switches]
 # One of them has one token, one a target longer than its source and the window.
@@ -387,7 +385,6 @@ def test_saving_and_resizing(settings: dict, tmp_path):
         ({"init_range": 0.0}, "`init_range` must be > 0"),
         ({"attention_window": None}, "`input_feeding` needs an `attention_window`"),
         ({"attention_window": None, "input_feeding": False, "selective_gate": True}, "`selective_gate` needs an"),
-        ({"attention_window": None, "input_feeding": False, "output_gate": True}, "`output_gate` needs an"),
         ({"attention_window": "local-p", "calibration": "gated"}, '`calibration` needs `attention_window="global"`'),
         ({"attention_window": "local-m", "leaky": True}, '`leaky` needs `attention_window="global"`'),
         ({"tie_word_embeddings": True}, "`tie_word_embeddings` needs `embedding_size` to be `d_model`, got 3 and 4"),

@@ -11,7 +11,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
 from hf_attncal.models import luong_layers
-from hf_attncal.models.cache_recurrent import NamedTensors, RecurrentCache
+from hf_attncal.models.cache import NamedTensors, RecurrentCache
 
 PAD, EOS, START = 1, 2, 2
 SIZE = {"vocab_size": 31, "d_model": 8, "embedding_size": 6, "encoder_layers": 2, "decoder_layers": 2}

@@ -95,7 +95,6 @@ def test_bfloat16_is_as_near_as_step_by_step(family, steps, no_other_path):
         {"switches": {"renormalize": False}},
         {"switches": {"leaky": True}},
         {"switches": {"gumbel": True}},
-        {"switches": {"calibration": "fixed", "fixed_softmax": True}},
         {"implementation": "eager"},
         {"gradient": True},
         {"training": True},

@@ -11,7 +11,7 @@ import torch
 from discrete_helpers import tiny_discrete
 from helpers import scatter, tiny_batch, tiny_model
 from huggingface_hub import ModelCard
-from shipped import ALIGNER, MODELS, OUTPUT_GATED
+from shipped import ALIGNER, MODELS
 from transformers.utils import hub
 from warm import warm
 
@@ -19,14 +19,14 @@ from hf_attncal import MaskAlignConfig, MaskAlignModel
 
 PROGRAM = Path(__file__).with_name("load_without_package.py")
 
-SCHEDULE = {"gumbel_final_temperature": 0.1, "gumbel_temperature_steps": 10, "receptive_field_penalty": 0.1}
+SCHEDULE = {"gumbel_straight_through": True, "gumbel_straight_through_steps": 10, "receptive_field_penalty": 0.1}
 DISCRETE = {"seq2seq": {"streams": 2, **SCHEDULE}, "causal": {"streams": 1, **SCHEDULE}}
 
 
 def in_fresh_process(source, destination, home, batch) -> dict:
     """Run PROGRAM on the folders in `source`, with an empty module cache, and return what it printed."""
     request = {
-        "names": [*MODELS, *OUTPUT_GATED],
+        "names": [*MODELS],
         "discrete": list(DISCRETE),
         "source": str(source),
         "destination": str(destination),
@@ -64,7 +64,7 @@ def generations(tmp_path_factory) -> dict:
     """The models here, loaded where the package is absent, and loaded from what that process saved."""
     root, batch, answers = tmp_path_factory.mktemp("remote"), tiny_batch(), {}
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
-    for name, switches in (MODELS | OUTPUT_GATED).items():
+    for name, switches in MODELS.items():
         model = tiny_model(name.partition(",")[0], torch.float32, **switches).eval()
         answers[name] = {"annealing_step": model.annealing_step}
         answers[name] |= {key: value.tolist() for key, value in searched(model, inputs).items()}
@@ -100,7 +100,7 @@ def generations(tmp_path_factory) -> dict:
 
 
 @pytest.mark.parametrize("place", ["saved there", "saved again"])
-@pytest.mark.parametrize("name", [*MODELS, *OUTPUT_GATED])
+@pytest.mark.parametrize("name", [*MODELS])
 class TestWithoutThePackage:
     @pytest.mark.parametrize("search", ["tokens", "greedy", "uncached", "sampled"])
     def test_the_same_tokens(self, generations, name, place, search):
@@ -113,16 +113,14 @@ class TestWithoutThePackage:
         assert generations[place][name]["model_type"] == f"attncal_{name.partition(',')[0]}"
 
     def test_what_learns(self, generations, name, place):
-        """Both objectives of a calibrated model; the gate of an output gate, in both layers."""
+        """Both objectives of a calibrated model."""
         trained = generations[place][name]["trained"]
-        assert any(".mask_network." in parameter for parameter in trained) == (name in MODELS)
-        gates = [parameter for parameter in trained if parameter.endswith(".output_gate.weight")]
-        assert len(gates) == (2 if name in OUTPUT_GATED else 0)
+        assert any(".mask_network." in parameter for parameter in trained)
         assert "model.shared.weight" in trained
 
 
 @pytest.mark.parametrize("place", ["saved here", "saved there", "saved again"])
-@pytest.mark.parametrize("name", [*MODELS, *OUTPUT_GATED])
+@pytest.mark.parametrize("name", [*MODELS])
 class TestFolder:
     def test_ships_its_code_and_names_it(self, generations, name, place):
         folder = generations["root"] / place / name
@@ -151,6 +149,7 @@ def test_the_folder_of_the_discrete_transformer(generations, name):
     models = {"seq2seq": {"AutoModel", "AutoModelForSeq2SeqLM"}, "causal": {"AutoModelForCausalLM"}}
     assert set(auto_map) == {"AutoConfig"} | models[name]
     assert {path.name for path in folder.glob("*.py")} == {
+        "cache.py",
         "calibration.py",
         "configuration_discrete.py",
         "configuration_stock.py",
@@ -158,11 +157,11 @@ def test_the_folder_of_the_discrete_transformer(generations, name):
         "discrete_stacks.py",
         "functional.py",
         "functional_discrete.py",
+        "heads.py",
         "limits.py",
         "loading.py",
         "losses.py",
         "modeling_discrete.py",
-        "outputs_discrete.py",
     }
 
 
@@ -214,7 +213,7 @@ def test_the_folder_of_the_word_aligner(generations, place):
 
 def test_push_to_hub_uploads_what_save_pretrained_writes(family, tmp_path, monkeypatch):
     """The same code, configuration and weights, byte for byte, and a model card."""
-    model = tiny_model(family, calibration="gated", leaky=True, output_gate=True)
+    model = tiny_model(family, calibration="gated", leaky=True)
     model.save_pretrained(tmp_path / "saved")
     uploaded = {}
 

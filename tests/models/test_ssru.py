@@ -7,8 +7,7 @@ from marian_helpers import tiny_ssru
 from reference import ssru
 
 from hf_attncal import SSRUConfig
-from hf_attncal.models.functional_ssru import ssru_states
-from hf_attncal.models.modeling_ssru import SSRUSinusoidalPositions
+from hf_attncal.models.modeling_ssru import SSRUSinusoidalPositions, ssru_states
 
 BATCH = {name: tensor for name, tensor in tiny_batch().items() if name != "labels"}
 TEXT = torch.tensor([[2, 6, 10, 4, 9], [2, 9, 7, 3, 4]])

@@ -141,7 +141,6 @@ def test_a_frozen_mask_network_costs_no_second_pass(family, batch):
         {"gumbel": True, "gumbel_temperature": 1e-6},
         {"gumbel": True, "gumbel_temperature": 1e-6, "gumbel_straight_through": True, "leaky": True},
         {"calibration": "fixed", "calibration_weight": 1e4, "renormalize": True},
-        {"calibration": "fixed", "calibration_weight": 1e4, "fixed_softmax": True},
         {"leaky": True, "null_bias": 1e4},
         {"leaky": True, "null_bias": -1e4},
     ],

@@ -144,8 +144,8 @@ def test_subwords_end_and_held_out_lines(text, tmp_path):
 
 
 def test_a_run_that_was_killed_goes_on_to_the_same_weights(text, tmp_path):
-    """With its noise, and a temperature that follows the steps."""
-    decay = {"gumbel_final_temperature": 0.5, "gumbel_temperature_steps": 4, "penalty_warmup_steps": 3}
+    """With its noise, and choices that follow the steps."""
+    decay = {"gumbel_straight_through": True, "gumbel_straight_through_steps": 4, "penalty_warmup_steps": 3}
     given = arguments(text, **decay)
     results = script.main(given)
     run = tmp_path / "run"
