@@ -93,7 +93,7 @@ class AttentionCalibrationConfig(PeftConfig):
         self.peft_type = AdapterType.ATTNCAL
         if self.task_type is None:
             self.task_type = TaskType.SEQ_2_SEQ_LM
-        check_settings(self, optional=("mask_cost", "null_key_std"))
+        check_settings(self)
         if self.calibration is None and not (self.leaky or self.guided):
             raise ValueError(
                 f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "

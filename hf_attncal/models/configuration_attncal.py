@@ -13,8 +13,6 @@
 # limitations under the License.
 """Configurations of the Marian- and BART-style models with calibrated, leaky and Gumbel cross-attention, and SSRU."""
 
-import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,35 +20,14 @@ from huggingface_hub.dataclasses import strict
 from transformers.models.bart.configuration_bart import BartConfig
 from transformers.models.marian.configuration_marian import MarianConfig
 
-from .configuration_stock import FromStockMixin
-from .limits import check_labels, check_names, check_numbers, check_sizes
+from .limits import CheckedConfigMixin, check_choices, check_numbers, check_sizes
 
 CALIBRATIONS = ("fixed", "annealed", "gated")
 MASK_PROJECTIONS = ("model", "head")
 
 
-# The numbers among the settings: the rule in words, and whether a value keeps it. What multiplies or enters a score
-# stays below 65504, the largest number of float16.
-_RULES = {
-    "calibration_weight": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
-    "mask_penalty": (">= 0 and finite", lambda value: 0 <= value < math.inf),
-    "mask_cost": ("> 0 and finite", lambda value: 0 < value < math.inf),
-    "annealing_steps": ("> 0 and finite", lambda value: 0 < value < math.inf),
-    "gumbel_temperature": (">= 1e-6 and finite", lambda value: 1e-6 <= value < math.inf),
-    "null_key_std": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
-    "null_bias": ("from -1e4 to 1e4", lambda value: -1e4 <= value <= 1e4),
-    "label_smoothing": ("in [0, 1)", lambda value: 0 <= value < 1),
-    "uam_scale": ("> 0 and finite", lambda value: 0 < value < math.inf),
-    "guided_weight": ("> 0 and finite", lambda value: 0 < value < math.inf),
-}
-
-
-def check_settings(settings, optional: Collection[str] = ("mask_cost", "null_key_std", "null_bias")) -> None:
-    """Check the settings that models and adapters share.
-
-    Args:
-        settings: a configuration with the fields of `AttnCalConfigMixin`, or with some of them.
-        optional: numbers that may be `None`.
+def check_settings(settings) -> None:
+    """Check the settings that models and adapters share; `settings` has the fields of `AttnCalConfigMixin`, or some.
 
     Raises:
         ValueError: a value is of another type or outside its range; the message names the field, the rule and the
@@ -59,11 +36,8 @@ def check_settings(settings, optional: Collection[str] = ("mask_cost", "null_key
     for name in ("leaky", "renormalize", "guided", "guided_shift"):
         if not isinstance(getattr(settings, name), bool):
             raise ValueError(f"`{name}` must be True or False, got {getattr(settings, name)!r}.")
-    if settings.calibration is not None and settings.calibration not in CALIBRATIONS:
-        raise ValueError(f"`calibration` must be `None` or one of {CALIBRATIONS}, got {settings.calibration!r}.")
-    if settings.mask_projection not in MASK_PROJECTIONS:
-        raise ValueError(f"`mask_projection` must be one of {MASK_PROJECTIONS}, got {settings.mask_projection!r}.")
-    check_numbers(settings, _RULES, optional)
+    check_choices(settings, {"calibration": (None, *CALIBRATIONS), "mask_projection": MASK_PROJECTIONS})
+    check_numbers(settings)
 
 
 def guided_place(settings, layers: int, heads: int) -> tuple[int, int]:
@@ -93,7 +67,7 @@ def _as_list(ids: int | list[int] | None) -> list[int | None]:
 
 
 @dataclass(kw_only=True)
-class AttnCalConfigMixin(FromStockMixin):
+class AttnCalConfigMixin(CheckedConfigMixin):
     """The fields that both configurations share, and their validator.
 
     Three switches compose and are independent; with all of them off the model is the stock model:
@@ -196,11 +170,6 @@ class AttnCalConfigMixin(FromStockMixin):
         pad_token_id: Any
         decoder_start_token_id: Any
 
-    def __post_init__(self, **kwargs):
-        check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
-        check_names(kwargs, AttnCalConfigMixin.__annotations__)
-        super().__post_init__(**self.without_stock_type(kwargs))
-
     @property
     def cross_attention_sizes(self) -> tuple[int, int]:
         """Numbers of layers with cross-attention, and of heads in each."""
@@ -294,13 +263,8 @@ class SSRUConfig(AttnCalMarianConfig):
     {AttnCalConfigMixin.__doc__}"""
 
     model_type = "ssru"
-    stock_type = "ssru"  # transformers has nothing like it
+    stock_type = ""  # transformers has nothing like it
     _auto_class = "AutoConfig"  # of a saved model: its code travels with it
 
     activation_function: str = "relu"
     layer_norm_eps: float | int = 1e-6
-
-    def validate_layer_norm(self):
-        """Part of the `@strict` validation of configurations."""
-        if isinstance(self.layer_norm_eps, bool) or not 0 < self.layer_norm_eps <= 1:
-            raise ValueError(f"`layer_norm_eps` must be > 0 and at most 1, got {self.layer_norm_eps}.")

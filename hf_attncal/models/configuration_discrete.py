@@ -13,25 +13,13 @@
 # limitations under the License.
 """Configuration of the Discrete Transformer."""
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.dataclasses import strict
 from transformers.models.marian.configuration_marian import MarianConfig
 
-from .configuration_stock import FromStockMixin
-from .limits import check_labels, check_names, check_numbers, check_sizes
+from .limits import CheckedConfigMixin, check_numbers, check_sizes
 
-# The numbers among the settings: the rule in words, and whether a value keeps it. A score over a temperature below
-# 1e-6, or under noise that is not finite, would overflow.
-_RULES = {
-    "gumbel_temperature": (">= 1e-6 and finite", lambda value: 1e-6 <= value < math.inf),
-    "gumbel_noise": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
-    "receptive_field_penalty": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
-    "null_key_std": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
-    "null_bias": ("from -1e4 to 1e4", lambda value: -1e4 <= value <= 1e4),
-    "label_smoothing": ("in [0, 1)", lambda value: 0 <= value < 1),
-}
 _COUNTS = (
     "relative_positions",
     "gumbel_straight_through_steps",
@@ -40,7 +28,7 @@ _COUNTS = (
 
 
 @strict
-class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
+class DiscreteTransformerConfig(CheckedConfigMixin, MarianConfig):
     """Configuration of the Discrete Transformer: every field of `MarianConfig`, and:
 
     Args:
@@ -96,11 +84,6 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
         max_position_embeddings: Any
         pad_token_id: Any
 
-    def __post_init__(self, **kwargs):
-        check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
-        check_names(kwargs, DiscreteTransformerConfig.__annotations__)
-        super().__post_init__(**self.without_stock_type(kwargs))
-
     @property
     def is_scheduled(self) -> bool:
         """Return whether anything follows the optimiser steps."""
@@ -111,7 +94,7 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
         check_sizes(self)
         if isinstance(self.streams, bool) or self.streams not in (1, 2):
             raise ValueError(f"`streams` must be 1 or 2, got {self.streams!r}.")
-        check_numbers(self, _RULES, ("null_key_std", "null_bias"))
+        check_numbers(self)
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 10**9:

@@ -17,7 +17,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
 from .configuration_attncal import AttnCalConfigMixin
-from .limits import check_names
+from .limits import check_choices
 
 CELLS = ("lstm", "gru")
 DIRECTIONS = ("sum", "project")
@@ -58,7 +58,6 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
     {AttnCalConfigMixin.__doc__}"""
 
     model_type = "luong"
-    stock_type = "luong"  # transformers has nothing like it
     _auto_class = "AutoConfig"  # of a saved model: its code travels with it
     keys_to_ignore_at_inference = ["past_key_values"]
     attribute_map = {
@@ -96,7 +95,6 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
     decoder_start_token_id: int | None = 2
 
     def __post_init__(self, **kwargs):
-        check_names(kwargs, LuongConfig.__annotations__)
         if self.embedding_size is None:
             self.embedding_size = self.d_model
         super().__post_init__(**kwargs)
@@ -107,15 +105,9 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
 
     def validate_luong(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
-        for name, values in (("cell", CELLS), ("directions", DIRECTIONS), ("score", SCORES)):
-            if getattr(self, name) not in values:
-                raise ValueError(f"`{name}` must be one of {values}, got {getattr(self, name)!r}.")
-        if self.attention_window is not None and self.attention_window not in WINDOWS:
-            raise ValueError(f"`attention_window` must be `None` or one of {WINDOWS}, got {self.attention_window!r}.")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"`dropout` must be in [0, 1), got {self.dropout}.")
-        if not 0 < self.init_range <= 1e4:
-            raise ValueError(f"`init_range` must be > 0 and at most 1e4, got {self.init_range}.")
+        windows = (None, *WINDOWS)
+        choices = {"cell": CELLS, "directions": DIRECTIONS, "score": SCORES, "attention_window": windows}
+        check_choices(self, choices)
         if self.guided:
             raise ValueError("`guided` is for Marian and BART, not for a recurrent model, got True. Set it to False.")
         if self.attention_window is None:

@@ -13,29 +13,18 @@
 # limitations under the License.
 """Configuration of the word aligner."""
 
-import math
-
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from .limits import SYMMETRIZATIONS, check_labels, check_names, check_numbers, check_sizes
+from .limits import SYMMETRIZATIONS, CheckedConfigMixin, check_choices, check_numbers, check_sizes
 
 PREDICTIONS = ("attention", "mixture")
 EMISSIONS = ("states", "embeddings")
-_MAYBE_NONE = ("null_key_std", "init_std", "diagonal_bias")
-_NOT_NEGATIVE = ("agreement_weight", "entropy_weight", "entropy_smoothing", "guide_weight", "normalizer_penalty")
-# The numbers among the settings: the rule in words, and whether a value keeps it.
-_RULES = {
-    **dict.fromkeys((*_NOT_NEGATIVE, *_MAYBE_NONE), (">= 0 and finite", lambda value: 0 <= value < math.inf)),
-    **dict.fromkeys(("dropout", "label_smoothing"), ("in [0, 1)", lambda value: 0 <= value < 1)),
-    "uniform_jump": ("in (0, 1]", lambda value: 0 < value <= 1),
-    "alignment_threshold": ("in [0, 1]", lambda value: 0 <= value <= 1),
-}
 
 
 # trf-ignore: TRF023 (`d_model` and `ffn_dim` are the names in Marian and BART)
 @strict
-class MaskAlignConfig(PreTrainedConfig):
+class MaskAlignConfig(CheckedConfigMixin, PreTrainedConfig):
     """Configuration of `MaskAlignModel` (Mask-Align, Chen et al., ACL 2021). The defaults are the published size.
 
     Args:
@@ -125,11 +114,6 @@ class MaskAlignConfig(PreTrainedConfig):
     fold_words: bool = False
     pad_token_id: int | None = 0
 
-    def __post_init__(self, **kwargs):
-        check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
-        check_names(kwargs, MaskAlignConfig.__annotations__)
-        super().__post_init__(**kwargs)
-
     def validate_mask_align(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
         check_sizes(self)
@@ -138,12 +122,10 @@ class MaskAlignConfig(PreTrainedConfig):
                 f"`d_model` must be a multiple of twice `attention_heads`, got {self.d_model} and "
                 f"{self.attention_heads}."
             )
-        if self.prediction not in PREDICTIONS:
-            raise ValueError(f"`prediction` must be one of {PREDICTIONS}, got {self.prediction!r}.")
-        if self.emission not in EMISSIONS:
-            raise ValueError(f"`emission` must be one of {EMISSIONS}, got {self.emission!r}.")
-        if self.symmetrization not in SYMMETRIZATIONS:
-            raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {self.symmetrization!r}.")
+        choices = {"prediction": PREDICTIONS, "emission": EMISSIONS, "symmetrization": SYMMETRIZATIONS}
+        check_choices(self, choices)
         if self.max_jump is not None and self.prediction != "mixture":
             raise ValueError(f"`max_jump` needs `prediction` 'mixture', got {self.prediction!r}: set it to `None`.")
-        check_numbers(self, _RULES, optional=_MAYBE_NONE)
+        check_numbers(self)
+        if self.uniform_jump == 0:
+            raise ValueError("`uniform_jump` must be in (0, 1], got 0.")

@@ -34,6 +34,7 @@ from .calibration import CountedStepsMixin, init_part
 from .configuration_discrete import DiscreteTransformerConfig
 from .discrete_layers import DiscreteAttention, DiscreteDecoderLayer, DiscreteEncoderLayer, RelativePositions
 from .functional_discrete import Sampling, first_sampling, initial_fields
+from .limits import check_one_given
 from .loading import WholeCheckpointMixin
 
 
@@ -67,7 +68,7 @@ class DiscreteDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
     source_receptive_fields: Tensor | None = None
 
 
-class DiscretePreTrainedModel(CountedStepsMixin, WholeCheckpointMixin, hf.MarianPreTrainedModel):
+class DiscretePreTrainedModel(WholeCheckpointMixin, CountedStepsMixin, hf.MarianPreTrainedModel):
     """Base of the models; encoder and decoder share it because the nearest one initialises weights."""
 
     config: DiscreteTransformerConfig
@@ -128,8 +129,7 @@ def _given(
     Raises:
         ValueError: both or neither are given; no tokens, or more than there are positions.
     """
-    if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("exactly one of `input_ids` and `inputs_embeds` must be given, got both or none.")
+    check_one_given(input_ids, inputs_embeds, prefix)
     name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
     assert given is not None
     if torch.compiler.is_compiling():  # the length in a static cache is a tensor, whose value a graph cannot ask for

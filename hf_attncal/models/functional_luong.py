@@ -26,13 +26,8 @@ from torch.nn.functional import linear
 
 
 def dot_scores(query: Tensor, key: Tensor) -> Tensor:
-    """`h_t^T h_s`: query (B, H, T, d), key (B, H, S, d) -> (B, H, T, S)."""
+    """`h_t^T h_s`; with keys `W_a h_s` the general score. Query (B, H, T, d), key (B, H, S, d) -> (B, H, T, S)."""
     return torch.matmul(query, key.transpose(-1, -2))
-
-
-def general_scores(query: Tensor, states: Tensor, weight: Tensor) -> Tensor:
-    """`h_t^T W_a h_s`: query (B, H, T, d), states h_s (B, H, S, d), weight (d, d) -> (B, H, T, S)."""
-    return dot_scores(query, linear(states, weight))
 
 
 def concat_scores(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:

@@ -13,51 +13,57 @@
 # limitations under the License.
 """Refuse bad configurations and batches: sizes that exhaust the memory, no tokens, misspelt names."""
 
+import inspect
+import math
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar
 
 # Names of sizes, ours and those of stock models: layers, the width between them and within them.
 STOCK_LAYERS = ("num_hidden_layers", "num_layers", "n_layers")
 LAYERS = ("encoder_layers", "decoder_layers", "num_decoder_layers", *STOCK_LAYERS)
 WIDTHS = ("d_model", "hidden_size", "dim")
 INNER = ("encoder_ffn_dim", "decoder_ffn_dim", "ffn_dim", "intermediate_size", "d_ff", "hidden_dim")
-HEADS = (
-    "encoder_attention_heads",
-    "decoder_attention_heads",
-    "attention_heads",
-    "num_attention_heads",
-    "num_heads",
-    "n_heads",
-)
 # Least and most of each size. The most is far above any published model; a table of sinusoidal positions is computed
 # number by number.
 LIMITS = {
     **dict.fromkeys(LAYERS, (1, 1_000)),
     **dict.fromkeys((*WIDTHS, "embedding_size"), (1, 100_000)),
-    **dict.fromkeys(HEADS, (1, 10_000)),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "attention_heads"), (1, 10_000)),
+    **dict.fromkeys(("num_attention_heads", "num_heads", "n_heads"), (1, 10_000)),
     **dict.fromkeys(INNER, (1, 1_000_000)),
     "vocab_size": (1, 5_000_000),
     "decoder_vocab_size": (1, 5_000_000),
     "type_vocab_size": (0, 100_000),
     **dict.fromkeys(("max_position_embeddings", "max_source_positions", "max_target_positions"), (1, 100_000)),
-    "max_source_length": (1, 100_000),
-    "window_width": (1, 100_000),
+    **dict.fromkeys(("max_source_length", "window_width", "max_jump"), (1, 100_000)),
     "entries": (0, 1_000_000_000),
-    "max_jump": (1, 100_000),
     "max_copied_tokens": (0, 100_000),
 }
+# Numbers among the settings: the rule in words, and whether a value keeps it. What multiplies or enters a score stays
+# below 65504, the largest number of float16; a score over a temperature below 1e-6 would overflow.
+_NOT_NEGATIVE = (">= 0 and finite", lambda value: 0 <= value < math.inf)
+_POSITIVE = ("> 0 and finite", lambda value: 0 < value < math.inf)
+_FACTOR = (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4)
+_SHARE = ("in [0, 1]", lambda value: 0 <= value <= 1)
+_LOSS_WEIGHTS = ("mask_penalty", "agreement_weight", "entropy_weight", "guide_weight", "normalizer_penalty")
+RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    **dict.fromkeys((*_LOSS_WEIGHTS, "entropy_smoothing", "init_std", "diagonal_bias"), _NOT_NEGATIVE),
+    **dict.fromkeys(("mask_cost", "annealing_steps", "uam_scale", "guided_weight"), _POSITIVE),
+    **dict.fromkeys(("calibration_weight", "null_key_std", "gumbel_noise", "receptive_field_penalty"), _FACTOR),
+    **dict.fromkeys(("uniform_jump", "alignment_threshold"), _SHARE),
+    **dict.fromkeys(("dropout", "label_smoothing"), ("in [0, 1)", lambda value: 0 <= value < 1)),
+    "gumbel_temperature": (">= 1e-6 and finite", lambda value: 1e-6 <= value < math.inf),
+    "null_bias": ("from -1e4 to 1e4", lambda value: -1e4 <= value <= 1e4),
+    "init_range": ("> 0 and at most 1e4", lambda value: 0 < value <= 1e4),
+    "layer_norm_eps": ("> 0 and at most 1", lambda value: 0 < value <= 1),
+    "null_probability": ("in (0, 1)", lambda value: 0 < value < 1),
+    "lexical_prior": ("> 0 and below 1e6", lambda value: 0 < value < 1e6),
+    "identical_prior": (">= 0 and below 1e6", lambda value: 0 <= value < 1e6),
+}
 # How an aligner may merge its two directions.
-SYMMETRIZATIONS = (
-    "harmonic",
-    "intersection",
-    "union",
-    "grow-diag",
-    "grow-diag-final",
-    "grow-diag-final-and",
-    "forward",
-    "backward",
-)
+_GROWN = ("grow-diag", "grow-diag-final", "grow-diag-final-and")
+SYMMETRIZATIONS = ("harmonic", "intersection", "union", *_GROWN, "forward", "backward")
 MAX_PARAMETERS = 10**11
 MAX_LABELS = 100_000  # no model of this package has labels, but transformers makes a name for each
 
@@ -112,36 +118,34 @@ def least_parameters(sizes: Mapping[str, int]) -> int:
     )
 
 
-def check_numbers(
-    settings, rules: Mapping[str, tuple[str, Callable[[float], bool]]], optional: Collection[str] = ()
-) -> None:
-    """Check the numbers among settings.
-
-    Args:
-        settings: has them as attributes; what it does not have is not checked.
-        rules: for each the rule in words, and whether a value keeps it.
-        optional: those that may be None.
+def check_numbers(settings) -> None:
+    """Check the numbers of `RULES` among the attributes of settings; one whose default is `None` may be `None`.
 
     Raises:
-        ValueError: one is no number, or does not keep its rule.
+        ValueError: a value is no number, or breaks its rule; the message names the field, the rule and the value.
     """
-    for name, (rule, keeps) in rules.items():
+    for name, (rule, keeps) in RULES.items():
         value = getattr(settings, name, None)
-        if value is None and (name in optional or not hasattr(settings, name)):
+        optional = getattr(type(settings), name, None) is None
+        if value is None and (optional or not hasattr(settings, name)):
             continue
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"`{name}` must be a number, got {value!r}.")
         if not keeps(value):
-            raise ValueError(f"`{name}` must be {'`None` or ' if name in optional else ''}{rule}, got {value}.")
+            raise ValueError(f"`{name}` must be {'`None` or ' if optional else ''}{rule}, got {value}.")
 
 
-_COUNTING = {
-    "uniform_jump": ("in [0, 1]", lambda value: 0 <= value <= 1),
-    "alignment_threshold": ("in [0, 1]", lambda value: 0 <= value <= 1),
-    "null_probability": ("in (0, 1)", lambda value: 0 < value < 1),
-    "lexical_prior": ("> 0 and below 1e6", lambda value: 0 < value < 1e6),
-    "identical_prior": (">= 0 and below 1e6", lambda value: 0 <= value < 1e6),
-}
+def check_choices(settings, choices: Mapping[str, tuple[str | None, ...]]) -> None:
+    """Check fields that have one of a few values.
+
+    Raises:
+        ValueError: a value is none of them; the message names the field, the values and that one.
+    """
+    for name, values in choices.items():
+        if getattr(settings, name) not in values:
+            named = tuple(value for value in values if value is not None)
+            optional = "`None` or " if None in values else ""
+            raise ValueError(f"`{name}` must be {optional}one of {named}, got {getattr(settings, name)!r}.")
 
 
 def check_counting(config) -> None:
@@ -151,9 +155,8 @@ def check_counting(config) -> None:
         ValueError: one is out of its range; the message names the field, the rule and the value.
     """
     check_sizes(config)
-    check_numbers(config, _COUNTING)
-    if config.symmetrization not in SYMMETRIZATIONS:
-        raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {config.symmetrization!r}.")
+    check_numbers(config)
+    check_choices(config, {"symmetrization": SYMMETRIZATIONS})
 
 
 def check_labels(values: Mapping) -> None:
@@ -180,6 +183,40 @@ def check_names(values: Collection[str], known: Collection[str]) -> None:
             raise ValueError(f"`{name}` is no setting. Write `{meant[0]}`, or leave it out.")
 
 
+class CheckedConfigMixin:
+    """Checks the values that a configuration is made of; goes before transformers' class in the bases.
+
+    With a `stock_type` it takes the checkpoints of that architecture for its own.
+    """
+
+    model_type: ClassVar[str]
+    stock_type: ClassVar[str] = ""
+    id2label: Any
+
+    def __post_init__(self, **kwargs):
+        check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
+        ours = (kind for kind in type(self).__mro__ if kind.__module__.partition(".")[0] != "transformers")
+        check_names(kwargs, [name for kind in ours for name in inspect.get_annotations(kind)])
+        # A stock checkpoint's configuration names the stock type; what is built here is ours.
+        stored = kwargs.pop("model_type", None)
+        if stored not in (None, self.model_type, self.stock_type):
+            raise ValueError(
+                f"`model_type` must be {self.model_type!r} or {self.stock_type!r} to load as {type(self).__name__}, "
+                f"got {stored!r}. Use the class of that architecture."
+            )
+        post_init: Any = super()
+        post_init.__post_init__(**kwargs)
+
+    @classmethod
+    def get_config_dict(cls, *args, **kwargs):
+        """As transformers'; that a stock checkpoint becomes a model of ours is what is meant, and no warning."""
+        parent: Any = super()
+        values, kwargs = parent.get_config_dict(*args, **kwargs)
+        if values.get("model_type") == cls.stock_type:
+            values["model_type"] = cls.model_type
+        return values, kwargs
+
+
 def check_token_ids(config, vocabulary: int) -> None:
     """Check the token numbers of a model's or a generation's configuration.
 
@@ -192,6 +229,17 @@ def check_token_ids(config, vocabulary: int) -> None:
         for token in value if isinstance(value, list | tuple) else [value]:
             if token is not None and (not isinstance(token, int) or not 0 <= token < vocabulary):
                 raise ValueError(f"`{name}` must be a token, from 0 to {vocabulary - 1}, got {value!r}.")
+
+
+def check_one_given(ids: Any, embeddings: Any, prefix: str = "") -> None:
+    """Refuse both or neither of tokens and embeddings; `prefix` is that of the arguments' names.
+
+    Raises:
+        ValueError: the message names both.
+    """
+    if (ids is None) == (embeddings is None):
+        given = "neither" if ids is None else "both"
+        raise ValueError(f"`{prefix}input_ids` or `{prefix}inputs_embeds` must be given, and not both: got {given}.")
 
 
 def check_ids(ids: Any, name: str) -> Any:

@@ -32,6 +32,7 @@ from .cache import RecurrentCache
 from .calibration import init_part
 from .configuration_luong import LuongConfig
 from .cross_attention import AttentionContext
+from .limits import check_one_given
 from .luong_attention import LuongAttention, Source
 from .luong_layers import LuongDecoderLayer, LuongEncoderLayer, Padding, SelectiveGate
 from .modeling_attncal import AttnCalPreTrainedMixin, check_source
@@ -129,7 +130,7 @@ class LuongEncoder(LuongPreTrainedModel):
         Raises:
             ValueError: the source has length 0, or not exactly one of `input_ids` and `inputs_embeds` is given.
         """
-        _check_inputs(input_ids, inputs_embeds, ("input_ids", "inputs_embeds"))
+        check_one_given(input_ids, inputs_embeds)
         check_source(input_ids, inputs_embeds)
         embedded = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if output_hidden_states is None:
@@ -196,7 +197,7 @@ class LuongDecoder(LuongPreTrainedModel):
                 `input_ids` and `inputs_embeds`.
         """
         config = self.config
-        _check_inputs(input_ids, inputs_embeds, ("decoder_input_ids", "decoder_inputs_embeds"))
+        check_one_given(input_ids, inputs_embeds, "decoder_")
         _check_target_mask(attention_mask)
         if output_attentions is None:
             output_attentions = config.output_attentions
@@ -291,12 +292,6 @@ class LuongDecoder(LuongPreTrainedModel):
         all_states = [torch.stack(layer, dim=1) for layer in zip(*all_layers, strict=True)]
         self.attention.join(steps, all_states[-1], source, context)
         return all_states, torch.stack(attentional, dim=1), torch.cat(weights, dim=2), torch.stack(states, dim=1), fed
-
-
-def _check_inputs(ids: Tensor | None, embeddings: Tensor | None, names: tuple[str, str]) -> None:
-    if (ids is None) == (embeddings is None):
-        given = "neither" if ids is None else "both"
-        raise ValueError(f"`{names[0]}` or `{names[1]}` must be given, and not both: got {given}.")
 
 
 def _check_target_mask(mask: Tensor | None) -> None:

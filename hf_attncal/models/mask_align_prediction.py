@@ -96,42 +96,18 @@ class Prediction:
     normalizer_penalty: Tensor | float = 0.0
 
 
-@dataclass
-class Candidates:
-    """The vocabulary entries that a softmax runs over.
+def sampled_types(ids: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the token types among `ids`, and the log of the chance of each to be among them, (types,) both.
+
+    It is what has to be subtracted from the logit of a type (Bengio and Senecal 2008): one with frequency f is among n
+    tokens with probability `1 - (1 - f) ** n`.
 
     Args:
-        ids: which, (candidates,); `None` for all of them. positions: where among them each vocabulary entry is,
-            (vocabulary,).
-        log_probability: log of the chance that an entry is among them, (candidates,), or 0: what has to be subtracted
-            from its logit (Bengio and Senecal 2008).
+        ids: (tokens,), drawn from a text with these relative frequencies. frequency: (vocabulary,).
     """
-
-    ids: Tensor | None
-    positions: Tensor
-    log_probability: Tensor | float
-
-    def take(self, table: Tensor) -> Tensor:
-        """Their rows of a table over the vocabulary."""
-        return table if self.ids is None else table[self.ids]
-
-    @classmethod
-    def all(cls, vocab_size: int, device: torch.device) -> "Candidates":
-        """The whole vocabulary."""
-        return cls(None, torch.arange(vocab_size, device=device), 0.0)
-
-    @classmethod
-    def of_batch(cls, ids: Tensor, frequency: Tensor) -> "Candidates":
-        """The token types among `ids` (tokens,), drawn from a text with these relative frequencies (vocabulary,).
-
-        A type with frequency f is among n tokens with probability `1 - (1 - f) ** n`.
-        """
-        types = torch.unique(ids)
-        positions = torch.zeros(len(frequency), dtype=torch.long, device=ids.device)
-        positions[types] = torch.arange(len(types), device=ids.device)
-        missing = len(ids) * torch.log1p(-frequency[types].double().clamp(max=1 - 1e-9))
-        log_probability = torch.log(-torch.expm1(missing).clamp(max=-1e-9))
-        return cls(types, positions, log_probability.to(at_least_float32(frequency)))
+    types = torch.unique(ids)
+    missing = len(ids) * torch.log1p(-frequency[types].double().clamp(max=1 - 1e-9))
+    return types, torch.log(-torch.expm1(missing).clamp(max=-1e-9)).to(at_least_float32(frequency))
 
 
 class MaskAlignPrediction(nn.Module):
@@ -170,13 +146,13 @@ class MaskAlignPrediction(nn.Module):
 
     def output_layer(self, target: Side) -> tuple[Tensor, Tensor, Tensor]:
         """Return what makes the logits of C candidates: vectors (C, d_model), biases (C,), and labels (B, T)."""
-        if self.training and self.config.sampled_softmax:
-            candidates = Candidates.of_batch(target.ids[target.real], target.frequency)
-        else:
-            candidates = Candidates.all(len(target.vocabulary), target.ids.device)
-        bias = candidates.take(self.output_bias)
-        bias = bias.to(at_least_float32(bias)) - candidates.log_probability
-        return candidates.take(target.vocabulary), bias, candidates.positions[target.ids]
+        bias, dtype = self.output_bias, at_least_float32(self.output_bias)
+        if not (self.training and self.config.sampled_softmax):
+            return target.vocabulary, bias.to(dtype), target.ids
+        types, log_probability = sampled_types(target.ids[target.real], target.frequency)
+        places = torch.zeros(len(bias), dtype=torch.long, device=types.device)
+        places[types] = torch.arange(len(types), device=types.device)
+        return target.vocabulary[types], bias[types].to(dtype) - log_probability, places[target.ids]
 
 
 class AttentionPrediction(MaskAlignPrediction):

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Base of the Marian- and BART-style models: loading and saving, outputs, `forward` of the bare model and the head."""
+"""Base of the Marian- and BART-style models: loading and saving, outputs, and `forward` of the head."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin, LogitsProcessorList
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
@@ -39,23 +39,6 @@ from .uam import NullSuppression, UnsupervisedAlignmentModule
 
 
 @dataclass
-class AttnCalSeq2SeqModelOutput(Seq2SeqModelOutput):
-    """Output of the bare models.
-
-    Args:
-        uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
-        calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
-        null_attentions: weight of NULL of every layer, (batch, heads, target).
-
-    The three are tuples over layers, filled with `output_attention_details=True` where the model has them.
-    """
-
-    uncalibrated_cross_attentions: tuple[Tensor, ...] | None = None
-    calibration_masks: tuple[Tensor, ...] | None = None
-    null_attentions: tuple[Tensor, ...] | None = None
-
-
-@dataclass
 class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     """Output of the models with a language modelling head.
 
@@ -68,7 +51,10 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
         mask_penalty: size of the perturbation (eq. 5), before alpha, where the second decoder pass ran.
         mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
         gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
-        uncalibrated_cross_attentions, calibration_masks, null_attentions: as in `AttnCalSeq2SeqModelOutput`.
+        uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
+            Like the next two a tuple over layers, with `output_attention_details=True` where the model has them.
+        calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
+        null_attentions: weight of NULL of every layer, (batch, heads, target).
         uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
         uam_probabilities: what that module gives the token of each source position, `q_j[x_i]`, (batch, target,
             source), 0 at padding; with `output_uam_probabilities=True`. All places of a token have all of it.
@@ -92,7 +78,7 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     copy_probabilities: Tensor | None = None
 
 
-class AttnCalPreTrainedMixin(CountedStepsMixin, WholeCheckpointMixin):
+class AttnCalPreTrainedMixin(WholeCheckpointMixin, CountedStepsMixin):
     """Goes before the stock `...PreTrainedModel` in the bases."""
 
     # Kernels that never form the attention weights cannot calibrate them.
@@ -128,54 +114,6 @@ def check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> None
             f"`{name}` must have at least one source token, got shape {tuple(source.shape)}. Cross-attention over "
             "nothing is undefined: drop empty sources, or end every source with the end-of-sequence token."
         )
-
-
-class AttnCalModelMixin(nn.Module):
-    """`forward` of the bare models: the stock one plus the details of the cross-attention."""
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
-        decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_attention_details: bool | None = None,
-        attention_context: AttentionContext | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | AttnCalSeq2SeqModelOutput:
-        """The stock model's forward.
-
-        Args:
-            output_attention_details: also return the weights before calibration, the masks and the weights of NULL.
-            attention_context: given by the language model around this one.
-
-        Raises:
-            ValueError: the source has length 0.
-        """
-        check_source(input_ids, inputs_embeds)
-        context = attention_context or AttentionContext(record_details=bool(output_attention_details))
-        outputs = super().forward(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            attention_context=context,
-            return_dict=True,
-            **kwargs,
-        )
-        details: dict[str, Any] = context.details()
-        return AttnCalSeq2SeqModelOutput(**outputs, **details)
 
 
 class AttnCalSeq2SeqLMMixin(HeadMixin):
@@ -243,6 +181,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
 
         The `logits` of a model with `copy` are log-probabilities, (batch, target, vocab_size + max_copied_tokens).
         """
+        check_source(input_ids, inputs_embeds)
         check_arguments(
             self.config,
             labels,
@@ -305,6 +244,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
                 }
             first = FirstPass(logits, labels, context, copied, hidden_states, input_ids, attention_mask, links)
             found |= named_losses(self, self.config, first, num_items_in_batch, decoder_inputs)
+        found |= context.details()
         shared = {name: outputs[name] for name in outputs if name in AttnCalSeq2SeqLMOutput.__dataclass_fields__}
         return AttnCalSeq2SeqLMOutput(**found, **shared, logits=logits)
 

@@ -24,7 +24,7 @@ from transformers.utils.output_capturing import OutputRecorder
 
 from .configuration_attncal import AttnCalBartConfig
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
-from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
+from .modeling_attncal import AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
 
 # Models are trained with these fields and without, so that no checkpoint stands for either way.
 # trf-ignore: TRF041 config.scale_embedding
@@ -80,7 +80,7 @@ class AttnCalBartDecoder(AttnCalBartPreTrainedModel, hf.BartDecoder):
         self.post_init()
 
 
-class AttnCalBartModel(AttnCalModelMixin, AttnCalBartPreTrainedModel, hf.BartModel):
+class AttnCalBartModel(AttnCalBartPreTrainedModel, hf.BartModel):
     """`BartModel` with calibrated, leaky and Gumbel cross-attention."""
 
     _auto_class: Any = "AutoModel"

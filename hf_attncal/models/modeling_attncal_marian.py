@@ -24,7 +24,7 @@ from transformers.utils.output_capturing import OutputRecorder
 
 from .configuration_attncal import AttnCalMarianConfig
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
-from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
+from .modeling_attncal import AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
 
 # Models are trained with these fields and without, so that no checkpoint stands for either way.
 # trf-ignore: TRF041 config.scale_embedding, config.share_encoder_decoder_embeddings
@@ -87,7 +87,7 @@ class AttnCalMarianDecoder(AttnCalMarianPreTrainedModel, hf.MarianDecoder):
         self.post_init()
 
 
-class AttnCalMarianModel(AttnCalModelMixin, AttnCalMarianPreTrainedModel, hf.MarianModel):
+class AttnCalMarianModel(AttnCalMarianPreTrainedModel, hf.MarianModel):
     """`MarianModel` with calibrated, leaky and Gumbel cross-attention."""
 
     _auto_class: Any = "AutoModel"

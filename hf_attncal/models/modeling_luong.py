@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqModelOutput
 from transformers.models.bart.modeling_bart import shift_tokens_right
 from transformers.utils import can_return_tuple
 
@@ -31,14 +31,14 @@ from .cache import StateGenerationMixin
 from .configuration_luong import LuongConfig
 from .cross_attention import AttentionContext
 from .luong_encoder_decoder import LuongDecoder, LuongEncoder, LuongEncoderOutput, LuongPreTrainedModel
-from .modeling_attncal import AttnCalSeq2SeqLMMixin, AttnCalSeq2SeqModelOutput
+from .modeling_attncal import AttnCalSeq2SeqLMMixin
 
 # Models are trained with these fields and without, so that no checkpoint stands for either way.
 # trf-ignore: TRF041 config.share_embeddings
 
 
 @dataclass
-class LuongModelOutput(AttnCalSeq2SeqModelOutput):
+class LuongModelOutput(Seq2SeqModelOutput):
     """Output of `LuongModel`.
 
     Args:
@@ -91,7 +91,6 @@ class LuongModel(LuongPreTrainedModel):
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        output_attention_details: bool | None = None,
         attention_context: AttentionContext | None = None,
         **kwargs,
     ) -> tuple | LuongModelOutput:
@@ -102,13 +101,11 @@ class LuongModel(LuongPreTrainedModel):
             decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask: see `LuongDecoder`.
             encoder_outputs: of the encoder, in place of the source; a tuple ends with the `final_states`.
             past_key_values: a `RecurrentCache`; what it holds of the source and the target is not read again.
-            output_attention_details: also return the weights before calibration, the masks and the weights of NULL.
             attention_context: given by the language model around this one.
 
         Raises:
             ValueError: see `LuongEncoder` and `LuongDecoder`.
         """
-        context = attention_context or AttentionContext(record_details=bool(output_attention_details))
         encoded: BaseModelOutput
         if encoder_outputs is None:
             encoded = self.encoder(
@@ -139,10 +136,9 @@ class LuongModel(LuongPreTrainedModel):
             use_cache=self.config.use_cache if use_cache is None else use_cache,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
-            attention_context=context,
+            attention_context=attention_context,
             return_dict=True,
         )
-        details: dict[str, Any] = context.details()
         return LuongModelOutput(
             last_hidden_state=decoded.last_hidden_state,
             past_key_values=decoded.past_key_values,
@@ -151,7 +147,6 @@ class LuongModel(LuongPreTrainedModel):
             encoder_last_hidden_state=encoded.last_hidden_state,
             encoder_hidden_states=encoded.hidden_states,
             encoder_final_states=final_states,
-            **details,
         )
 
 

@@ -20,7 +20,7 @@ predicts.
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -77,15 +77,6 @@ class MaskAlignOutput(ModelOutput):
     guided_loss: Tensor | None = None
     prediction_accuracy: Tensor | None = None
     null_weight: Tensor | None = None
-
-
-class _Weights(NamedTuple):
-    """Fields of `MaskAlignOutput` that need no losses."""
-
-    forward_attention: Tensor
-    backward_attention: Tensor
-    forward_null: Tensor
-    backward_null: Tensor
 
 
 class MaskAlignDirection(nn.Module):
@@ -251,34 +242,25 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         source, target = read.source, read.target
         f, b = self.forward_direction.prediction, self.backward_direction.prediction
         if not return_loss:
-            weights = self._cleared(f.aligning_weights(read), b.aligning_weights(read_back), source, target)
-            return MaskAlignOutput(**weights._asdict())
+            return MaskAlignOutput(**_cleared(f.aligning_weights(read), b.aligning_weights(read_back), source, target))
         forward, backward = f.losses(read), b.losses(read_back)
-        weights = self._cleared(forward.weights, backward.weights, source, target)
+        weights = _cleared(forward.weights, backward.weights, source, target)
         losses = self._losses(weights, forward, backward, source.real, target.real, links, agreement_scale)
-        return MaskAlignOutput(**weights._asdict(), **losses)
+        return MaskAlignOutput(**weights, **losses)
 
     @torch.no_grad()
-    def alignments(
-        self,
-        input_ids: torch.LongTensor,
-        attention_mask: Tensor | None,
-        target_input_ids: torch.LongTensor,
-        target_attention_mask: Tensor | None,
-    ) -> MaskAlignOutput:
-        """`forward` without gradients and losses: the weights that align, and those of NULL."""
-        return self(input_ids, attention_mask, target_input_ids, target_attention_mask, return_dict=True)
+    def alignments(self, *batch: Tensor | None) -> MaskAlignOutput:
+        """`forward` of tokens and masks without gradients and losses: the weights that align, and those of NULL."""
+        return self(*batch, return_dict=True)
 
     @torch.no_grad()
-    def expected_jumps(
-        self,
-        input_ids: torch.LongTensor,
-        attention_mask: Tensor | None,
-        target_input_ids: torch.LongTensor,
-        target_attention_mask: Tensor | None,
-    ) -> tuple[JumpPosterior, JumpPosterior]:
-        """Return the expected jumps of the forward and the backward direction, for the next tables (`max_jump`)."""
-        read, read_back = self._read(input_ids, attention_mask, target_input_ids, target_attention_mask)
+    def expected_jumps(self, *batch: Tensor | None) -> tuple[JumpPosterior, JumpPosterior]:
+        """Return the expected jumps of the forward and the backward direction, for the next tables (`max_jump`).
+
+        Args:
+            batch: tokens and masks, as the first four arguments of `forward`.
+        """
+        read, read_back = self._read(*batch)
         f: Any = self.forward_direction.prediction  # a mixture
         b: Any = self.backward_direction.prediction
         return f.expected_jumps(read), b.expected_jumps(read_back)
@@ -314,21 +296,9 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         packing = RealTokens(real, self.config.attention_heads)
         return Side(ids, real, packing, tokens, positions, embedded, table.weight, frequency)
 
-    @staticmethod
-    def _cleared(forward: Tensor, backward: Tensor, source: Side, target: Side) -> _Weights:
-        """Return the aligning weights (with their NULL column), cleared at padding."""
-        forward = forward.masked_fill(~target.real.unsqueeze(2), 0.0)
-        backward = backward.masked_fill(~source.real.unsqueeze(2), 0.0)
-        return _Weights(
-            forward_attention=forward[..., 1:].contiguous(),
-            backward_attention=backward[..., 1:].contiguous(),
-            forward_null=forward[..., 0].contiguous(),
-            backward_null=backward[..., 0].contiguous(),
-        )
-
     def _losses(
         self,
-        weights: _Weights,
+        weights: dict[str, Tensor],
         forward: Prediction,
         backward: Prediction,
         source_real: Tensor,
@@ -338,7 +308,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
     ) -> dict[str, Tensor]:
         """Return the other fields of `MaskAlignOutput` by name."""
         config = self.config
-        attention, attention_back, null, null_back = weights
+        attention, attention_back, null, null_back = weights.values()
         prediction = 0.5 * (forward.loss + backward.loss)
         agreement = agreement_loss(attention, attention_back, target_real, source_real)
         entropy = entropy_loss(attention, target_real, source_real, config.entropy_smoothing) + entropy_loss(
@@ -363,3 +333,15 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         )
         losses["loss"] = loss
         return losses
+
+
+def _cleared(forward: Tensor, backward: Tensor, source: Side, target: Side) -> dict[str, Tensor]:
+    """Return the fields of `MaskAlignOutput` that need no losses: the weights that align, cleared at padding."""
+    forward = forward.masked_fill(~target.real.unsqueeze(2), 0.0)
+    backward = backward.masked_fill(~source.real.unsqueeze(2), 0.0)
+    return {
+        "forward_attention": forward[..., 1:].contiguous(),
+        "backward_attention": backward[..., 1:].contiguous(),
+        "forward_null": forward[..., 0].contiguous(),
+        "backward_null": backward[..., 0].contiguous(),
+    }

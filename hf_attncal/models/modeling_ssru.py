@@ -32,6 +32,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .cache import LayerStatesCache, StateGenerationMixin
 from .configuration_attncal import SSRUConfig
+from .limits import check_one_given
 from .modeling_attncal_marian import (
     AttnCalMarianCrossAttention,
     AttnCalMarianDecoder,
@@ -196,11 +197,7 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
         Raises:
             ValueError: another kind of cache; not exactly one of `input_ids` and `inputs_embeds`.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            given = "neither" if input_ids is None else "both"
-            raise ValueError(
-                f"`decoder_input_ids` or `decoder_inputs_embeds` must be given, and not both: got {given}."
-            )
+        check_one_given(input_ids, inputs_embeds, "decoder_")
         if past_key_values is None and use_cache:
             past_key_values = LayerStatesCache(self.config.decoder_layers)
         # By its name: a model loaded as remote code has a class of its own.

@@ -460,7 +460,7 @@ def test_processors_beyond_the_vocabulary(family: str):
 def test_what_can_be_copied_is_found_once(family: str):
     """Before the first step, and once for the beams of a sentence."""
     model, inputs, sources = copying_model(family), sources_of(batch_of(PAIRS)), []
-    model.copying.register_forward_pre_hook(lambda _, given: sources.append(given[3]))
+    model.copying.register_forward_pre_hook(lambda _, given: sources.append(given[2]))
     model.generate(**inputs, num_beams=4, max_new_tokens=3)
     assert len(sources) == 3
     assert all(source is sources[0] for source in sources)

@@ -246,7 +246,7 @@ def test_mask_loss_that_cannot_be_computed_is_an_error(family, batch):
     inputs = {"input_ids": batch["input_ids"], "decoder_input_ids": batch["input_ids"]}
     with pytest.raises(ValueError, match=r"`compute_mask_loss=True`.*`labels`"):
         tiny_model(family, calibration="gated")(**inputs, compute_mask_loss=True)
-    with pytest.raises(ValueError, match=r"`compute_mask_loss=True`.*`labels`.*`calibration`"):
+    with pytest.raises(ValueError, match=r"`compute_mask_loss`.*`calibration`"):
         tiny_model(family)(**batch, compute_mask_loss=True)
 
 

@@ -152,7 +152,6 @@ def test_the_folder_of_the_discrete_transformer(generations, name):
         "cache.py",
         "calibration.py",
         "configuration_discrete.py",
-        "configuration_stock.py",
         "discrete_layers.py",
         "discrete_stacks.py",
         "functional.py",

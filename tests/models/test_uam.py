@@ -279,5 +279,5 @@ def test_what_is_refused(family: str):
     assert isinstance(encoded, BaseModelOutput)
     with pytest.raises(ValueError, match=r"`output_uam_probabilities`.*`generate`"):
         model.generate(batch["input_ids"], output_uam_probabilities=True)
-    with pytest.raises(ValueError, match=r"`output_uam_probabilities=True`.*`uam`"):
+    with pytest.raises(ValueError, match=r"`output_uam_probabilities`.*`uam`"):
         build(family, uam=False)(**batch, output_uam_probabilities=True)
