@@ -2,16 +2,14 @@
 
 import dataclasses
 import enum
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from peft import PeftConfig, TaskType
-from peft.utils import SAFETENSORS_WEIGHTS_NAME
 
 from hf_attncal.hub.model_cards import write_adapter_card
-from hf_attncal.layouts import ADAPTER_CONFIG, check_one_model
+from hf_attncal.layouts import check_one_model
 from hf_attncal.models.configuration_attncal import CALIBRATIONS, check_settings
 
 
@@ -126,15 +124,7 @@ class AttentionCalibrationConfig(PeftConfig):
         Raises:
             ValueError: the folder holds a whole model.
         """
-        folder = Path(save_directory)
-        try:
-            check_one_model(folder, saves_adapter=True)
-        except ValueError:
-            # PEFT has just written them, and nothing reads them without a configuration.
-            weights, known = folder / SAFETENSORS_WEIGHTS_NAME, (folder / ADAPTER_CONFIG).exists()
-            if not known and weights.is_file() and time.time() - weights.stat().st_mtime < 60:
-                weights.unlink()
-            raise
+        check_one_model(Path(save_directory), saves_adapter=True)
         super().save_pretrained(save_directory, **kwargs)
         # Of this class's own fields the method, and what differs from its default; the base has lines of its own.
         own = [f for f in dataclasses.fields(self) if f.name in AttentionCalibrationConfig.__annotations__ and f.repr]

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from hf_attncal.families import backbones, stock_type
 from hf_attncal.models.configuration_attncal import AttnCalConfigMixin
 
+from .configuration import AttentionCalibrationConfig
 from .layers import CHILD, AdapterLayer, active_settings, cross_attentions
 
 # A score of NULL that leaves it no weight at all, in every floating-point type.
@@ -36,6 +37,27 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
             full model could not compute the same (`layers` with `renormalize=False`, `modules_to_save`).
     """
     base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    settings = _exportable_settings(base)
+    family = backbones()[stock_type(base.config.model_type)]
+    values = {key: value for key, value in base.config.to_dict().items() if key not in ("model_type", "architectures")}
+    shared = (field.name for field in dataclasses.fields(AttnCalConfigMixin) if hasattr(settings, field.name))
+    values |= {name: getattr(settings, name) for name in shared}
+    values["renormalize"] = settings.renormalize and settings.calibration is not None
+    values["null_bias"] = settings.null_bias if settings.leaky else None
+    config = family.config_class(**values, attn_implementation=base.config._attn_implementation)
+    full = family.model_class(config).to(device=base.device, dtype=base.dtype)
+    merged = _with_others_merged(base)
+    layers = {name: getattr(attention, CHILD, None) for name, attention in cross_attentions(merged).values()}
+    full.load_state_dict({name: _exported(merged, layers, name, weight) for name, weight in full.state_dict().items()})
+    if full.annealing_step is not None:
+        steps = [layer.annealing_step for layer in layers.values() if layer is not None]
+        full.set_annealing_step(max(step for step in steps if step is not None))  # other layers have not counted
+    full.generation_config = copy.deepcopy(base.generation_config)
+    return full.train(base.training)
+
+
+def _exportable_settings(base: Any) -> AttentionCalibrationConfig:
+    """Return the configuration of the active adapter, of which a full model can be made."""
     settings = active_settings(base)
     if settings is None:
         raise ValueError(
@@ -55,42 +77,26 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
         )
     if any(isinstance(module, AuxiliaryTrainingWrapper) for module in base.modules()):
         raise ValueError("a model with `modules_to_save` cannot be exported: merge that adapter first.")
+    return settings
 
-    family = backbones()[model_type]
-    calibrated = settings.calibration is not None
-    values = {key: value for key, value in base.config.to_dict().items() if key not in ("model_type", "architectures")}
-    shared = (field.name for field in dataclasses.fields(AttnCalConfigMixin) if hasattr(settings, field.name))
-    values |= {name: getattr(settings, name) for name in shared}
-    values["renormalize"] = settings.renormalize and calibrated
-    values["null_bias"] = settings.null_bias if settings.leaky else None
-    config = family.config_class(**values, attn_implementation=base.config._attn_implementation)
-    full = family.model_class(config).to(device=base.device, dtype=base.dtype)
-    merged = _with_others_merged(base)
-    own = {module: name for name, module in full.named_modules()}
-    weights, steps = {}, set()
-    for number, (_, attention) in cross_attentions(full).items():
-        layer: Any = getattr(merged.get_decoder().layers[number].encoder_attn, CHILD, None)
-        adapted = layer is not None and layer.active_name is not None
-        for name, tensor in attention.state_dict().items():
-            if name.partition(".")[0].endswith("_proj"):
-                continue
-            idle = torch.full_like(tensor, _NO_NULL if name == "null.bias" else 0)
-            weights[f"{own[attention]}.{name}"] = attrgetter(name)(layer) if adapted else idle
-        if adapted:
-            steps.add(layer.annealing_step)
-    for name in full.state_dict():
-        if name not in weights:
-            weights[name] = _base_tensor(merged, name)
-    for number, (name, _) in cross_attentions(full).items():
-        layer = getattr(merged.get_decoder().layers[number].encoder_attn, CHILD, None)
-        for side in ("query", "key") if layer is not None and layer.head_change is not None else ():
-            changed = f"{name}.{side[0]}_proj.weight"
-            weights[changed] = weights[changed] + layer.head_change.weight(side).to(weights[changed])
-    full.load_state_dict(weights)
-    if full.annealing_step is not None:
-        full.set_annealing_step(max(steps))  # layers without the adapter have not counted
-    full.generation_config = copy.deepcopy(base.generation_config)
-    return full.train(base.training)
+
+def _exported(merged: nn.Module, layers: dict[str, AdapterLayer | None], name: str, weight: Tensor) -> Tensor:
+    """Return a weight of the full model, from the base model or from its adapter.
+
+    Args:
+        merged: base model with the adapters of other methods merged. layers: its adapter layers by attention.
+        name, weight: of the full model, not yet trained.
+    """
+    owner = next((owner for owner in layers if name.startswith(f"{owner}.")), "")
+    layer, part = layers.get(owner), name.removeprefix(f"{owner}.")
+    is_adapted = layer is not None and layer.active_name is not None
+    if not owner or part.partition(".")[0].endswith("_proj"):
+        weight = _base_tensor(merged, name)
+        side = {"q_proj.weight": "query", "k_proj.weight": "key"}.get(part)
+        if layer is not None and side is not None and layer.head_change is not None:
+            weight = weight + layer.head_change.weight(side).to(weight)
+        return weight
+    return attrgetter(part)(layer) if is_adapted else torch.full_like(weight, _NO_NULL if part == "null.bias" else 0)
 
 
 def _with_others_merged(base: nn.Module) -> Any:

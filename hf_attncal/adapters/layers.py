@@ -7,25 +7,16 @@ over to the child while an adapter is active, and is the stock one otherwise.
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from hf_attncal.models.calibration import (
-    init_part,
-    learned_parts,
-    set_steps,
-)
+from hf_attncal.models.calibration import init_part, learned_parts, set_steps
 from hf_attncal.models.cross_attention import CrossAttentionMixin, DecoderLayerMixin
 
 from .configuration import AttentionCalibrationConfig
-
-if TYPE_CHECKING:  # at run time the mixin goes before an attention
-    from torch.nn import Module
-else:
-    Module = object
 
 # The child's name in the attention. It must not contain the prefix: PEFT skips what does when it deletes adapters. Nor
 # may it be what somebody calls an adapter: PEFT drops keys with the name of another adapter in them when it saves one.
@@ -206,7 +197,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         set_steps([self.annealing], step)
 
 
-class AdaptedAttentionMixin(Module):
+class AdaptedAttentionMixin(nn.Module):
     """Goes before the class of an attention that has an `AdapterLayer`."""
 
     def forward(self, *args, attention_context=None, **kwargs):
@@ -267,16 +258,6 @@ def cross_attentions(model: nn.Module) -> dict[int, tuple[str, Any]]:
         if attention is not None and all(hasattr(attention, name) for name in _NEEDED):
             found[number] = (names[id(attention)], attention)
     return found
-
-
-def lacking(model: nn.Module) -> str:
-    """Say, for a message, why the `encoder_attn` of a decoder cannot be adapted, or that it has none."""
-    for layer in getattr(decoder_of(model), "layers", None) or []:
-        attention = getattr(layer, "encoder_attn", None)
-        missing = [name for name in _NEEDED if attention is not None and not hasattr(attention, name)]
-        if missing:
-            return f", whose {type(attention).__name__} has no `{missing[0]}`"
-    return ""
 
 
 def adapter_layers(model: nn.Module) -> list[AdapterLayer]:

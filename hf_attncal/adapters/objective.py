@@ -4,6 +4,9 @@ A PEFT model, a model with `add_adapter` and a Trainer around either call the ba
 the labels before it does and the logits after it, and a hook on its decoder sees what the second pass has to repeat.
 """
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -75,7 +78,7 @@ def _before(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tupl
     settings = active_settings(model)
     if settings is None:
         return args, kwargs
-    kwargs = {**dict(zip(_argument_names(model), args, strict=False)), **kwargs}
+    kwargs = {**dict(zip(_arguments_of(type(model).forward), args, strict=False)), **kwargs}
     labels, links = kwargs.get("labels"), kwargs.pop("links", None)
     source = kwargs.get("input_ids")
     check_links(settings, links, labels, None if source is None else source.shape[1])
@@ -96,7 +99,7 @@ def _before(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tupl
 def _record_decoder_inputs(decoder: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
     context = kwargs.get("attention_context")
     if isinstance(context, ObjectiveContext):
-        context.decoder_inputs = {**dict(zip(_argument_names(decoder), args, strict=False)), **kwargs}
+        context.decoder_inputs = {**dict(zip(_arguments_of(type(decoder).forward), args, strict=False)), **kwargs}
 
 
 def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
@@ -129,10 +132,7 @@ def _check_training(
         refuse_reentrant(settings, getattr(layer, "_gradient_checkpointing_func", None), "an adapter")
 
 
-def _argument_names(module: nn.Module) -> list[str]:
-    """Return the names of the positional arguments of `forward`; behind a decorator, those of the function inside."""
-    function = type(module).forward
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    code = function.__code__
-    return list(code.co_varnames[1 : code.co_argcount])
+@functools.cache
+def _arguments_of(forward: Callable[..., Any]) -> list[str]:
+    """Return the names of the arguments of a method."""
+    return list(inspect.signature(forward).parameters)[1:]

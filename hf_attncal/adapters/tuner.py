@@ -1,7 +1,6 @@
 """The adapter as a method of PEFT: injection, checks, removal, and its entry in PEFT's tables."""
 
 import re
-from collections.abc import Collection
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +24,6 @@ from .layers import (
     attach,
     cross_attentions,
     detach_all,
-    lacking,
     prepare_decoder_layers,
 )
 from .objective import install_hooks, remove_hooks
@@ -47,7 +45,7 @@ def check_adaptable(model: nn.Module) -> dict[int, tuple[str, Any]]:
     if not attentions:
         raise ValueError(
             f"the model must have a decoder with cross-attention as in BART, got {type(model).__name__} "
-            f"(model_type '{model_type}'{lacking(model)}). Models that work: Marian, BART, mBART, Pegasus, "
+            f"(model_type '{model_type}'). Models that work: Marian, BART, mBART, Pegasus, "
             "M2M100, NLLB, Blenderbot, PLBart, BigBird-Pegasus, Pegasus-X, Whisper. T5 and its relatives have "
             "unscaled scores with position biases, encoder-only and decoder-only models have no cross-attention; "
             "they do not work."
@@ -100,37 +98,38 @@ class AttentionCalibrationModel(BaseTuner):
     def _prepare_model(self, peft_config: Any, model: Any) -> None:
         """Check that the model is one that the adapter can be put into, and was made for; note which it is."""
         attentions = check_adaptable(model)
-        model_type = model.config.model_type if hasattr(model, "config") else type(model).__name__
-        model_type = stock_type(model_type)
-        d_model = next(attention.embed_dim for _, attention in attentions.values())
-        for name, of_model in {"model_type": model_type, "d_model": d_model}.items():
-            if getattr(peft_config, f"base_{name}") not in (None, of_model):
+        first = next(attention for _, attention in attentions.values())
+        config = getattr(model, "config", None)
+        own = {
+            "base_model_type": stock_type(type(model).__name__ if config is None else config.model_type),
+            "base_d_model": first.embed_dim,
+        }
+        for field, of_model in own.items():
+            of_adapter = getattr(peft_config, field)
+            if of_adapter not in (None, of_model):
                 raise ValueError(
-                    f"this adapter was trained on a model with `{name}` {getattr(peft_config, f'base_{name}')!r}, got "
+                    f"this adapter was trained on a model with `{field.removeprefix('base_')}` {of_adapter!r}, got "
                     f"{of_model!r}. Load it on {peft_config.base_model_name_or_path or 'its own base model'}."
                 )
-        beyond = [layer for layer in peft_config.layers or [] if layer not in attentions]
-        if beyond:
-            raise ValueError(
-                f"`layers` must be decoder layers of the model, 0 to {max(attentions)}, got {beyond} among them."
-            )
-        if peft_config.mask_rank is not None and peft_config.mask_rank > d_model:
-            raise ValueError(f"`mask_rank` must be at most d_model, {d_model}, got {peft_config.mask_rank}.")
-        if peft_config.guided:
-            self._place_guided(peft_config, attentions)
+            setattr(peft_config, field, of_model)
+        layers = list(attentions) if peft_config.layers is None else peft_config.layers
+        if not set(layers) <= set(attentions):
+            raise ValueError(f"`layers` must be decoder layers of the model, 0 to {max(attentions)}, got {layers}.")
+        if peft_config.mask_rank is not None and peft_config.mask_rank > first.embed_dim:
+            raise ValueError(f"`mask_rank` must be at most d_model, {first.embed_dim}, got {peft_config.mask_rank}.")
         kernel = model.config._attn_implementation
         if kernel not in _KERNELS:
             raise ValueError(
                 f"`attn_implementation` must be one of {_KERNELS}, got {kernel!r}, which does not form the attention "
                 'weights. Load the model with `attn_implementation="sdpa"`.'
             )
-        peft_config.base_model_type, peft_config.base_d_model = model_type, d_model
+        if peft_config.guided:
+            self._place_guided(peft_config, attentions)
+        if peft_config.calibration is None and not peft_config.leaky:
+            layers = [peft_config.guided_layer]
         if peft_config.revision is None:
             peft_config.revision = getattr(model.config, "_commit_hash", None)
-        wanted: Collection[Any] = attentions if peft_config.layers is None else peft_config.layers
-        if peft_config.calibration is None and not peft_config.leaky:
-            wanted = [peft_config.guided_layer]
-        self._wanted = {attentions[number][0] for number in wanted}
+        self._wanted = {attentions[number][0] for number in layers}
         self._base_config = model.config
 
     @staticmethod
@@ -190,8 +189,8 @@ class AttentionCalibrationModel(BaseTuner):
         missing, unexpected = sorted(expected - mapped.keys()), sorted(mapped.keys() - expected - embeddings)
         if missing or unexpected:
             raise ValueError(
-                f"the file does not hold the adapter that its configuration describes: {_some('missing', missing)}, "
-                f"{_some('unexpected', unexpected)}. It was damaged, or belongs to another `adapter_config.json`."
+                "the file does not hold the adapter that its configuration describes. It was damaged, or belongs to "
+                f"another `adapter_config.json`. Missing: {missing[:3]}, unexpected: {unexpected[:3]}."
             )
         for name, tensor in mapped.items():
             if tensor.shape != own[name].shape:
@@ -253,11 +252,6 @@ _NO_MERGE = (
     "`hf_attncal.adapters.export_calibrated(model)` makes a full model of the base model and the adapter; "
     "`unload()` gives the base model back."
 )
-
-
-def _some(what: str, names: list[str], shown: int = 3) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return f"{what}: {', '.join(names[:shown]) or 'none'}{more}"
 
 
 def register_with_peft() -> None:

@@ -47,7 +47,7 @@ _POSITIVE = ("> 0 and finite", lambda value: 0 < value < math.inf)
 _FACTOR = (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4)
 _SHARE = ("in [0, 1]", lambda value: 0 <= value <= 1)
 _LOSS_WEIGHTS = ("mask_penalty", "agreement_weight", "entropy_weight", "guide_weight", "normalizer_penalty")
-RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
+NUMBER_RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
     **dict.fromkeys((*_LOSS_WEIGHTS, "entropy_smoothing", "init_std", "diagonal_bias"), _NOT_NEGATIVE),
     **dict.fromkeys(("mask_cost", "annealing_steps", "uam_scale", "guided_weight"), _POSITIVE),
     **dict.fromkeys(("calibration_weight", "null_key_std", "gumbel_noise", "receptive_field_penalty"), _FACTOR),
@@ -119,12 +119,12 @@ def least_parameters(sizes: Mapping[str, int]) -> int:
 
 
 def check_numbers(settings) -> None:
-    """Check the numbers of `RULES` among the attributes of settings; one whose default is `None` may be `None`.
+    """Check the numbers of `NUMBER_RULES` among the attributes of settings; one whose default is `None` may be `None`.
 
     Raises:
         ValueError: a value is no number, or breaks its rule; the message names the field, the rule and the value.
     """
-    for name, (rule, keeps) in RULES.items():
+    for name, (rule, keeps) in NUMBER_RULES.items():
         value = getattr(settings, name, None)
         optional = getattr(type(settings), name, None) is None
         if value is None and (optional or not hasattr(settings, name)):

@@ -249,18 +249,18 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         return MaskAlignOutput(**weights, **losses)
 
     @torch.no_grad()
-    def alignments(self, *batch: Tensor | None) -> MaskAlignOutput:
+    def alignments(self, *batch: Tensor | None, **named: Tensor | None) -> MaskAlignOutput:
         """`forward` of tokens and masks without gradients and losses: the weights that align, and those of NULL."""
-        return self(*batch, return_dict=True)
+        return self(*batch, **named, return_dict=True)
 
     @torch.no_grad()
-    def expected_jumps(self, *batch: Tensor | None) -> tuple[JumpPosterior, JumpPosterior]:
+    def expected_jumps(self, *batch: Tensor | None, **named: Tensor | None) -> tuple[JumpPosterior, JumpPosterior]:
         """Return the expected jumps of the forward and the backward direction, for the next tables (`max_jump`).
 
         Args:
-            batch: tokens and masks, as the first four arguments of `forward`.
+            batch, named: tokens and masks, as the first four arguments of `forward`.
         """
-        read, read_back = self._read(*batch)
+        read, read_back = self._read(*batch, **named)
         f: Any = self.forward_direction.prediction  # a mixture
         b: Any = self.backward_direction.prediction
         return f.expected_jumps(read), b.expected_jumps(read_back)
@@ -270,13 +270,13 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
         target_input_ids: Tensor | None,
-        target_mask: Tensor | None,
+        target_attention_mask: Tensor | None,
     ) -> tuple[Evidence, Evidence]:
         """Return the inputs of the prediction of both directions."""
         source_ids = self._checked_ids(input_ids, "input_ids")
         target_ids = self._checked_ids(target_input_ids, "target_input_ids")
         source = self._side(source_ids, attention_mask, self.source_embeddings, self.source_frequency)
-        target = self._side(target_ids, target_mask, self.get_target_embeddings(), self.target_frequency)
+        target = self._side(target_ids, target_attention_mask, self.get_target_embeddings(), self.target_frequency)
         return self.forward_direction(source, target), self.backward_direction(target, source)
 
     def _checked_ids(self, ids: Tensor | None, name: str) -> Tensor:
