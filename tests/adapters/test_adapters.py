@@ -493,29 +493,6 @@ def test_together_with_a_lora(bases, backbone, settings, batch, tmp_path):
 # ---- generation ----
 
 
-GENERATION = {
-    "greedy": {"num_beams": 1},
-    "beams": {"num_beams": 3},
-    "sampling": {"num_beams": 1, "do_sample": True},
-    "static cache": {"num_beams": 1, "cache_implementation": "static"},
-}
-
-
-@pytest.mark.half("backbone", "options")
-@pytest.mark.parametrize(("backbone", "settings"), PAIRS)
-@pytest.mark.parametrize("options", GENERATION.values(), ids=GENERATION)
-def test_generation_with_and_without_a_cache(bases, backbone, settings, options, batch):
-    if backbone == "m2m_100" and options["num_beams"] > 1:
-        pytest.skip("M2M100 itself gives a beam that has emitted padding other positions with a cache than without")
-    model = adapted(bases[backbone], **settings)
-    tokens = []
-    for use_cache in (True, False):
-        torch.manual_seed(1)
-        chosen = options if use_cache else {k: v for k, v in options.items() if k != "cache_implementation"}
-        tokens.append(beams(model, batch, use_cache=use_cache, **chosen))
-    assert torch.equal(*tokens)
-
-
 def test_mask_keys_are_projected_once_a_sentence(bases, batch, monkeypatch):
     model = adapted(bases["marian"], calibration="gated")
     calls = []

@@ -11,26 +11,13 @@ from huggingface_hub.errors import StrictDataclassError
 BAD_VALUES = [
     ({"calibration": "anneal"}, "`calibration` must be `None` or one of .*'annealed'.*, got 'anneal'"),
     ({"mask_projection": "layer"}, "`mask_projection` must be one of .*'head'.*, got 'layer'"),
-    ({"calibration_weight": -0.1}, "`calibration_weight` must be >= 0.*, got -0.1"),
-    ({"calibration_weight": float("nan")}, "`calibration_weight` must be .*, got nan"),
-    ({"calibration_weight": 1.1e4}, "`calibration_weight` must be .*at most 1e4, got 11000.0"),
-    ({"mask_penalty": -1}, "`mask_penalty` must be >= 0.*, got -1"),
-    ({"annealing_steps": 0}, "`annealing_steps` must be > 0.*, got 0"),
-    ({"gumbel_temperature": 1e-38}, "`gumbel_temperature` must be >= 1e-6.*, got 1e-38"),
-    ({"null_key_std": -0.02}, "`null_key_std` must be `None` or >= 0.*, got -0.02"),
-    ({"null_bias": 1e5}, "`null_bias` must be `None` or from -1e4 to 1e4, got 100000.0"),
-    ({"null_key_std": 1e5}, "`null_key_std` must be `None` or .*at most 1e4, got 100000.0"),
     *[
         ({name: 10**9}, f"`{name}` must be at most [0-9]+, got 1000000000")
         for name in ("encoder_layers", "vocab_size")
     ],
     ({"d_model": 90_000, "encoder_layers": 900}, r"must have at most 1e\+11 parameters, got .*`d_model` 90000"),
-    ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\), got 1.0"),
-    ({"label_smoothing": -0.1}, r"`label_smoothing` must be in \[0, 1\), got -0.1"),
     ({"gumbel_straight_through": True}, "`gumbel_straight_through` needs `gumbel=True`"),
     ({"renormalize": True}, "`renormalize` needs `calibration` to be one of .*, got None"),
-    ({"uam_scale": 0}, "`uam_scale` must be > 0 and finite, got 0"),
-    ({"uam_scale": float("inf")}, "`uam_scale` must be > 0 and finite, got inf"),
     ({"null_token_id": -100}, "`null_token_id` must be a token, .*got -100"),
     ({"null_token_id": 7, "eos_token_id": 7}, "`null_token_id` must be .* neither padding nor the end .*, got 7"),
     ({"null_token_id": 7, "pad_token_id": 7}, "`null_token_id` must be .* neither padding nor the end .*, got 7"),

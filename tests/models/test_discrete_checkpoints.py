@@ -137,13 +137,11 @@ def test_the_trainer_drives_the_schedule_and_resumes_it(tmp_path):
     [
         ({"streams": 3}, "`streams` must be 1 or 2, got 3"),
         ({"streams": 0}, "`streams` must be 1 or 2, got 0"),
-        ({"gumbel_temperature": 1e-7}, "`gumbel_temperature` must be >= 1e-6 and finite, got 1e-07"),
-        ({"gumbel_temperature": float("nan")}, "`gumbel_temperature` must be >= 1e-6"),
-        ({"gumbel_noise": -1}, "`gumbel_noise` must be >= 0"),
-        ({"receptive_field_penalty": -0.1}, "`receptive_field_penalty` must be >= 0"),
+        ({"relative_positions": -1}, "`relative_positions` must be >= 0 and at most 1e9, got -1"),
+        ({"relative_positions": 99}, r"must be at most `max_position_embeddings` \(24\)"),
+        ({"gumbel_straight_through_steps": 5}, "`gumbel_straight_through_steps` needs `gumbel_straight_through=True`"),
         ({"penalty_warmup_steps": 5}, "needs a `receptive_field_penalty` above 0"),
         ({"hard_attention": False, "gumbel_straight_through": True}, "needs `hard_attention=True`"),
-        ({"label_smoothing": 1}, r"`label_smoothing` must be in \[0, 1\)"),
     ],
     ids=str,
 )

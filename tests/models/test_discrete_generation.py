@@ -212,32 +212,6 @@ def test_shapes_of_the_cache(kind, streams):
             assert layer.values.shape == (3, 2, length, width * (2 if streams == 2 and not last else 1))
 
 
-OPERATIONS = {
-    "reorder": (lambda cache: cache.reorder_cache(torch.tensor([2, 0, 1])), [2, 0, 1]),
-    "select": (lambda cache: cache.batch_select_indices(torch.tensor([2, 1])), [2, 1]),
-    "repeat": (lambda cache: cache.batch_repeat_interleave(2), [0, 0, 1, 1, 2, 2]),
-    "copy": (lambda cache: None, [0, 1, 2]),
-}
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize(("kind", "streams"), KINDS)
-@torch.no_grad()
-def test_cache_operations(kind, streams, operation):
-    model = random_model(kind, streams)
-    operate, rows = OPERATIONS[operation]
-    prefix, following = torch.tensor([[2, 5, 8], [2, 9, 4], [2, 3, 7]]), torch.tensor([[6], [10], [4]])
-    name, given, batch = "input_ids", {}, {}
-    if kind == "seq2seq":
-        name, batch = "decoder_input_ids", batch_of(model)
-    cache = copy.deepcopy(model(**batch, **{name: prefix}, use_cache=True).past_key_values)
-    operate(cache)
-    given = {key: tensor[rows] for key, tensor in batch.items()}
-    step = model(**given, **{name: following[rows]}, past_key_values=cache, use_cache=True).logits
-    whole = model(**given, **{name: torch.cat([prefix, following], dim=1)[rows]}, use_cache=False).logits
-    assert_close(step[:, -1], whole[:, -1], 1e-10)
-
-
 @pytest.mark.parametrize(("kind", "streams"), KINDS)
 def test_choices_do_not_depend_on_cache_or_batch(kind, streams, monkeypatch):
     """The same position is read cached and uncached, batched and alone, also in single precision."""

@@ -5,32 +5,11 @@ import torch
 from discrete_helpers import KINDS, attentions_of, batch_for, tiny_discrete
 from helpers import assert_close, assert_identical
 
-from hf_attncal import AnnealingCallback, DiscreteTransformerConfig
+from hf_attncal import AnnealingCallback
 from hf_attncal.models import discrete_layers
 from hf_attncal.models.functional import gumbel_attention, one_hot_argmax
 
 BOTH = {"leaky": True, "relative_positions": 2}
-
-
-def generated(model, **options) -> list[list[int]]:
-    batch = {name: tensor for name, tensor in batch_for(KIND_OF[type(model)], labels=False, left=True).items()}
-    if not model.config.is_encoder_decoder:
-        batch.pop("position_ids")  # `generate` makes them of the mask
-    options = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False} | options
-    return model.generate(**batch, **options).tolist()
-
-
-KIND_OF = {type(tiny_discrete(kind)): kind for kind in ("seq2seq", "causal")}
-
-
-@pytest.mark.parametrize("options", [{}, {"num_beams": 3}], ids=str)
-@pytest.mark.parametrize(("kind", "streams"), KINDS)
-def test_generation_does_not_depend_on_the_cache(kind, streams, options):
-    """The distance to a key is that of the text, whatever holds it; a cache made once has room behind the text."""
-    model = tiny_discrete(kind, streams=streams, max_position_embeddings=32, **BOTH).eval()
-    expected = generated(model, use_cache=False, **options)
-    assert generated(model, **options) == expected
-    assert generated(model, cache_implementation="static", **options) == expected
 
 
 @pytest.mark.parametrize(("kind", "streams"), KINDS)
@@ -114,22 +93,3 @@ def test_the_share_follows_the_steps():
 
     callback.on_train_begin(None, State, None, model=model)
     assert losses(0) != losses(2) != losses(4) == losses(50)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"relative_positions": -1}, "`relative_positions` must be >= 0 and at most 1e9, got -1"),
-        (
-            {"relative_positions": 99, "max_position_embeddings": 20},
-            r"must be at most `max_position_embeddings` \(20\)",
-        ),
-        ({"gumbel_straight_through_steps": 5}, "`gumbel_straight_through_steps` needs `gumbel_straight_through=True`"),
-        ({"leaky": 1}, "leaky"),
-        ({"null_bias": 1e5}, "`null_bias` must be `None` or from -1e4 to 1e4, got 100000.0"),
-    ],
-    ids=str,
-)
-def test_settings_that_cannot_be(settings, message):
-    with pytest.raises(Exception, match=message):
-        DiscreteTransformerConfig(**settings)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers import FAMILIES, TINY, half_of
 from transformers import PreTrainedModel
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.cache_utils import StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal.models.calibration import MaskNetwork
@@ -358,95 +358,3 @@ def test_mask_keys_are_projected_at_each_step_without_cache(calibrated: PreTrain
     """Also shows that the tests above count what they claim to count."""
     output = generate(calibrated, use_cache=False)
     assert set(key_projections.values()) == {len(output.logits)}
-
-
-PREFIX = torch.tensor([[START, 5, 8], [START, 9, 4], [START, 3, 7]])
-NEXT = torch.tensor([[6], [10], [4]])
-
-
-def prefill(model: PreTrainedModel) -> tuple[EncoderDecoderCache, torch.Tensor]:
-    """The cache after `PREFIX`, and the encoder's states."""
-    with torch.no_grad():
-        output = model(**BATCH, decoder_input_ids=PREFIX, use_cache=True)
-    return output.past_key_values, output.encoder_last_hidden_state
-
-
-def assert_continues(
-    model: PreTrainedModel, cache: EncoderDecoderCache, states: torch.Tensor, rows: list[int], length: int = 3
-) -> None:
-    """One more step from `cache`, whose rows are those of the batch in another order, is the step without cache."""
-    mask, next_tokens = BATCH["attention_mask"][rows], NEXT[rows]
-    with torch.no_grad():
-        step = model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states[rows]),
-            attention_mask=mask,
-            decoder_input_ids=next_tokens,
-            past_key_values=cache,
-            use_cache=True,
-        ).logits[:, -1]
-        target = torch.cat([PREFIX[rows, :length], next_tokens], dim=1)
-        whole = model(input_ids=SOURCE[rows], attention_mask=mask, decoder_input_ids=target, use_cache=False)
-    assert_same(step, whole.logits[:, -1])
-
-
-CACHE_OPERATIONS = {
-    "nothing": (lambda cache: None, [0, 1, 2], 3),
-    "reorder": (lambda cache: cache.reorder_cache(torch.tensor([2, 0, 1])), [2, 0, 1], 3),
-    "select": (lambda cache: cache.batch_select_indices(torch.tensor([2, 1])), [2, 1], 3),
-    "repeat": (lambda cache: cache.batch_repeat_interleave(2), [0, 0, 1, 1, 2, 2], 3),
-    "crop": (lambda cache: cache.crop(-1), [0, 1, 2], 2),
-}
-
-
-@pytest.mark.half("model", "operation")
-@pytest.mark.parametrize("operation", list(CACHE_OPERATIONS))
-def test_cache_operations(model: PreTrainedModel, key_projections: Counter, operation: str):
-    operate, rows, length = CACHE_OPERATIONS[operation]
-    cache, states = prefill(model)
-    projected = dict(key_projections)
-    operate(cache)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MaskNetwork, "project_keys", _must_not_be_called)
-        with torch.no_grad():
-            step = model(
-                encoder_outputs=BaseModelOutput(last_hidden_state=states[rows]),
-                attention_mask=BATCH["attention_mask"][rows],
-                decoder_input_ids=NEXT[rows],
-                past_key_values=copy.deepcopy(cache),
-                use_cache=True,
-            )
-    assert dict(key_projections) == projected
-    assert step.logits.shape[0] == len(rows)
-    assert_continues(model, cache, states, rows, length)
-
-
-def _must_not_be_called(*args):
-    raise AssertionError("the mask network's keys are in the cache, yet they were projected again")
-
-
-def test_copied_cache_is_independent(model: PreTrainedModel):
-    cache, states = prefill(model)
-    copied = copy.deepcopy(cache)
-    copied.reorder_cache(torch.tensor([2, 0, 1]))
-    assert_continues(model, copied, states, [2, 0, 1])
-    assert_continues(model, cache, states, [0, 1, 2])
-
-
-@pytest.mark.half("model", "kind")
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_reset_cache_serves_other_sentences(model: PreTrainedModel, kind: str):
-    """The next sentences must not be read with the mask keys of the last ones."""
-    if kind == "static":
-        caches = [StaticCache(config=model.config, max_cache_len=length) for length in (16, SOURCE.shape[1])]
-    else:
-        caches = [DynamicCache(config=model.config), DynamicCache(config=model.config)]
-    cache = EncoderDecoderCache(*caches)
-    with torch.no_grad():
-        for source in (SOURCE, SOURCE.flip(0)):
-            batch = {"input_ids": source, "attention_mask": source.ne(PAD).long()}
-            cache.reset()
-            for step in range(PREFIX.shape[1]):
-                target = PREFIX[:, : step + 1]
-                cached = model(**batch, decoder_input_ids=target[:, -1:], past_key_values=cache, use_cache=True)
-                whole = model(**batch, decoder_input_ids=target, use_cache=False)
-                assert_same(cached.logits[:, -1], whole.logits[:, -1])

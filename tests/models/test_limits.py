@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import math
+import re
 
 import pytest
 import transformers
@@ -12,7 +14,7 @@ from transformers import BertConfig, BertModel
 from hf_attncal.commands import main
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.loading import load_config
-from hf_attncal.models.limits import LIMITS
+from hf_attncal.models.limits import LIMITS, NUMBER_RULES
 
 SIZES = [
     (family, name)
@@ -20,6 +22,37 @@ SIZES = [
     for name in LIMITS
     if name in row.config_class.__dataclass_fields__ and name not in row.config_class.attribute_map
 ]
+
+
+# Values that break each rule, by its words.
+BROKEN = {
+    ">= 0 and finite": (-0.1, math.inf, math.nan),
+    "> 0 and finite": (0, -1, math.inf, math.nan),
+    ">= 0 and at most 1e4": (-0.02, 1.1e4, math.nan),
+    ">= 0 and below 1e6": (-0.1, 1e6, math.nan),
+    "in [0, 1]": (-0.1, 1.1, math.nan),
+    "in [0, 1)": (-0.1, 1.0, math.nan),
+    "in (0, 1)": (0, 1.0, math.nan),
+    ">= 1e-6 and finite": (1e-7, math.inf, math.nan),
+    "from -1e4 to 1e4": (-1e5, 1e5, math.nan),
+    "> 0 and at most 1e4": (0.0, 1e5, math.nan),
+    "> 0 and at most 1": (0.0, 1.5, math.nan),
+    "> 0 and below 1e6": (0, 1e6, math.nan),
+}
+NUMBERS = [
+    (family, name, value)
+    for family, row in FAMILIES.items()
+    for name, (rule, _) in NUMBER_RULES.items()
+    if name in row.config_class.__dataclass_fields__
+    for value in BROKEN[rule]
+]
+
+
+@pytest.mark.parametrize(("family", "name", "value"), NUMBERS)
+def test_a_number_that_breaks_its_rule_is_named(family, name, value):
+    message = rf"`{name}` must be .*, got {re.escape(str(value))}"
+    with pytest.raises(StrictDataclassError, match=message):
+        FAMILIES[family].config_class(**{name: value})
 
 
 @pytest.mark.parametrize(("family", "name"), SIZES)

@@ -603,40 +603,12 @@ def test_a_checkpoint_that_has_lost_its_jumps_is_refused(tmp_path):
 
 
 BAD_VALUES = [
-    *(({name: 0}, f"`{name}` must be >= 1, got 0") for name in ("vocab_size", "d_model", "encoder_layers", "ffn_dim")),
-    ({"decoder_layers": -1}, "`decoder_layers` must be >= 1, got -1"),
-    ({"attention_heads": -1}, "`attention_heads` must be >= 1, got -1"),
-    ({"max_position_embeddings": 0}, "`max_position_embeddings` must be >= 1, got 0"),
     ({"d_model": 12, "attention_heads": 4}, "`d_model` must be a multiple of twice `attention_heads`, got 12 and 4"),
     ({"prediction": "copy"}, "`prediction` must be one of .*'mixture'.*, got 'copy'"),
-    ({"prediction": "mixture", "max_jump": 0}, "`max_jump` must be >= 1, got 0"),
-    ({"prediction": "mixture", "max_jump": 10**6}, "`max_jump` must be at most 100000, got 1000000"),
     ({"max_jump": 3}, "`max_jump` needs `prediction` 'mixture', got 'attention'"),
-    *(
-        ({"uniform_jump": value}, rf"`uniform_jump` must be in \(0, 1\], got {value}")
-        for value in (0, 1.5, float("nan"))
-    ),
+    ({"uniform_jump": 0}, r"`uniform_jump` must be in \(0, 1\], got 0"),
     ({"emission": "none"}, "`emission` must be one of .*'embeddings'.*, got 'none'"),
     ({"symmetrization": "grow"}, "`symmetrization` must be one of .*'grow-diag'.*, got 'grow'"),
-    *(
-        ({name: value}, f"`{name}` must be >= 0 and finite, got {value}")
-        for name in ("agreement_weight", "entropy_weight", "entropy_smoothing", "guide_weight", "normalizer_penalty")
-        for value in (-0.1, float("nan"), float("inf"))
-    ),
-    *(
-        ({name: value}, rf"`{name}` must be in \[0, 1\), got {value}")
-        for name in ("dropout", "label_smoothing")
-        for value in (-0.1, 1, float("nan"))
-    ),
-    *(
-        ({"alignment_threshold": value}, rf"`alignment_threshold` must be in \[0, 1\], got {value}")
-        for value in (-0.1, 1.1, float("nan"))
-    ),
-    *(
-        ({name: value}, f"`{name}` must be `None` or >= 0 and finite, got {value}")
-        for name in ("null_key_std", "init_std", "diagonal_bias")
-        for value in (-0.1, float("inf"), float("nan"))
-    ),
 ]
 BAD_TYPES = [
     ("vocab_size", 3.5),
