@@ -179,7 +179,7 @@ def check_names(values: Collection[str], known: Collection[str]) -> None:
         ValueError: there is one; the message names both.
     """
     for name in values:
-        if name not in known and (meant := get_close_matches(name, known, 1, 0.86)):
+        if name not in known and (meant := get_close_matches(name, known, 1, 0.88)):
             raise ValueError(f"`{name}` is no setting. Write `{meant[0]}`, or leave it out.")
 
 
