@@ -172,7 +172,7 @@ def _read(folder: Path) -> dict[str, Any]:
     run = dict(mark_in(folder))
     if not {"run", "changes", "finished"} <= run.keys():
         raise ValueError(
-            f"{folder / RUN} is missing or damaged, so what the run was trained with is not known. Name another folder."
+            f"{folder / RUN} is missing or damaged, so nothing says what was trained. Name another folder."
         )
     return run
 
