@@ -87,7 +87,7 @@ class Observations:
     """Sums over the steps of each pair. Its methods return counts (pairs, ..., 2): a sum, and the number of its terms.
 
     Their mean is `counts.sum(axis=0)`, the first divided by the second; `hf_attncal.metrics.base` has it with an
-    interval over pairs. `step_measures.py` says what each measure of a step is.
+    interval over pairs. `LayerRows` says what each measure of a step is.
 
     Args:
         pairs: (N,), numbers of the pairs that were read, those with words on both sides.
@@ -141,7 +141,7 @@ class Observations:
 
     @property
     def idle(self) -> tuple[int, ...]:
-        """Return the decoder layers, from 0, whose masks carry no information (`informed` of `step_measures.py`)."""
+        """Return the decoder layers, from 0, whose masks carry no information (`informed` of `LayerRows`)."""
         return tuple(layer for layer in self.layers["mask"] if layer not in self.calibrated)
 
     @property
