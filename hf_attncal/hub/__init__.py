@@ -1,17 +1,34 @@
-"""Publish a folder on the Hub: check it, write its card, load it without this package."""
+"""Publish a folder, a page or a metric on the Hub: check it, write its card, load it without this package."""
 
-from .hub_folder import inspect_folder
-from .isolated import translate_in_fresh_process
-from .model_cards import CardFacts, Result, read_model_card, write_model_card
-from .publication import PublishError, publish_folder
+from .hub_folder import HubFolder, inspect_folder
+from .isolated import load_in_fresh_process, translate_in_fresh_process
+from .model_cards import (
+    CardFacts,
+    Result,
+    read_model_card,
+    write_adapter_card,
+    write_model_card,
+    write_trained_adapter_card,
+)
+from .publication import Publication, PublishError, publish_folder
+from .published_card import CardFields
+from .translator_export import ExportError, export_translator
 
 __all__ = [
     "CardFacts",
+    "CardFields",
+    "ExportError",
+    "HubFolder",
+    "Publication",
     "PublishError",
     "Result",
+    "export_translator",
     "inspect_folder",
+    "load_in_fresh_process",
     "publish_folder",
     "read_model_card",
     "translate_in_fresh_process",
+    "write_adapter_card",
     "write_model_card",
+    "write_trained_adapter_card",
 ]
