@@ -3,8 +3,8 @@
     python experiments/house.py --output results/house.json
     python experiments/house.py --tests --output results/house.json
 
-A line of code is a line with a token that is no docstring and no comment; `experiments/reach.py` says what a command
-reaches, and `experiments/walks.py` what a stop is. With `--tests` the tests of `make test` run first, on every core,
+A line of code is a line with a token that is no docstring and no comment; `experiments/reach.py` defines what a command
+reaches, `experiments/walks.py` what a stop is, and `tests/prose.py` which turns of phrase are counted. With `--tests` the tests of `make test` run first, on every core,
 natively and as on a processor with AVX2 and no more, and mypy; without it what an earlier file says of them is kept.
 """
 
@@ -24,6 +24,9 @@ import walks
 from hf_attncal.command_table import COMMANDS
 from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
+
+sys.path.append(str(walks.ROOT / "tests"))
+import prose  # noqa: E402
 
 ROOMS = ("hf_attncal", "tests", "experiments", "benchmarks")
 
@@ -87,6 +90,15 @@ def main(arguments: list[str] | None = None) -> None:
     }
     results["files"] = len(reach.files())
     results["reach"] = {name: {"lines": reach.reached_lines(reach.module_of(name))} for name in COMMANDS}
+    results["prose"] = prose.counts()
+    results["words"] = {
+        "readme": len((walks.ROOT / "README.md").read_text(encoding="utf-8").split()),
+        "docs": sum(
+            len(path.read_text(encoding="utf-8").split())
+            for pattern in ("*.md", "api/*.rst")
+            for path in (walks.ROOT / "docs").glob(pattern)
+        ),
+    }
     results["walks"] = {}
     for name, walk in walks.WALKS.items():
         with TemporaryDirectory() as folder:
