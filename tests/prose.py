@@ -1,6 +1,7 @@
 """Counts of turns of phrase that make a reader stop, in the docstrings and comments of the package.
 
-The counts are a thermometer: a sentence that is not counted may still be unclear. `test_prose.py` keeps them from rising.
+The counts are a thermometer: a sentence that is not counted may still be unclear. `test_prose.py` keeps them from
+rising.
 """
 
 import ast
@@ -58,7 +59,9 @@ def counts(folder: Path = PACKAGE) -> dict[str, int]:
     sources = [path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))]
     everything = [text for source in sources for text in texts(source)]
     turns = {
-        name: sum(kind in (where, "all") and bool(re.search(pattern, text, re.IGNORECASE)) for where, text in everything)
+        name: sum(
+            kind in (where, "all") and bool(re.search(pattern, text, re.IGNORECASE)) for where, text in everything
+        )
         for name, (kind, pattern) in TURNS.items()
     }
     return turns | {"variables": sum(len(VARIABLES.findall(source)) for source in sources)}

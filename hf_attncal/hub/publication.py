@@ -25,6 +25,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import get_session, validate_repo_id
 from jinja2 import TemplateError
+from safetensors import SafetensorError, safe_open
 
 from hf_attncal.data.spm import without_names_of_text
 from hf_attncal.families import FAMILIES
@@ -48,6 +49,7 @@ from .hub_folder import inspect_folder
 from .isolated import load_in_fresh_process
 from .published_card import CardFields, pinned_revision, published_card
 
+_TENSOR = re.compile(r"[A-Za-z_][\w.]*")  # the name of a parameter
 STALLED_AFTER = 100.0  # seconds without a byte; the client of the Hub itself would wait for ever
 Content = Path | bytes
 _TOKEN = re.compile(
@@ -282,7 +284,9 @@ def _check_contents(content: Mapping[str, Content]) -> None:
                     pass
             except ValueError as error:
                 raise PublishError(f"{str(error).rstrip('.')}, or leave the file out (--leave-out {name}).") from error
-        if not name.endswith((".safetensors", ".py", ".spm", ".model", ".png")):
+        if name.endswith(".safetensors") and isinstance(of, Path):
+            _check_tensors(name, of)
+        elif not name.endswith((".py", ".spm", ".model", ".png")):
             _check_text(name, of, has_words=file is not None and file.has_words)
     _check_code_names(content)
 
@@ -299,6 +303,19 @@ def _check_text(name: str, content: Content, has_words: bool) -> None:
             match = _WHOLE_PATH.fullmatch(value)
         if match is not None:
             raise PublishError(f"{name} holds the path {match[0][:200]!r} of a machine. Take it out.")
+
+
+def _check_tensors(name: str, path: Path) -> None:
+    """Refuse weights with metadata, names or bytes that transformers and PEFT do not write: they may hold text."""
+    try:
+        with safe_open(path, "numpy") as file:
+            metadata, tensors = file.metadata() or {}, list(file.keys())
+    except (SafetensorError, OSError) as error:
+        raise PublishError(f"{name} is damaged ({error}). Save the model again.") from error
+    wrong = [f"`{key}`" for key, value in metadata.items() if (key, value) != ("format", "pt")]
+    wrong += [f"a tensor {tensor[:60]!r}" for tensor in tensors if not _TENSOR.fullmatch(tensor)]
+    if wrong:
+        raise PublishError(f"{name} holds {wrong[0]}, which `save_pretrained` does not write. Save the model again.")
 
 
 def _check_code_names(content: Mapping[str, Content]) -> None:

@@ -216,6 +216,11 @@ def test_a_killed_upload_is_finished_by_the_next(hub, ready, tmp_path):
 # ---- refused ----
 
 
+def weights_with(folder, metadata=None, **tensors) -> None:
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | tensors, path, metadata=metadata or {"format": "pt"})
+
+
 def config_with(folder, **values) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
@@ -272,6 +277,18 @@ REFUSED = {
     "code that is another": (
         lambda folder: (folder / "functional.py").open("a").write("\n"),
         r"functional\.py is not this version's",
+    ),
+    "metadata of weights": (
+        lambda folder: weights_with(folder, metadata={"format": "pt", "by": "anna"}),
+        r"model\.safetensors holds `by`",
+    ),
+    "a tensor that is not named like a parameter": (
+        lambda folder: weights_with(folder, **{"see /home/anna": torch.zeros(1)}),
+        r"model\.safetensors holds a tensor 'see /home/anna'",
+    ),
+    "text behind the weights": (
+        lambda folder: (folder / "model.safetensors").open("ab").write(b"secret"),
+        r"model\.safetensors is damaged",
     ),
     "a link": (
         lambda folder: (folder / "LICENSE").symlink_to(folder / "README.md"),
