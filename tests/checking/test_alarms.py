@@ -63,12 +63,3 @@ def test_what_too_little_is_known_of(model):
     two_texts = np.concatenate([of_clean(generator, 500) - 20, of_clean(generator, 500) + 20])
     assert "unlike" in alarm_for(model, two_texts, 0.01).why
     assert "is not known" in str(alarm_for(model, two_texts, 0.01))
-
-
-def test_only_the_order_of_scores_counts(model):
-    generator = np.random.default_rng(4)
-    text, bent = with_odds(generator, 2000, 0.8), SimpleNamespace(**vars(model))
-    bent.clean = np.maximum(model.clean, -5) ** 3  # a floor, where many clean lines lie
-    alarm, other = alarm_for(model, text, 0.01), alarm_for(bent, np.maximum(text, -5) ** 3, 0.01)
-    assert other.why == alarm.why == ""
-    assert other.flagged == pytest.approx(alarm.flagged, abs=0.004)

@@ -250,6 +250,7 @@ def test_planted_errors_are_found(checker, learned):
         "detached": 0.95,
         "repetition": 0.95,
         "swapped": 0.95,
+        "negation": 0.9,
     }
     for kind, auc in least.items():
         assert found[kind].lines.auc.value > auc, kind
@@ -257,6 +258,7 @@ def test_planted_errors_are_found(checker, learned):
     assert found["insertion"].made_up.auc.value > 0.9
     assert found["omission"].left_out.f1.value > 0.6
     assert found["omission"].lines.f1 is None
+    assert found["negation"].left_out.auc.value > 0.9
     assert found["untranslated"].lines.auc.value > 0.95
     assert result.false_alarms < 0.1
 
@@ -304,13 +306,6 @@ def test_odd_lines(checker, text):
         (verdict,) = checker.check([pair])
         assert all(0 <= getattr(verdict, name) <= 1 for name in (*VERDICTS, "wrong"))
         json.dumps(verdict.to_dict(), allow_nan=False)
-
-
-def test_both_sides_empty_is_no_fault(checker):
-    (verdict,) = checker.check([("", "")])
-    assert verdict.wrong == 0
-    assert verdict.names == ("empty source", "empty target")
-    assert not verdict.flagged
 
 
 def test_what_repeats_itself(checker):
@@ -453,24 +448,6 @@ def test_the_model_is_what_was_saved(learned, checker, tmp_path):
     assert again.check(pairs[:10]) == checker.check(pairs[:10])
     assert path.name == CHECK_FILE
     assert saved_check(folder).learned == {"pairs": 1500, "sample": 300, "seed": 0}
-
-
-def test_a_dropped_negation_is_a_change(checker, learned):
-    """Its probability rises, and its word is marked more than all others but few."""
-    result = plant_and_check(checker, learned[1], kinds=["negation"]).found[0]
-    assert result.verdict == "changed"
-    assert result.lines.faults > 10
-    assert result.lines.auc.value > 0.9
-    assert result.left_out.auc.value > 0.9
-
-
-def test_words_that_were_not_translated_are_marked(checker, learned):
-    source, target = next(pair for pair in learned[1] if min(len(side.split()) for side in pair) >= 8)
-    half = target.split()[:4] + source.split()[4:]
-    verdict = checker.check([(source, " ".join(half))])[0]
-    translated, copied = verdict.target_words[:3], verdict.target_words[4:]
-    assert sum(value > 0.5 for value in copied) > len(copied) / 2
-    assert np.mean(copied) > 4 * np.mean(translated)
 
 
 def test_a_damaged_model(checker, tmp_path):

@@ -97,17 +97,6 @@ def test_the_summary(attncal, ready):
     assert lines[-1].startswith("Check|aligner:hmm_align|learned:800 pairs, seed 0|")
 
 
-def test_a_corpus_is_filtered(attncal, ready):
-    verdicts = [json.loads(line) for line in run(attncal, "--format", "json")]
-    expected = [f"{one['source']}\t{one['target']}" for one in verdicts if not one["flagged"]]
-    assert run(attncal, "--format", "kept") == expected
-    assert 10 < len(expected) < 60
-    worst = run(attncal, "--format", "kept", "--worst", "3")
-    values = sorted((one["wrong"] for one in verdicts if not one["flagged"]), reverse=True)
-    by_text = {f"{one['source']}\t{one['target']}": one["wrong"] for one in verdicts}
-    assert [by_text[line] for line in worst] == values[:3]
-
-
 def test_one_target_for_many_sources_is_seen_but_in_a_pipe(attncal, ready, here):
     (here / "bad.de").write_text("Der alte Mann sieht den großen Hund .\n" * 60)
     assert re.search(r"one target for \d\d sources", run(attncal)[1])
@@ -173,13 +162,6 @@ def test_what_cannot_be_done_is_said(attncal, here, options, told):
     status, out, err = attncal("check", *options.split())
     assert (status, out) == (1, "")
     assert told in err
-
-
-def test_files_of_other_lengths(attncal, ready, here):
-    (here / "short.de").write_text("Der Mann .\n")
-    status, _, err = attncal("check", "aligner", "--source", "dev.en", "--target", "short.de")
-    assert status == 1
-    assert "short.de" in err
 
 
 # ---- attncal translate --check ----

@@ -1,4 +1,4 @@
 """Check the files that people have: PO, XLIFF, Markdown, subtitles and tables, read, paired and noted.
 
-`formats.py` is the table: a row for each format. `check_documents.py` goes from two names to findings.
+`document_formats.py` has the table: a row for each format. `check_documents.py` goes from two names to findings.
 """
