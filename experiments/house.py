@@ -3,10 +3,10 @@
     python experiments/house.py --output results/house.json
     python experiments/house.py --tests --output results/house.json
 
-A line of code is a line with a token that is no docstring and no comment. `experiments/reach.py` defines what a command
-reaches, `experiments/walks.py` what a stop is, and `tests/prose.py` which turns of phrase are counted. With `--tests`, the
-tests of `make test` run first, on every core, natively and as on a processor with AVX2 and no more, and mypy; without it,
-those figures of an earlier file are kept.
+A line of code is a line with a token that is no docstring and no comment. `experiments/reach.py` defines what a
+command reaches, `experiments/walks.py` what a stop is, and `tests/prose.py` which turns of phrase are counted. With
+`--tests`, the tests of `make test` run first, on every core, natively and as on a processor with AVX2 and no more, and
+mypy; without it, those figures of an earlier file are kept.
 """
 
 import argparse

@@ -15,7 +15,7 @@ from hf_attncal.data.segmentation import segment
 from hf_attncal.io.files import write_text
 
 NAME = "deen"
-# One is fine; in the others a clause is left out, a number changed, and a clause made up.
+# The first is right; the others have an omitted clause, a wrong number and an added clause.
 PAGE = (
     ("Gestern habe ich meiner Schwester das alte Buch gegeben.", "Yesterday I gave the old book to my sister."),
     (
@@ -46,7 +46,7 @@ def show_ready(folder: Path) -> list[PairVerdict]:
     german, english = (segment(side).words for side in PAGE[0])
     (first,) = aligner.align([(german, english)], tokenize=False)
     links = (f"{first.source[i]}={first.target[j]}" for i, j in first.links if first.source[i].isalnum())
-    print(f"  who belongs to whom: {' '.join(links)}\n")
+    print(f"  word links: {' '.join(links)}\n")
     verdicts = checker.check(PAGE)
     for number, verdict in enumerate(verdicts, 1):
         told = ", ".join(name.replace("_", " ") for name in (*verdict.flagged, *verdict.names))
@@ -56,7 +56,7 @@ def show_ready(folder: Path) -> list[PairVerdict]:
     lines = lines_of_verdicts(verdicts, "html", ("German", "English"))
     write_text("\n".join([*lines, ""]), folder / "checked.html")
     draw_pair(folder / "alignment.png", aligner)
-    print(f"\n[-left out-] {{+made up+}}. As a page: {folder / 'checked.html'}. The second pair, drawn: "
+    print(f"\n[-omission-] {{+addition+}}. As a page: {folder / 'checked.html'}. The second pair, drawn: "
           f"{folder / 'alignment.png'}", flush=True)  # fmt: skip
     return verdicts
 
@@ -69,9 +69,8 @@ def packaged_aligner() -> WordAligner:
 
 
 def draw_pair(path: Path, aligner: WordAligner) -> None:
-    """Draw the links of the pair with the clause that is left out, whose words have no partner."""
+    """Draw the links of the pair with an omitted clause, whose words have no partner."""
     from hf_attncal.alignment.pictures import pair_plot
 
-    source, target = (segment(side).words for side in PAGE[DRAWN])
-    (pair,) = aligner.align([(source, target)], tokenize=False)
+    (pair,) = aligner.align([PAGE[DRAWN]])
     pair_plot(pair).savefig(path, dpi=160, metadata={"Software": None})
