@@ -1,10 +1,17 @@
 """`python -m hf_attncal` is `attncal`; this is what the installed command calls."""
 
 import gc
+import os
 import signal
 import sys
 
-from hf_attncal.io.process import interrupt, raise_unraisable_again, spin_briefly
+from hf_attncal.io.errors import interrupt, raise_unraisable_again
+
+# Environment variables for how a thread of GNU OpenMP, which PyTorch uses on Linux, waits.
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+# Turns of spinning before a thread sleeps. The default of 300,000 costs other processes more; with this number a
+# small model trains as fast on an idle machine (docs/log.md).
+_SPINS = "10000"
 
 
 def main() -> int:
@@ -31,6 +38,15 @@ def main() -> int:
         gc.freeze()  # the end of the process needs no search for garbage, half a second with PyTorch
         if raised:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def spin_briefly() -> None:
+    """Make idle threads of PyTorch sleep after a short spin; call it before torch is imported.
+
+    A wait policy that the user has set in the environment stays.
+    """
+    if not any(name in os.environ for name in _WAITING):
+        os.environ["GOMP_SPINCOUNT"] = _SPINS
 
 
 if __name__ == "__main__":

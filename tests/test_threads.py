@@ -6,13 +6,7 @@ import sys
 
 import pytest
 
-from hf_attncal.io.process import check_threads, spin_briefly
-
-
-@pytest.mark.parametrize("threads", [0, -1, 100_000])
-def test_numbers_of_threads_that_cannot_be(threads):
-    with pytest.raises(ValueError, match=rf"^`threads`.*1.*1024.*got {threads}"):
-        check_threads(threads, "`threads`")
+from hf_attncal.__main__ import spin_briefly
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, "10000"), ({"OMP_WAIT_POLICY": "active"}, None)])

@@ -58,7 +58,7 @@ PRELOADED = {
         "hf_attncal.commands.app",
         "hf_attncal.commands.summarize",
         "hf_attncal.commands.translate",
-        "hf_attncal.io.process",
+        "hf_attncal.io.errors",
         "hf_attncal.training.adapter",
         "hf_attncal.training.summarization",
         "hf_attncal.training.seq2seq",

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 
 from hf_attncal.data.languages import speak
-from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import Segments, segment, solid, white_space_words
 from hf_attncal.data.words import WORDS, split_words
 from hf_attncal.families import source_of
 from hf_attncal.io.encoding import check_line
+from hf_attncal.io.errors import ITEMS_AT_ONCE, piecewise
 
 from .count_learner import PASSES, Adaptation, adapt_counts
 from .links import SYMMETRIZATIONS

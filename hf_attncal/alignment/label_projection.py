@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 from hf_attncal.alignment.projection import is_chunk_tag
 from hf_attncal.data.linked_pairs import LinkedPair, WordParting
-from hf_attncal.data.piecewise import in_line
 from hf_attncal.data.words import WORDS
+from hf_attncal.io.errors import in_line
 from hf_attncal.io.streams import json_line, output_lines, write_lines
 
 from .linked_texts import Links, Texts, links_beside, together

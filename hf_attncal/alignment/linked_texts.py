@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from hf_attncal.data.linked_pairs import LinkedPair, WordParting, may_differ
 from hf_attncal.data.pharaoh import Link, check_inside_pair, parse_scored
-from hf_attncal.data.piecewise import LineError, in_line
 from hf_attncal.data.words import WORDS
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError
+from hf_attncal.io.errors import CommandError, LineError, in_line
 from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     LONGEST_LINE,

@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hf_attncal.data.piecewise import until_failure
+from hf_attncal.io.errors import until_failure
 
 if TYPE_CHECKING:
     from .aligner import Sentence, WordAligner

@@ -8,9 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hf_attncal.data.linked_pairs import SeenWords, record_words
-from hf_attncal.data.piecewise import until_failure
 from hf_attncal.data.texts import PairText, Part
-from hf_attncal.io.errors import CommandError, one_of
+from hf_attncal.io.errors import CommandError, one_of, until_failure
 from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     BATCHES_PER_WINDOW,

@@ -19,10 +19,9 @@ from typing import TypeVar
 
 from markupsafe import Markup
 
-from hf_attncal.data.piecewise import LineError
 from hf_attncal.drawing.page import PAGE_FOOT, page_beginning
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.errors import CommandError, LineError, user_errors
 from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     LONGEST_LINE,

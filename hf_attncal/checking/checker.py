@@ -20,12 +20,11 @@ import numpy as np
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.ready import ready_or_named
-from hf_attncal.data.piecewise import ITEMS_AT_ONCE, piecewise
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.errors import ITEMS_AT_ONCE, CommandError, piecewise, user_errors
 from hf_attncal.layouts import CHECK_FILE
 
 from .alarms import TextAlarm, alarm_for

@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from hf_attncal.io.errors import LineError, in_line
 from hf_attncal.io.files import Text, is_file, lines_of, read_pairs, sha256, text_name, write_text
 from hf_attncal.io.gate import open_descriptor
 from hf_attncal.io.messages import LOG
@@ -28,7 +29,6 @@ from .pharaoh import (
     displacement_warning,
     iter_alignments,
 )
-from .piecewise import LineError, in_line
 from .words import WORDS, split_words
 
 if TYPE_CHECKING:

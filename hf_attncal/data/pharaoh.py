@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hf_attncal.data.piecewise import in_line
+from hf_attncal.io.errors import in_line
 
 Link = tuple[int, int]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hf_attncal.data.strict_yaml import load_yaml
 from hf_attncal.io.errors import CommandError, UnreadableError, one_line
+from hf_attncal.io.files import load_yaml
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

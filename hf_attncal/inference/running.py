@@ -4,7 +4,8 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from hf_attncal.io.errors import CommandError
-from hf_attncal.io.process import MOST_THREADS
+
+MAX_THREADS = 1024  # the system kills a process that starts many more
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Running(Spoken):
     progress: bool | None = None
 
     def __post_init__(self):
-        for name, most in (("threads", MOST_THREADS), ("batch_size", (1 << 31) - 1), ("longest_line", (1 << 31) - 1)):
+        for name, most in (("threads", MAX_THREADS), ("batch_size", (1 << 31) - 1), ("longest_line", (1 << 31) - 1)):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= most:
                 raise CommandError(f"--{name.replace('_', '-')} must be from 1 to {most}, got {value}.")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hf_attncal.data.piecewise import until_failure
+from hf_attncal.io.errors import until_failure
 
 from .answers import Answer, Answered
 from .generation import Generated, generate_lines

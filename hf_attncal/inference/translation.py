@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from hf_attncal.data.languages import leading_code, speaking, without_code
-from hf_attncal.data.piecewise import until_failure
+from hf_attncal.io.errors import until_failure
 
 from .answers import Answer, Answered
 from .generation import Generated, generate_lines

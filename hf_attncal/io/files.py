@@ -15,10 +15,11 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeGuard
+from typing import Any, TextIO, TypeGuard
 
 from hf_attncal.layouts import UNFINISHED
 
@@ -141,6 +142,51 @@ def split_lines(data: bytes, name: str) -> list[str]:
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines]
+
+
+def load_yaml(text: str | TextIO) -> Any:
+    """Parse YAML; a duplicate key is an error, and `1e-3` is a number.
+
+    Raises:
+        ValueError: it is no YAML, or has a key twice; the message has one line.
+    """
+    import yaml
+
+    try:
+        return yaml.load(text, _yaml_loader())
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+@cache
+def _yaml_loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """PyYAML's safe loader, except that `1e-3` is a number and a duplicate key is an error.
+
+        YAML 1.1 takes `1e-3` (no dot) for text, unlike users and every other reader. YAML forbids duplicate keys;
+        PyYAML keeps the last one.
+        """
+
+        def compose_mapping_node(self, anchor):
+            node = super().compose_mapping_node(anchor)
+            lines: dict[str, int] = {}
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    continue
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    problem = f"the key `{key.value}` is given twice, in lines {lines[key.value]} and {line}"
+                    raise yaml.composer.ComposerError(problem=problem)
+                lines[key.value] = line
+            return node
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    )
+
+    return Loader
 
 
 def sha256(path: str | os.PathLike[str]) -> str:

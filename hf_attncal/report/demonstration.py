@@ -21,14 +21,13 @@ from transformers.utils import logging as transformers_logging
 from hf_attncal.alignment.links import argmax_links
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.pharaoh import GoldAlignment
-from hf_attncal.data.strict_yaml import load_yaml
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.drawing.plots import heat_map
 from hf_attncal.hub.hub_folder import inspect_folder
 from hf_attncal.hub.isolated import translate_in_fresh_process
 from hf_attncal.hub.model_cards import Result, write_model_card
 from hf_attncal.inference.word_attention import WordDetails, word_details
-from hf_attncal.io.files import write_json
+from hf_attncal.io.files import load_yaml, write_json
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.metrics.reliability import jensen_shannon
 from hf_attncal.training.calibrated import AttnCalTrainer

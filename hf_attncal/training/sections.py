@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import torch
 from huggingface_hub.errors import StrictDataclassError
 
-from hf_attncal.data.strict_yaml import load_yaml
 from hf_attncal.io.encoding import decoded
+from hf_attncal.io.files import load_yaml
 
 Positive = Annotated[int, 1]  # the number is the least that is allowed; a second one is the most
 NotNegative = Annotated[int, 0]

@@ -12,7 +12,8 @@ from transformers.trainer_pt_utils import nested_gather
 from transformers.training_args import OptimizerNames
 
 from hf_attncal.data.batching import TokenBatchSampler
-from hf_attncal.io.process import check_threads
+from hf_attncal.inference.running import MAX_THREADS
+from hf_attncal.io.errors import at_least
 
 from .checkpoints import WholeCheckpointsTrainer
 
@@ -39,8 +40,7 @@ class TokenBatchArguments(TrainingArguments):
 
     def __post_init__(self):
         tokens = self.tokens_per_batch
-        if self.threads is not None:
-            check_threads(self.threads, "`threads`")
+        at_least("`threads`", self.threads, 1, MAX_THREADS)
         if tokens is not None:
             if tokens < 1:
                 raise ValueError(f"`tokens_per_batch` must be >= 1, got {tokens}. Leave it out for no limit.")

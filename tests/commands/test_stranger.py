@@ -20,7 +20,7 @@ from command_parsers import COMMANDS, values_of
 import hf_attncal
 from hf_attncal.commands import exit_status, main
 from hf_attncal.commands.app import kind_of
-from hf_attncal.data.strict_yaml import load_yaml
+from hf_attncal.io.files import load_yaml
 from hf_attncal.report.figures import charts
 from hf_attncal.training.sections import apply_overrides, read_settings
 
@@ -224,9 +224,9 @@ whole = True
 """
 IMPORTING = """
 import signal, sys, time
-import hf_attncal.io.process
-hf_attncal.io.process._LONGEST_IMPORT = 2
-signal.signal(signal.SIGINT, hf_attncal.io.process.interrupt)
+import hf_attncal.io.errors
+hf_attncal.io.errors._LONGEST_IMPORT = 2
+signal.signal(signal.SIGINT, hf_attncal.io.errors.interrupt)
 try:
     import slow_import
     for _ in range(1000):
@@ -359,6 +359,6 @@ def test_yaml_of_ours_is_read_in_one_place():
     loads = re.compile(r"(?m)^\s*(import yaml|from yaml import (?!YAMLError$))")
     readers = [file.name for file in files if loads.search(file.read_text())]
     # The texts of charts, below; what is published, to look into it; and what users and Marian write.
-    assert sorted(readers) == ["charts.py", "strict_yaml.py"]
+    assert sorted(readers) == ["charts.py", "files.py"]
     texts = (Path(charts.__file__).parent / "charts.yaml").read_text()
     assert load_yaml(texts) == charts._TEXTS

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hf_attncal.data.piecewise import LineError
 from hf_attncal.drawing.page import text_table
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, user_errors
+from hf_attncal.io.errors import CommandError, LineError, user_errors
 from hf_attncal.io.streams import LONGEST_LINE, json_line, line_error
 
 from ..checked_text import lines_of_verdicts
