@@ -42,11 +42,12 @@ from hf_attncal.metrics.probabilities import Detection, detection
 Pairs = list[tuple[str, str]]
 BOOTSTRAP = 1000
 COLUMNS = ("correctness", "repetitions", "named-entities", "omission", "strong-unsupport", "full-unsupport")
-# Fault -> the columns of dev.tsv any of which makes it, and the probability that should find it.
+# Fault, by its name in the committed results -> the columns of dev.tsv any of which makes it, and the probability that
+# should find it.
 FAULTS = {
     "any": (("repetitions", "strong-unsupport", "full-unsupport"), "hallucinated"),
-    "detached": (("full-unsupport",), "detached"),
-    "omission": (("omission",), "left_out"),
+    "detached": (("full-unsupport",), "unrelated"),
+    "omission": (("omission",), "omission"),
     "repetitions": (("repetitions",), "repeats"),
 }
 # Corpus -> source and target of text that is held to be clean, and that no aligner here is trained on.
@@ -104,10 +105,9 @@ def planted(options: argparse.Namespace, checker: Checker) -> None:
         found.kind: {
             "verdict": found.verdict,
             "flagged": found.flagged,
-            **{
-                name: None if scored is None else told(scored)
-                for name, scored in (("lines", found.lines), ("left_out", found.left_out), ("made_up", found.made_up))
-            },
+            "lines": told(found.lines),
+            "omission": found.omission and told(found.omission),
+            "addition": found.addition and told(found.addition),
         }
         for found in result.found
     }

@@ -52,7 +52,7 @@ FALSE_ALARMS = 0.01  # share of clean lines that are flagged
 _NO_ALARM = 1.0
 _DIRTY, _CLEAN_ENOUGH = 0.5, 0.7
 _FOLDS = 5  # parts of the sample, each read without what it taught the aligner
-_WITHOUT_PARTNERS = ("omission", "insertion", "replacement", "detached", "word")
+_WITHOUT_PARTNERS = ("omission", "insertion", "replacement", "unrelated", "word")
 _HIDDEN, _HIDDEN_OF_VERDICT, _JUDGES, _MOST_STEPS, _DECAY = (24,), (12,), 3, 1200, 3e-2
 _ONE_IN = 60.0  # lines is wrong: so it is the clean lines nearest to wrong ones that the verdict learns to tell
 # Planted errors that count more than others, as they take more to find, or less, as hardly any can be found.
@@ -149,7 +149,7 @@ def _read(
     joined_pairs = [(first[0] + second[0], first[1] + second[1]) for first, second in twos]
     with_errors, with_facts = chosen + joined_pairs, list(dict.fromkeys(chosen + numbers))
     planted = [
-        one for one in plant_errors(with_errors, PLANTED, seed) if one.kind == "detached" or rng.random() < _KEPT
+        one for one in plant_errors(with_errors, PLANTED, seed) if one.kind == "unrelated" or rng.random() < _KEPT
     ]
     changed = plant_errors(with_facts, PLANTED_FACTS, seed)
     part_of = {pair: number % _FOLDS for number, pair in enumerate(dict.fromkeys(clean + with_facts))}
@@ -174,7 +174,7 @@ def _read(
                     lines[place] = line, seen(rest, line)
     good, bad, facts, with_changes = found
     return Examples(good, bad, planted, facts, [
-        (line, error.kind, (error.left_out or (), error.made_up))
+        (line, error.kind, (error.omission or (), error.addition))
         for line, error in zip(with_changes, changed, strict=True)
         if (line[0].source.words, line[0].target.words) == (error.source, error.target)  # else words are cut otherwise
     ])  # fmt: skip
@@ -290,7 +290,7 @@ def _fit_words(model: CheckModel, examples: Examples, side: int) -> Network:
     """
     lines: list[tuple[Line, str, Sequence[int]]] = [(line, "", ()) for line in examples.good]
     for line, error in zip(examples.bad, examples.planted, strict=True):
-        places = (error.left_out, error.made_up)[side]
+        places = (error.omission, error.addition)[side]
         same_words = (line[0].source.words, line[0].target.words) == (error.source, error.target)  # else cut otherwise
         if error.kind in _WITHOUT_PARTNERS and same_words and places is not None:
             lines.append((line, error.kind, places))

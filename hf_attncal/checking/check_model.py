@@ -70,18 +70,18 @@ _RUNS = tuple(
     for side in ("source", "target")
 )
 CAUSES = {
-    "left_out": Cause(
+    "omission": Cause(
         ("omission", "truncation"),
-        ("detached", "repetition"),
+        ("unrelated", "repetition"),
         (*_PARTNERS, *_RUNS, "shorter", "longer", "length", "short"),
     ),
-    "made_up": Cause(("replacement", "detached"), (), (*_PARTNERS, *_MIDDLE, "length", "short")),
+    "addition": Cause(("replacement", "unrelated"), (), (*_PARTNERS, *_MIDDLE, "length", "short")),
     "added": Cause(
         ("insertion",),
         ("omission", "repetition"),
         (*_PARTNERS, *_RUNS, "shorter", "longer", "length", "short"),
     ),
-    "detached": Cause(("detached",), (), (*_PARTNERS, "source known", "target known", *_MIDDLE)),
+    "unrelated": Cause(("unrelated",), (), (*_PARTNERS, "source known", "target known", *_MIDDLE)),
     "repeats": Cause(("repetition",), (), ("repeated", "repeated much", "repeated near", "longer")),
     "untranslated": Cause(("untranslated", "swapped"), (), ("source language", "target language")),
 }

@@ -17,13 +17,13 @@ from .verdicts import MARKED_ABOVE, NOT_KNOWN, PairVerdict
 
 # The probability that an error of a kind should raise.
 VERDICT_OF = {
-    "omission": "left_out",
-    "truncation": "left_out",
+    "omission": "omission",
+    "truncation": "omission",
     "repetition": "repeats",
-    **dict.fromkeys(("insertion", "replacement", "untranslated"), "made_up"),
+    **dict.fromkeys(("insertion", "replacement", "untranslated"), "addition"),
     **dict.fromkeys(("word", "doubled word", "placeholder", "bracket", "end mark"), "wrong"),
     **dict.fromkeys(PLANTED_FACTS, "changed"),
-    **dict.fromkeys(("detached", "swapped"), "detached"),
+    **dict.fromkeys(("unrelated", "swapped"), "unrelated"),
 }
 
 
@@ -39,17 +39,17 @@ class Found:
     Args:
         kind: of the errors. verdict: the probability that is looked at.
         lines: lines with the error against the clean lines.
-        left_out: source words left out against the others of the lines with the error, with the F1 of the words that
+        omission: source words left out against the others of the lines with the error, with the F1 of the words that
             the check marks; None where there are none.
-        made_up: the same of target words.
+        addition: the same of target words.
         flagged: share of the lines with the error in which any probability is above its alarm.
     """
 
     kind: str
     verdict: str
     lines: Detection
-    left_out: Detection | None
-    made_up: Detection | None
+    omission: Detection | None
+    addition: Detection | None
     flagged: float
 
 
@@ -72,10 +72,10 @@ class SelfTest:
             "lines": [str(found.lines.faults) for found in self.found],
             "judged by": [found.verdict for found in self.found],
             "AUC": [_percent(found.lines) for found in self.found],
-            "words left out": [_percent(found.left_out) for found in self.found],
-            "F1": [_percent(found.left_out, "f1") for found in self.found],
-            "words made up": [_percent(found.made_up) for found in self.found],
-            "F1 ": [_percent(found.made_up, "f1") for found in self.found],
+            "omitted words": [_percent(found.omission) for found in self.found],
+            "F1": [_percent(found.omission, "f1") for found in self.found],
+            "added words": [_percent(found.addition) for found in self.found],
+            "F1 ": [_percent(found.addition, "f1") for found in self.found],
             "flagged": [f"{100 * found.flagged:.1f}" for found in self.found],
         }
         alarms = f"Of {self.clean} clean lines {100 * self.false_alarms:.2f} % are flagged."
@@ -140,9 +140,9 @@ def plant_and_check(
             name, planted = VERDICT_OF[kind], [verdict for _, verdict in of_kind]
             scores = [getattr(verdict, name) for verdict in (*planted, *clean)]
             lines = detection([True] * len(planted) + [False] * len(clean), scores, bootstrap)
-            left_out = _of_words(of_kind, "left_out", "source", bootstrap)
-            made_up = _of_words(of_kind, "made_up", "target", bootstrap)
-            found.append(Found(kind, name, lines, left_out, made_up, _share_flagged(planted)))
+            omission = _of_words(of_kind, "omission", "source", bootstrap)
+            addition = _of_words(of_kind, "addition", "target", bootstrap)
+            found.append(Found(kind, name, lines, omission, addition, _share_flagged(planted)))
     return SelfTest(tuple(found), _share_flagged(clean), len(clean))
 
 

@@ -20,8 +20,8 @@ from .verdicts import MARKED_ABOVE, VERDICTS, PairVerdict
 SHARES = (
     "lines flagged",
     *(f"lines flagged: {name}" for name in VERDICTS),
-    "source words left out",
-    "target words made up",
+    "source words omitted",
+    "target words added",
 )
 _METRIC = Metric("Check", ratio, lower_is_better=True)
 

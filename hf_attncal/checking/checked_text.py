@@ -47,10 +47,10 @@ _USUAL = 0.004, 0.025  # share of right lines that an alarm of 1 in 100 may flag
 _SEED = 1
 _NAMING = "tsv", "json"  # forms that say of a line that its language is not known
 _TOLD = {
-    "left_out": "left out",
-    "made_up": "made up",
+    "omission": "omission",
+    "addition": "addition",
     "repeats": "repeats itself",
-    "detached": "no translation",
+    "unrelated": "unrelated",
     "changed": "changed",
 }
 _QUOTED = 48  # characters
@@ -241,7 +241,7 @@ def check_page(verdicts: Iterable[PairVerdict], source: str, target: str) -> Ite
                 body.write(f"{written[0]}\n")
                 counts.update(written[1])
         lead = Markup(
-            "<del>Left out</del> of the source, <ins>made up</ins> in the target: point at a mark, or go to it with "
+            "<del>Omission</del> in the source, <ins>addition</ins> in the target: point at a mark, or go to it with "
             "the Tab key, to see why. A percentage says how sure it is. Lines without a finding are folded."
         )
         yield page_beginning(f"{source} and {target}, checked", lead, "checked")
@@ -268,8 +268,8 @@ def _filters(counts: Counter) -> str:
 
 def _article(verdict: PairVerdict) -> tuple[str, list[str]]:
     head = f"{escape(verdict_in_words(verdict))} <small>{100 * verdict.wrong:.0f} %</small>"
-    source = _marked(verdict.source, verdict.left_out_spans, "del")
-    target = _marked(verdict.target, verdict.made_up_spans, "ins")
+    source = _marked(verdict.source, verdict.omission_spans, "del")
+    target = _marked(verdict.target, verdict.addition_spans, "ins")
     text = (
         f'<article class="{" ".join(verdict.flagged)}" id="line-{verdict.line}"><h2><small>{verdict.line}</small> '
         f"{head}</h2><p>{source}</p><p>{target}</p></article>"
@@ -300,12 +300,12 @@ def _marked(text: str, spans: Sequence[FlaggedSpan], tag: str) -> str:
 
 def verdict_in_words(verdict: PairVerdict) -> str:
     """Return what is wrong with a line that is flagged, in one line of words."""
-    detached = "detached" in verdict.flagged
-    told = ["no translation of this source"] * detached + [*verdict.names]
-    if not detached:
+    unrelated = "unrelated" in verdict.flagged
+    told = ["unrelated to the source"] * unrelated + [*verdict.names]
+    if not unrelated:
         for name, spans, text in (
-            ("left_out", verdict.left_out_spans, verdict.source),
-            ("made_up", verdict.made_up_spans, verdict.target),
+            ("omission", verdict.omission_spans, verdict.source),
+            ("addition", verdict.addition_spans, verdict.target),
         ):
             if spans:
                 quoted = text[slice(*spans[0].characters)]

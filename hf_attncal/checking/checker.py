@@ -213,7 +213,7 @@ class Checker:
             pairs: (source, target) texts.
             shared: of the whole text that the pairs are from; None: it is not looked whether one target stands with
                 many sources. Of n different sources (three or more, and five words or more in the target) it is held
-                to translate one, so that it is detached with probability 1 - 1 / n at least.
+                to translate one, so that it is unrelated with probability 1 - 1 / n at least.
 
         Raises:
             ValueError: see `WordAligner.align`.
@@ -270,10 +270,10 @@ class Checker:
         alone = 1 / sources if sources >= _MANY and len(target.words) >= _LONG_ENOUGH else 1.0
         found = {
             "wrong": 1 - (1 - causes["wrong"]) * alone,
-            "left_out": causes["left_out"],
-            "made_up": 1 - (1 - causes["made_up"]) * (1 - causes["added"]) * translated * alone,
+            "omission": causes["omission"],
+            "addition": 1 - (1 - causes["addition"]) * (1 - causes["added"]) * translated * alone,
             "repeats": causes["repeats"],
-            "detached": 1 - (1 - causes["detached"]) * translated * alone,
+            "unrelated": 1 - (1 - causes["unrelated"]) * translated * alone,
             "changed": causes["changed"],
         }
         alien = alien_share(target.text, self.model.scripts[1]) > 0.5
@@ -287,14 +287,14 @@ class Checker:
             f"one target for {sources} sources": alone < 1,
         }
         if alien:
-            found |= {"wrong": 1.0, "made_up": 1.0, "detached": 1.0}
+            found |= {"wrong": 1.0, "addition": 1.0, "unrelated": 1.0}
         return self._made(sides, found, words, [name for name, holds in names.items() if holds], changes)
 
     def _of_empty(self, sides: Both[Segments]) -> PairVerdict:
         """Return the verdict on a pair with a side that has no words."""
         source, target = (bool(side.words) for side in sides)
         names = [name for name, words in (("empty source", source), ("empty target", target)) if not words]
-        found = {"left_out": float(source), "made_up": float(target), "wrong": float(source or target)}
+        found = {"omission": float(source), "addition": float(target), "wrong": float(source or target)}
         return self._made(sides, _NOTHING | found, _marks(sides, 1.0), names)
 
     def _made(
@@ -329,15 +329,15 @@ class Checker:
             source=sides[0].text,
             target=sides[1].text,
             wrong=found["wrong"],
-            left_out=found["left_out"],
-            made_up=found["made_up"],
+            omission=found["omission"],
+            addition=found["addition"],
             repeats=found["repeats"],
-            detached=found["detached"],
+            unrelated=found["unrelated"],
             changed=found["changed"],
             source_words=tuple(words[0][0].tolist()),
             target_words=tuple(words[1][0].tolist()),
-            left_out_spans=spans[0],
-            made_up_spans=spans[1],
+            omission_spans=spans[0],
+            addition_spans=spans[1],
             names=tuple(names),
             flagged=flagged,
         )
@@ -353,7 +353,7 @@ class Checker:
             for place, word in enumerate(text.words)
             if any(map(str.isalnum, word))
         ]
-        of_cause = {"left_out": (0,), "changed": (0, 1)}.get(most, (1,))
+        of_cause = {"omission": (0,), "changed": (0, 1)}.get(most, (1,))
         chosen = [one for one in suspect if one[1] in of_cause] or suspect
         if not chosen:
             return ["unlike clean text"], words

@@ -44,7 +44,7 @@ _STEP, STEPS = 0.25, 20  # nats
 _BAR, _SURE = 1.6, 4.6
 PARTS_OF_VERDICT = (
     *(("source mean", 0.0, 1.0), ("target mean", 0.0, 1.0)),
-    *((cause, _BAR, 2.0) for cause in ("left_out", "made_up", "added", "repeats", "changed")),
+    *((cause, _BAR, 2.0) for cause in ("omission", "addition", "added", "repeats", "changed")),
     *(("changed", _SURE, 6.0), ("untranslated", _BAR, 1.0), ("untranslated", _SURE, 2.0)),
 )
 _NUMBER, _PUNCTUATION = CLASSES.index("number"), CLASSES.index("punctuation")
@@ -85,7 +85,7 @@ class EncoderCheckModel(CheckModel[EncoderEvidence]):
         looked = looked or self.look(lines)
         found = super().judge(lines, looked)
         parts = self.line_parts(looked, found.causes)
-        for cause, name in (("left_out", "source mean"), ("made_up", "target mean")):
+        for cause, name in (("omission", "source mean"), ("addition", "target mean")):
             found.causes[cause] = sigmoid(parts[cause] + parts[name])
         bias, slope = self.added
         odds = bias + slope * self.rarity(parts)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")
+VERDICTS = ("omission", "addition", "repeats", "unrelated", "changed")
 NOT_KNOWN = "language not known"  # name of a line without a verdict
 NOTES = ("empty source", "empty target", "identical sides", NOT_KNOWN)  # names that a line may have without a fault
 MARKED_ABOVE = 0.5  # probability of a word from which on it is marked
@@ -30,7 +30,7 @@ class Finding(NamedTuple):
     """One thing that is wrong with a line that is flagged.
 
     Args:
-        kind: "left out", "made up", or a name of `PairVerdict.names`.
+        kind: "omission", "addition", or a name of `PairVerdict.names`.
         source, target: where; None where it is of no words of this side.
         reason: in words.
         probability: that it is wrong.
@@ -51,15 +51,15 @@ class PairVerdict:
         source, target: the texts.
         wrong: probability that anything is wrong, from all that is known of the line; it decides what is flagged, what
             is kept, and which line is the worst.
-        left_out: probability that words of the source were left out.
-        made_up: probability that the target says what the source does not.
+        omission: probability that words of the source were left out.
+        addition: probability that the target says what the source does not.
         repeats: probability that the target repeats itself.
-        detached: probability that the target as a whole is no translation of the source.
+        unrelated: probability that the target as a whole is no translation of the source.
         changed: probability that a number, a negation or a name is not that of the source.
         source_words: probability of each source word to be left out, (S,): it has no partner, was changed, or was not
             translated; at most `MARKED_ABOVE` in a line that is not flagged. target_words: of each target word to be
             made up or said again, (T,).
-        left_out_spans, made_up_spans: where these are above `MARKED_ABOVE`.
+        omission_spans, addition_spans: where these are above `MARKED_ABOVE`.
         names: what can be told by name: "empty source", "empty target", "identical sides", "untranslated", "wrong
             language", "alien script", "one target for N sources", and where `changed` is flagged what was changed:
             "wrong number", "negation lost", "negation added", "wrong name", or a rule that is broken (`rules.RULES`).
@@ -72,15 +72,15 @@ class PairVerdict:
     source: str
     target: str
     wrong: float
-    left_out: float
-    made_up: float
+    omission: float
+    addition: float
     repeats: float
-    detached: float
+    unrelated: float
     changed: float
     source_words: tuple[float, ...]
     target_words: tuple[float, ...]
-    left_out_spans: tuple[FlaggedSpan, ...]
-    made_up_spans: tuple[FlaggedSpan, ...]
+    omission_spans: tuple[FlaggedSpan, ...]
+    addition_spans: tuple[FlaggedSpan, ...]
     names: tuple[str, ...]
     flagged: tuple[str, ...]
     line: int | None = None
@@ -91,14 +91,14 @@ class PairVerdict:
         if not self.flagged:
             return []
         named = [Finding(name, None, None, name, self.wrong) for name in self.names]
-        left_out = [Finding("left out", one, None, one.reason, one.probability) for one in self.left_out_spans]
-        made_up = [Finding("made up", None, one, one.reason, one.probability) for one in self.made_up_spans]
-        return named + left_out + made_up
+        omission = [Finding("omission", one, None, one.reason, one.probability) for one in self.omission_spans]
+        addition = [Finding("addition", None, one, one.reason, one.probability) for one in self.addition_spans]
+        return named + omission + addition
 
     @property
     def hallucinated(self) -> float:
         """Probability that the target is made up, in part or as a whole, or repeats itself."""
-        return 1 - (1 - self.made_up) * (1 - self.repeats)
+        return 1 - (1 - self.addition) * (1 - self.repeats)
 
     def to_dict(self) -> dict:
         """Return plain data, for JSON: probabilities rounded to four decimals, None of a line without a verdict."""
@@ -116,16 +116,16 @@ class PairVerdict:
                 }
                 for span in getattr(self, name)
             ]
-            for name in ("left_out_spans", "made_up_spans")
+            for name in ("omission_spans", "addition_spans")
         }
         line = {} if self.line is None else {"line": self.line}
         return {**line, **sides, **scores, **spans, **words, "names": list(self.names), "flagged": list(self.flagged)}
 
     def marked(self) -> tuple[str, str]:
-        """Return both texts, with `[-left out-]` and `{+made up+}` around the spans."""
+        """Return both texts, with `[-omission-]` and `{+addition+}` around the spans."""
         return (
-            marked_text(self.source, self.left_out_spans, "[-", "-]"),
-            marked_text(self.target, self.made_up_spans, "{+", "+}"),
+            marked_text(self.source, self.omission_spans, "[-", "-]"),
+            marked_text(self.target, self.addition_spans, "{+", "+}"),
         )
 
 

@@ -36,7 +36,7 @@ def test_the_files_are_those_that_were_scored(name):
     assert READY[name].credit in (READY_FOLDER / name / "README.md").read_text(encoding="utf-8")
 
 
-def test_each_tells_a_clause_that_was_left_out(checker, monkeypatch, request):
+def test_each_tells_an_omitted_clause(checker, monkeypatch, request):
     said = []
     monkeypatch.setattr(LOG, "warning", lambda *told: said.append(told))
     mirrored = request.node.callspec.params["checker"] == "ende"
@@ -46,7 +46,7 @@ def test_each_tells_a_clause_that_was_left_out(checker, monkeypatch, request):
         whole, added = whole[::-1], added[::-1]
     fine, wrong = checker.check([whole, added])
     assert fine.flagged == ()
-    assert {"left_out" if mirrored else "made_up"} <= set(wrong.flagged)
+    assert {"omission" if mirrored else "addition"} <= set(wrong.flagged)
     marked = wrong.marked()[0 if mirrored else 1]
     assert "sold my old car" in marked.partition("[-" if mirrored else "{+")[2]
     assert said == []  # no seal of an earlier version
@@ -64,7 +64,7 @@ def test_a_name_stands_for_the_aligner_in_python(name):
 def test_the_demo_page_is_judged_as_it_was_written():
     verdicts = hf_attncal.check("deen", [source for source, _ in PAGE], [target for _, target in PAGE])
     assert [bool(verdict.flagged) for verdict in verdicts] == [False, True, True, True]
-    assert verdicts[DRAWN].flagged[0] == "left_out"
+    assert verdicts[DRAWN].flagged[0] == "omission"
     assert "wrong number" in verdicts[2].names
 
 

@@ -247,18 +247,18 @@ def test_planted_errors_are_found(checker, learned):
         "omission": 0.9,
         "insertion": 0.9,
         "replacement": 0.9,
-        "detached": 0.95,
+        "unrelated": 0.95,
         "repetition": 0.95,
         "swapped": 0.95,
         "negation": 0.9,
     }
     for kind, auc in least.items():
         assert found[kind].lines.auc.value > auc, kind
-    assert found["omission"].left_out.auc.value > 0.9
-    assert found["insertion"].made_up.auc.value > 0.9
-    assert found["omission"].left_out.f1.value > 0.6
+    assert found["omission"].omission.auc.value > 0.9
+    assert found["insertion"].addition.auc.value > 0.9
+    assert found["omission"].omission.f1.value > 0.6
     assert found["omission"].lines.f1 is None
-    assert found["negation"].left_out.auc.value > 0.9
+    assert found["negation"].omission.auc.value > 0.9
     assert found["untranslated"].lines.auc.value > 0.95
     assert result.false_alarms < 0.1
 
@@ -268,26 +268,26 @@ def test_a_verdict_names_words_and_characters(checker):
     clean, cut = checker.check([(source, "Der alte Mann sieht den großen Hund ."), (source, "Der alte Mann .")])
     for verdict in (clean, cut):
         assert len(verdict.source_words) == len(source.split())
-        for spans, text in ((verdict.left_out_spans, source), (verdict.made_up_spans, verdict.target)):
+        for spans, text in ((verdict.omission_spans, source), (verdict.addition_spans, verdict.target)):
             words = text.split()
             for span in spans:
                 (begin, end), (first, last) = span.words, span.characters
                 assert text[first:last].split() == words[begin:end]
-    assert cut.left_out > 0.5
-    assert cut.left_out_spans
+    assert cut.omission > 0.5
+    assert cut.omission_spans
     marked, _ = cut.marked()
     assert "[-" in marked
     assert marked.replace("[-", "").replace("-]", "") == source
-    assert json.loads(json.dumps(cut.to_dict()))["left_out"] == round(cut.left_out, 4)
+    assert json.loads(json.dumps(cut.to_dict()))["omission"] == round(cut.omission, 4)
 
 
 @pytest.mark.parametrize(
     ("pair", "names", "certain"),
     [
-        (("", "Der alte Mann ."), "empty source", "made_up"),
-        (("The old man .", " \t"), "empty target", "left_out"),
-        (("The old man sees the big dog .", "The old man sees the big dog ."), "untranslated", "made_up"),
-        (("The old man sees the big dog .", "Старый человек видит собаку ."), "alien script", "detached"),
+        (("", "Der alte Mann ."), "empty source", "addition"),
+        (("The old man .", " \t"), "empty target", "omission"),
+        (("The old man sees the big dog .", "The old man sees the big dog ."), "untranslated", "addition"),
+        (("The old man sees the big dog .", "Старый человек видит собаку ."), "alien script", "unrelated"),
     ],
 )
 def test_what_is_told_by_name(checker, pair, names, certain):
@@ -327,7 +327,7 @@ def test_one_target_for_many_sources(checker, learned):
     alone, together = checker.check(pairs), checker.check(pairs, shared=shared)
     assert all("one target for 6 sources" in verdict.names for verdict in together[:6])
     for before, after in zip(alone[:6], together[:6], strict=True):
-        assert 1 - after.detached == pytest.approx((1 - before.detached) / 6)
+        assert 1 - after.unrelated == pytest.approx((1 - before.unrelated) / 6)
     assert alone[6:] == together[6:]
     assert SharedTargets([(source, same) for source in sources[:2]]).sources_of(same) == 1
     assert SharedTargets([(sources[0], same)] * 9).sources_of(same) == 1  # one source, again and again
@@ -376,7 +376,7 @@ def test_marks_and_reasons_are_those_of_flagged_lines(checker, learned):
     verdicts = checker.check(lines)
     assert 100 < sum(bool(verdict.flagged) for verdict in verdicts) < len(lines) - 100
     for verdict in verdicts:
-        marks = [*verdict.left_out_spans, *verdict.made_up_spans]
+        marks = [*verdict.omission_spans, *verdict.addition_spans]
         reasons = [name for name in verdict.names if name not in NOTES or verdict.flagged]
         assert bool(verdict.flagged) == bool(marks or reasons), verdict
         assert verdict.flagged or max((*verdict.source_words, *verdict.target_words), default=0) <= 0.5
@@ -481,7 +481,7 @@ def test_the_summary_counts_lines_and_words(checker, learned):
     assert found.lines == 32
     assert found.shares["lines flagged"].value == pytest.approx(flagged / 32)
     words = [value for verdict in verdicts for value in verdict.source_words]
-    assert found.shares["source words left out"].value == pytest.approx(np.mean(np.array(words) > 0.5))
+    assert found.shares["source words omitted"].value == pytest.approx(np.mean(np.array(words) > 0.5))
     assert found.signature.startswith("Check|aligner:hmm_align|")
     with pytest.raises(ValueError, match="none"):
         summarize_counts(checker, count_faults([]))

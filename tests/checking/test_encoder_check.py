@@ -231,7 +231,7 @@ def test_parts_are_added_as_far_as_they_are_rare(judge):
             means[-1].append(long * (math.log(mean / (1 - mean)) - math.log(0.02 / 0.98)))
     means = np.array(means)
     assert means.std() > 0.01
-    for side, cause in enumerate(("left_out", "made_up")):
+    for side, cause in enumerate(("omission", "addition")):
         np.testing.assert_allclose(log_odds(found.causes[cause]) - parts[cause], means[:, side])
     parts["source mean"], parts["target mean"] = means.T
     wrong = []
@@ -303,7 +303,7 @@ def test_judges_are_joined_by_the_means_of_their_log_odds():
         one = replace(model, alarm=alarm)
         one.wrong = lambda features, value=value: np.full(2, value)
         found.append((one, encoder_check.Judged(
-            {"made_up": np.array([value, value])}, [(np.array([value]), np.array([0.5, value]))] * 2,
+            {"addition": np.array([value, value])}, [(np.array([value]), np.array([0.5, value]))] * 2,
             [(np.array([0]), np.array([0, 1]))] * 2, [(), ()], [(), ("wrong name",)], np.zeros((2, 1)),
         )))  # fmt: skip
     causes, words, changes = judged_together(found, [np.array([True, False]), np.array([True, True])], 0.6)
@@ -313,7 +313,7 @@ def test_judges_are_joined_by_the_means_of_their_log_odds():
 
     both = [odds(value) - odds(alarm) + odds(0.6) for value, alarm in ((0.2, 0.5), (0.9, 0.7))]
     np.testing.assert_allclose(log_odds(causes["wrong"]), [sum(both) / 2, both[1]])
-    np.testing.assert_allclose(log_odds(causes["made_up"]), [(odds(0.2) + odds(0.9)) / 2, odds(0.9)])
+    np.testing.assert_allclose(log_odds(causes["addition"]), [(odds(0.2) + odds(0.9)) / 2, odds(0.9)])
     np.testing.assert_allclose(words[0][0][0], sigmoid(np.array([(odds(0.2) + odds(0.9)) / 2])))
     np.testing.assert_allclose(words[1][0][0], [0.9])
     assert words[0][1][1].tolist() == [0, 1]

@@ -11,7 +11,7 @@ from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
 import hf_attncal
 
-_SCORES = ("wrong", "left_out", "made_up", "repeats", "detached", "changed")
+_SCORES = ("wrong", "omission", "addition", "repeats", "unrelated", "changed")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_line_for_each_line(attncal, ready):
     head, *lines = run(attncal)
     assert head.split("\t") == ["line", *_SCORES, "flagged", "names"]
     assert [line.split("\t")[0] for line in lines] == [str(number) for number in range(1, 61)]
-    assert lines[4].split("\t")[7:] == ["left_out", "empty target"]
+    assert lines[4].split("\t")[7:] == ["omission", "empty target"]
     found = [json.loads(line) for line in run(attncal, "--format", "json")]
     for line, values in zip(lines, found, strict=True):
         assert [float(score) for score in line.split("\t")[1:7]] == pytest.approx(

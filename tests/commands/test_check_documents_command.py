@@ -49,7 +49,7 @@ def missing(out):
     return [one for one in map(json.loads, out.splitlines()) if one["kind"] in ("missing", "added")]
 
 
-def test_a_paragraph_that_was_left_out(attncal):
+def test_an_omitted_paragraph(attncal):
     status, out, err = attncal("check", "../aligner", "book.en.md", "book.de.md", "--format", "json")
     assert (status, err, missing(out)) == (0, "", [])
     status, out, err = attncal("check", "../aligner", "book.en.md", "short.de.md", "--format", "json")

@@ -37,7 +37,7 @@ def test_the_picture_in_the_docs_is_that_of_the_demo(tmp_path):
 def test_its_first_part_is_printed_and_kept(tmp_path, capsys):
     verdicts = show_ready(tmp_path)
     told = capsys.readouterr().out
-    assert [verdict.flagged[:1] for verdict in verdicts] == [(), ("left_out",), ("changed",), ("made_up",)]
+    assert [verdict.flagged[:1] for verdict in verdicts] == [(), ("omission",), ("changed",), ("addition",)]
     assert "1. fine" in told
     assert "[-87-]" in told
     assert "{+78+}" in told

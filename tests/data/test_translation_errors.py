@@ -28,7 +28,7 @@ def of(errors, kind):
 def test_every_kind_is_planted_and_places_are_of_words(errors):
     assert {error.kind for error in errors} == set(KINDS)
     for error in errors:
-        for places, words in ((error.left_out or (), error.source), (error.made_up, error.target)):
+        for places, words in ((error.omission or (), error.source), (error.addition, error.target)):
             assert list(places) == sorted(set(places))
             assert all(0 <= place < len(words) and any(map(str.isalnum, words[place])) for place in places)
 
@@ -40,12 +40,12 @@ def test_something_is_wrong_with_every_pair(errors):
 
 def test_an_omission_takes_a_clause_from_the_target_or_adds_one_to_the_source(errors):
     for error, source, target in of(errors, "omission"):
-        assert error.left_out
-        assert not error.made_up
+        assert error.omission
+        assert not error.addition
         if error.source == source:
             assert len(error.target) < len(target)
         else:
-            left = [word for place, word in enumerate(error.source) if place not in error.left_out]
+            left = [word for place, word in enumerate(error.source) if place not in error.omission]
             assert error.target == target
             assert [word for word in left if word.isalnum()] == [word for word in source if word.isalnum()]
 
@@ -53,7 +53,7 @@ def test_an_omission_takes_a_clause_from_the_target_or_adds_one_to_the_source(er
 def test_without_what_was_inserted_the_target_is_the_clean_one(errors):
     for error, source, target in of(errors, "insertion"):
         assert error.source == source
-        left = [word for place, word in enumerate(error.target) if place not in error.made_up and word.isalnum()]
+        left = [word for place, word in enumerate(error.target) if place not in error.addition and word.isalnum()]
         assert left == [word for word in target if word.isalnum()]
 
 
@@ -61,22 +61,22 @@ def test_a_truncation_is_a_part_of_the_target(errors):
     for error, source, target in of(errors, "truncation"):
         assert error.source == source
         assert len(error.target) < len(target)
-        assert error.left_out is None
+        assert error.omission is None
         rest = iter(target)
         assert all(word in rest for word in error.target)
 
 
 def test_one_number_one_negation_and_one_name(errors):
     for error, source, target in of(errors, "number"):
-        (place,), (left,) = error.made_up, error.left_out
+        (place,), (left,) = error.addition, error.omission
         assert source[left] == target[place] != error.target[place]
         assert error.target[place].isdecimal()
         assert error.target[:place] + error.target[place + 1 :] == target[:place] + target[place + 1 :]
     for error, source, target in of(errors, "negation"):
-        assert [source[place] for place in error.left_out] == ["nicht"]
+        assert [source[place] for place in error.omission] == ["nicht"]
         assert error.target == tuple(word for word in target if word != "not")
     for error, source, target in of(errors, "name"):
-        (place,), (left,) = error.made_up, error.left_out
+        (place,), (left,) = error.addition, error.omission
         assert source[left] == target[place]
         assert error.target[place] in {"Berta", "Paula", "Emil"} - {target[place]}
 
@@ -84,22 +84,22 @@ def test_one_number_one_negation_and_one_name(errors):
 def test_what_is_repeated_stood_before(errors):
     for error, source, target in of(errors, "repetition"):
         assert error.source == source
-        first = error.made_up[0]
-        words = {error.target[place] for place in error.made_up}
+        first = error.addition[0]
+        words = {error.target[place] for place in error.addition}
         assert words <= set(error.target[:first]) | {"and"}
         assert error.target[:first] == target[:first] or error.target[first - 1] == ","
 
 
 def test_whole_sides(errors):
     targets = {target for _, target in PAIRS}
-    for error, source, target in of(errors, "detached"):
+    for error, source, target in of(errors, "unrelated"):
         assert (error.source, error.target in targets - {target}) == (source, True)
     for error, source, target in of(errors, "swapped"):
         assert (error.source, error.target) == (target, source)
     for error, source, _ in of(errors, "untranslated"):
         assert error.source == source
         assert error.target[-1] == source[-1]
-        assert error.made_up
+        assert error.addition
 
 
 def test_a_seed_gives_the_same_errors_and_no_other():
@@ -113,7 +113,7 @@ def test_clauses_and_negations_of_another_language():
     pair = (("el", "no", "vino"), ("on", "nie", "przyszedł"))
     assert not plant_errors([pair, pair], ["negation"], negations=frozenset())
     error, *_ = plant_errors([pair, pair], ["negation"], negations=frozenset({"no", "nie"}))
-    assert (error.target, error.left_out) == (("on", "przyszedł"), (1,))
+    assert (error.target, error.omission) == (("on", "przyszedł"), (1,))
 
 
 def test_what_is_refused():

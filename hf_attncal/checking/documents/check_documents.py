@@ -185,7 +185,7 @@ def _flagged_above(alarm: float, unit: Unit, verdict: PairVerdict) -> PairVerdic
     bar = max(alarm, _SURE_LANGUAGE) if _shares_words(verdict) else alarm
     if verdict.wrong > bar and not _says_nothing(unit):
         return verdict
-    return replace(verdict, flagged=(), names=(), left_out_spans=(), made_up_spans=())
+    return replace(verdict, flagged=(), names=(), omission_spans=(), addition_spans=())
 
 
 def document_alarm(wrong: Sequence[float], alarm: float) -> float:

@@ -25,10 +25,10 @@ from .segments import Segment
 FINDING_KINDS = {
     "missing": "A whole segment of the source has no translation.",
     "added": "A whole segment of the translation has no source.",
-    "left_out": "The translation leaves out words of the source.",
-    "made_up": "The translation says what the source does not.",
+    "omission": "The translation leaves out words of the source.",
+    "addition": "The translation says what the source does not.",
     "repeats": "The translation repeats itself.",
-    "detached": "The translation is none of this source.",
+    "unrelated": "The translation is none of this source.",
     "changed": "A number, a name, a negation, a placeholder or an address is not that of the source.",
 }
 # How probable it is that a finding of these kinds is right, on documents in which nothing was left out on purpose.
@@ -137,9 +137,9 @@ def document_findings(verdict: PairVerdict, source: SegmentSide, target: Segment
     if not told:
         return
     kind = max(verdict.flagged, key=lambda cause: getattr(verdict, cause))
-    left_out = next((one.source.characters for one in told if one.source), None)
-    made_up = next((one.target.characters for one in told if one.target), None)
-    places = source.place(left_out), target.place(made_up)
+    omission = next((one.source.characters for one in told if one.source), None)
+    addition = next((one.target.characters for one in told if one.target), None)
+    places = source.place(omission), target.place(addition)
     reasons = []
     for one in told[:4]:
         span, side = (one.source, source) if one.source else (one.target, target)

@@ -26,16 +26,16 @@ class PlantedError:
     Args:
         source, target: words of the pair, with the error.
         kind: one of `KINDS`.
-        left_out: source words (from 0, sorted) that the target no longer translates; None if they are not known.
-        made_up: target words (from 0, sorted) that translate nothing in the source.
+        omission: source words (from 0, sorted) that the target no longer translates; None if they are not known.
+        addition: target words (from 0, sorted) that translate nothing in the source.
         original: number of the clean pair, from 0.
     """
 
     source: Words
     target: Words
     kind: str
-    left_out: tuple[int, ...] | None
-    made_up: tuple[int, ...]
+    omission: tuple[int, ...] | None
+    addition: tuple[int, ...]
     original: int = 0
 
 
@@ -77,9 +77,9 @@ def plant_errors(
             else:
                 planted = KINDS[kind](pair, other, generator)
             if planted is not None:
-                source, target, left_out, made_up = planted
-                left_out = None if left_out is None else tuple(left_out)
-                errors.append(PlantedError(source, target, kind, left_out, tuple(made_up), number))
+                source, target, omission, addition = planted
+                omission = None if omission is None else tuple(omission)
+                errors.append(PlantedError(source, target, kind, omission, tuple(addition), number))
     return errors
 
 
@@ -133,7 +133,7 @@ def _replacement(pair: Pair, other: Pair, generator):
     return source, replaced, None, _content(replaced, start, start + len(clause))
 
 
-def _detached(pair: Pair, other: Pair, generator):
+def _unrelated(pair: Pair, other: Pair, generator):
     """Take the target of another pair."""
     return pair[0], other[1], _content(pair[0], 0, len(pair[0])), _content(other[1], 0, len(other[1]))
 
@@ -184,8 +184,8 @@ def _negation(pair: Pair, negations: frozenset[str]):
 def _swapped_sides(planted):
     if planted is None:
         return None
-    target, source, made_up, _ = planted
-    return source, target, (), made_up
+    target, source, addition, _ = planted
+    return source, target, (), addition
 
 
 def _name(pair: Pair, names: Sequence[str], generator):
@@ -263,8 +263,8 @@ def _untranslated(pair: Pair, other: Pair, generator):
     keep = 0 if generator.random() < 0.5 else int(len(target) * generator.uniform(0.1, 0.6))
     begin = int(len(source) * keep / max(1, len(target)))
     copied = target[:keep] + source[begin:]
-    left_out = _content(source, begin, len(source))
-    return source, copied, left_out, _content(copied, keep, len(copied))
+    omission = _content(source, begin, len(source))
+    return source, copied, omission, _content(copied, keep, len(copied))
 
 
 def _drawn(options: Sequence, generator: np.random.Generator) -> Any:
@@ -300,7 +300,7 @@ KINDS: dict[str, Callable] = {
     "truncation": _truncation,
     "insertion": _insertion,
     "replacement": _replacement,
-    "detached": _detached,
+    "unrelated": _unrelated,
     "repetition": _repetition,
     "number": _number,
     "negation": _negation,
