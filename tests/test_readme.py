@@ -145,7 +145,7 @@ def test_check(work_through):
     lines = Path("marked.txt").read_text(encoding="utf-8").splitlines()
     assert len(lines) == len(Path("dev.source.txt").read_text(encoding="utf-8").splitlines())
     assert all(line.count("\t") == 1 for line in lines)
-    assert 0 < names["verdict"].left_out < 1
+    assert 0 < names["verdict"].omission < 1
     assert len(names["verdict"].source_words) == 6
 
 
