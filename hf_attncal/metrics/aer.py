@@ -29,14 +29,14 @@ WordPair = tuple[Sequence[str], Sequence[str]]
 # The folder to give to `evaluate.load`.
 AER_METRIC = str(Path(__file__).parent / "evaluate_modules" / "aer")
 
-# An AER above the first number that falls to less than the second part of it with other indices is no coincidence.
-# (On the Hansards with their many possible links, links that are off by one reach only about 40 %.)
+# If the AER is above `_SUSPICIOUS_AER` and other indices more than halve it, the indices are wrong.
+# (On the Hansards, which have many possible links, links that are off by one have an AER of only about 40 %.)
 _SUSPICIOUS_AER, _SUSPICIOUS_PART = 0.3, 0.5
 
 
 @dataclass(frozen=True)
 class AlignmentScore:
-    """Scores of a whole corpus, as fractions between 0 and 1 (a lower `aer` is better), and how they were computed.
+    """Alignment scores of a corpus, fractions from 0 to 1 (a lower `aer` is better), with their signature.
 
     `f1` is the harmonic mean of `precision` (against possible links) and `recall` (against sure links).
     """
@@ -68,13 +68,13 @@ class AlignmentScore:
 
 
 def find_index_mismatch(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> str | None:
-    """Detect links whose indices count other words than those of the gold alignment.
+    """Detect links whose indices do not match those of the gold alignment.
 
-    Where AER is above 30 %, it is computed again with every index raised or lowered by 1 and with source and target
-    exchanged. If that more than halves it, gold and hypothesis do not mean the same words.
+    If AER is above 30 %, it is computed again with every index raised or lowered by 1, and with source and target
+    exchanged. If one of these more than halves it, the two files count words differently.
 
     Returns:
-        A sentence for the user, or None if nothing looks wrong or fewer than ten sentence pairs have links.
+        A message, or None if nothing looks wrong or fewer than ten sentence pairs have links.
     """
     aer = _aer(_count(gold, hypotheses).sum(axis=0))
     if aer <= _SUSPICIOUS_AER or not (enough_for_index_checks(gold) and enough_for_index_checks(hypotheses)):
@@ -115,29 +115,30 @@ def alignment_error_rate(
 
     With sure links S, possible links P (P includes S) and hypothesis A, counted over all pairs:
     `AER = 1 - (|A & S| + |A & P|) / (|A| + |S|)`, precision `|A & P| / |A|`, recall `|A & S| / |S|`.
-    Where a denominator is 0 nothing was asked or nothing was claimed, and no error was made: precision and recall are
-    1, AER is 0.
+    Without any gold or proposed links there are no errors: a precision or recall with denominator 0 is 1, and AER is
+    0.
 
     Args:
-        gold: annotated links of every pair.
-        hypotheses: proposed links of every pair, in the same order.
-        unit: what the indices count, "word" or "subword"; only stated in the signature.
-        symmetrization: how two directions were merged ("none" for one direction); only stated in the signature.
-        base: how the files counted words before they were read; only stated in the signature.
-        ignore_possible: count only sure links (P = S).
-        sentences: source and target words of every pair, where known; links must lie inside.
-        punctuation: False: links of which either word is only punctuation are left out of `gold` and `hypotheses`.
-            Needs `sentences`.
+        gold: annotated links of each pair.
+        hypotheses: proposed links of each pair, in the same order.
+        unit: unit that the indices count, "word" or "subword". Appears only in the signature.
+        symmetrization: method that merged two directions; "none" for one direction. Appears only in the signature.
+        base: index of the first word in the files. Appears only in the signature.
+        ignore_possible: True to count only sure links (P = S).
+        sentences: source and target words of each pair; all links must be inside. Default: None, no check.
+        punctuation: False to leave out links in `gold` and `hypotheses` if either word is only punctuation. Needs
+            `sentences`.
         bootstrap: number of resamples of the sentence pairs for the 95 % confidence interval of AER (its 2.5th and
-            97.5th percentiles); 0 for no interval. Fewer than `FEWEST_SENTENCES` pairs have none.
+            97.5th percentiles). Fewer than `FEWEST_SENTENCES` pairs have no interval. Default: 0, no interval.
         seed: seed of the resamples. The same number of pairs and the same seed give the same resamples.
-        check_indices: refuse an annotation that looks 1-based, and warn if `find_index_mismatch` finds a mismatch.
+        check_indices: True to refuse an annotation that looks 1-based, and to warn if `find_index_mismatch` finds a
+            mismatch.
 
     Warns:
-        UserWarning: gold and hypothesis seem not to count the same words.
+        UserWarning: gold and hypothesis seem to count words differently.
 
     Raises:
-        ValueError: unequal numbers of pairs, an annotation that looks 1-based, a link outside of its sentence,
+        ValueError: unequal numbers of pairs, an annotation that looks 1-based, a link outside its sentence,
             `punctuation=False` without `sentences`, a negative `bootstrap`, or a `|` in a field of the signature.
     """
     signature = AER.signature(
@@ -182,12 +183,12 @@ def paired_counts(
     sentences: Sequence[WordPair] | None = None,
     punctuation: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Count the links of two systems on the same pairs, (pairs, 4) each, for `AER.paired_p_value` and the like.
+    """Count the links of two systems on the same pairs, (pairs, 4) each, for the paired methods of `AER`.
 
     Args:
-        gold: annotated links of every pair.
+        gold: annotated links of each pair.
         first, second: links that two systems propose, in the same order.
-        ignore_possible, sentences, punctuation: as for `alignment_error_rate`, whose errors are raised.
+        ignore_possible, sentences, punctuation: see `alignment_error_rate`, which also lists the errors.
     """
     counts = []
     for hypotheses in (first, second):
@@ -199,11 +200,11 @@ def paired_counts(
 def paired_interval(
     gold, first, second, *, bootstrap: int = 1000, seed: int = 0, **selection
 ) -> tuple[float, float] | None:
-    """Return the 95 % confidence interval of the AER of `second` minus that of `first`, on the same resamples.
+    """Return the 95 % confidence interval of `second`'s AER minus `first`'s, on the same resamples.
 
     Args:
-        bootstrap, seed: as for `Metric.paired_interval`.
-        gold, first, second, selection: as for `paired_counts`, whose errors are raised.
+        bootstrap, seed: see `Metric.paired_interval`.
+        gold, first, second, selection: see `paired_counts`.
     """
     return AER.paired_interval(*paired_counts(gold, first, second, **selection), bootstrap, seed)
 
@@ -220,7 +221,7 @@ def _select(
     sentences: Sequence[WordPair] | None,
     punctuation: bool,
 ) -> tuple[Sequence[GoldAlignment], Sequence[Collection[Link]]]:
-    """Return the links that are scored, after a check that they lie inside `sentences`."""
+    """Return the links to score, after checking that they are inside `sentences`."""
     if ignore_possible:
         gold = [GoldAlignment(sure=pair.sure, possible=pair.sure) for pair in gold]
     if sentences is not None:
@@ -233,7 +234,7 @@ def _select(
     if punctuation:
         return gold, hypotheses
     if sentences is None:
-        raise ValueError("`punctuation=False` needs `sentences`: without the words, punctuation cannot be told.")
+        raise ValueError("`punctuation=False` needs `sentences`, because only the words show what is punctuation.")
     excluded = [tuple([is_punctuation(word) for word in side] for side in pair) for pair in sentences]
 
     def keep(links: Collection[Link], source: list[bool], target: list[bool]) -> frozenset[Link]:
@@ -249,7 +250,7 @@ def _select(
 
 
 def _count(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> np.ndarray:
-    """Count |A|, |S|, |A & S| and |A & P| of every pair, (pairs, 4). All scores are functions of their sums."""
+    """Count |A|, |S|, |A & S| and |A & P| of each pair, (pairs, 4). All scores are functions of their sums."""
     rows = [
         (len(links), len(pair.sure), len(links & pair.sure), len(links & pair.possible))
         for pair, links in zip(gold, map(frozenset, hypotheses), strict=True)

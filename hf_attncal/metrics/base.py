@@ -1,6 +1,6 @@
-"""Parts that every metric shares: a signature, the bootstrap interval, and the paired comparison of two systems.
+"""Base of all metrics: signatures, bootstrap intervals, and paired comparisons of two systems.
 
-A metric counts something in every sentence (pair, document): an array (sentences, k). Its score is a function of the
+A metric counts something in each sentence (pair, document): an array (sentences, k). Its score is a function of the
 sums over sentences, so a resample of the corpus is scored by weighting rows, not by counting again.
 """
 
@@ -12,27 +12,27 @@ from importlib.metadata import version
 import numpy as np
 
 PERCENTILES = (0.025, 0.975)  # between them lies the 95 % interval
-# Of fewer sentences (pairs, documents) there is neither an interval nor a p: five all say the same by chance
-# in one case of sixteen, and the median lies outside of the range of five values as often. Both are more than 5 %.
+# Fewer sentences (pairs, documents) have neither an interval nor a p-value: five agree by chance in one case of
+# sixteen, and the median lies outside the range of five values as often. Both are more than 5 %.
 FEWEST_SENTENCES = 6
-_MOST_KEPT = 2**20  # numbers of resamples, 8 MB
-_version = lru_cache(version)  # which reads files
+_MAX_CACHED_NUMBERS = 2**20  # 8 MB
+_version = lru_cache(version)  # cached because it reads files
 
 
 def check_resamples(bootstrap: int) -> None:
     """Raise ValueError for a negative number of resamples."""
     if bootstrap < 0:
-        raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
+        raise ValueError(f"`bootstrap` must be >= 0, got {bootstrap}. Give a number of resamples, or 0 for none.")
 
 
 def ratio(sums: np.ndarray) -> np.ndarray:
-    """Divide sums by the numbers of their terms, (..., 2) to (...); 0 for no terms."""
+    """Divide sums by their numbers of terms, (..., 2) to (...); 0 for no terms."""
     return sums[..., 0] / np.maximum(sums[..., 1], 1)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A mean with its 95 % interval over sentences (pairs, documents); None for no interval."""
+    """A mean with its 95 % interval over sentences (pairs, documents), or None for no interval."""
 
     value: float
     interval: tuple[float, float] | None
@@ -53,7 +53,7 @@ class Metric:
     lower_is_better: bool = False
 
     def signature(self, **fields: str) -> str:
-        """State how a score was computed: `NAME|field:value|...|version:...`, fields in the given order.
+        """Return the signature of a score: `NAME|field:value|...|version:...`, fields in the given order.
 
         Raises:
             ValueError: a value that is empty, holds a `|`, or is not one line of printable text.
@@ -61,8 +61,8 @@ class Metric:
         for field, value in fields.items():
             if not value or "|" in value or not value.isprintable():
                 raise ValueError(f"`{field}` of the signature must be one line of text without `|`, got {value!r}.")
-        stated = fields | {"version": _version("hf_attncal")}
-        return "|".join([self.name, *(f"{field}:{value}" for field, value in stated.items())])
+        all_fields = fields | {"version": _version("hf_attncal")}
+        return "|".join([self.name, *(f"{field}:{value}" for field, value in all_fields.items())])
 
     def interval(self, counts: np.ndarray, bootstrap: int, seed: int) -> tuple[float, float] | None:
         """Return the 95 % confidence interval of the score: percentiles 2.5 and 97.5 over resamples of the sentences.
@@ -70,10 +70,10 @@ class Metric:
         Args:
             counts: (sentences, k).
             bootstrap: number of resamples; 0 for no interval.
-            seed: of the resamples. The same number of sentences and the same seed give the same resamples.
+            seed: seed of the resamples. The same number of sentences and the same seed give the same resamples.
 
         Returns:
-            Both ends; None without resamples, and for fewer than `FEWEST_SENTENCES` sentences.
+            Both ends, or None without resamples or for fewer than `FEWEST_SENTENCES` sentences.
 
         Raises:
             ValueError: negative `bootstrap`.
@@ -85,13 +85,13 @@ class Metric:
         return low, high
 
     def measured(self, counts: np.ndarray, bootstrap: int, seed: int) -> Measured:
-        """Return the score of counts (sentences, k) with its interval; arguments are those of `interval`."""
+        """Return the score of counts (sentences, k) with its interval. See `interval` for the arguments."""
         return Measured(float(self.score(counts.sum(axis=0))), self.interval(counts, bootstrap, seed))
 
     def difference(self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int) -> Measured:
-        """Return the score of `first` minus that of `second`, with its interval on the same resamples.
+        """Return `first`'s score minus `second`'s, with its interval on the same resamples.
 
-        Arguments and errors are those of `paired_bootstrap`.
+        See `paired_bootstrap` for arguments and errors.
         """
         value = float(self.score(first.sum(axis=0)) - self.score(second.sum(axis=0)))
         return Measured(value, self.paired_interval(second, first, bootstrap, seed))
@@ -100,16 +100,16 @@ class Metric:
         """Return the share of resamples of the sentences in which `second` scores better than `first`, without ties.
 
         Both are scored on the same resamples (paired bootstrap: Koehn, 2004, "Statistical Significance Tests for
-        Machine Translation Evaluation"). Identical systems have a share of 0; `paired_p_value` says whether a
-        difference may be chance.
+        Machine Translation Evaluation"). Identical systems have a share of 0. Use `paired_p_value` to
+        test whether a difference may be chance.
 
         Args:
-            first, second: (sentences, k), of the same sentences.
+            first, second: counts of the same sentences, (sentences, k) each.
             bootstrap: number of resamples, at least 1.
-            seed: as for `interval`.
+            seed: seed of the resamples; see `interval`.
 
         Returns:
-            The share; None for fewer than `FEWEST_SENTENCES` sentences.
+            The share, or None for fewer than `FEWEST_SENTENCES` sentences.
 
         Raises:
             ValueError: `bootstrap` below 1, no sentences, or different numbers of them.
@@ -121,17 +121,17 @@ class Metric:
         return float(np.mean(after < before if self.lower_is_better else after > before))
 
     def paired_p_value(self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int) -> float | None:
-        """Return p of the two-sided test that both systems are equally good; 1 for identical ones.
+        """Return the p-value of the two-sided test that both systems are equally good; 1 for identical ones.
 
         Resampled differences scatter around the observed one as they would scatter around 0 if the hypothesis were
-        true (Efron and Tibshirani, 1993, "An Introduction to the Bootstrap", chapter 16). p is the share of those that
-        are at least as far from the observed difference as that is from 0; ties count, and so does the observed
-        difference itself, so that p is never 0.
+        true (Efron and Tibshirani, 1993, "An Introduction to the Bootstrap", chapter 16). p is the share of
+        resamples whose difference is at least as far from the observed one as the observed one is from 0. Ties and the
+        observed difference itself count, so p is never 0.
 
-        Where only m sentences differ, p is not below 2 / 2**m: which system is better in each of them may have fallen
-        in 2**m ways, and no test by exchange of the systems can tell more.
+        If only m sentences differ, p is at least 2 / 2**m: exchanging the systems in each of them gives only 2**m
+        outcomes.
 
-        Args and errors are those of `paired_bootstrap`; None for fewer than `FEWEST_SENTENCES` sentences.
+        See `paired_bootstrap` for arguments and errors. Returns None for fewer than `FEWEST_SENTENCES` sentences.
         """
         pairs = self._resampled_pairs(first, second, bootstrap, seed)
         if pairs is None:
@@ -146,9 +146,9 @@ class Metric:
     def paired_interval(
         self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int
     ) -> tuple[float, float] | None:
-        """Return the 95 % confidence interval of the score of `second` minus that of `first`.
+        """Return the 95 % confidence interval of `second`'s score minus `first`'s.
 
-        Args, resamples and errors are those of `paired_bootstrap`; None for fewer than `FEWEST_SENTENCES` sentences.
+        See `paired_bootstrap` for arguments and errors. Returns None for fewer than `FEWEST_SENTENCES` sentences.
         """
         pairs = self._resampled_pairs(first, second, bootstrap, seed)
         if pairs is None:
@@ -160,10 +160,10 @@ class Metric:
     def _resampled_pairs(
         self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Score both systems, (bootstrap,) each, on the same resamples; None for too few sentences."""
+        """Return both systems' scores on the same resamples, (bootstrap,) each, or None for too few sentences."""
         if bootstrap < 1 or not len(first):
             raise ValueError(
-                f"A paired bootstrap needs `bootstrap` >= 1 and a sentence, got {bootstrap} resamples of "
+                f"A paired bootstrap needs `bootstrap` >= 1 and at least one sentence, got {bootstrap} resamples of "
                 f"{len(first)} sentences."
             )
         if len(first) != len(second):
@@ -175,24 +175,24 @@ class Metric:
     def resampled(self, counts: np.ndarray, bootstrap: int, seed: int) -> np.ndarray:
         """Score resamples, (bootstrap,). Resample r draws with the r-th call of `integers(sentences, size=sentences)`.
 
-        A sentence that is drawn n times counts n times, so the sums are products of how often with `counts`.
+        A sentence that is drawn n times counts n times, so the sums are the products of these numbers with `counts`.
         """
-        if bootstrap * len(counts) <= _MOST_KEPT:
-            return self.score(_kept(len(counts), bootstrap, seed) @ counts)
-        return self.score(np.stack([times @ counts for times in _how_often(len(counts), bootstrap, seed)]))
+        if bootstrap * len(counts) <= _MAX_CACHED_NUMBERS:
+            return self.score(_cached_draws(len(counts), bootstrap, seed) @ counts)
+        return self.score(np.stack([times @ counts for times in _draws(len(counts), bootstrap, seed)]))
 
 
-def _how_often(sentences: int, bootstrap: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield for each resample how often it has each sentence, (sentences,)."""
+def _draws(sentences: int, bootstrap: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the number of times that each sentence is drawn, (sentences,), per resample."""
     generator = np.random.default_rng(seed)
     for _ in range(bootstrap):
         yield np.bincount(generator.integers(sentences, size=sentences), minlength=sentences)
 
 
 @lru_cache(maxsize=2)
-def _kept(sentences: int, bootstrap: int, seed: int) -> np.ndarray:
-    """Keep the draws of `_how_often`, (bootstrap, sentences), for many scores of the same sentences."""
-    return np.stack(list(_how_often(sentences, bootstrap, seed)))
+def _cached_draws(sentences: int, bootstrap: int, seed: int) -> np.ndarray:
+    """Return all of `_draws`, (bootstrap, sentences), cached for many scores of the same sentences."""
+    return np.stack(list(_draws(sentences, bootstrap, seed)))
 
 
 # ---- many means at once ----
@@ -204,12 +204,12 @@ def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Meas
     """Compute means over a corpus with 95 % bootstrap intervals over its pairs.
 
     Args:
-        counts: (pairs, K, 2), or (pairs, 2) for one mean: a sum and the number of its terms, as in `Observations`.
+        counts: sums and their numbers of terms, (pairs, K, 2), or (pairs, 2) for one mean, as in `Observations`.
         bootstrap: number of resamples of the pairs; 0 for no intervals. Fewer than `FEWEST_SENTENCES` pairs have none.
         seed: seed of the resamples.
 
     Returns:
-        The K means; NaN without an interval where nothing was counted.
+        The K means. A mean without terms is NaN and has no interval.
 
     Raises:
         ValueError: no pair, or negative `bootstrap`.
@@ -231,11 +231,11 @@ def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Meas
 
 
 def mean_difference(first: np.ndarray, second: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> Measured:
-    """Return the first mean minus the second over the same pairs, with its 95 % interval on the same resamples.
+    """Return the first mean minus the second on the same pairs, with its 95 % interval.
 
     Args:
         first, second: sums and numbers of terms, (pairs, 2) each.
-        bootstrap, seed: as for `means`.
+        bootstrap, seed: see `means`.
 
     Raises:
         ValueError: no pair, different numbers of pairs, or `bootstrap` < 1.

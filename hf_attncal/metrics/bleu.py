@@ -1,4 +1,4 @@
-"""Compute BLEU and chrF by sacreBLEU, with the signature that says how they were computed."""
+"""Compute BLEU and chrF with sacreBLEU, with their signatures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BleuScore:
-    """Corpus BLEU (0 to 100, not rounded) and the sacreBLEU signature that says how it was computed."""
+    """Corpus BLEU (0 to 100, not rounded) and its sacreBLEU signature."""
 
     score: float
     signature: str
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> BleuScore:
-    """Compute corpus BLEU with one reference per line, by sacreBLEU.
+    """Compute corpus BLEU with one reference per line, using sacreBLEU.
 
     Args:
         hypotheses: translations to score.
-        references: one reference for each of them.
+        references: one reference per translation.
         tokenize: sacreBLEU's tokenizer: "13a" for plain text, "none" for text that is already split into tokens.
 
     Raises:
-        ValueError: no lines, or not as many hypotheses as references.
+        ValueError: no lines, or unequal numbers of hypotheses and references.
     """
     if len(hypotheses) != len(references) or not references:
         raise ValueError(
             "`hypotheses` and `references` must have the same number of lines, at least one, got "
             f"{len(hypotheses)} and {len(references)}. Give one translation per reference."
         )
-    # `force` only silences sacreBLEU's remark that the text looks tokenised; the signature says how it was scored.
+    # `force` only silences sacreBLEU's warning that the text looks tokenised.
     metric = BLEU(tokenize=tokenize, force=True)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return BleuScore(score.score, str(metric.get_signature()))
@@ -46,7 +46,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
 
 @dataclass(frozen=True)
 class TranslationScore:
-    """BLEU or chrF of one of several hypotheses, compared with the first as in `link_scores.LinkScore`."""
+    """BLEU or chrF of one hypothesis, compared with the first as in `link_scores.LinkScore`."""
 
     hypothesis: str
     score: float
@@ -64,7 +64,7 @@ def score_translations(
     bootstrap: int = 1000,
     format: str = "text",
 ) -> ScoreTable:
-    """Score hypotheses against one or more references of each line, and each against the first.
+    """Score hypotheses against one or more references per line, and compare each with the first.
 
     Raises:
         CommandError: different numbers of lines.
@@ -74,10 +74,10 @@ def score_translations(
     scorer: Any = BLEU(force=True) if metric == "bleu" else CHRF()
     name = type(scorer).__name__.replace("CHRF", "chrF")
 
-    def of_corpus(sums: np.ndarray) -> float:
+    def corpus_score(sums: np.ndarray) -> float:
         return scorer._compute_score_from_stats(sums.tolist()).score
 
-    by_sums = Metric(name, lambda sums: np.apply_along_axis(of_corpus, -1, sums))
+    by_sums = Metric(name, lambda sums: np.apply_along_axis(corpus_score, -1, sums))
     lines = [list(text.lines) for text in references]
     counts = [np.array(scorer._extract_corpus_statistics(list(text.lines), lines)) for text in hypotheses]
     signature = str(scorer.get_signature())

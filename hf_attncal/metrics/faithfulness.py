@@ -1,4 +1,4 @@
-"""Score how faithfully attributions name the source words a model uses: means over target words, intervals, verdicts.
+"""Score the faithfulness of attributions: means over target words, intervals and verdicts.
 
 `hf_attncal.report.judged_faithfulness` measures the falls of log-probability that are averaged here.
 """
@@ -13,15 +13,15 @@ from .base import Metric, ratio
 
 COMPREHENSIVENESS = Metric("Faithfulness", ratio)
 SUFFICIENCY = Metric("Faithfulness", ratio, lower_is_better=True)
-HEADLINE = "replace"  # the operator whose sources are like those that the model was trained on
-# Operators that the method itself is built on, so they prove nothing about it: phi is trained by perturbing attention,
-# and occlusion replaces words by the unknown token, as the operator does.
+HEADLINE = "replace"  # its changed sources look most like training data
+# Operators that a method itself is built on prove nothing about it: phi is trained by perturbing attention, and
+# occlusion replaces words by the unknown token, as the operator does.
 CIRCULAR = {"contribution": ("hide",), "occlusion": ("unk",)}
 
 
 @dataclass(frozen=True)
 class MeasuredFaithfulness(base.Measured):
-    """A mean over target words with its 95 % interval over pairs; a `circular` one proves nothing about the method."""
+    """A mean over target words with its 95 % interval over pairs. `circular` ones prove nothing."""
 
     circular: bool = False
 
@@ -31,8 +31,8 @@ class Verdict:
     """The comparison of two methods by one measure of faithfulness.
 
     Args:
-        better: name of the better method, or None if operators disagree or one of them cannot tell.
-        by_operator: for each operator how far the first method is above the second, with the interval.
+        better: name of the better method, or None if operators disagree or one of them shows no difference.
+        by_operator: operator -> the first method's mean minus the second's, with the interval.
         circular: operators that were left out because they are circular for one of the two.
     """
 
@@ -43,14 +43,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """Falls of the log-probability of target words, added up over each pair.
+    """Falls of the log-probability of target words, summed over each pair.
 
     Args:
-        sums: for each method the summed falls, (pairs, operators, measures).
+        sums: method -> summed falls, (pairs, operators, measures).
         words: number of target words in each sum, (pairs,).
         operators, measures: names of the axes.
         targets: kind of the target texts, "reference" or "output".
-        circular: for each method the operators that are circular for it.
+        circular: method -> operators that are circular for it.
         bootstrap: number of resamples of the pairs for each interval; 0 for no intervals and no verdicts.
         seed: seed of the resamples.
     """
@@ -66,7 +66,7 @@ class Faithfulness:
 
     @property
     def signature(self) -> str:
-        """State the targets, operators and number of pairs that the scores come from."""
+        """The targets, operators and number of pairs behind the scores."""
         fields = {"targets": self.targets, "operators": "+".join(self.operators), "n": str(len(self.words))}
         return COMPREHENSIVENESS.signature(**fields)
 
@@ -91,21 +91,21 @@ class Faithfulness:
         }
 
     def difference(self, first: str, second: str, operator: str = HEADLINE, measure: str = "comprehensiveness"):
-        """Return the mean of the first method minus that of the second, with its interval on the same resamples.
+        """Return the first method's mean minus the second's, with its interval on the same resamples.
 
         Raises:
             KeyError, ValueError: a method, operator or measure that was not measured, or `bootstrap` is 0.
         """
-        counts, others = (self._counts(method, operator, measure) for method in (first, second))
-        mean = metric_of(measure).difference(counts, others, self.bootstrap, self.seed)
+        first_counts, second_counts = (self._counts(method, operator, measure) for method in (first, second))
+        mean = metric_of(measure).difference(first_counts, second_counts, self.bootstrap, self.seed)
         circular = any(operator in self.circular.get(method, ()) for method in (first, second))
         return MeasuredFaithfulness(mean.value, mean.interval, circular)
 
     def verdict(self, first: str, second: str, measure: str = "comprehensiveness") -> Verdict:
-        """Decide which of two methods is better by a measure: all operators that are not circular must agree.
+        """Return which of two methods is better by a measure: all operators that are not circular must agree.
 
-        There is no verdict on fewer than `base.FEWEST_SENTENCES` pairs, which have no interval, and none for a method
-        that names nothing (`names_words`).
+        No method is better on fewer than `base.FEWEST_SENTENCES` pairs, which have no interval, or if the better one
+        fails `names_words`.
 
         Raises:
             KeyError, ValueError: a method or measure that was not measured, or `bootstrap` is 0.
@@ -121,8 +121,8 @@ class Faithfulness:
     def names_words(self, method: str) -> bool:
         """Return whether target words become less likely without the words that a method names.
 
-        It goes by comprehensiveness under the headline operator, and by the lower end of its interval if there is one.
-        True where that was not measured.
+        The criterion is comprehensiveness under the headline operator, at the lower end of its interval if it has one.
+        Returns True if comprehensiveness was not measured.
         """
         if "comprehensiveness" not in self.measures:
             return True
@@ -145,20 +145,20 @@ def faithfulness(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> Faithfulness:
-    """Add up falls of log-probability over the target words of each pair; only the sums are kept.
+    """Sum the falls of log-probability over the target words of each pair.
 
     Args:
-        falls: for each pair, for each method (operators, measures, target words). The order of pairs matters only for
-            the resamples of the intervals.
+        falls: method -> falls (operators, measures, target words), one mapping per pair. The order of pairs matters
+            only for the resamples of the intervals.
         operators, measures: names of the axes.
-        targets: "reference" if the target texts are references, "output" if the model wrote them; stated in the
+        targets: "reference" if the target texts are references, "output" if the model wrote them. Appears in the
             signature.
-        circular: for each method the operators whose results prove nothing about it.
+        circular: method -> operators whose results prove nothing about it.
         bootstrap: number of resamples of the pairs for each interval; 0 for none.
         seed: seed of the resamples.
 
     Raises:
-        ValueError: no pair, a shape that does not fit the names, methods that differ between pairs, another value of
+        ValueError: no pair, a shape that does not fit the names, methods that differ between pairs, an unknown
             `targets`, or negative `bootstrap`.
     """
     if targets not in ("reference", "output"):
@@ -187,7 +187,7 @@ def faithfulness(
 
 
 def metric_of(measure: str) -> Metric:
-    """Return the metric of a measure, which knows whether lower is better."""
+    """Return the metric of a measure, with its direction (`lower_is_better`)."""
     return SUFFICIENCY if "sufficiency" in measure else COMPREHENSIVENESS
 
 

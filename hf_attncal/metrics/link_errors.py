@@ -1,4 +1,4 @@
-"""Break the errors of word links down: by the tag of the target word, and beside the errors of prediction.
+"""Break down errors of word links: by the tag of the target word, and against errors of prediction.
 
 Sources: Lu et al., TASLP 2022, Fig. 5; Mask-Align (Chen et al., ACL 2021), section 3.7, Fig. 7.
 """
@@ -18,10 +18,10 @@ from .base import Measured, means
 
 @dataclass(frozen=True)
 class TagErrors:
-    """Scores of the links of target words with one tag.
+    """Link scores of the target words with one tag.
 
     Args:
-        tag: the tag; None for all words.
+        tag: tag of the words; None for all words.
         words: number of target words with it.
         scores: name -> AER, precision and recall of the links of these words, gold and proposed.
         differences: names (a, b) -> AER of a minus AER of b, with the paired 95 % interval; None without `bootstrap`.
@@ -45,15 +45,15 @@ def aer_by_tag(
     """Compute AER by the tag of the target word.
 
     Args:
-        gold: annotated links of every pair.
-        links: name -> proposed links of every pair.
-        tags: tags of the target words of every pair.
-        sentences: source and target words of every pair.
+        gold: annotated links of each pair.
+        links: name -> proposed links of each pair.
+        tags: tags of the target words of each pair.
+        sentences: source and target words of each pair.
         bootstrap: number of resamples of the pairs for each interval; 0 for none.
         seed: seed of the resamples.
 
     Returns:
-        Errors over all words, then over each tag, the most frequent first. The first name is compared with each other.
+        Errors over all words, then per tag, the most frequent tag first. The first name is compared with every other.
 
     Raises:
         ValueError: no links, numbers of pairs or tags that do not match, a link outside its pair, an annotation that
@@ -68,7 +68,7 @@ def aer_by_tag(
     for number, (pair_tags, (_, target)) in enumerate(zip(tags, sentences, strict=True), start=1):
         if len(pair_tags) != len(target):
             raise ValueError(
-                f"line {number}: {len(pair_tags)} tags for {len(target)} target words: give one for each."
+                f"line {number}: {len(pair_tags)} tags for {len(target)} target words. Give one tag per word."
             )
     frequencies = Counter(tag for pair_tags in tags for tag in pair_tags)
     options: dict[str, Any] = {"sentences": sentences, "bootstrap": bootstrap, "seed": seed}
@@ -91,18 +91,18 @@ def _with_tag(links: Collection[Link], tags: Sequence[str], tag: str) -> frozens
 
 
 def _errors(tag, words, gold, links, *, sentences: Sequence[WordPair], bootstrap: int, seed: int) -> TagErrors:
-    # Links of a model, or of one kind of words, are no evidence that indices are displaced.
+    # Links of a model, or of one tag, do not show whether indices are shifted.
     options: dict[str, Any] = {"sentences": sentences, "bootstrap": bootstrap, "seed": seed, "check_indices": False}
     scores = {name: alignment_error_rate(gold, proposed, **options) for name, proposed in links.items()}
     differences = None
     if bootstrap:
         first, *others = links
         differences = {
-            (first, other): Measured(
-                scores[first].aer - scores[other].aer,
-                paired_interval(gold, links[other], links[first], bootstrap=bootstrap, seed=seed),
+            (first, name): Measured(
+                scores[first].aer - scores[name].aer,
+                paired_interval(gold, links[name], links[first], bootstrap=bootstrap, seed=seed),
             )
-            for other in others
+            for name in others
         }
     return TagErrors(tag, words, scores, differences)
 
@@ -113,12 +113,12 @@ CATEGORIES = ("cPcA", "wPcA", "cPwA", "wPwA")
 
 @dataclass(frozen=True)
 class PredictionAndAlignment:
-    """Shares of target words that are predicted or aligned correctly.
+    """Shares of the target words that are predicted or aligned correctly.
 
     Args:
-        shares: for each of `CATEGORIES` its share, with the 95 % interval over pairs. The shares add up to 1.
-        words: number of words that were counted: those with a gold link.
-        unlinked: number of words without a gold link; they are left out, as no alignment of them can be correct.
+        shares: category of `CATEGORIES` -> share of the words, with the 95 % interval over pairs. They add up to 1.
+        words: number of words with a gold link, which are counted.
+        unlinked: number of words without a gold link. They are left out, because no alignment of them can be right.
     """
 
     shares: dict[str, Measured]
@@ -135,15 +135,16 @@ def prediction_and_alignment(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> PredictionAndAlignment:
-    """Sort target words by whether they are predicted and whether they are aligned correctly.
+    """Return the shares of target words that are predicted and aligned correctly or wrongly.
 
-    A word is aligned correctly if one of its links is a possible one (sure ones are possible, too).
+    A word is aligned correctly if one of its links is possible (sure links are also possible).
 
     Args:
-        gold: annotated links of every pair.
-        links: proposed links of every pair.
-        predicted: for every pair (target words,), whether a word is predicted correctly, as `Observations.predicted`.
-        source_lengths: number of source words of every pair.
+        gold: annotated links of each pair.
+        links: proposed links of each pair.
+        predicted: True for each target word that is predicted correctly, (target words,) per pair, as in
+            `Observations.predicted`.
+        source_lengths: number of source words of each pair.
         bootstrap: number of resamples of the pairs for the intervals; 0 for none.
         seed: seed of the resamples.
 

@@ -1,4 +1,4 @@
-"""Score texts with word links against a gold alignment: where their indices begin is detected."""
+"""Score files of word links against a gold alignment, detecting whether they count from 0 or 1."""
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -25,13 +25,13 @@ Lengths = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class LinkScore(AlignmentScore):
-    """Scores of one of several hypotheses.
+    """Scores of one hypothesis.
 
     Args:
-        hypothesis: its name.
-        better_than_first: share of resamples in which its AER is lower than that of the first
+        hypothesis: name of the hypothesis.
+        better_than_first: share of resamples in which its AER is lower than the first hypothesis's
             (`Metric.paired_bootstrap`).
-        p_value: of the two-sided test that both have the same AER (`Metric.paired_p_value`).
+        p_value: p-value of the two-sided test that both have the same AER (`Metric.paired_p_value`).
     """
 
     hypothesis: str = ""
@@ -50,21 +50,21 @@ def score_links(
     bootstrap: int = 1000,
     format: str = "text",
 ) -> ScoreTable:
-    """Score hypotheses against a gold alignment, and each against the first.
+    """Score hypotheses against a gold alignment, and compare each with the first.
 
     Args:
         gold: annotated links.
         hypotheses: proposed links.
-        sides: source and target sentences, if known.
-        words: what parts the words that links count; see `words_of_sides`.
+        sides: source and target sentences. Default: none.
+        words: word separator of the sentences; see `words_of_sides`.
         ignore_possible, punctuation, bootstrap: see `alignment_error_rate`.
-        format: how the scores print: "text" or "json".
+        format: output format, "text" or "json".
 
     Warns:
-        UserWarning: words are counted from 1, or it cannot be told; or annotated links have slipped.
+        UserWarning: words are counted from 1, or the first index is unclear, or annotated links look shifted.
 
     Raises:
-        CommandError: lines that are no links, links outside of the sentences, or files that do not count alike.
+        CommandError: lines that are no links, links outside the sentences, or files that count words differently.
     """
     for side in sides:
         side.check_length()
@@ -82,13 +82,13 @@ def score_links(
         "punctuation": punctuation,
     }
     resampled: dict[str, Any] = {"bootstrap": bootstrap, "seed": SEED}
-    read = [(text, *_links_of(text, parse_hypotheses, lengths)) for text in hypotheses]
+    parsed_hypotheses = [(text, *_links_of(text, parse_hypotheses, lengths)) for text in hypotheses]
     rows: list[LinkScore] = []
-    for text, links, base in read:
+    for text, links, base in parsed_hypotheses:
         if problem := find_index_mismatch(annotated, links):
             raise CommandError(
-                f"{text.told} and {gold.told}: {problem} Make both count alike: change the indices of one of the "
-                "files, or exchange its columns."
+                f"{text.told} and {gold.told}: {problem} Change the indices of one of the files, or exchange its "
+                "columns."
             )
         both = base if base == gold_base else f"gold={gold_base},hyp={base}"
         score = alignment_error_rate(
@@ -96,7 +96,7 @@ def score_links(
         )
         compared: dict[str, Any] = {}
         if rows and bootstrap:
-            counts = paired_counts(annotated, read[0][1], links, **selection)
+            counts = paired_counts(annotated, parsed_hypotheses[0][1], links, **selection)
             compared["better_than_first"] = AER.paired_bootstrap(*counts, **resampled)
             compared["p_value"] = AER.paired_p_value(*counts, **resampled)
         rows.append(LinkScore(**vars(score), hypothesis=text.name, **compared))
@@ -121,12 +121,12 @@ def score_links(
 
 
 def _links_of(text: ScoredText, parse: Callable[..., list], lengths: Lengths) -> tuple[list, str]:
-    """Return the links of a text, counted from 0, and how it counts words, for the signature.
+    """Return the links of a text, counted from 0, and its index base for the signature.
 
     Args:
-        text: the lines.
+        text: lines with links.
         parse: `parse_alignments` or `parse_hypotheses`.
-        lengths: (source words, target words) of every pair, if known.
+        lengths: numbers of source and target words of each pair; empty if unknown.
     """
     links = text.parsed(parse)
     base = detect_index_base(links)
@@ -134,7 +134,7 @@ def _links_of(text: ScoredText, parse: Callable[..., list], lengths: Lengths) ->
     if base is None and lengths and not _inside(links, lengths):
         from_one = text.parsed(parse, base=1)
         if _inside(from_one, lengths) and not _inside(links, _exchanged(lengths)):
-            base, why = 1, "else there would be links outside of the sentences"
+            base, why = 1, "counted from 0, some links are outside the sentences"
     if base == 1:
         warnings.warn(f"{text.told} is read as counting words from 1: {why}.", stacklevel=3)
         links = text.parsed(parse, base=1)
@@ -144,20 +144,20 @@ def _links_of(text: ScoredText, parse: Callable[..., list], lengths: Lengths) ->
         except ValueError as error:
             message = f"{text.told}: {error}"
             if _inside(links, _exchanged(lengths)):
-                message += " All are inside with source and target exchanged: exchange --source and --target, or the "
+                message += " All are inside with source and target exchanged. Exchange --source and --target, or the "
                 message += f"columns of {text.told}."
             raise CommandError(message) from error
     if base is None and any(line.strip() for line in text.lines):
         warnings.warn(
-            f"{text.told} has no index 0, and too few lines with links to tell whether its words are counted from 0 "
-            "or from 1: it is read as counting from 0.",
+            f"{text.told} has no index 0 and too few lines with links to detect whether words are counted from 0 or "
+            "1. It is read as counting from 0.",
             stacklevel=3,
         )
     return links, "1(auto)" if base == 1 else "0"
 
 
 def _counted(text: ScoredText, parse: Callable[..., list]) -> list:
-    """Return the links of each pair, counted from 0, as far as that can be told without the sentences."""
+    """Return the links of each pair, counted from 0, with the index base detected from the links only."""
     links = text.parsed(parse)
     links = text.parsed(parse, base=1) if detect_index_base(links) == 1 else links
     return [getattr(pair, "possible", pair) for pair in links]

@@ -1,4 +1,4 @@
-"""Score probabilities and scores against what comes true: calibration error, Brier score, detection, perplexity.
+"""Score probabilities and detectors: calibration error, Brier score, perplexity, AUC.
 
 Statements made with probability p should be right in a share p of the cases. The expected calibration error (ECE;
 Naeini et al., AAAI 2015) sorts statements into bins by probability and averages, over all statements, the distance
@@ -17,25 +17,25 @@ from numpy.typing import ArrayLike
 from .base import PERCENTILES, Measured, Metric, check_resamples, ratio
 
 BINS = 10
-# Equal-mass: each bin has as many probabilities, as far as ties allow. Equal-width: each bin is as wide.
+# Equal-mass: all bins have the same number of probabilities, up to ties. Equal-width: all bins have the same width.
 BINNINGS = ("equal-mass", "equal-width")
 
-# For each sentence (pair) the probabilities of its statements, and whether each statement is right.
-Said = Sequence[Sequence[float]]
+# Probabilities of the statements of each sentence (pair), and True for each statement that is right.
+Probabilities = Sequence[Sequence[float]]
 Right = Sequence[Sequence[bool]]
 
 
 class Bin(NamedTuple):
-    """One mark of a reliability diagram: the mean probability, the share that is right, and the number of cases."""
+    """A bin of a reliability diagram: mean probability, share that is right, and number of statements."""
 
     probability: float
     right: float
-    count: int  # type: ignore[assignment]  # in place of the method of tuples
+    count: int  # type: ignore[assignment]  # replaces tuple.count
 
 
 @dataclass(frozen=True)
 class ProbabilityScore:
-    """Errors of probabilities against what came true; all but `count` are fractions, and lower errors are better.
+    """Errors of probabilities against the truth. All but `count` are fractions, and lower errors are better.
 
     Args:
         ece: expected calibration error with bins of equal mass.
@@ -45,7 +45,7 @@ class ProbabilityScore:
         right: share of statements that are right.
         count: number of probabilities.
         bins: bins of equal mass, from the lowest probability.
-        signature: how `ece` was computed.
+        signature: signature of `ece`.
         interval: 95 % confidence interval of `ece`.
         brier_interval: 95 % confidence interval of `brier`.
     """
@@ -67,34 +67,34 @@ def _calibration_error(sums: np.ndarray) -> np.ndarray:
     return np.abs(bins[..., 1] - bins[..., 2]).sum(axis=-1) / np.maximum(bins[..., 0].sum(axis=-1), 1)
 
 
-# They score sums over sentences of `bin_counts` and of `brier_counts`.
+# These score sums over sentences of `bin_counts` and `brier_counts`.
 ECE = Metric("ece", _calibration_error, lower_is_better=True)
 BRIER = Metric("brier", ratio, lower_is_better=True)
 
 
 def probability_score(
-    said: Said, right: Right, *, bins: int = BINS, bootstrap: int = 0, seed: int = 0
+    probabilities: Probabilities, right: Right, *, bins: int = BINS, bootstrap: int = 0, seed: int = 0
 ) -> ProbabilityScore:
     """Compute calibration errors, the Brier score and a reliability diagram over a corpus.
 
     Args:
-        said: probabilities of each sentence.
-        right: for each probability, whether its statement is right.
+        probabilities: probabilities of each sentence.
+        right: True for each probability whose statement is right.
         bins: number of bins of each kind.
         bootstrap: number of resamples of the sentences for the 95 % intervals; 0 for none. All resamples use the bins
-            of the whole corpus. Their errors are higher on average, because emptier bins scatter more.
+            of the whole corpus. Their errors are higher on average, because bins with fewer cases vary more.
         seed: seed of the resamples.
 
     Raises:
-        ValueError: no probability, `said` and `right` of different lengths, a probability outside 0 to 1, `bins` < 1
-            or negative `bootstrap`.
+        ValueError: no probability, `probabilities` and `right` of different lengths, a probability outside 0 to 1,
+            `bins` < 1 or negative `bootstrap`.
     """
-    mass, width = (bin_counts(said, right, bins, binning) for binning in BINNINGS)
-    squares = brier_counts(said, right)
+    mass, width = (bin_counts(probabilities, right, bins, binning) for binning in BINNINGS)
+    squares = brier_counts(probabilities, right)
     sums = mass.sum(axis=0).reshape(-1, 3)
     count, total, hits = sums.sum(axis=0).tolist()
     if not count:
-        raise ValueError("`said` must have a probability, got none.")
+        raise ValueError("`probabilities` must have at least one number, got none.")
     return ProbabilityScore(
         ece=float(ECE.score(mass.sum(axis=0))),
         ece_equal_width=float(ECE.score(width.sum(axis=0))),
@@ -109,56 +109,56 @@ def probability_score(
     )
 
 
-def bin_counts(said: Said, right: Right, bins: int = BINS, binning: str = BINNINGS[0]) -> np.ndarray:
-    """Count, for each sentence and bin, the probabilities, their sum, and how many are right: (sentences, 3 * bins).
+def bin_counts(probabilities: Probabilities, right: Right, bins: int = BINS, binning: str = BINNINGS[0]) -> np.ndarray:
+    """Return per sentence and bin the number of probabilities, their sum, and the number right: (sentences, 3 * bins).
 
-    `ECE` scores these counts. Arguments and errors are those of `probability_score`.
+    `ECE` scores these counts. See `probability_score` for arguments and further errors.
 
     Raises:
-        ValueError: a `binning` that is not one of `BINNINGS`.
+        ValueError: `binning` is not one of `BINNINGS`.
     """
     if bins < 1:
         raise ValueError(f"`bins` must be >= 1, got {bins}.")
     if binning not in BINNINGS:
         raise ValueError(f"`binning` must be one of {BINNINGS}, got {binning!r}.")
-    rows, p, y = _flat(said, right)
+    rows, p, y = _flat(probabilities, right)
     inner = np.arange(1, bins) / bins
     edges = inner if binning == "equal-width" or not len(p) else np.quantile(p, inner)
     places = np.searchsorted(edges, p, side="right")
-    counts = np.zeros((len(said), bins, 3))
+    counts = np.zeros((len(probabilities), bins, 3))
     np.add.at(counts, (rows, places), np.stack([np.ones_like(p), p, y], axis=1))
-    return counts.reshape(len(said), -1)
+    return counts.reshape(len(probabilities), -1)
 
 
-def brier_counts(said: Said, right: Right) -> np.ndarray:
-    """Return the sum of squared distances and their number for each sentence, (sentences, 2); `BRIER` scores them."""
-    rows, p, y = _flat(said, right)
-    counts = np.zeros((len(said), 2))
+def brier_counts(probabilities: Probabilities, right: Right) -> np.ndarray:
+    """Return the sum of squared errors and their number per sentence, (sentences, 2); `BRIER` scores them."""
+    rows, p, y = _flat(probabilities, right)
+    counts = np.zeros((len(probabilities), 2))
     np.add.at(counts, rows, np.stack([(p - y) ** 2, np.ones_like(p)], axis=1))
     return counts
 
 
-def _flat(said: Said, right: Right) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the sentence of each probability, the probability, and 1 if it is right or 0, (probabilities,) each."""
-    lengths = list(map(len, said))
+def _flat(probabilities: Probabilities, right: Right) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return sentence number, probability, and 1 (right) or 0 of each statement, (statements,) each."""
+    lengths = list(map(len, probabilities))
     if lengths != list(map(len, right)):
-        raise ValueError("`said` and `right` must have the same sentences, with one entry for each probability.")
-    rows = np.repeat(np.arange(len(said)), lengths)
-    p, y = (np.array(list(chain.from_iterable(side)), dtype=float) for side in (said, right))
+        raise ValueError("`probabilities` and `right` must have the same sentences and the same numbers of entries.")
+    rows = np.repeat(np.arange(len(probabilities)), lengths)
+    p, y = (np.array(list(chain.from_iterable(side)), dtype=float) for side in (probabilities, right))
     if not ((p >= 0) & (p <= 1)).all():
-        raise ValueError(f"`said` must be from 0 to 1, got {p[~((p >= 0) & (p <= 1))][0]}.")
+        raise ValueError(f"`probabilities` must be from 0 to 1, got {p[~((p >= 0) & (p <= 1))][0]}.")
     return rows, p, y
 
 
 # ---- perplexity of a language model ----
 
-# Of sums (..., 2): nats and predictions.
+# Scores sums (..., 2): nats, and number of predictions.
 PERPLEXITY = Metric("Perplexity", lambda sums: np.exp(sums[..., 0] / sums[..., 1]), lower_is_better=True)
 
 
 @dataclass(frozen=True)
 class PerplexityScore:
-    """Cross-entropy in nats per predicted token, its exponential, and how many tokens were predicted."""
+    """Cross-entropy in nats per predicted token, its exponential, and the number of predicted tokens."""
 
     cross_entropy: float
     perplexity: float
@@ -170,10 +170,10 @@ def perplexity(counts: np.ndarray, *, unit: str, end: bool, unknown: int) -> Per
     """Compute perplexity over all predictions of all sequences; the first token is given, not predicted.
 
     Args:
-        counts: (sequences, 2): sum of the negative log-probabilities, in nats, and number of predictions.
-        unit: name of the unit that a token is; perplexities of different units cannot be compared.
-        end: whether the end of a sequence is predicted, too.
-        unknown: number of tokens outside the vocabulary; the model sees them all as the same token.
+        counts: negative log-probability in nats and number of predictions of each sequence, (sequences, 2).
+        unit: name of the unit of a token. Perplexities of different units cannot be compared.
+        end: True if the end of a sequence is also predicted.
+        unknown: number of tokens outside the vocabulary, which the model reads as one token.
 
     Raises:
         ValueError: no prediction, or a `unit` that a signature cannot hold.
@@ -196,16 +196,16 @@ RECALL = 0.9
 
 @dataclass(frozen=True)
 class Detection:
-    """The quality of a detector of faults.
+    """Quality of a detector of faults.
 
     Args:
-        auc: how often a fault has a higher score than a case without fault; ties count half.
-        precision_at_90: share of faults among the fewest top-scored cases that hold 90 % of all faults; cases that tie
-            with the last of them are included.
-        f1: F1 of the cases above a threshold that was given; None without one.
+        auc: probability that a fault scores higher than a case without fault; ties count half.
+        precision_at_90: share of faults among the fewest top-scored cases that hold 90 % of all faults, including ties
+            with the last of them.
+        f1: F1 of the cases above the threshold; None without a threshold.
         faults: number of faults.
         cases: number of cases.
-        signature: how both scores were computed.
+        signature: signature of the scores.
     """
 
     auc: Measured
@@ -222,12 +222,12 @@ def detection(
     """Score a detector of faults.
 
     Args:
-        truths: (cases,), true for a fault.
-        scores: (cases,), higher where a fault is likelier.
-        bootstrap: number of resamples of the cases for 95 % intervals, 0 for none. Resamples without a fault, or with
+        truths: True for each fault, (cases,).
+        scores: scores that are higher for likelier faults, (cases,).
+        bootstrap: number of resamples of the cases for 95 % intervals; 0 for none. Resamples without a fault, or with
             faults only, are skipped.
         seed: seed of the resamples.
-        threshold: cases whose score is above it are taken for faults, for F1.
+        threshold: score above which a case counts as detected, for F1. Default: None, no F1.
 
     Raises:
         ValueError: shapes that differ, scores that are not finite, no fault, faults only, or negative `bootstrap`.
@@ -239,12 +239,12 @@ def detection(
         raise ValueError("`scores` must be finite.")
     if truths.all() or not truths.any():
         raise ValueError(
-            f"`truths` must hold faults and others, got {int(truths.sum())} faults of {len(truths)} cases."
+            f"`truths` must have both faults and other cases, got {int(truths.sum())} faults of {len(truths)} cases."
         )
     check_resamples(bootstrap)
     order = np.argsort(-scores, kind="stable")
     truths, scores = truths[order], scores[order]
-    last = np.append(scores[1:] != scores[:-1], True)  # of those that share a score
+    last = np.append(scores[1:] != scores[:-1], True)  # the last case of each score
     above = None if threshold is None else int((scores > threshold).sum())
     generator, drawn = np.random.default_rng(seed), []
     for _ in range(bootstrap):
@@ -257,15 +257,15 @@ def detection(
         Measured(float(value), None if bound is None else (bound[0], bound[1]))
         for value, bound in zip(values, bounds, strict=True)
     )
-    at = "" if threshold is None else f"threshold:{threshold}|"
-    signature = f"Detection|ties:half|recall:{RECALL}|{at}n:{len(truths)}|version:{version('hf_attncal')}"
+    threshold_field = "" if threshold is None else f"threshold:{threshold}|"
+    signature = f"Detection|ties:half|recall:{RECALL}|{threshold_field}n:{len(truths)}|version:{version('hf_attncal')}"
     return Detection(auc, precision, f1[0] if f1 else None, int(truths.sum()), len(truths), signature)
 
 
 def _measures(truths: np.ndarray, last: np.ndarray, times: np.ndarray, above: int | None) -> list[float]:
-    """Compute AUC, precision and, of the first `above` cases, F1; cases are sorted from the highest score.
+    """Compute AUC, precision at 90 % recall and, for the first `above` cases, F1.
 
-    Each case counts `times` times, (cases,).
+    Cases are sorted from the highest score, and each counts `times` times, (cases,).
     """
     hits = np.concatenate([[0.0], np.cumsum(truths * times)[last]])
     others = np.concatenate([[0.0], np.cumsum(~truths * times)[last]])
@@ -273,6 +273,6 @@ def _measures(truths: np.ndarray, last: np.ndarray, times: np.ndarray, above: in
     place = int(np.searchsorted(hits, RECALL * hits[-1] - 1e-9))
     values = [area / (hits[-1] * others[-1]), float(hits[place] / (hits[place] + others[place]))]
     if above is not None:
-        found = float((truths * times)[:above].sum())
-        values.append(2 * found / float(times[:above].sum() + hits[-1]))
+        detected = float((truths * times)[:above].sum())
+        values.append(2 * detected / float(times[:above].sum() + hits[-1]))
     return values

@@ -1,4 +1,4 @@
-"""Record what a results file needs besides its numbers, so that they can be checked and made again.
+"""Metadata of results files: settings, command, commit, software, hardware and data hashes.
 
 PyTorch is imported inside a function: scoring files does not need it.
 """
@@ -18,11 +18,11 @@ from typing import Any
 
 from hf_attncal.io.files import sha256
 
-# The folder of the package in a clone; elsewhere that of the installed packages.
+# The root of the clone, or the folder of installed packages.
 _ROOT = Path(__file__).resolve().parents[2]
-_CALLED: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
+_COMMAND_LINE: ContextVar[tuple[str, ...]] = ContextVar("command_line", default=())
 PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
-_version = cache(version)  # which reads files
+_version = cache(version)  # cached because it reads files
 
 
 def software() -> dict[str, str]:
@@ -32,12 +32,12 @@ def software() -> dict[str, str]:
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the clone that this package runs from, with `-dirty` where tracked files differ from it.
+    """Return the commit of the clone that this package runs from, with `-dirty` if tracked files differ from it.
 
-    Git is asked once in a process, so a long run that asks at its start states the code that it began with.
+    Git runs once per process, so a long run that calls this at its start records the code that it began with.
 
     Returns:
-        40 hexadecimal digits, or None where the package was installed without a clone or git does not answer.
+        40 hexadecimal digits, or None if the package is not in a clone or git fails.
     """
     if not (_ROOT / ".git").exists():
         return None
@@ -50,29 +50,29 @@ def commit() -> str | None:
 
 @contextmanager
 def recorded_as(*tokens: str) -> Iterator[None]:
-    """State a command line, or the name of a function, as the command of what is recorded in the block.
+    """Record this command line, or name of a function, as the `command` of results made in the block.
 
-    In a block inside another the outer one counts: it is what the user began with.
+    In nested blocks the outermost counts, because it is the command that the user ran.
     """
-    token = _CALLED.set(_CALLED.get() or tokens)
+    token = _COMMAND_LINE.set(_COMMAND_LINE.get() or tokens)
     try:
         yield
     finally:
-        _CALLED.reset(token)
+        _COMMAND_LINE.reset(token)
 
 
 def command_line() -> tuple[str, ...]:
-    """Return what `recorded_as` states; nothing outside of such a block."""
-    return _CALLED.get()
+    """Return the command line of `recorded_as`; empty outside its block."""
+    return _COMMAND_LINE.get()
 
 
 def command(arguments: list[str] | None = None) -> str:
     """Return the command line as a reader would repeat it.
 
-    Results are published, so absolute paths, which show where files lie on a machine, are cut to their last part.
+    Absolute paths are cut to their last part, because results are published.
 
     Args:
-        arguments: the command's name and arguments; by default those of `recorded_as`, or of the process.
+        arguments: name and arguments of the command. Default: the ones in `recorded_as`, or else `sys.argv`.
     """
     program, *rest = arguments or command_line() or sys.argv
     path = Path(program)
@@ -92,12 +92,12 @@ def command(arguments: list[str] | None = None) -> str:
 def hardware(device: Any = None) -> dict[str, Any]:
     """Describe the processor, its threads and its load, and the GPU with its CUDA version and driver.
 
-    `load_average` covers the minute before the call: a benchmark asks before it begins, so its reader sees whether
-    the machine was quiet.
+    `load_average` covers the minute before the call. A benchmark calls this before it begins, to show whether the
+    machine was idle.
 
     Args:
-        device: device that computed the numbers (a `torch.device` or its name). It is stated, and a GPU is described
-            only if it is this device. None: a GPU is described if there is one.
+        device: device that computed the numbers (a `torch.device` or its name). A GPU is described only if it is this
+            device. Default: None, any GPU is described.
     """
     import torch
 
@@ -117,28 +117,28 @@ def hardware(device: Any = None) -> dict[str, Any]:
     if torch.cuda.is_available() and (device is None or torch.device(device).type == "cuda"):
         described |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
         with suppress(OSError, subprocess.SubprocessError):
-            asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-            told = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout
-            described["driver"] = told.split("\n")[0]
+            query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+            output = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout
+            described["driver"] = output.split("\n")[0]
     return described
 
 
 def record(
-    config: dict[str, Any], files: dict[str, Path] | None = None, device: Any = None, **hardware_besides: Any
+    config: dict[str, Any], files: dict[str, Path] | None = None, device: Any = None, **other_hardware: Any
 ) -> dict[str, Any]:
-    """Return the head of a results file: `config`, `command`, `commit`, `software`, `hardware` and `data_sha256`.
+    """Return the metadata of a results file: `config`, `command`, `commit`, `software`, `hardware` and `data_sha256`.
 
     Args:
         config: settings as plain data, without paths of this machine.
-        files: data files by the name under which their SHA-256 is stated.
-        device: device that computed the numbers, as for `hardware`.
-        hardware_besides: further facts about the hardware (`processes`, `bf16`).
+        files: data files by the name under which their SHA-256 is recorded.
+        device: device that computed the numbers; see `hardware`.
+        other_hardware: further facts about the hardware (`processes`, `bf16`).
     """
     return {
         "config": config,
         "command": command(),
         "commit": commit(),
         "software": software(),
-        "hardware": {**hardware(device), **hardware_besides},
+        "hardware": {**hardware(device), **other_hardware},
         "data_sha256": {name: sha256(path) for name, path in (files or {}).items()},
     }

@@ -12,29 +12,29 @@ from torch import Tensor
 
 from hf_attncal.models.functional import contribution, uniform_attention
 
-# Numbers of bfloat16, in which most models are trained, lie 2**-8 apart just below 1: masks of a row that differ by
-# less than two such steps are all but one number there, and what they say of tokens is a rounding error.
+# Most models are trained in bfloat16, whose numbers are 2**-8 apart just below 1. Masks of a row that differ by less
+# than two such steps may differ only by rounding.
 LEAST_SPREAD = torch.finfo(torch.bfloat16).eps  # 2**-7
 WITHOUT_MASKS = (
-    "Attention came to be of use too late for the mask network, or it had too little text. Masks wait for it with "
-    "`model.mask_cost` 0.1, which presets set; or train without a calibration first, and adapt the finished model "
-    "(`attncal adapt`), or go on from it (`model.init_from`)"
+    "Either attention became useful too late for the mask network, or there was too little text. Set "
+    "`model.mask_cost` to 0.1, as the presets do; or train without calibration first and then "
+    "adapt that model (`attncal adapt`) or start from it (`model.init_from`)"
 )
 
 
 def mask_spread(mask: Tensor, source_mask: Tensor | None = None) -> Tensor:
-    """Return how much the masks of each row differ: the largest m less the smallest, over the real source tokens.
+    """Return the largest m minus the smallest m of each row, over the real source tokens.
 
-    A mask network without information keeps all tokens (m = 1), blurs all (m = 0), or treats all alike; then the
-    spread is 0 up to rounding, and contributions follow attention or noise. It does not depend on the number of source
-    tokens, as a mean of masks does, and is at most the size of the perturbation, `||1 - m||_2` (Lu et al., eq. 5).
+    An uninformative mask network keeps all tokens (m = 1), blurs all (m = 0), or treats all alike. Then the spread is
+    0 up to rounding, and contributions follow attention or noise. Unlike the mean of masks, the spread does not depend
+    on the number of source tokens. It is at most the size of the perturbation, `||1 - m||_2` (Lu et al., eq. 5).
 
     Args:
         mask: m, (batch, heads, target, source).
-        source_mask: (batch, source), 1 or True for real tokens.
+        source_mask: mask with 1 or True for real tokens, (batch, source).
 
     Returns:
-        (batch, heads, target), between 0 and 1; below `LEAST_SPREAD` a row carries no information.
+        (batch, heads, target), between 0 and 1. A row below `LEAST_SPREAD` carries no information.
     """
     real = _real_tokens(mask, source_mask)
     if real is None:
@@ -45,15 +45,15 @@ def mask_spread(mask: Tensor, source_mask: Tensor | None = None) -> Tensor:
 def contributions(
     attention: Tensor, mask: Tensor, source_mask: Tensor | None = None, null_attention: Tensor | None = None
 ) -> Tensor:
-    """Return what every source token contributes to every step (eq. 6): `phi = |a_p - a|`.
+    """Return the contribution of each source token to each step (eq. 6): `phi = |a_p - a|`.
 
     The perturbed weights are those of eq. 2, `a_p = m * a + (1 - m) * mu_0`.
 
     Args:
         attention: a, (batch, heads, target, source).
         mask: m, the same shape.
-        source_mask: (batch, source), 1 or True for real tokens; `None` means that there is no padding.
-        null_attention: mass on the NULL column of leaky attention, (batch, heads, target).
+        source_mask: mask with 1 or True for real tokens, (batch, source). Default: `None`, no padding.
+        null_attention: weight on the NULL column of leaky attention, (batch, heads, target).
 
     Returns:
         phi, (batch, heads, target, source), 0 on padding.
@@ -76,28 +76,28 @@ def head_average(weights: Tensor) -> Tensor:
 def attention_entropy(attention: Tensor, source_mask: Tensor | None = None) -> Tensor:
     """Return the entropy of each row over the real source tokens, `e(a) = -sum_i a_i log a_i`, natural logarithm.
 
-    Every row is first divided by its sum: calibrated weights (`a_c`, and the fusions of eqs. 10 to 12) do not sum to
-    1, and neither does leaky attention without its NULL column. An attention that already sums to 1 is unchanged.
+    Every row is first divided by its sum, because calibrated weights (`a_c`, and the fusions of eqs. 10 to 12) and
+    leaky attention without its NULL column do not sum to 1. An attention that already sums to 1 is unchanged.
 
     Args:
-        attention: (batch, heads, target, source), weights of at least 0.
-        source_mask: (batch, source), 1 or True for real tokens.
+        attention: non-negative weights, (batch, heads, target, source).
+        source_mask: mask with 1 or True for real tokens, (batch, source).
 
     Returns:
-        (batch, heads, target), between 0 and log(number of real tokens). A row without any mass has entropy 0.
+        (batch, heads, target), between 0 and log(number of real tokens). A row of zeros has entropy 0.
     """
     return torch.special.entr(_shares(attention, source_mask)).sum(dim=-1)  # entr(x) = -x log x, 0 at 0
 
 
 def jensen_shannon(first: Tensor, second: Tensor, source_mask: Tensor | None = None) -> Tensor:
-    """Return the Jensen-Shannon divergence of rows of two attentions over the real source tokens (eq. 14), in nats.
+    """Return the Jensen-Shannon divergence of two attentions' rows over the real source tokens (eq. 14), in nats.
 
     `JSD = KL[a_1 || a] / 2 + KL[a_2 || a] / 2` with `a = (a_1 + a_2) / 2`. Every row is first divided by its sum, as
-    for `attention_entropy`: without, weights after calibration would differ by their mass alone.
+    in `attention_entropy`. Otherwise weights before and after calibration would differ by their sum.
 
     Args:
-        first, second: (batch, heads, target, source), weights of at least 0.
-        source_mask: (batch, source), 1 or True for real tokens.
+        first, second: non-negative weights, (batch, heads, target, source).
+        source_mask: mask with 1 or True for real tokens, (batch, source).
 
     Returns:
         (batch, heads, target), between 0 (the same shares) and log 2 (no token in common).
@@ -106,17 +106,17 @@ def jensen_shannon(first: Tensor, second: Tensor, source_mask: Tensor | None = N
         ValueError: shapes that do not fit.
     """
     _check_shapes(first, second, "second")
-    one, other = (_shares(weights, source_mask) for weights in (first, second))
-    mean = ((one + other) / 2).clamp(min=torch.finfo(first.dtype).tiny)
-    to_one, to_other = (torch.special.xlogy(a, a / mean).sum(dim=-1) for a in (one, other))
-    return ((to_one + to_other) / 2).clamp(min=0)  # what is 0 may be rounded below
+    p, q = (_shares(weights, source_mask) for weights in (first, second))
+    mean = ((p + q) / 2).clamp(min=torch.finfo(first.dtype).tiny)
+    kl_first, kl_second = (torch.special.xlogy(a, a / mean).sum(dim=-1) for a in (p, q))
+    return ((kl_first + kl_second) / 2).clamp(min=0)  # rounding may make 0 negative
 
 
 def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
-    """Return where the token that contributes most is the token with the most attention: `i*_t = j*_t` (eqs. 7 and 8).
+    """Return the steps at which the token with the most attention contributes most: `i*_t = j*_t` (eqs. 7 and 8).
 
-    Both arguments of the maximum are taken on the head average. Among equal values the first index counts, so a tie is
-    a miss unless both maxima fall on the same index.
+    Both maxima are taken over the head average. Among equal values the first index counts, so a tie counts as
+    unreliable unless both maxima have the same index.
 
     Args:
         attention: a of one layer, (batch, heads, target, source).
@@ -132,13 +132,13 @@ def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
 def reliability_level(attention: Tensor, phi: Tensor, target_mask: Tensor | None = None) -> float:
     """Return the share of target steps at which attention is reliable (eq. 8), see `attention_is_reliable`.
 
-    For a corpus in several batches, average `attention_is_reliable` over all real steps: the mean of the levels of
-    batches of unequal size is another number.
+    For a corpus in several batches, average `attention_is_reliable` over all real steps. Do not average the levels of
+    batches of unequal size.
 
     Args:
         attention: a of one layer (the paper's analysis takes the top layer), (batch, heads, target, source).
         phi: contributions of the same layer, the same shape.
-        target_mask: (batch, target), 1 or True for real steps; `None` counts every step.
+        target_mask: mask with 1 or True for real steps, (batch, target). Default: `None`, all steps.
 
     Raises:
         ValueError: no real step, or shapes that do not fit.
@@ -148,20 +148,20 @@ def reliability_level(attention: Tensor, phi: Tensor, target_mask: Tensor | None
     if counted.shape != hits.shape:
         raise ValueError(f"`target_mask` must be (batch, target) = {tuple(hits.shape)}, got {tuple(counted.shape)}.")
     if not counted.any():
-        raise ValueError("`target_mask` leaves no step: a share of nothing is not defined.")
+        raise ValueError("`target_mask` must have at least one real step, got none.")
     return hits[counted].double().mean().item()
 
 
-def _check_shapes(attention: Tensor, other: Tensor, name: str) -> None:
-    if attention.dim() != 4 or attention.shape != other.shape:
+def _check_shapes(attention: Tensor, tensor: Tensor, name: str) -> None:
+    if attention.dim() != 4 or attention.shape != tensor.shape:
         raise ValueError(
             f"`attention` and `{name}` must both be (batch, heads, target, source), got {tuple(attention.shape)} and "
-            f"{tuple(other.shape)}."
+            f"{tuple(tensor.shape)}."
         )
 
 
 def _shares(weights: Tensor, source_mask: Tensor | None) -> Tensor:
-    """Divide rows by their sum over the real source tokens; 0 at padding, and in a row without any mass."""
+    """Divide rows by their sum over the real source tokens; 0 at padding and in rows of zeros."""
     real = _real_tokens(weights, source_mask)
     if real is not None:
         weights = weights * real.to(weights.dtype)
@@ -169,7 +169,7 @@ def _shares(weights: Tensor, source_mask: Tensor | None) -> Tensor:
 
 
 def _real_tokens(attention: Tensor, source_mask: Tensor | None) -> Tensor | None:
-    """Return the mask (batch, source) as booleans (batch, 1, 1, source), which broadcasts over heads and steps."""
+    """Return the mask as booleans (batch, 1, 1, source), which broadcast over heads and steps."""
     if source_mask is None:
         return None
     if source_mask.shape != (attention.shape[0], attention.shape[-1]):
@@ -189,25 +189,25 @@ STEP_MEASURES = ("entropy", "average_entropy", "null", "mask", "informed", *NEED
 class LayerRows(NamedTuple):
     """Values of each step in one layer, by the name of the measure.
 
-    Rows of attention are shares: divided by their sum where NULL or calibration makes that another number than 1.
-    Logarithms are natural.
+    Rows of attention are divided by their sum if NULL or calibration makes it differ from 1. Logarithms are natural.
+    The value of a layer is the mean over its heads, unless stated otherwise.
 
-    - `entropy` of attention before calibration; of the layer, the mean over heads.
-    - `average_entropy`, that of the mean of all heads.
-    - `null`: the weight of NULL; of the layer, the mean over heads. With `leaky`.
-    - `reliability`: whether the token with the most attention contributes most (Lu et al., eqs. 7 and 8); of the
-      layer, on the mean of all heads. With masks, as all below.
-    - `mask`: m, the mean over real source tokens; of the layer, over heads, too.
-    - `informed`: whether masks tell source tokens apart (`mask_spread`); of the layer, those of any head. Where they
-      do so at fewer than half of the steps, `NEED_INFORMATION` is withheld.
-    - `divergence` of attention before and after calibration (eq. 14); of the layer, the mean over heads.
-    - `entropy_change`: `entropy` after calibration less before, the sign of Table VI; of the layer, the mean over
-      heads.
-    - `moved`: whether calibration gives the most weight to another token; of the layer, on the mean of all heads.
+    - `entropy`: entropy of attention before calibration.
+    - `average_entropy`: entropy of the mean attention of all heads. Only per layer.
+    - `null`: weight of NULL. Only with `leaky`.
+    - `reliability`: True if the token with the most attention contributes most (Lu et al., eqs. 7 and 8). The layer's
+      value uses the mean attention of all heads. This and the measures below need masks.
+    - `mask`: mean of m over real source tokens.
+    - `informed`: True if masks distinguish source tokens (`mask_spread`); of a layer, if any head's do. If fewer than
+      half of the steps are informed, the measures in `NEED_INFORMATION` are withheld.
+    - `divergence`: divergence of attention before and after calibration (eq. 14).
+    - `entropy_change`: `entropy` after calibration minus before, with the sign of Table VI.
+    - `moved`: True if calibration moves the largest weight to another token. The layer's value uses the mean attention
+      of all heads.
 
     Args:
-        heads: of each head, (batch, heads, steps).
-        layer: of the layer as a whole, (batch, steps).
+        heads: values of each head, (batch, heads, steps).
+        layer: values of the whole layer, (batch, steps).
     """
 
     heads: dict[str, Tensor]
@@ -223,13 +223,13 @@ def layer_rows(
     calibrated: Tensor | None = None,
     null: Tensor | None = None,
 ) -> LayerRows:
-    """Return the measures of one layer, except those whose tensors are not given.
+    """Return the measures of one layer. Measures whose tensors are missing are left out.
 
     Args:
         attention: a, before any calibration, (batch, heads, steps, source).
-        source_mask: boolean (batch, source).
+        source_mask: True for real tokens, (batch, source).
         mask, contribution: m and phi, the same shape.
-        calibrated: the weights after calibration, the same shape.
+        calibrated: weights after calibration, the same shape.
         null: weight of NULL, (batch, heads, steps).
     """
     real = source_mask[:, None, None].to(attention.dtype)

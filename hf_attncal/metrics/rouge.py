@@ -1,4 +1,4 @@
-"""Compute ROUGE-1, -2, -L and -Lsum by the package `rouge-score`."""
+"""Compute ROUGE-1, -2, -L and -Lsum with the package `rouge-score`."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,15 +24,15 @@ from .base import Metric
 
 ROUGE_MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 TOKENIZERS = ("rouge", "words", "none")
-# Of sums (..., 2): F1 and pairs.
+# Scores sums (..., 2): F1, and number of pairs.
 ROUGE = Metric("ROUGE", lambda sums: 100 * sums[..., 0] / sums[..., 1])
-# Without the trained parameters, which nltk would have to fetch: it knows no abbreviations.
+# nltk would have to download the trained parameters. Without them, abbreviations end a sentence.
 _PUNKT = PunktSentenceTokenizer()
 
 
 @dataclass(frozen=True)
 class RougeScore:
-    """Mean F1 over the pairs (0 to 100, not rounded), and the signature that says how it was computed."""
+    """Mean F1 over the pairs (0 to 100, not rounded) and its signature."""
 
     rouge1: float
     rouge2: float
@@ -43,15 +43,15 @@ class RougeScore:
 
     @classmethod
     def of(cls, counts: dict[str, np.ndarray], signature: str, bootstrap: int = 0, seed: int = 0) -> Self:
-        """Score the counts of `rouge_counts`; `bootstrap` and `seed` are as for `rouge`.
+        """Return the scores of `rouge_counts`. See `rouge` for `bootstrap` and `seed`.
 
         Raises:
             ValueError: negative `bootstrap`.
         """
         scores = {name: float(ROUGE.score(by_pair.sum(axis=0))) for name, by_pair in counts.items()}
         intervals = {name: ROUGE.interval(by_pair, bootstrap, seed) for name, by_pair in counts.items()}
-        known = {name: interval for name, interval in intervals.items() if interval is not None}
-        return cls(**scores, signature=signature, intervals=known if len(known) == len(intervals) else None)
+        computed = {name: interval for name, interval in intervals.items() if interval is not None}
+        return cls(**scores, signature=signature, intervals=computed if len(computed) == len(intervals) else None)
 
 
 def rouge(
@@ -63,21 +63,21 @@ def rouge(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> RougeScore:
-    """Compute ROUGE by `rouge-score`.
+    """Compute ROUGE with `rouge-score`.
 
-    ROUGE-L treats a summary as one sentence. ROUGE-Lsum goes sentence by sentence: the lines of a summary that has
-    line ends; any other is split at white space by nltk's Punkt without a trained model. Punkt then ends a sentence
-    at each `.`, `!` and `?` except those of initials and ellipses, so after abbreviations, too.
+    ROUGE-L treats a summary as one sentence. ROUGE-Lsum compares sentence by sentence. Sentences are the lines of a
+    summary with line ends; other summaries are split by nltk's Punkt without a trained model, at each `.`, `!` and `?`
+    followed by white space, except after initials and ellipses. Abbreviations therefore also end a sentence.
 
     Args:
         hypotheses: summaries to score.
-        references: for each summary one reference, or several: then each measure takes the reference that gives the
-            highest score. The signature states their number (`refs:2`, or `refs:1-3`).
-        tokenize: "rouge" keeps runs of a-z and 0-9 in lower case, as `rouge-score` does (`####` and `ü` are lost);
-            "words", for languages other than English, keeps the words of `data.segmentation` in lower case without
-            punctuation, in Chinese and Japanese one per ideograph; "none" splits at white space, for text that is
-            already tokenised.
-        stemmer: compare the stems of English words (Porter, for words of more than three letters).
+        references: one reference per summary, or several. Each measure uses the reference with the highest score. The
+            signature shows their number (`refs:2`, or `refs:1-3`).
+        tokenize: tokenizer. "rouge" keeps runs of a-z and 0-9 in lower case, as `rouge-score` does (`####` and `ü` are
+            lost). "words", for languages other than English, keeps the words of `data.segmentation` in lower case
+            without punctuation, in Chinese and Japanese one per ideograph. "none" splits text that is already
+            tokenised at white space.
+        stemmer: True to compare the stems of English words (Porter, for words of more than three letters).
         bootstrap: number of resamples of the pairs for the intervals; 0 for none.
         seed: seed of the resamples.
 
@@ -91,7 +91,7 @@ def rouge(
 def rouge_signature(
     references: Sequence[str | Sequence[str]], tokenize: str = "rouge", *, stemmer: bool = False
 ) -> str:
-    """Return the signature of the scores that `rouge` gives for these arguments."""
+    """Return the signature of `rouge` for these arguments."""
     numbers = [len(_as_list(alternatives)) for alternatives in references]
     least, most = min(numbers), max(numbers)
     return ROUGE.signature(
@@ -114,9 +114,9 @@ def rouge_counts(
     *,
     stemmer: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Return for each of `ROUGE_MEASURES` an array (pairs, 2): F1 of the pair, and 1.
+    """Return an array (pairs, 2) per measure of `ROUGE_MEASURES`: F1 of the pair, and 1.
 
-    `ROUGE.paired_interval` of such counts compares two systems on the same pairs.
+    `ROUGE.paired_interval` compares the counts of two systems on the same pairs.
 
     Warns:
         UserWarning: "rouge" drops letters of the references, because they are not a-z.
@@ -136,7 +136,7 @@ def rouge_counts(
         _warn_of_dropped_letters(references)
         tokenizer = DefaultTokenizer(stemmer)
     else:
-        tokenizer = _Whole(str.split if tokenize == "none" else _words, stemmer)
+        tokenizer = _WordTokenizer(str.split if tokenize == "none" else _words, stemmer)
     *whole, by_sentence = ROUGE_MEASURES
     text_scorer, sentence_scorer = (RougeScorer(names, tokenizer=tokenizer) for names in (whole, [by_sentence]))
     counts = {name: np.ones((len(references), 2)) for name in ROUGE_MEASURES}
@@ -155,11 +155,11 @@ def _as_list(references: str | Sequence[str]) -> Sequence[str]:
 
 
 def _sentence_lines(text: str) -> str:
-    """Put each sentence of a summary on a line, as `rouge-score` expects sentences."""
+    """Put each sentence of a summary on its own line, as `rouge-score` expects."""
     if "\n" in text.strip():
         return text
     starts = [start for start, _ in _PUNKT.span_tokenize(text)][1:]
-    # Punkt ends a sentence inside of `x.(y)`, too, which may be one token.
+    # Punkt also ends a sentence inside `x.(y)`, which may be one token.
     cuts = [0, *(start for start in starts if text[start - 1].isspace()), len(text)]
     return "\n".join(text[start:end] for start, end in pairwise(cuts))
 
@@ -171,9 +171,9 @@ def _warn_of_dropped_letters(references: Sequence[str | Sequence[str]]) -> None:
     if dropped:
         share = f"{len(dropped) / len(letters):.1%}".replace("%", " %")
         warnings.warn(
-            f"The tokenisation `rouge` is for English only: it drops {len(dropped)} of the {len(letters)} letters of "
-            f"the references ({share}; the first is {dropped[0]!r}) and splits words there. For text in other "
-            'languages pass --tokenize words (`tokenize="words"`, in a training evaluation.rouge_tokenize=words).',
+            f"The tokenizer `rouge` is for English only: it drops {len(dropped)} of the {len(letters)} letters "
+            f"of the references ({share}; the first is {dropped[0]!r}). For other languages use --tokenize words "
+            '(`tokenize="words"`; in training, evaluation.rouge_tokenize=words).',
             stacklevel=4,
         )
 
@@ -183,8 +183,8 @@ def _words(text: str) -> list[str]:
     return [word for word in segment(text.lower()).words if not is_punctuation(word)]
 
 
-class _Whole(Tokenizer):
-    """Keeps whole tokens; the tokenizer of `rouge-score` keeps only letters and digits of ASCII."""
+class _WordTokenizer(Tokenizer):
+    """Tokenizer that keeps all characters; the one of `rouge-score` keeps only ASCII letters and digits."""
 
     def __init__(self, split: Callable[[str], list[str]], stemmer: bool):
         self.split = split

@@ -1,4 +1,4 @@
-"""Score texts with summaries by ROUGE: several hypotheses, each against one or more references."""
+"""Score several hypotheses of summaries with ROUGE, each against one or more references."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from .tables import SEED, ScoreTable, why_no_interval
 
 @dataclass(frozen=True)
 class Above:
-    """How far a measure is above that of the first hypothesis, with the 95 % interval on the same resamples."""
+    """Difference to the first hypothesis in one measure, with the 95 % interval on the same resamples."""
 
     difference: float
     interval: tuple[float, float] | None
@@ -21,11 +21,11 @@ class Above:
 
 @dataclass(frozen=True)
 class SummaryScore(RougeScore):
-    """Scores of one of several hypotheses.
+    """Scores of one hypothesis.
 
     Args:
-        hypothesis: its name.
-        above_first: for each measure, how far it is above that of the first hypothesis; None for the first itself.
+        hypothesis: name of the hypothesis.
+        above_first: measure -> difference to the first hypothesis; None for the first hypothesis.
     """
 
     hypothesis: str = ""
@@ -41,15 +41,15 @@ def score_summaries(
     bootstrap: int = 1000,
     format: str = "text",
 ) -> ScoreTable:
-    """Score hypotheses against one or more references of each summary, and each against the first.
+    """Score hypotheses against one or more references per summary, and compare each with the first.
 
     Args:
-        references, hypotheses: a summary a line.
+        references, hypotheses: texts with one summary per line.
         tokenize, stemmer, bootstrap: see `rouge`.
-        format: how the scores print: "text" or "json".
+        format: output format, "text" or "json".
 
     Warns:
-        UserWarning: summaries without a reference that has text.
+        UserWarning: summaries whose references are all empty.
 
     Raises:
         CommandError: different numbers of lines.
@@ -62,8 +62,8 @@ def score_summaries(
     empty = [number for number, texts in enumerate(answers, 1) if not any(map(str.strip, texts))]
     if empty:
         warnings.warn(
-            f"{' and '.join(names)}: {len(empty)} of {len(answers)} lines have no text, the first is line {empty[0]}. "
-            "Whatever the summary, it scores 0 there.",
+            f"{' and '.join(names)}: {len(empty)} of {len(answers)} lines are empty, the first is line {empty[0]}. "
+            "Every summary scores 0 there.",
             stacklevel=2,
         )
     signature = rouge_signature(answers, **settings)

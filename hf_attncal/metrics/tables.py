@@ -1,4 +1,4 @@
-"""Tables of scores, which print as text or as JSON."""
+"""Score tables, printed as text or JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,19 +9,19 @@ from hf_attncal.drawing.page import text_table
 
 from .base import FEWEST_SENTENCES
 
-SEED = 0  # of the bootstrap: the same files always give the same intervals
+SEED = 0  # fixed, so that the same files always give the same intervals
 
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores of one or several hypotheses, which print as a table or as JSON.
+    """Scores of one or more hypotheses, printed as a table or JSON.
 
     Args:
-        rows: scores of each hypothesis: dataclasses with `hypothesis`, its name, and `signature`.
+        rows: scores of each hypothesis, dataclasses with `hypothesis` (the name) and `signature`.
         against: names of the references.
         bootstrap: number of resamples; 0 for none.
-        format: how they print: "text" or "json".
-        columns: heading -> cells of the table.
+        format: output format, "text" or "json".
+        columns: heading -> cells.
         notes: lines below the table.
     """
 
@@ -33,7 +33,7 @@ class ScoreTable:
     notes: Sequence[str]
 
     def __str__(self) -> str:
-        """Return all scores as JSON in ASCII, not rounded, or a table with notes and the signatures."""
+        """Return all scores as ASCII JSON, not rounded, or as a table with notes and signatures."""
         if self.format == "json":
             bootstrap = {"resamples": self.bootstrap, "seed": SEED, "confidence": 0.95} if self.bootstrap else None
             rows = [{"hypothesis": row.hypothesis} | asdict(row) for row in self.rows]
@@ -47,15 +47,15 @@ class ScoreTable:
 def interval_columns(
     rows: Sequence[Any], measure: str, bootstrap: int, count: int, units: str, scale: float = 1
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the column of the intervals of rows, and the note that explains it; without intervals, why.
+    """Return the column of intervals with the note below it, or no column and a note with the reason.
 
     Args:
         rows: scores with `interval`.
         measure: name of the score.
         bootstrap: number of resamples.
         count: number of units.
-        units: what is resampled, such as "sentence pairs".
-        scale: factor of the bounds.
+        units: name of the resampled units, such as "sentence pairs".
+        scale: factor for the bounds. Default: 1.
     """
     if rows[0].interval is None:
         return {}, why_no_interval(bootstrap, count, units)
@@ -65,7 +65,7 @@ def interval_columns(
 
 
 def comparison_columns(rows: Sequence[Any], measure: str, better: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the columns that compare rows with the first, and the notes that explain them; none for a single row.
+    """Return the columns that compare rows with the first, and their notes; both empty for a single row.
 
     Args:
         rows: scores with `interval`, `better_than_first` and `p_value`.
@@ -77,13 +77,14 @@ def comparison_columns(rows: Sequence[Any], measure: str, better: str) -> tuple[
     shares = ["" if row.better_than_first is None else f"{100 * row.better_than_first:.1f}" for row in rows]
     p_values = ["" if row.p_value is None else f"{row.p_value:.3f}" for row in rows]
     return {"better than first": shares, "p": p_values}, [
-        f"better than first: share of the same resamples in which {measure} is {better} than that of the first "
-        "hypothesis;",
-        f"a tie is not better. p: of a two-sided paired bootstrap test that both have the same {measure}.",
+        f"better than first: share of the same resamples in which {measure} is {better} than the first hypothesis's, "
+        "without ties.",
+        f"p: p-value of a two-sided paired bootstrap test that both have the same {measure}.",
     ]
 
 
 def why_no_interval(bootstrap: int, count: int, units: str) -> list[str]:
-    """Return the note about an interval that could not be computed; none where nobody asked for one."""
-    few = f"{count} {units} are too few, {FEWEST_SENTENCES} or more are needed."
-    return [f"No interval and no comparison: {few}"] if bootstrap else []
+    """Return the note about intervals that could not be computed; empty without resamples."""
+    return (
+        [f"No intervals or comparisons: needs at least {FEWEST_SENTENCES} {units}, got {count}."] if bootstrap else []
+    )

@@ -1,7 +1,7 @@
-"""The one verdict on the attention of a model: whether it may be read as what the model translates from.
+"""Verdict on the attention of a model: whether it shows the source tokens that the model uses.
 
-It goes by what taking source tokens away does to the log-probability of target tokens. `inference/source_use.py`
-measures that on any encoder-decoder; here are its means over a corpus, and what they come to.
+The evidence is the fall of the log-probability of target tokens when source tokens are replaced.
+`inference/source_use.py` measures these falls on any encoder-decoder model; this file averages and judges them.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -12,10 +12,10 @@ import numpy as np
 from .base import FEWEST_SENTENCES, Measured, Metric, ratio
 
 Level = Literal["do not", "in part", "trust"]
-# Nats of a target token. A loss below the first is as good as none; with the second, another source makes the target
-# less likely by the factor e at each token.
-LEAST_LOSS, MUCH_LOSS = 0.05, 1.0
-ENOUGH = 0.7  # of what the best tokens come to: then two thirds of the links are right (docs/log.md)
+# Nats per target token. A loss below MIN_LOSS is as good as none. With LARGE_LOSS, another source makes each target
+# token less likely by the factor e.
+MIN_LOSS, LARGE_LOSS = 0.05, 1.0
+TRUSTED_SHARE = 0.7  # share of the best tokens' effect at which two thirds of the links are right (docs/log.md)
 _LOSS = Metric("SourceUse", ratio)
 _SHARE = Metric("SourceUse", lambda sums: _share(sums))
 _OPENINGS = {
@@ -27,17 +27,20 @@ _OPENINGS = {
 
 @dataclass(frozen=True)
 class SourceUse:
-    """What a model loses without its source, or parts of it: sums over each pair, (pairs, 2) each.
+    """Effect of the source on the target probabilities: sums over each pair, (pairs, 2) each.
 
-    All but the first are falls, in nats, of the log-probability of target tokens when one source token gives way to
-    another: those that somebody names, less the mean of all source tokens; and, in the second column, those that are
-    best, less the same mean.
+    `attention`, `diagonal` and `contribution` are falls, in nats, of the log-probability of target tokens when one
+    source token is replaced by another. The first column is the fall for the tokens that a method selects, minus the
+    mean of all source tokens. The second is the fall for the best tokens, minus the same mean.
 
     Args:
-        swapped: falls when the source is that of another pair; and target tokens. None without two different sources.
-        attention, diagonal, contribution: of the tokens with the most attention, in the same place, and with the
-            largest contribution. `contribution` is None without masks, or if none carries information.
-        informed: at how many of the target tokens masks tell source tokens apart; None for a model without masks.
+        swapped: falls with the source of another pair, and numbers of target tokens. None without two different
+            sources.
+        attention: falls for the tokens with the most attention.
+        diagonal: falls for the tokens at the same position.
+        contribution: falls for the tokens with the largest contribution. None without masks, or if none carries
+            information.
+        informed: share of the target tokens at which masks distinguish source tokens. None for a model without masks.
     """
 
     swapped: np.ndarray | None
@@ -49,13 +52,13 @@ class SourceUse:
 
 @dataclass(frozen=True)
 class AttentionVerdict:
-    """Whether to trust the attention of a model, and why; printed, a sentence or two.
+    """Verdict on the attention of a model, with its reasons. It prints as one or two sentences.
 
     Args:
-        level: "trust", "in part" or "do not".
-        reasons: what decided, in words.
-        missing: what was not measured, in words; of a verdict "trust" nothing is.
-        measured: the numbers behind it, by name.
+        level: "trust", "in part" or "do not"; "do not" also if the attention could not be evaluated.
+        reasons: reasons for the level; none if the attention could not be evaluated.
+        missing: measures that could not be computed; none for the level "trust".
+        measured: name -> number behind the verdict.
     """
 
     level: Level
@@ -64,44 +67,49 @@ class AttentionVerdict:
     measured: dict[str, Measured | float | int | None]
 
     def __str__(self) -> str:
+        if not self.reasons:
+            return f"Attention not evaluated: {'; '.join(self.missing)}."
         missing = f" Not measured: {'; '.join(self.missing)}." if self.missing else ""
         return f"{_OPENINGS[self.level]}: {'; '.join(self.reasons)}.{missing}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON; `text` is what is printed."""
-        numbers = {name: asdict(of) if isinstance(of, Measured) else of for name, of in self.measured.items()}
+        """Return the verdict as plain data for JSON; `text` is the printed form."""
+        numbers = {
+            name: asdict(value) if isinstance(value, Measured) else value for name, value in self.measured.items()
+        }
         return {"level": self.level, "text": str(self), "missing": list(self.missing), "measured": numbers}
 
 
 def verdict_of(use: SourceUse | None, *, bootstrap: int = 1000, seed: int = 0) -> AttentionVerdict:
-    """Decide whether to trust the attention of a model; every number counts with the cautious end of its interval.
+    """Return the verdict on the attention of a model. Each number counts with the lower end of its interval.
 
-    - "do not": the model hardly loses anything with another source, or the tokens with the most attention are not
-      shown to matter more than any others and than those in the same place; or one of the two was not measured.
-    - "trust": it loses much; the tokens with the most attention come to seven tenths of the best; and the masks tell
-      source tokens apart, and name those that matter better than chance.
-    - "in part": all between.
+    - "do not": the model hardly loses anything with another source; or the tokens with the most attention do not
+      clearly matter more than the average token and than the token at the same position; or one of these could not be
+      measured.
+    - "trust": the model loses much with another source; the tokens with the most attention reach 70 % of the effect of
+      the best tokens; and masks distinguish source tokens and select those that matter better than chance.
+    - "in part": all other cases.
 
     Args:
-        use: what was measured; None for nothing.
-        bootstrap, seed: of the intervals over pairs; without any, or with fewer than `FEWEST_SENTENCES` pairs, nothing
-            is shown.
+        use: measured effects of the source; None if there are none.
+        bootstrap: number of resamples of the pairs. Without any, or with fewer than `FEWEST_SENTENCES` pairs, the
+            attention is not evaluated.
+        seed: seed of the resamples.
     """
     if use is None:
-        lacking = f"what it loses without its source, on {FEWEST_SENTENCES} sentence pairs or more"
-        return AttentionVerdict("do not", ("nothing is shown",), (lacking,), {"pairs": 0})
-    if not all(np.isfinite(of).all() for of in (use.swapped, use.attention, use.diagonal) if of is not None):
-        reason = "its log-probabilities are not finite numbers"
-        return AttentionVerdict("do not", (reason,), ("all else",), {"pairs": len(use.attention)})
+        return AttentionVerdict("do not", (), (f"needs at least {FEWEST_SENTENCES} sentence pairs",), {"pairs": 0})
+    if not all(np.isfinite(sums).all() for sums in (use.swapped, use.attention, use.diagonal) if sums is not None):
+        reason = "its log-probabilities are not finite"
+        return AttentionVerdict("do not", (reason,), ("everything else",), {"pairs": len(use.attention)})
     pairs = len(use.attention)
     judged = _Judged({"pairs": pairs, "source": None, "masks": use.informed}, bootstrap, seed)
-    if pairs < FEWEST_SENTENCES or not bootstrap:
-        judged.against.append("nothing is shown")
-        few = f"intervals, for which {FEWEST_SENTENCES} sentence pairs are the least, and there are {pairs}"
-        judged.missing.append(few)
     judged.source(use)
     judged.attention(use)
     judged.masks(use)
+    if pairs < FEWEST_SENTENCES or not bootstrap:
+        few = f"needs at least {FEWEST_SENTENCES} sentence pairs, got {pairs}"
+        lacking = few if pairs < FEWEST_SENTENCES else "needs at least 1 resample (`bootstrap`), got 0"
+        return AttentionVerdict("do not", (), (lacking,), judged.measured)
     missing = tuple(judged.missing)
     if judged.against:
         return AttentionVerdict("do not", tuple(judged.against), missing, judged.measured)
@@ -112,7 +120,7 @@ def verdict_of(use: SourceUse | None, *, bootstrap: int = 1000, seed: int = 0) -
 
 @dataclass
 class _Judged:
-    """Reasons of a verdict, collected: against the attention, for trust in part, for trust; and what is missing."""
+    """Reasons of a verdict, sorted by the level that they speak for, and the measures that are missing."""
 
     measured: dict[str, Measured | float | int | None]
     bootstrap: int
@@ -123,65 +131,65 @@ class _Judged:
     missing: list[str] = field(default_factory=list)
 
     def source(self, use: SourceUse) -> None:
-        """Judge by what the model loses with another source."""
+        """Judge by the loss with the source of another pair."""
         if use.swapped is None:
-            self.against.append("whether it reads its source is not known")
-            self.missing.append("what it loses with another source, for which two different ones are needed")
+            self.against.append("its use of the source is unknown")
+            self.missing.append("the loss with another source (needs two different sources)")
             return
         loss = self.measured["source"] = _LOSS.measured(use.swapped, self.bootstrap, self.seed)
-        with_another = f"with another sentence as its source a target token loses {_told(loss, ' nats')}"
+        evidence = f"another source sentence costs a target token {_with_interval(loss, ' nats')}"
         least = loss.interval[0] if loss.interval else loss.value
-        if least < LEAST_LOSS:
-            self.against.append(f"it is not shown to read its source, for {with_another}")
-        elif least < MUCH_LOSS:
-            self.short.append(f"it leans on its source little, for {with_another}")
+        if least < MIN_LOSS:
+            self.against.append(f"it does not clearly use its source, since {evidence}")
+        elif least < LARGE_LOSS:
+            self.short.append(f"it uses its source little, since {evidence}")
         else:
-            self.good.append(f"it reads its source, for {with_another}")
+            self.good.append(f"it uses its source, since {evidence}")
 
     def attention(self, use: SourceUse) -> None:
-        """Judge by how much the tokens with the most attention matter."""
+        """Judge by the effect of the tokens with the most attention."""
         share = self.measured["attention"] = _SHARE.measured(use.attention, self.bootstrap, self.seed)
         ahead = _SHARE.difference(use.attention, use.diagonal, max(self.bootstrap, 1), self.seed)
         self.measured["above_diagonal"] = ahead
         most = "the source tokens with the most attention"
-        come_to = f"come to {_told(share, ' %')} of what the best ones do, where chance comes to 0"
+        effect = f"have {_with_interval(share, ' %')} of the effect of the best tokens (random tokens: 0 %)"
         if share.interval and share.interval[0] <= 0:
-            self.against.append(f"{most} are not shown to matter more than any others: they {come_to}")
+            self.against.append(f"{most} do not clearly matter more than others: they {effect}")
         elif ahead.interval and ahead.interval[0] <= 0:
             diagonal = _SHARE.measured(use.diagonal, self.bootstrap, self.seed)
             self.against.append(
-                f"{most} are not shown to matter more than those in the same place, for which nobody has to look at "
-                f"it: they {come_to}, the diagonal to {_told(diagonal, ' %')}"
+                f"{most} do not clearly matter more than the tokens at the same position: they {effect}, the others "
+                f"{_with_interval(diagonal, ' %')}"
             )
         else:
-            few = share.interval and share.interval[0] < ENOUGH
-            (self.short if few else self.good).append(f"{most} {come_to}")
+            few = share.interval and share.interval[0] < TRUSTED_SHARE
+            (self.short if few else self.good).append(f"{most} {effect}")
 
     def masks(self, use: SourceUse) -> None:
-        """Judge by whether masks name the source tokens that matter."""
+        """Judge by the effect of the tokens with the largest contribution."""
         if use.informed is None:
-            self.missing.append("masks, which it does not have, and so contributions")
+            self.missing.append("contributions (the model has no masks)")
         elif use.contribution is None:
             self.short.append(
-                f"its masks have learned nothing (they tell source tokens apart at {100 * use.informed:.0f} % of the "
-                "target tokens), so that contributions say nothing"
+                f"its masks have learned nothing (they distinguish source tokens at {100 * use.informed:.0f} % of the "
+                "target tokens), so contributions mean nothing"
             )
         else:
-            named = self.measured["contributions"] = _SHARE.measured(use.contribution, self.bootstrap, self.seed)
-            told = f"those with the largest contribution come to {_told(named, ' %')}"
-            learned = named.interval and named.interval[0] > 0
+            share = self.measured["contributions"] = _SHARE.measured(use.contribution, self.bootstrap, self.seed)
+            effect = f"those with the largest contribution have {_with_interval(share, ' %')}"
+            learned = share.interval and share.interval[0] > 0
             (self.good if learned else self.short).append(
-                told if learned else f"its masks have learned nothing: {told}"
+                effect if learned else f"its masks have learned nothing: {effect}"
             )
 
 
-def _told(measured: Measured, unit: str) -> str:
-    """Write a number with its unit, and its interval if it has one."""
+def _with_interval(measured: Measured, unit: str) -> str:
+    """Format a number with its unit and its interval, if any."""
     numbers = measured.value, *(measured.interval or ())
     value, *bounds = (f"{100 * number:z.0f}" if unit == " %" else f"{number:z.2f}" for number in numbers)
     return f"{value}{unit} ({bounds[0]} to {bounds[1]})" if bounds else f"{value}{unit}"
 
 
 def _share(sums: np.ndarray) -> np.ndarray:
-    """Divide what somebody's tokens come to by what the best do, (..., 2) to (...), from -1 to 1; 0 of nothing."""
+    """Divide the effect of the selected tokens by that of the best, (..., 2) to (...), -1 to 1; 0 if the best is 0."""
     return np.where(sums[..., 1] > 0, sums[..., 0] / np.maximum(sums[..., 1], 1e-9), 0).clip(-1, 1)

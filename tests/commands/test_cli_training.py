@@ -246,7 +246,7 @@ def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     use, verdict = told.splitlines()[-2:]
     assert use == f"Use it: attncal summarize '{output}' < texts.txt"
     assert verdict == left["verdict"]["text"]
-    assert verdict.startswith("Do not trust the attention of this model: it is not shown to read its source")
+    assert verdict.startswith("Do not trust the attention of this model: it does not clearly use its source")
     assert f"; {left['test']['truncated']} of 12 sources cut to 8 tokens\n" in told
     assert left["config"]["model"]["backbone"] == "luong"
     assert ModelCard.load(output / "README.md").data.pipeline_tag == "summarization"

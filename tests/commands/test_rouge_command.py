@@ -83,7 +83,7 @@ def test_of_too_few_there_is_no_interval(run):
     heading, *rows = out.splitlines()
     assert heading.split() == ["hypothesis", "measure", "F1", "above", "first"]
     assert rows[4].split() == ["few", "ROUGE-1", "100.00", "+0.00"]
-    assert "No interval and no comparison: 1 summaries are too few, 6 or more are needed." in rows
+    assert "No intervals or comparisons: needs at least 6 summaries, got 1." in rows
     row = json.loads(run("few", "few", "few", "--format", "json")[1])["scores"][1]
     assert row["intervals"] is row["above_first"]["rouge1"]["interval"] is None
 
@@ -136,8 +136,7 @@ def test_a_reference_without_text_is_told(run):
     assert status == 0
     assert out
     assert err == (
-        "attncal: warning: second: 2 of 6 lines have no text, the first is line 3. Whatever the summary, it scores 0 "
-        "there.\n"
+        "attncal: warning: second: 2 of 6 lines are empty, the first is line 3. Every summary scores 0 there.\n"
     )
     assert run("second", "hyp", "--references", "ref")[2] == ""
 

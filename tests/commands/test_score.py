@@ -108,7 +108,7 @@ def test_text_for_several_hypotheses(score, files, write):
     assert " 0.0     0.0 to 0.0 " in second
     assert second.split()[-3:] == ["8", f"{100 * better:.1f}", f"{p:.3f}"]
     assert "over 200 resamples" in notes[1]
-    assert "lower than that of the first hypothesis" in notes[2]
+    assert "lower than the first hypothesis's" in notes[2]
     assert "two-sided" in notes[3]
     assert notes[4].startswith("AER|")
     assert len(notes) == 5  # both have one signature
@@ -119,7 +119,7 @@ def test_of_too_few_pairs_there_is_no_interval_and_no_comparison(score, files):
     assert (status, err) == (0, "")
     heading, *rows = out.splitlines()
     assert heading.split() == ["hypothesis", "AER", "precision", "recall", "F1", "links"]
-    assert "No interval and no comparison: 4 sentence pairs are too few, 6 or more are needed." in rows
+    assert "No intervals or comparisons: needs at least 6 sentence pairs, got 4." in rows
     second = json.loads(score(files.gold, files.first, files.second, "--format", "json")[1])["scores"][1]
     assert second["interval"] is second["better_than_first"] is second["p_value"] is None
 
@@ -248,7 +248,7 @@ def test_where_the_base_cannot_be_told_words_count_from_0_with_a_warning(score, 
     aer, base, warnings = base_of(score(gold, short, *QUICK))
     assert (aer, base) == (pytest.approx(1 - 2 / 4), "base:0")
     assert len(warnings) == 1
-    assert f"warning: {short} has no index 0, and too few lines with links to tell" in warnings[0]
+    assert f"warning: {short} has no index 0 and too few lines with links to detect" in warnings[0]
     nothing = write("nothing", ["", " ", ""])
     assert "is empty" in refused(score(write("three", ["0-0"] * 3), nothing))
 
@@ -259,7 +259,7 @@ def test_the_words_tell_the_base_of_few_lines(score, files, write):
     aer, base, warnings = base_of(score(files.gold, late, *texts, *QUICK))
     assert base == "base:gold=0,hyp=1(auto)"
     assert aer == base_of(score(files.gold, write("early", ["0-0 2-1", "0-0", "", ""]), *QUICK))[0]
-    told = "is read as counting words from 1: else there would be links outside of the sentences."
+    told = "is read as counting words from 1: counted from 0, some links are outside the sentences."
     assert warnings == [f"attncal: warning: {late} {told}"]
     assert base_of(score(late, files.second, *texts, *QUICK))[1] == "base:gold=1(auto),hyp=0"
 
@@ -282,7 +282,7 @@ def test_files_with_the_target_first_are_refused_where_that_can_be_seen(score, w
     texts = ("--source", files.source, "--target", files.target)
     turned = write("turned", ["0-2", "0-0", "", ""])
     told = (
-        f"All are inside with source and target exchanged: exchange --source and --target, or the columns of {turned}"
+        f"All are inside with source and target exchanged. Exchange --source and --target, or the columns of {turned}"
     )
     assert told in refused(score(files.gold, turned, *texts))
     assert told in refused(score(turned, files.first, *texts))

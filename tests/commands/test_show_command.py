@@ -36,7 +36,7 @@ def test_sentences_are_arguments_files_or_the_input(attncal, model, opened, tmp_
     page = tmp_path / "show.html"
     status, out, _ = attncal("show", model, *SENTENCES, "--beams", "2")
     assert (status, sources(page)) == (0, SENTENCES)
-    assert out.startswith("- Do not trust")
+    assert out.startswith("- Attention not evaluated")
     assert out.endswith("Page: show.html\n")
     assert opened == [page.as_uri()]
     (tmp_path / "source").write_text("\n".join(f"{line}\tdas Haus" for line in SENTENCES))

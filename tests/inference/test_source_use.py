@@ -54,7 +54,7 @@ def test_who_names_the_best_tokens_comes_to_what_they_do(monkeypatch):
     found = source_use(model, tokenizer, SOURCES, TARGETS)
     assert (found.contribution, found.informed) == (None, None)
     assert (found.attention[:, 1] == found.diagonal[:, 1]).all()
-    assert "masks, which it does not have" in str(verdict_of(found))
+    assert "the model has no masks" in str(verdict_of(found))
 
 
 def test_no_token_of_no_word_counts_and_long_text_is_cut(monkeypatch):

@@ -1,6 +1,6 @@
 """The alignment error rate as a module for `evaluate`.
 
-`evaluate.load` copies this file alone to a cache folder, so what it computes with is imported when it is loaded.
+`evaluate.load` copies only this file to a cache folder, so the package is imported when the metric is loaded.
 """
 
 import dataclasses
@@ -41,15 +41,15 @@ class AlignmentErrorRate(evaluate.Metric):
     AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), precision |A & P| / |A|, recall |A & S| / |S|. A lower AER is better.
 
     Args:
-        predictions: proposed links, one string for every sentence pair: "0-0 1-2", source index first. Scores as in
+        predictions: proposed links, one string per sentence pair: "0-0 1-2", source index first. Scores as in
             "0-0:0.93" are ignored.
         references: annotated links: `i-j` is sure, `ipj` or `i?j` possible.
         base: index of the first word in `predictions`, 0 or 1.
         reference_base: index of the first word in `references`, 0 or 1.
-        unit: what the indices count, "word" or "subword"; only stated in the signature.
-        symmetrization: how two directions were merged; only stated in the signature.
-        ignore_possible: count only sure links.
-        bootstrap: number of resamples for the 95 % confidence interval of AER; 0 for none.
+        unit: unit that the indices count, "word" or "subword". Appears only in the signature.
+        symmetrization: method that merged two directions. Appears only in the signature.
+        ignore_possible: True to count only sure links.
+        bootstrap: number of resamples for the 95 % confidence interval of AER. Default: 0, no interval.
 
     Returns:
         A dictionary: "aer", "precision", "recall" and "f1" as fractions between 0 and 1; "signature"; the counts
