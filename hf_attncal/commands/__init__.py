@@ -1,7 +1,7 @@
-"""The `attncal` command: the functions that its commands call, one or two in a file, and what reads command lines.
+"""The `attncal` command: one function per command, one to three in a file, and the parsing of command lines.
 
-`align.py` holds `align`, the function of `attncal align run`; `command_table.py`, beside this folder, has all of them.
-These files import nothing heavy at the top, so that `attncal --help` does not wait for torch.
+`align.py` holds `align`, the function of `attncal align run`; `command_table.py`, beside this folder, lists all of
+them. These files import nothing heavy at the top, so that `attncal --help` does not wait for torch.
 """
 
 import io
@@ -17,12 +17,12 @@ from hf_attncal.io.messages import loudness
 from hf_attncal.io.streams import NamedOutput
 from hf_attncal.metrics.records import recorded_as
 
-_BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
+_BROKEN_PIPE_STATUS = 128 + 13  # status of a process killed by SIGPIPE
 _INTERRUPT_STATUS = 128 + 2
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit status; `arguments` are those of the process by default."""
+    """Run the command and return its exit status. `arguments` default to those of the process."""
     from .app import UsageError, call_of
 
     tokens = sys.argv[1:] if arguments is None else list(arguments)
@@ -49,13 +49,13 @@ def exit_status(
     Args:
         job: the job; its return value is dropped.
         name: name of the command, which begins the line.
-        debug: returns whether to show the traceback of an error.
-        refusals: errors whose message tells the user what to do; any other error is reported as a bug.
+        debug: returns True if the traceback of an error is to be printed.
+        refusals: errors whose message is complete; any other error is reported as a bug. Default: CommandError.
     """
-    if sys.stderr is None:  # closed: its text would go to standard output
+    if sys.stderr is None:  # it was closed, and its text would go to standard output
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # file names and terminals need not be UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names and terminals may have another encoding
     try:
         if sys.stdout is None:
             raise CommandError("standard output is closed. Give the command a file or a pipe to write (`> FILE`).")
@@ -83,7 +83,7 @@ def exit_status(
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C came during an import, and the imported library made another error of it."""
+    """Return True if Ctrl-C came during an import and the imported library turned it into another error."""
     if not isinstance(error, ImportError | SystemError):
         return False
     while error is not None and not isinstance(error, KeyboardInterrupt):
@@ -92,7 +92,7 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 
 def _drop_output() -> None:
-    """Discard unwritten output, as Python flushes it at exit and would report the same error again."""
+    """Discard unwritten output: Python would flush it at exit and report the same error again."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

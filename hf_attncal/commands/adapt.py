@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import Spoken
 
-from .kinds import File, Files, Model, ModelFolder, Setting
+from .kinds import File, Files, Model, ModelFolder, Names, Preset, Setting
 
 if TYPE_CHECKING:
     from hf_attncal.training.asked import Trained
@@ -15,14 +15,14 @@ def adapt(
     model: Model,
     /,
     *settings: Setting,
-    calibration: str | None = None,
+    calibration: Names | None = None,
     source: Files | None = None,
     target: Files | None = None,
     dev: Files | None = None,
     test: Files | None = None,
     links: File | None = None,
     output: ModelFolder | None = None,
-    config: str | None = None,
+    config: Preset | None = None,
     minutes: float | None = None,
     dry_run: bool = False,
     resume: bool = False,
@@ -30,13 +30,13 @@ def adapt(
 ) -> "Trained":
     """Train an adapter that calibrates the attention of a finished model.
 
-    Give a finished translation model (Marian, BART, mBART, Pegasus, M2M100, NLLB) calibrated or leaky cross-attention,
-    or teach one of its heads word links; the model itself stays as it is. BLEU on dev and test text is measured with
-    and without the adapter. Several processes, and what to compare an adapter with: training/train.py.
+    Add calibrated or leaky cross-attention to a translation model (Marian, BART, mBART, Pegasus, M2M100, NLLB), or
+    teach one of its heads word links; the model itself stays unchanged. BLEU on dev and test text is measured with and
+    without the adapter. For several processes, and for LoRA and full training as comparisons, see training/train.py.
 
-    The names of --calibration are joined by +, in any order: fixed, annealed or gated, or none of them; leaky (look at
-    nothing); guided (one head learns word links, of --links or else of an aligner that counts). Each sets one thing,
-    and leaves the rest as it is without it.
+    The names of --calibration are joined by +, in any order: fixed, annealed or gated, or none; leaky (attention may
+    go to no token); guided (one head learns word links: those of --links, or of a statistical aligner). Each name
+    changes one setting only.
 
     Examples:
         attncal adapt model --source train.en --target train.de --output adapter
@@ -44,21 +44,24 @@ def adapt(
         attncal adapt model --source train.en --target train.de --output adapter --calibration none+leaky
         attncal adapt model --source train.en --target train.de --output adapter --links train.align
 
+        >>> hf_attncal.adapt("model", source="train.en", target="train.de", output="adapter").scores["test"]
+
     Args:
-        model: the model to adapt
-        settings: any other setting; configs/reference_adapter.yaml explains them
-        calibration: names joined by +, such as gated+leaky; without it gated, of a guided adapter none
-        source: source sentences, one a line; without it, those of the configuration
-        target: target sentences, as many lines; without it, those of the configuration
-        dev: SOURCE TARGET, and links in Pharaoh format of a guided adapter; without it, 500 pairs of the text
-        test: the same for a last score; without it, there is none
-        links: links of the training pairs in Pharaoh format, for a guided adapter; without it, those of counts
-        output: folder of the adapter and its checkpoints; without it, that of --config
-        config: small, base or probe, or a YAML file of settings, before which all others go; without it, small
-        minutes: time budget, for fewer steps if need be; without it, no limit
-        dry_run: say what would be trained, no more
-        resume: go on from the last checkpoint in the folder; resume=changed: with other settings or data, too
-        running: the languages of the text, for a model of many
+        model: folder or Hub name of the model to adapt
+        settings: any other setting; configs/reference_adapter.yaml explains all of them
+        calibration: names joined by +, such as gated+leaky [default: gated; for a guided adapter none]
+        source: source sentences, one per line [default: the text of --config]
+        target: target sentences, one per line [default: the text of --config]
+        dev: SOURCE TARGET, and for a guided adapter links in Pharaoh format [default: 500 pairs of the text]
+        test: test set in the form of --dev, scored once at the end [default: none]
+        links: links of the training pairs in Pharaoh format, for a guided adapter [default: those of a statistical
+            aligner]
+        output: folder of the adapter and its checkpoints [default: the folder of --config]
+        config: small, base or probe, or a YAML file of settings; other options override it [default: small]
+        minutes: time budget in minutes, which may reduce the number of steps [default: no limit]
+        dry_run: print the settings and train nothing
+        resume: continue from the last checkpoint in the folder; resume=changed: also with other settings or data
+        running: languages of the text, for a multilingual model
 
     Returns:
         The `folder`, and its `scores`, the content of results.json; of a dry run the settings.

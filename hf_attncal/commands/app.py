@@ -1,7 +1,8 @@
-"""The command line over the functions of this folder: their signatures are the options, their docstrings the help.
+"""The command line of the functions of this folder: their signatures are the options, their docstrings the help.
 
-cyclopts parses. What is ours: which types a command line has (`kinds.py`), `-v`, `-q` and `--debug` for every command,
-and errors on one line.
+cyclopts parses. This file adds the types of `kinds.py`, `-v`, `-q` and `--debug` for every command, and errors on one
+line. In a docstring, `[default: ...]` at the end of an argument is for a default that the signature does not show.
+The help leaves out sentences that begin with "In Python", and examples that begin with `>>>`.
 """
 
 import inspect
@@ -19,33 +20,35 @@ from docstring_parser import parse
 from hf_attncal.command_table import COMMANDS
 from hf_attncal.inference.running import Running, Spoken
 
-from .guarded import guarded, kind_of
-from .kinds import STANDARD, Kind, Setting, Values
+from .guarded import choices_of, guarded
+from .kinds import STANDARD, Kind, Languages, Setting, Values, kind_of, metavar_of
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
-_DASH = "\0"  # which no token of a command line holds
-_PARENTS = {"align": "Align the words of sentence pairs."}  # help of words that are no command by themselves
+_DASH = "\0"  # stands for `-`; no token of a command line contains it
+_PARENTS = {"align": "Align the words of sentence pairs."}  # help of a first word that is no command by itself
+_IN_PYTHON = re.compile(r"\s*In Python\b.*?\.(?=\s|$)")
+_NUMBERS = (int, int | None, float, float | None)
 _RUNNING = Group("Running", sort_key=90)
 _COMMON = """For every command:
   -h, --help     show this help
-  -v, --verbose  also say what is done, in which time and memory; -vv: libraries
-  -q, --quiet    print results and errors alone: no progress, no warnings
+  -v, --verbose  also print each step, the time and the memory; -vv: also messages of libraries
+  -q, --quiet    print only results and errors: no progress, no warnings
   --debug        show the traceback of an error"""
 
 
 class UsageError(Exception):
-    """A command line that cannot be understood."""
+    """A command line that cannot be parsed."""
 
 
 @cache
 def functions() -> dict[str, str]:
-    """Return the function of each command, `module:function`: ours, and those of entry points `attncal.commands`."""
+    """Return the function of each command as `module:function`, including the entry points `attncal.commands`."""
     others = {entry.name: entry.value for entry in entry_points(group="attncal.commands")}
     return others | COMMANDS
 
 
 def command_of(tokens: Sequence[str]) -> str | None:
-    """Return the name of the command that a command line begins with, if there is one."""
+    """Return the name of the command that a command line begins with, or None."""
     words = [token for token in tokens if not token.startswith("-")]
     for size in (2, 1):
         name = " ".join(words[:size])
@@ -55,7 +58,7 @@ def command_of(tokens: Sequence[str]) -> str | None:
 
 
 def signature_of(function: Callable) -> inspect.Signature:
-    """Return the parameters of a function as the command line has them, with what cyclopts wants to know of each.
+    """Return the parameters of a function as the command line has them, annotated for cyclopts.
 
     The fields of `Running` are options of their own, which `guarded` takes by name.
     """
@@ -65,35 +68,64 @@ def signature_of(function: Callable) -> inspect.Signature:
         for place, (title, names) in enumerate(groups.items())
         for name in names
     }
+    texts = texts_of(function)
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
-        group, text = group_of.get(parameter.name), texts_of(function).get(parameter.name, "")
         if parameter.annotation in (Running, Spoken):
             parameters += _running_options(parameter.annotation)
-        elif (kind := kind_of(parameter.annotation)) is not None:
-            parameters.append(_option(*_as_names(parameter, kind), text, group))
         elif parameter.annotation is not inspect.Parameter.empty and not _python_only(parameter.annotation):
-            negated = parameter.annotation == bool | None or parameter.default is True
-            parameters.append(_option(parameter, parameter.annotation, text, group, negated=negated))
+            parameters.append(_option(parameter, texts.get(parameter.name, ""), group_of.get(parameter.name)))
     return inspect.Signature(parameters)
 
 
-def _option(
-    parameter: inspect.Parameter, annotation: Any, text: str, group: Group | None, *, negated: bool = False
-) -> inspect.Parameter:
-    """Return a parameter with what cyclopts wants to know; a switch that is `negated` has a --no-switch beside it."""
-    how: dict[str, Any] = {} if group is None else {"group": group}
+def _option(parameter: inspect.Parameter, text: str, group: Group | None) -> inspect.Parameter:
+    """Return a parameter annotated for cyclopts.
+
+    A switch has a `--no-...` only if it is on by default, or if the text or the model decides.
+    """
+    kind, annotation = kind_of(parameter.annotation), parameter.annotation
+    text, _, default = text.partition("[default: ")
+    details: dict[str, Any] = {"help": text.strip().removesuffix(".")}
+    if group is not None:
+        details["group"] = group
+    if group is _RUNNING or (annotation != bool | None and parameter.default is not True):
+        details["negative"] = ""
+    if metavar := _metavar(parameter, kind):
+        details["metavar"] = metavar
     if annotation in (int, int | None):
-        how["converter"] = _whole_number
-    if not parameter.default or parameter.default == STANDARD:
-        how["show_default"] = False
-    if not negated:
-        how["negative"] = ""
-    return parameter.replace(annotation=Annotated[annotation, Parameter(help=text, **how)])
+        details["converter"] = _whole_number
+    if default:
+        details["show_default"] = default.removesuffix("]")
+    elif kind is not None and kind.standard:
+        details["show_default"] = "standard output" if kind.written else "standard input"
+    elif parameter.default is True:
+        details["show_default"] = _flag(parameter)
+    elif not parameter.default:
+        details["show_default"] = False
+    if kind is not None:
+        parameter, annotation = _as_names(parameter, kind)
+    return parameter.replace(annotation=Annotated[annotation, Parameter(**details)])
+
+
+def _metavar(parameter: inspect.Parameter, kind: Kind | None) -> str:
+    """Return the placeholder of the value of an option: FILE, MODEL, NUMBER; "" for a switch or a choice."""
+    if kind is not None:
+        return f"{kind.shown}..." if kind.many else kind.shown
+    annotation = parameter.annotation
+    if annotation in _NUMBERS:
+        return "NUMBER"
+    if annotation in (bool, bool | None) or choices_of(annotation):
+        return ""
+    return metavar_of(annotation) or parameter.name.upper().replace("_", "-")
+
+
+def _flag(parameter: inspect.Parameter) -> str:
+    """Return the name of an option, `--dry-run`."""
+    return f"--{parameter.name.replace('_', '-')}"
 
 
 def _as_names(parameter: inspect.Parameter, kind: Kind) -> tuple[inspect.Parameter, Any]:
-    """Return a parameter whose values are names or `key=value`, with its default and type on the command line."""
+    """Return a parameter whose values are names or `key=value`, and its type on the command line."""
     several = kind.many and parameter.kind is not inspect.Parameter.VAR_POSITIONAL
     value: Any = list[str] if several else str
     default = STANDARD if kind.standard else parameter.default
@@ -105,15 +137,17 @@ def _running_options(running: type[Spoken]) -> Iterator[inspect.Parameter]:
     """Yield the fields of `running` as options."""
     texts = {name: text for base in running.__mro__ for name, text in texts_of(base).items()}
     for field in fields(running):
-        parameter = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
-        annotation = str | None if field.name == "languages" else field.type
-        yield _option(parameter, annotation, texts[field.name], _RUNNING)
+        annotation = Languages if field.name == "languages" else field.type
+        parameter = inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
+        )
+        yield _option(parameter, texts[field.name], _RUNNING)
 
 
 def texts_of(documented: Callable) -> dict[str, str]:
     """Return the help texts of the parameters of a function or the fields of a class, from its docstring."""
     entries = parse(documented.__doc__ or "").params
-    return {entry.arg_name: " ".join((entry.description or "").split()) for entry in entries}
+    return {entry.arg_name: _IN_PYTHON.sub("", " ".join((entry.description or "").split())) for entry in entries}
 
 
 def _whole_number(_, tokens: Sequence[Token]) -> int:
@@ -125,20 +159,20 @@ def _whole_number(_, tokens: Sequence[Token]) -> int:
 
 
 def _python_only(annotation: Any) -> bool:
-    """Return whether a parameter is for Python alone: its type is not one that a word can be read as."""
+    """Return whether a parameter is not an option: no word of a command line has its type."""
     return "PYTHON_ONLY" in getattr(annotation, "__metadata__", ())
 
 
-def dressed(function: Callable) -> Callable:
-    """Return a function that cyclopts can read: it calls the other, and has `signature_of` it."""
+def command_function(function: Callable) -> Callable:
+    """Return a function for cyclopts: it has `signature_of` the given function, and calls it behind the gate."""
     signature = signature_of(function)
 
     def call(*arguments, **options):
         return guarded(function)(*arguments, **options)
 
     call.__name__, call.__module__ = function.__name__, function.__module__
-    told = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[0].partition("\nExamples:")[0]
-    call.__doc__ = re.sub(r"(?<=\S)\n(?=\S)", " ", told)
+    description = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[0].partition("\nExamples:")[0]
+    call.__doc__ = re.sub(r"(?<=\S)\n(?=\S)", " ", description)
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return call
@@ -164,25 +198,41 @@ def app_of(names: Sequence[str]) -> App:
             parent = parent[word]
         function = resolve_name(functions()[name])
         epilogue = f"{examples_of(function)}\n\n{_COMMON}".strip()
-        parent.command(dressed(function), name=last, help_epilogue=epilogue)
+        parent.command(command_function(function), name=last, usage=_usage(name, function), help_epilogue=epilogue)
     return app
 
 
+def _usage(name: str, function: Callable) -> str:
+    """Return the usage line of a command: its arguments in their order, then the options that it needs."""
+    words = []
+    for parameter in signature_of(function).parameters.values():
+        label, required = parameter.name.upper(), parameter.default is parameter.empty
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            words.append(f"[{label}...]")
+        elif parameter.kind is not parameter.KEYWORD_ONLY:
+            words.append(label if required else f"[{label}]")
+        elif required:
+            metavar = parameter.annotation.__metadata__[0].metavar
+            words.append(f"{_flag(parameter)} {metavar}")
+    return " ".join(["Usage: attncal", name, *words, "[OPTIONS]"])
+
+
 def examples_of(function: Callable) -> str:
-    """Return the examples in the docstring of a function, as the help shows them behind its options."""
+    """Return the command lines among the examples of a docstring, for the end of the help."""
     entries = parse(function.__doc__ or "").meta
-    lines = "\n".join(entry.description or "" for entry in entries if entry.args[0] == "examples").splitlines()
-    return "\n".join(["Examples:", *(f"  {line.strip()}" for line in lines)]) if lines else ""
+    text = "\n".join(entry.description or "" for entry in entries if entry.args[0] == "examples")
+    lines = [line.strip() for line in text.splitlines() if not line.strip().startswith((">>>", "..."))]
+    return "\n".join(["Examples:", *(f"  {line}" for line in lines if line)]) if lines else ""
 
 
 # ---- reading a command line ----
 
 
 def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
-    """Read a command line; return what it runs, and the options `verbose`, `quiet` and `debug`.
+    """Parse a command line. Return the call that it stands for, and the options `verbose`, `quiet` and `debug`.
 
     Raises:
-        UsageError: it cannot be understood; the message says why.
+        UsageError: the command line cannot be parsed.
     """
     name = command_of(tokens)
     rest, common = _common(tokens)
@@ -199,15 +249,15 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
         prefix = " ".join(["attncal", *rest])
         raise UsageError(f"\n{prefix}: error: no COMMAND given: name one of them.")
     try:
-        # To cyclopts a - alone is an option.
+        # cyclopts would read a single `-` as an option.
         dashed = [_DASH if token == STANDARD else token for token in rest]
         function, bound, _ = app.parse_args(dashed, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         prefix = f"attncal {name}" if name else "attncal"
-        said = " ".join(str(error).split()).replace(_DASH, STANDARD)
-        said = re.sub(r'Command ".*?" parameter (\S+) requires an argument', r"\1 must be given", said)
-        raise UsageError(f"{prefix}: error: {said}") from error
-    bound.apply_defaults()  # standard input and output are those of the command line
+        message = " ".join(str(error).split()).replace(_DASH, STANDARD)
+        message = re.sub(r'Command ".*?" parameter (\S+) requires an argument', r"\1 must be given", message)
+        raise UsageError(f"{prefix}: error: {message}") from error
+    bound.apply_defaults()
     bound.arguments = {name: _undashed(value) for name, value in bound.arguments.items()}
 
     return partial(function, *bound.args, **bound.kwargs), common
@@ -220,7 +270,7 @@ def _undashed(value: Any) -> Any:
 
 
 def _common(tokens: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Take -v, -q and --debug out of a command line, wherever they stand before `--`."""
+    """Remove -v, -q and --debug from a command line, wherever they stand before `--`, and return both parts."""
     rest, common = [], {"verbose": 0, "quiet": False, "debug": False}
     end = tokens.index("--") if "--" in tokens else len(tokens)
     for place, token in enumerate(tokens):
@@ -238,13 +288,14 @@ def _common(tokens: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _settings_behind(tokens: list[str], name: str) -> list[str]:
-    """Put `key=value` behind `--`: behind `--source` it would be taken for a file of it.
+    """Move each `key=value` behind `--`, or behind the option of the function that takes them.
 
-    Where the function has an option for them, they go behind that.
+    Behind `--source` it would be taken for a file name.
     """
     parameters = inspect.signature(resolve_name(functions()[name])).parameters.values()
     settings = [token for token in tokens if _SETTING.match(token)]
-    own = next((f"--{parameter.name}" for parameter in parameters if parameter.annotation == Values), None)
-    if "--" in tokens or not settings or not (own or any(parameter.annotation == Setting for parameter in parameters)):
+    option = next((f"--{parameter.name}" for parameter in parameters if parameter.annotation == Values), None)
+    takes_settings = option or any(parameter.annotation == Setting for parameter in parameters)
+    if "--" in tokens or not settings or not takes_settings:
         return tokens
-    return [*(token for token in tokens if token not in (*settings, own)), own or "--", *settings]
+    return [*(token for token in tokens if token not in (*settings, option)), option or "--", *settings]

@@ -1,4 +1,4 @@
-"""`attncal check learn`, `check compare` and `check test`: what good pairs look like, two systems, planted errors."""
+"""`attncal check learn`, `check compare` and `check test`: learning, comparison of systems, planted errors."""
 
 import os
 from typing import TYPE_CHECKING
@@ -16,30 +16,33 @@ if TYPE_CHECKING:
 
 
 def check_learn(model: Loaded, *, source: Files, target: Files, running: Running = Running()) -> "LearnedCheck":
-    """Learn from clean text what good pairs look like to a word aligner, for `attncal check`.
+    """Learn from clean text the features of good pairs, for `attncal check`.
 
-    Once for each aligner, best from the text that it was trained on. The result is check.json in its folder.
+    Run it once per aligner, best on the text that the aligner was trained on. The result is check.json in its folder.
 
     Examples:
         attncal check learn MODEL --source train.de --target train.en
 
+        >>> hf_attncal.check_learn("aligner", source="train.de", target="train.en").pairs
+
     Args:
-        model: folder of a word aligner; in Python also a WordAligner that was loaded from one
-        source: clean source sentences, one a line; several files are read one after the other
+        model: folder of a word aligner. In Python also a WordAligner that was loaded from one.
+        source: clean source sentences, one per line; several files are read one after the other
         target: their translations, as many files and lines
-        running: how it runs
+        running: device, precision and limits of the run
 
     Returns:
-        A `LearnedCheck`: the `path` of the file, and how many `pairs` it was learned from.
+        A `LearnedCheck`: the `path` of the file, and the number of `pairs` that it was learned from.
 
     Raises:
-        CommandError: an aligner that cannot be used, no folder of yours, a line that cannot be read, or too few pairs.
+        CommandError: an aligner that cannot be used, a folder that is not yours, a line that cannot be read, or too
+            few pairs.
     """
     sources, targets = file_names(source), file_names(target)
     if len(sources) != len(targets):
-        raise CommandError(f"--source has {len(sources)} files, --target has {len(targets)}: give as many of each.")
+        raise CommandError(f"--source has {len(sources)} files, --target has {len(targets)}: they must match.")
     if is_file(model) and not os.path.isdir(model) and os.path.lexists(model):
-        raise CommandError(f"{model} is a file, and check.json goes into the folder of an aligner.")
+        raise CommandError(f"{model} is a file. Give the folder of an aligner, where check.json goes.")
     check_files([*sources, *targets], {}, standard=False)
     from hf_attncal.checking.check_learning import learn_check_beside
     from hf_attncal.checking.checker import aligner_to_check
@@ -59,34 +62,35 @@ def check_compare(
     encoder: Encoder = None,
     running: Running = Running(),
 ) -> "Comparison | None":
-    """Compare the faults of two translations of the same text.
+    """Compare the errors of two translations of the same text.
 
-    The summary of `attncal check` for both, and by how much the first has more or fewer faults than the second, with a
-    paired test by resamples of the lines.
+    Print the summary of `attncal check` for both, and the difference in errors, with a paired bootstrap test.
 
     Examples:
         attncal check compare MODEL --source text.de --target ours.en --other theirs.en
 
+        >>> hf_attncal.check_compare("deen", source="text.de", target="ours.en", other="theirs.en").p_values
+
     Args:
-        model: word aligner, as of `attncal check`; without it, the encoder alone
-        source: source sentences, one a line
-        target: their translations by one system, as many lines
-        other: their translations by another, as many lines
-        output: the file for the table; without it, standard output
-        bootstrap: resamples of the lines for 95 % intervals and tests
-        encoder: as of `attncal check`; without it, none
-        running: how it runs
+        model: word aligner, as in `attncal check` [default: only the encoder checks]
+        source: source sentences, one per line
+        target: their translations by one system, one per line
+        other: their translations by another system, one per line
+        output: output file for the table
+        bootstrap: number of bootstrap resamples of the lines for 95 % intervals and tests
+        encoder: multilingual encoder, as in `attncal check` [default: none]
+        running: device, precision and limits of the run
 
     Returns:
-        A `Comparison`, if there is no `output`.
+        A `Comparison`, without `output`.
 
     Raises:
-        CommandError: an aligner that cannot be used or for which nothing was learned, or a line that cannot be read.
+        CommandError: an aligner that cannot be used or has not learned a check, or a line that cannot be read.
     """
     at_least("--bootstrap", bootstrap, 1)
     check_files(files_among(source, target, other), {"--output": output}, standard=False)
     if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
-        raise CommandError(f"{source} is read twice, so it must be a file, not a pipe.")
+        raise CommandError(f"{source} is read twice. Give a file, not a pipe.")
     from hf_attncal.checking.check_summary import compare_counts, count_faults
     from hf_attncal.checking.checked_text import known_verdicts, written
     from hf_attncal.checking.checker import open_checker
@@ -111,24 +115,26 @@ def check_test(
 ) -> "SelfTest | None":
     """Measure how many errors planted into clean text `attncal check` finds.
 
-    Errors of many kinds are planted, and the table says of each how many are found, and which kinds are missed.
+    Errors of many kinds are planted. The table has the share found of each kind, and the kinds that are missed.
 
     Examples:
         attncal check test MODEL --source clean.de --target clean.en
 
+        >>> print(hf_attncal.check_test("deen", source="clean.de", target="clean.en"))
+
     Args:
-        model: word aligner, as of `attncal check`; without it, the encoder alone
-        source: clean source sentences, one a line, best other text than what was learned from
-        target: their translations, as many lines
-        output: the file for the table; without it, standard output
-        encoder: as of `attncal check`; without it, none
-        running: how it runs
+        model: word aligner, as in `attncal check` [default: only the encoder checks]
+        source: clean source sentences, one per line, best other text than the check was learned from
+        target: their translations, one per line
+        output: output file for the table
+        encoder: multilingual encoder, as in `attncal check` [default: none]
+        running: device, precision and limits of the run
 
     Returns:
-        A `SelfTest`, if there is no `output`.
+        A `SelfTest`, without `output`.
 
     Raises:
-        CommandError: an aligner that cannot be used or for which nothing was learned, or a line that cannot be read.
+        CommandError: an aligner that cannot be used or has not learned a check, or a line that cannot be read.
     """
     check_files(files_among(source, target), {"--output": output}, standard=False)
     from hf_attncal.checking.check_self_test import plant_and_check

@@ -1,4 +1,4 @@
-"""`attncal demo`: what the package does, on a small scale."""
+"""`attncal demo`: a small tour of the package."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,27 +10,29 @@ from .kinds import NewFolder
 if TYPE_CHECKING:
     from hf_attncal.report.demonstration import DemoResults
 
-_DEMO = "a demonstration"  # mark of its model's folder
+_DEMO = "a demonstration"  # mark of the model's folder
 
 
 def demo(*, output: NewFolder = "demo", steps: Annotated[int, "PYTHON_ONLY"] = 1000) -> "DemoResults":
-    """Align and check four translations at once, then train a small calibrated model and look inside it.
+    """Align and check four translations, then train a small calibrated model and inspect its attention.
 
-    First, in seconds, the German-English aligner that comes with the package aligns four translations, and says what
-    three of them left out, made up or changed. Then a small gated model is trained on a synthetic English-German
-    language, in a few minutes on two cores. Printed are BLEU before and after, and the alignment error of attention
-    and of contributions. A heat map and a folder for the Hub are written, and that folder is loaded in a process
-    without this package and translates.
+    The German-English aligner of the package first aligns four translations, in seconds, and reports the omissions,
+    additions and changes in three of them. Then a small gated model is trained on a synthetic English-German language,
+    in a few minutes on two cores. The demo prints BLEU before and after, and the alignment error of attention and of
+    contributions. It writes a heat map and a folder for the Hub, and translates with that folder in a process without
+    this package.
 
     Examples:
         attncal demo --output demo
 
+        >>> hf_attncal.demo(output="demo", steps=200)["bleu"]
+
     Args:
         output: folder for the pictures, the page of the check, the results and the model
-        steps: optimiser steps
+        steps: number of optimiser steps
 
     Returns:
-        What was measured, as in results.json.
+        The measurements, as in results.json.
 
     Raises:
         CommandError: the folder cannot be made, or `steps` is below 1.

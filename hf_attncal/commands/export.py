@@ -1,4 +1,4 @@
-"""`attncal export`: a saved model as what CTranslate2 translates with."""
+"""`attncal export`: export a saved model to CTranslate2."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -12,21 +12,23 @@ if TYPE_CHECKING:
 
 
 def export(folder: Model, /, *, format: Literal["ctranslate2", "ctranslate2-int8"] = "ctranslate2") -> "Exported":
-    """Write a model for CTranslate2, which translates on a CPU several times as fast as PyTorch.
+    """Export a model to CTranslate2, which translates on a CPU several times as fast as PyTorch.
 
-    The model is a Marian or BART without calibration. What is written is tried against PyTorch first. It is used as
-    `attncal translate FOLDER/ctranslate2`, with the links of its guided head.
+    The model must be a Marian or BART without calibration. The export is first compared with PyTorch. Use it as
+    `attncal translate FOLDER/ctranslate2`; the links of its guided head are kept.
 
     Examples:
         attncal export runs/guided
         attncal export runs/guided --format ctranslate2-int8
 
+        >>> hf_attncal.export("runs/guided", format="ctranslate2-int8").difference
+
     Args:
         folder: folder of a saved model with its tokenizer
-        format: in float32, or with matrices in 8 bits
+        format: ctranslate2: weights in float32; ctranslate2-int8: matrices in 8 bits
 
     Returns:
-        The path of what was written, and its largest `difference` from PyTorch.
+        The path of the export, and its largest `difference` from PyTorch.
 
     Raises:
         CommandError: the folder holds no model, or one that CTranslate2 cannot run.

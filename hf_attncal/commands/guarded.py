@@ -1,6 +1,6 @@
-"""The gate before a command: its function is called when none of its outputs would write over what it must not.
+"""The gate before a command: refuse a call whose outputs would overwrite an input or a file of another kind.
 
-What a function reads and writes is in its signature (`kinds.py`), so this holds for a new command, too.
+The signature of a function names its inputs and outputs (`kinds.py`), so a new command is also covered.
 """
 
 import os
@@ -17,22 +17,13 @@ from hf_attncal.io.errors import one_of, user_errors
 from hf_attncal.io.gate import check_apart, check_file, check_folder, job, reads
 from hf_attncal.layouts import check_one_model
 
-from .kinds import STANDARD, Kind
+from .kinds import STANDARD, Kind, kind_of, readable
 
-_MODELS = ("MODEL", "LINKS")  # kinds that a ready aligner may be
-
-
-def kind_of(annotation: Any) -> Kind | None:
-    """Return the kind of a parameter's type, if it is one of `kinds.py`, optional or not."""
-    for part in (annotation, *(get_args(annotation) if get_origin(annotation) is Union else ())):
-        for told in getattr(part, "__metadata__", ()):
-            if isinstance(told, Kind):
-                return told
-    return None
+_MODELS = ("MODEL", "LINKS")  # kinds for which the name of a ready aligner may stand
 
 
 def choices_of(annotation: Any) -> tuple:
-    """Return the values that a Literal allows, optional or not; none for a parameter of another type."""
+    """Return the values of a Literal, optional or not; () for another type."""
     annotation = getattr(annotation, "__origin__", annotation) if hasattr(annotation, "__metadata__") else annotation
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     literals = [part for part in parts if part is not type(None)]
@@ -41,12 +32,12 @@ def choices_of(annotation: Any) -> tuple:
 
 @cache
 def guarded(function: Callable) -> Callable:
-    """Return the function of a command, behind the gate."""
+    """Return the function of a command, behind the gate, with a signature that `help()` shows in plain types."""
     described = signature(function)
     kinds = {name: kind_of(parameter.annotation) for name, parameter in described.parameters.items()}
     # The command line checks these itself; a call from Python does not.
     choices = {name: choices_of(parameter.annotation) for name, parameter in described.parameters.items()}
-    choices = {name: values for name, values in choices.items() if values}
+    choices = {name: allowed for name, allowed in choices.items() if allowed}
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -56,44 +47,49 @@ def guarded(function: Callable) -> Callable:
         except TypeError:
             return function(*arguments, **options)  # Python's own message
         bound.apply_defaults()
-        for name, values in choices.items():
-            one_of(f"`{name}`", bound.arguments[name], values)
+        for name, allowed in choices.items():
+            one_of(f"`{name}`", bound.arguments[name], allowed)
         for name, kind in kinds.items():
             if kind is None or kind.shown not in _MODELS:
                 continue
             if isinstance(bound.arguments[name], str | os.PathLike):
                 bound.arguments[name] = ready_or_named(bound.arguments[name])
-        given = [(name, kind, bound.arguments[name]) for name, kind in kinds.items() if kind is not None]
+        values = [(name, kind, bound.arguments[name]) for name, kind in kinds.items() if kind is not None]
         with job():
-            for name, kind, value in given:
+            for name, kind, value in values:
                 if not kind.written:
                     several = kind.many or described.parameters[name].kind is Parameter.VAR_POSITIONAL
                     for path in _names(value, several):
                         reads(path)
                         with user_errors():
                             check_one_model(Path(path))
-            _check(given, bound.arguments)
+            _check_outputs(values, bound.arguments)
             return function(*bound.args, **bound.kwargs)
 
+    parameters = [
+        parameter.replace(annotation=readable(parameter.annotation)) for parameter in described.parameters.values()
+    ]
+    shown = described.replace(parameters=parameters, return_annotation=readable(described.return_annotation))
+    call.__signature__ = shown  # type: ignore[attr-defined]
     return call
 
 
 def _as_people_write(described: Signature, arguments: tuple, options: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Take how a job runs by name, `device="cpu"`, and the text before the model, `translate(lines, model=name)`."""
+    """Accept fields of `Running` by name, `device="cpu"`, and the text first, `translate(lines, model=name)`."""
     if (running := described.parameters.get("running")) is not None:
         names = {field.name for field in fields(running.annotation)} - described.parameters.keys()
-        if given := {name: options.pop(name) for name in names & options.keys()}:
-            options["running"] = replace(options.get("running", running.default), **given)
+        if changes := {name: options.pop(name) for name in names & options.keys()}:
+            options["running"] = replace(options.get("running", running.default), **changes)
     first = next(iter(described.parameters), None)
     if first == "model" and "model" in options and arguments:
         arguments = (options.pop("model"), *arguments)
     return arguments, options
 
 
-def _check(given: list[tuple[str, Kind, Any]], arguments: dict[str, Any]) -> None:
-    """Refuse what must not be written; see `gate`."""
+def _check_outputs(values: list[tuple[str, Kind, Any]], arguments: dict[str, Any]) -> None:
+    """Raise CommandError for an output that must not be written; see `io.gate`."""
     outputs = []
-    for name, kind, value in given:
+    for name, kind, value in values:
         option = f"--{name.replace('_', '-')}"
         for path in _names(value, kind.many) if kind.written else ():
             if path == STANDARD:
@@ -102,19 +98,19 @@ def _check(given: list[tuple[str, Kind, Any]], arguments: dict[str, Any]) -> Non
             if page and not os.path.isdir(path):
                 check_file(path, option)
             else:
-                own = arguments.get("model") if kind.written == "beside" else None
-                check_folder(path, option, marked=kind.written == "model", model=own)
+                model = arguments.get("model") if kind.written == "beside" else None
+                check_folder(path, option, marked=kind.written == "model", model=model)
             outputs.append((option, path))
     check_apart(outputs)
 
 
 def _names(value: Any, several: bool) -> Iterator[str]:
-    """Yield the names in an argument: of files and folders, and of what a model was loaded from."""
+    """Yield the files and folders in an argument; for a loaded model, the folder that it was loaded from."""
     if isinstance(value, str | os.PathLike):
         yield os.fspath(value)
     elif several and isinstance(value, list | tuple):
-        for one in value:
-            yield from _names(one, False)
+        for item in value:
+            yield from _names(item, False)
     else:
         for part in value if isinstance(value, tuple) else (value,):
             model = getattr(getattr(part, "aligner", part), "model", part)

@@ -1,4 +1,4 @@
-"""`attncal import`: a model of Marian, as Firefox has them, as a model of transformers."""
+"""`attncal import`: convert a Marian model, such as those of Firefox, to transformers."""
 
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -10,7 +10,7 @@ from .kinds import Folder, NewFolder
 
 @dataclass(frozen=True)
 class Imported:
-    """What was imported: the folder of the model, and its `architecture` in words."""
+    """An imported model: its folder, and a description of its `architecture`."""
 
     folder: FilePath
     architecture: str
@@ -20,26 +20,28 @@ class Imported:
 
 
 def import_marian(folder: Folder, /, *, output: NewFolder) -> Imported:
-    """Import a model of Marian, as Firefox translates with.
+    """Import a Marian model, such as those of Firefox.
 
-    Read model.*.bin (in float32 or 8 bits, alphas or not) and vocab.*.spm, and write a model of transformers with its
-    tokenizer and code: AutoModelForSeq2SeqLM loads it without this package. Its head that was trained on word links
-    makes the links of `attncal translate --alignments`. What is read are Transformers with an SSRU decoder and one
-    vocabulary, of any depth and width (tiny, base); others are refused by the setting that differs.
+    Read model.*.bin (in float32 or 8 bits, with or without alphas) and vocab.*.spm, and write a transformers model
+    with its tokenizer and code: AutoModelForSeq2SeqLM loads it without this package. Its guided head makes the links
+    of `attncal translate --alignments`. Supported are Transformers with an SSRU decoder and one vocabulary, of any
+    depth and width (tiny, base); for others, the error names the setting that differs.
 
     Examples:
         attncal import models/enpt --output enpt
-        attncal translate enpt --source source.txt --alignments links.align --output translations.txt
+        attncal translate enpt source.txt --alignments links.align --output translations.txt
+
+        >>> hf_attncal.import_marian("models/enpt", output="enpt").architecture
 
     Args:
         folder: folder with the .bin and the .spm; a shortlist (lex.*) is not needed
-        output: folder of the model
+        output: folder of the new model
 
     Returns:
         The `folder` of the model, and its `architecture`.
 
     Raises:
-        CommandError: a file is missing, damaged, or a model of another architecture.
+        CommandError: a file is missing or damaged, or a model of another architecture.
     """
     with without_chatter():
         from hf_attncal.alignment.seq2seq import Seq2SeqAttention
@@ -57,7 +59,7 @@ def import_marian(folder: Folder, /, *, output: NewFolder) -> Imported:
         def save(path: FilePath) -> None:
             model.save_pretrained(path)
             tokenizer.save_pretrained(path)
-            # The step that predicts a token learned its links.
+            # The links were learned at the step that predicts a token, hence no shift.
             Seq2SeqAttention(layer, (0,), shift=False).save(path)
             write_model_card(
                 path,

@@ -1,21 +1,23 @@
-"""Types of what the functions of this folder are given: on the command line a name, from Python also what it holds."""
+"""Types of the arguments of the commands: names on the command line; in Python also lines, pairs or loaded models."""
 
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 
 class Kind(NamedTuple):
-    """How a value is given on the command line.
+    """Kind of value that an option takes on the command line.
 
     Args:
-        shown: its name in the help.
-        many: several may follow each other.
-        standard: without it, standard input or output.
-        written: what is written there, which the gate looks at first (`guarded.py`); "" for what is read. A `folder`
-            holds no model; a `place` is a page if its name ends in .html, else a folder; `beside` is a folder for a
-            file that lies beside MODEL; a `model` is saved again where its own mark is.
+        shown: placeholder in the help.
+        many: True if the option takes several values.
+        standard: True if the default is standard input or output.
+        written: kind of output, which the gate checks first (`guarded.py`); "" for an input. A `folder` contains no
+            model; a `place` is a page if its name ends with .html, else a folder; `beside` is a folder for a file
+            that belongs to MODEL; a `model` may replace a folder that carries the same mark.
     """
 
     shown: str
@@ -28,34 +30,42 @@ Path = str | pathlib.Path
 File = Annotated[Path, Kind("FILE")]
 Files = Annotated[Path | Sequence[Path], Kind("FILE", many=True)]
 Folder = Annotated[Path, Kind("FOLDER")]
-# Folders that are written.
+# Output folders.
 NewFolder = Annotated[Path, Kind("FOLDER", written="folder")]
 FolderBeside = Annotated[Path, Kind("FOLDER", written="beside")]
 ModelFolder = Annotated[Path, Kind("FOLDER", written="model")]
-# A file, or its lines.
+# A file, or a list of its lines.
 Text = Annotated[Path | Sequence[str], Kind("FILE")]
-# The same; on the command line standard input if it is not given.
+# As Text; the default on the command line is standard input.
 Input = Annotated[Path | Sequence[str] | None, Kind("FILE", standard=True)]
-# Links: a file of them, their lines, or a loaded `WordAligner`.
+# A file of word links, its lines, or a loaded `WordAligner`.
 Links = Annotated[Path | Sequence[Any] | Any, Kind("LINKS")]
-# A file that is written; without it the result is returned, on the command line it goes to standard output.
+# Output file. Default: the function returns the result, the command writes it to standard output.
 Output = Annotated[Path | None, Kind("FILE", standard=True, written="file")]
 Written = Annotated[Path, Kind("FILE", written="file")]
 Places = Annotated[Path | Sequence[Path], Kind("FILE", many=True, written="place")]
 # A folder, or a name on the Hub.
 Model = Annotated[Path, Kind("MODEL")]
-# The same, or what was loaded from it.
+# As Model, or the loaded model.
 Loaded = Annotated[Path | Any, Kind("MODEL")]
-# An encoder that helps: a folder, a name on the Hub, "auto" for the default one, or an `EncoderPrior`.
+# A multilingual encoder: a folder, a name on the Hub, "auto" for the default one, or an `EncoderPrior`.
 Encoder = Annotated[Path | Any | None, Kind("MODEL")]
-# `key=value`, as many as there are.
+# Any number of `key=value`.
 Setting = Annotated[str, Kind("KEY=VALUE", many=True)]
-# Values by name; on the command line `key=value`, several behind one option or anywhere.
+# A mapping; on the command line `key=value`, behind its option or anywhere.
 Values = Annotated[Mapping[str, Any] | Sequence[str] | None, Kind("KEY=VALUE", many=True)]
-# A file or lines of `source ||| target`; beside the targets, a file or lines of the sources; or a list of pairs.
+# A file or lines of `source ||| target`, or of the sources if the targets are given; or a list of pairs.
 Pairs = Annotated[Path | Iterable[str] | Iterable[tuple[Any, Any]] | None, Kind("FILE", standard=True)]
-STANDARD = "-"
-# How links are written, what parts words, how the two directions of links are merged.
+# Plain strings with a placeholder for the help.
+Names = Annotated[str, "NAMES"]  # joined by +
+Part = Annotated[str, "I/N"]
+Share = Annotated[str, "SHARE"]
+Patterns = Annotated[Sequence[str], "PATTERN..."]
+Methods = Annotated[Sequence[str], "METHOD..."]
+Preset = Annotated[str, "NAME|FILE"]
+Languages = Annotated[str, "SOURCE-TARGET"] | None
+STANDARD = "-"  # standard input or output
+# Formats of links, word separators, and ways to merge the links of both directions.
 LinkFormat = Literal["pharaoh", "words", "opustrainer", "json", "html"]
 WordLimits = Literal["white-space", "spaces"]
 Merging = Literal[
@@ -75,3 +85,44 @@ def file_names(files: Path | Sequence[Path] | None) -> list[str]:
     if files is None:
         return []
     return [os.fspath(file) for file in ([files] if isinstance(files, str | os.PathLike) else files)]
+
+
+def _metadata(annotation: Any) -> tuple:
+    """Return the metadata of an annotation, and of its parts if it is a union."""
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
+    return tuple(entry for part in (annotation, *parts) for entry in getattr(part, "__metadata__", ()))
+
+
+def kind_of(annotation: Any) -> Kind | None:
+    """Return the `Kind` of a parameter's type, optional or not; None if it has none."""
+    return next((entry for entry in _metadata(annotation) if isinstance(entry, Kind)), None)
+
+
+def metavar_of(annotation: Any) -> str:
+    """Return the placeholder of a plain string in the help; "" if it has none."""
+    return next((entry for entry in _metadata(annotation) if isinstance(entry, str)), "")
+
+
+class Readable(str):
+    """Text of a type in a signature; `help()` shows it without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def readable(annotation: Any) -> Readable:
+    """Return a type as text for `help()`: without metadata and module names."""
+    if hasattr(annotation, "__metadata__"):
+        return readable(annotation.__origin__)
+    if get_origin(annotation) in (Union, UnionType):
+        parts = dict.fromkeys(readable(part) for part in get_args(annotation))
+        last = [part for part in parts if part == "None"]
+        return Readable(" | ".join([*(part for part in parts if part != "None"), *last]))
+    if isinstance(annotation, str):
+        return Readable(annotation)
+    if annotation is type(None):
+        return Readable("None")
+    text = getattr(annotation, "__forward_arg__", None) or (
+        annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else repr(annotation)
+    )
+    return Readable(re.sub(r"\b(?:\w+\.)+(?=\w)", "", text))

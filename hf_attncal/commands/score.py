@@ -1,4 +1,4 @@
-"""`attncal score`: word links against a gold alignment, translations or summaries against references."""
+"""`attncal score`: score word links, translations or summaries against references."""
 
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -39,19 +39,19 @@ def score(
     bootstrap: int = 1000,
     format: Literal["text", "json"] = "text",
 ) -> "ScoreTable":
-    """Score word links against a gold alignment, translations or summaries against references.
+    """Score word links, translations or summaries against references.
 
-    Of word links: alignment error rate (AER, lower is better), precision against possible links, recall against sure
+    Word links: alignment error rate (AER, lower is better), precision against possible links, recall against sure
     links, and their F1. A line holds the links of a sentence pair: i-j links source word i to target word j; in GOLD
-    it is a sure link, and ipj or i?j a possible one. Whether words are counted from 0 or from 1 is detected. Files
-    that do not count alike, or have source and target exchanged, are refused.
+    it is a sure link, and ipj or i?j a possible one. Words may be counted from 0 or from 1; this is detected. Files
+    that are counted differently, or that have source and target exchanged, are refused.
 
-    Of summaries, a line each (`--metric rouge`): the mean F1 of ROUGE-1, ROUGE-2, ROUGE-L (a
-    summary is one sentence) and ROUGE-Lsum (sentence by sentence, each up to its `.`, `!` or `?`).
+    Summaries, one per line (`--metric rouge`): the mean F1 of ROUGE-1, ROUGE-2, ROUGE-L (a summary is one sentence)
+    and ROUGE-Lsum (sentence by sentence, each up to its `.`, `!` or `?`).
 
-    Of translations, a line each (`--metric bleu`, `--metric chrf`): BLEU or chrF of the corpus, by sacreBLEU.
+    Translations, one per line (`--metric bleu`, `--metric chrf`): BLEU or chrF of the corpus, by sacreBLEU.
 
-    A signature says how scores were computed. Several hypotheses are compared with the first by a paired bootstrap.
+    A signature records how scores were computed. Several hypotheses are compared with the first by a paired bootstrap.
 
     Examples:
         attncal score gold.align links.align
@@ -59,31 +59,32 @@ def score(
         attncal score summaries.txt found.txt other.txt --metric rouge
         attncal score first.txt found.txt --metric rouge --references second.txt third.txt
 
+        >>> hf_attncal.score(["0-0 1-1"], ["0-0"]).rows[0].aer
+
     Args:
         gold: gold alignment, or references; may be compressed (.gz, .xz, .zst)
-        hypotheses: proposed links, of which scores (i-j:0.93) are ignored, or translations or summaries; one may be -
-            for standard input
-        metric: what to score: word links (aer), translations (bleu, chrf) or summaries (rouge)
-        source: tokenised source sentences, to refuse links outside of them; without it, not checked
-        target: tokenised target sentences; without it, not checked
-        words: what parts the words that links count; without it, what is written beside them, or what they fit
+        hypotheses: predicted links (scores, as in i-j:0.93, are ignored), translations or summaries; one may be - for
+            standard input
+        metric: word links (aer), translations (bleu, chrf) or summaries (rouge)
+        source: tokenised source sentences, to refuse links outside of them [default: not checked]
+        target: tokenised target sentences [default: not checked]
+        words: word separator that the links are counted by [default: as recorded beside the links, or as they fit]
         ignore_possible: count only the sure links of GOLD
-        without_punctuation: leave out links of which either word is only punctuation; needs --source and --target
-        references: further references of each line; ROUGE takes the best of them for each measure; without it, one
-        tokenize: how text is cut: English, lower case and runs of a-z and 0-9 (rouge); any language, lower case,
-            without punctuation (words); or at white space, for text that is tokenised already (none)
+        without_punctuation: ignore links of which either word is only punctuation; needs --source and --target
+        references: further references of each line; ROUGE takes the best one per measure [default: none]
+        tokenize: tokenisation of the text: English, lower case and runs of a-z and 0-9 (rouge); any language, lower
+            case, without punctuation (words); or at white space, for text that is already tokenised (none)
         stemmer: compare the stems of English words (Porter)
-        bootstrap: resamples of the lines for 95 % intervals and comparisons; 0 for none
-        format: a table with rounded numbers, or JSON with all digits
+        bootstrap: number of bootstrap resamples of the lines for 95 % intervals and comparisons; 0 for none
+        format: text: a table with rounded numbers; json: all digits
 
     Returns:
-        `rows`, one for each hypothesis, with its name, its scores and their `signature`. Printed, it is the table or
-        JSON.
+        `rows`, one for each hypothesis, with its name, its scores and their `signature`. Printed, the table or JSON.
 
     Raises:
-        CommandError: a file that is wrong, options of another metric, or a number out of range.
+        CommandError: a file that cannot be used, options of another metric, or a number out of range.
     """
-    given = {
+    changed = {
         "source": source is not None,
         "target": target is not None,
         "words": words is not None,
@@ -94,11 +95,11 @@ def score(
         "stemmer": stemmer,
     }
     at_least("--bootstrap", bootstrap, 0)
-    if wrong := [name for name, is_given in given.items() if is_given and name not in METRICS[metric]]:
+    if wrong := [name for name, is_changed in changed.items() if is_changed and name not in METRICS[metric]]:
         option = "`words`" if wrong[0] == "words" else f"--{wrong[0].replace('_', '-')}"
         raise CommandError(f"{option} is not for --metric {metric}: leave it out.")
     if not hypotheses:
-        raise CommandError("HYP must be a file or more, got none: name what is scored behind GOLD.")
+        raise CommandError("HYPOTHESES must be one file or more, got none. Name them behind GOLD.")
     if (source is None) != (target is None):
         raise CommandError("--source and --target belong together: pass both or neither.")
     if without_punctuation and source is None:
@@ -121,14 +122,14 @@ def score(
             bootstrap=bootstrap,
             format=format,
         )
-    more = [references] if isinstance(references, str | PathLike) else references
-    named = {f"reference {number}": text for number, text in enumerate([gold, *more], start=1)}
+    further = [references] if isinstance(references, str | PathLike) else references
+    named = {f"reference {number}": text for number, text in enumerate([gold, *further], start=1)}
     texts = list(read_scored(named | proposed, "summary" if metric == "rouge" else "translation"))
-    golds, found = texts[: len(named)], texts[len(named) :]
+    golds, written = texts[: len(named)], texts[len(named) :]
     if metric == "rouge":
         from hf_attncal.metrics.summary_scores import score_summaries
 
-        return score_summaries(golds, found, tokenize=tokenize, stemmer=stemmer, bootstrap=bootstrap, format=format)
+        return score_summaries(golds, written, tokenize=tokenize, stemmer=stemmer, bootstrap=bootstrap, format=format)
     from hf_attncal.metrics.bleu import score_translations
 
-    return score_translations(golds, found, metric, bootstrap=bootstrap, format=format)
+    return score_translations(golds, written, metric, bootstrap=bootstrap, format=format)

@@ -30,27 +30,29 @@ def show(
     output: Written | None = None,
     running: Running = Running(),
 ) -> "Report":
-    """Look at what a translation model makes of a few sentences, in the browser.
+    """Show the translation and attention of a few sentences in the browser.
 
-    Write one page and open it: each sentence with its translation, what attention and methods of attribution say word
-    by word, and the translation without the source word that matters most. The page is the sentence browser of
-    `attncal analyze` and needs no network.
+    Write one page and open it: each sentence with its translation, the word links by attention and attribution
+    methods, and the translation without the most important source word. The page is the sentence browser of `attncal
+    analyze` and needs no network.
 
     Examples:
         attncal show MODEL "The old man sold his house."
         attncal show MODEL --source test.en --output test.html
 
+        >>> hf_attncal.show("model", "The old man sold his house.", output="page.html")
+
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter
-        sentences: sentences, at most 200; a translation to look at follows a tab or ` ||| `, others are the model's
-        source: file of sentences, one a line; without it and without SENTENCES, standard input
-        aligner: word aligner that draws links; without it, none
+        sentences: sentences, at most 200; a translation of your own follows a tab or ` ||| `
+        source: file of sentences, one per line [default: SENTENCES, or else standard input]
+        aligner: word aligner whose links are drawn [default: none]
         beams: beam size
-        output: file for the page, which is not opened then; without it, show.html, opened in the browser
-        running: how the models run
+        output: file for the page, which is then not opened [default: show.html, opened in the browser]
+        running: device, precision and limits of the run
 
     Returns:
-        The report; printed, it has the verdict on the attention, and where the page is.
+        The report; printed, the verdict on the attention, and the place of the page.
 
     Raises:
         CommandError: there is no sentence or there are too many, or a model cannot be loaded.

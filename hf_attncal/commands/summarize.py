@@ -1,4 +1,4 @@
-"""`attncal summarize`: one summary for each text, with scores and what was copied from where."""
+"""`attncal summarize`: write one summary per text, with scores and the sources of copied words."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hf_attncal.inference.answers import Answer
 
 GROUPS = {"Search": ("beams", "generation", "too_long")}
-_LONGEST = 100_000  # bytes of a text: some 20,000 words, more than most models read
+_LONGEST = 100_000  # bytes of a text, about 20,000 words: more than most models can read
 _BATCH = 16  # texts
 
 
@@ -28,40 +28,40 @@ def summarize(
     too_long: Literal["truncate", "error"] = "truncate",
     running: Running = Running(),
 ) -> "list[str] | list[Answer] | None":
-    """Summarise texts, one in a line.
+    """Summarise texts, one per line.
 
-    Exactly one summary out for each line in, on one line, in the same order, written as the input arrives. An empty
-    line gives an empty line. A text that is longer than the model reads is summarised from its beginning, and a
-    warning at the end says which lines that were. Where an option is not given, generation_config.json of the model
-    decides.
+    Each line of input gives exactly one line of output, in the same order, written as the input arrives. An empty line
+    gives an empty line. A text that is longer than the model can read is summarised from its beginning, and a warning
+    at the end lists those lines. Options that are not given have the values of the model's generation_config.json.
 
     Examples:
-        attncal summarize MODEL < texts.txt > summaries.txt
-        attncal summarize MODEL --source texts.txt --output summaries.txt --too-long error
+        attncal summarize MODEL texts.txt > summaries.txt
+        attncal summarize MODEL texts.txt --output summaries.txt --too-long error
         attncal summarize MODEL --format marked < texts.txt
-        attncal summarize MODEL --source texts.txt --beams 4 min_new_tokens=20 max_new_tokens=60
+        attncal summarize MODEL texts.txt --beams 4 min_new_tokens=20 max_new_tokens=60
+
+        >>> summaries = hf_attncal.summarize("model", ["A long text."], beams=4)
 
     Args:
-        model: folder or Hub name of an encoder-decoder, or of an adapter; in Python also (model, tokenizer)
-        source: texts, one a line; plain, .gz, .xz or .zst; without it, standard input
-        output: written as FILE.partial and renamed when it is complete, compressed as its name says; without it,
-            standard output
-        format: marked: copied words in brackets, each with the number, from 0, of the word of the text that it is
-            copied from, `[Oslo]4 wins`; copied: `summary TAB i-j i-j`, word j of the summary is copied from word i
-            of the text; json: one object a line, with source, summary, score, tokens, their scores, and what is
-            copied where the model copies
+        model: folder or Hub name of an encoder-decoder, or of an adapter. In Python also (model, tokenizer).
+        source: texts, one per line; plain, .gz, .xz or .zst
+        output: output file, compressed as its name says; FILE.partial until it is complete
+        format: text: the summary; marked: copied words in brackets, each with the number, from 0, of its word in the
+            text, `[Oslo]4 wins`; copied: `summary TAB i-j i-j`, word j of the summary is copied from word i of the
+            text; json: one object per line, with source, summary, score, tokens, their scores, and the copied words of
+            a model that copies
         scores: write `score TAB summary`; the score is the log-probability / length ** length_penalty
-        beams: beam size; 1 is greedy; without it, what the model says
+        beams: beam size; 1 is greedy [default: the model's own]
         generation: settings of transformers' generate(), anywhere on the line: length_penalty=2, min_new_tokens=20,
-            max_new_tokens=60 (if the model does not say it either, twice the longest text of a batch plus 10),
-            no_repeat_ngram_size=3, prefix="summarize: " (what to put in front of each text);
-            without them, what the model says
-        too_long: what to do with a text of more tokens than the model reads, or of more bytes than --longest-line
-        running: how it runs
+            max_new_tokens=60 (if the model also has none, twice the longest text of a batch plus 10),
+            no_repeat_ngram_size=3, prefix="summarize: " (put in front of each text) [default: the model's own]
+        too_long: truncate or refuse a text of more tokens than the model can read, or of more bytes than
+            --longest-line
+        running: device, precision and limits of the run
 
     Returns:
-        In Python, without `output`: the lines that the command writes, or with `format="json"` an `Answer` for each
-        text: `text`, `score` and `generated`, with `copies` and `cut_from`.
+        Without `output`, the lines that the command writes, or with `format="json"` an `Answer` for each text: `text`,
+        `score` and `generated`, with `copies` and `cut_from`.
 
     Raises:
         CommandError: options that do not suit the model, a model that cannot be loaded, or a text that cannot be
@@ -82,16 +82,16 @@ def summarize(
     from hf_attncal.inference.answers import Form, answer_text, try_answers
     from hf_attncal.inference.summarization import summarizing
 
-    called, copies = "the model" if loaded is model else name, bool(getattr(loaded[0].config, "copy", False))
+    label, copies = "the model" if loaded is model else name, bool(getattr(loaded[0].config, "copy", False))
     if format in ("marked", "copied") and not copies:
         raise CommandError(
-            f"--format {format} says what is copied, and {called} copies nothing. Give --format text or json, or "
+            f"--format {format} shows copied words, and {label} copies nothing. Give --format text or json, or "
             "a model that was trained with --model summarizer+copy."
         )
     copied = copies and format != "text"
     reading: dict[str, Any] = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
     settings |= {"num_beams": beams, "scores": scores or format == "json", "copied": copied}
     work = summarizing(loaded[0], loaded[1], **reading, **settings)
-    try_answers(work, called, [sample(loaded[1]) for _ in trials])
+    try_answers(work, label, [sample(loaded[1]) for _ in trials])
     reading |= {"longest_line": running.longest_line or _LONGEST, "progress": running.progress}
     return answer_text(loaded, text, work, Form("summary", format, scores, copied), output=output, **reading)

@@ -1,4 +1,4 @@
-"""`attncal translate`: one line out for each line in, with scores, links and verdicts where they are asked for."""
+"""`attncal translate`: write one translation per line, with scores, links and verdicts if requested."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from hf_attncal.inference.answers import Answer
 
 GROUPS = {
-    "Word links of each translation with its source": ("alignments", "aligner"),
-    "What each translation left out and made up": ("check",),
+    "Word links between source and translation": ("alignments", "aligner"),
+    "Omissions and additions in each translation": ("check",),
     "Search": ("beams", "generation", "too_long"),
 }
 _BATCH = 32  # lines
@@ -37,39 +37,40 @@ def translate(
 ) -> "list[str] | list[Answer] | None":
     """Translate text, line by line.
 
-    Exactly one line out for each line in, in the same order, written as the input arrives. An empty line gives an
-    empty line.
+    Each line of input gives exactly one line of output, in the same order, written as the input arrives. An empty line
+    gives an empty line.
 
     Examples:
-        attncal translate MODEL < source.txt > translations.txt
-        attncal translate MODEL --source source.txt --output translations.txt --alignments links.align
-        attncal translate MODEL --source source.txt --beams 8 length_penalty=1.2 max_new_tokens=200
+        attncal translate MODEL source.txt > translations.txt
+        attncal translate MODEL source.txt --output translations.txt --alignments links.align
+        attncal translate MODEL --beams 8 length_penalty=1.2 max_new_tokens=200 < source.txt
+
+        >>> translations = hf_attncal.translate("model", ["The house is old."], beams=4)
 
     Args:
-        model: folder or Hub name of an encoder-decoder, or of an adapter; in Python also (model, tokenizer)
-        source: text, one sentence a line; plain, .gz, .xz or .zst; without it, standard input
-        output: written as FILE.partial and renamed when it is complete, compressed as its name says; without it,
-            standard output
-        format: json: one object a line, with source, translation, score, tokens, their scores, and the alignment and
-            the verdict where they are asked for
+        model: folder or Hub name of an encoder-decoder, or of an adapter. In Python also (model, tokenizer).
+        source: text, one sentence per line; plain, .gz, .xz or .zst
+        output: output file, compressed as its name says; FILE.partial until it is complete
+        format: text: the translation; json: one object per line, with source, translation, score, tokens, their
+            scores, and the alignment and the verdict if requested
         scores: write `score TAB translation`; the score is the log-probability / length ** length_penalty
-        alignments: write the links to FILE, `i-j i-j` for each line, counted from 0; - for json, which has them
-            itself; without it, none
-        aligner: folder or Hub name of a word aligner that makes the links; without it, the attention of MODEL that
-            `attncal align select` chose
-        check: folder or Hub name of a word aligner for which `attncal check` has learned what good pairs look like:
-            before each translation stands what is flagged, or `-`, and a TAB; json has the whole verdict; without it,
-            nothing is checked
+        alignments: output file for the links, `i-j i-j` for each line, counted from 0; - with --format json, which
+            contains them [default: none]
+        aligner: folder or Hub name of a word aligner that makes the links [default: the attention of MODEL that
+            `attncal align select` chose]
+        check: folder or Hub name of a word aligner with a learned check (`attncal check learn`): the flagged kinds, or
+            `-`, and a TAB precede each translation; json has the whole verdict [default: none]
         beams: beam size; 1 is greedy
         generation: settings of transformers' generate(), anywhere on the line: length_penalty=1.2, max_new_tokens=200
-            (without it, twice the longest source of a batch plus 10), no_repeat_ngram_size=3, prefix="to German: "
-        too_long: what to do with a line of more tokens than the model has positions, or of more bytes than
+            (if not given, twice the longest source of a batch plus 10), no_repeat_ngram_size=3, prefix="to German: "
+            [default: the model's own]
+        too_long: refuse or truncate a line of more tokens than the model has positions, or of more bytes than
             --longest-line
-        running: how it runs
+        running: device, precision and limits of the run
 
     Returns:
-        In Python, without `output`: the lines that the command writes, or with `format="json"` an `Answer` for each:
-        `text`, `score`, `alignment`, `verdict` and what else it was made of.
+        Without `output`, the lines that the command writes, or with `format="json"` an `Answer` for each: `text`,
+        `score`, `alignment`, `verdict` and further details.
 
     Raises:
         CommandError: options that do not go together, a model that cannot be loaded, or a line that cannot be
@@ -78,11 +79,11 @@ def translate(
     aligned = aligner is not None or alignments not in (None, False)
     links = None if isinstance(alignments, bool) or alignments == STANDARD else alignments
     if aligned and links is None and format == "text":
-        raise CommandError("Links need a file beside the text: give --alignments FILE, or --format json.")
+        raise CommandError("Links need a file of their own. Give --alignments FILE, or --format json.")
     if aligned and aligner is None and too_long == "truncate":
         raise CommandError(
-            "With --too-long truncate, links need a word aligner (--aligner): the attention of MODEL cannot align a "
-            "line that it does not read to its end."
+            "With --too-long truncate, links need a word aligner: the attention of MODEL covers only the part that it "
+            "reads. Give --aligner."
         )
     at_least("--beams", beams, 1)
     from hf_attncal.inference.search import generation_settings, texts_to_try
@@ -95,7 +96,7 @@ def translate(
     check_loadable(aligner, check)
     name = fetched(model, running)
     loaded = load_model(name, running, beams)
-    beside = None if loaded is model else getattr(loaded[0], "of_model", name)  # of which its links were chosen
+    folder = None if loaded is model else getattr(loaded[0], "of_model", name)  # folder with its alignment.json
     from hf_attncal.alignment.aligner_opening import aligner_beside
     from hf_attncal.checking.checker import open_checker
     from hf_attncal.data.languages import sample
@@ -107,13 +108,13 @@ def translate(
     work = translating(
         loaded[0],
         loaded[1],
-        aligner=aligner_beside(aligner, others, beside, loaded, format == "text") if aligned else None,
+        aligner=aligner_beside(aligner, others, folder, loaded, format == "text") if aligned else None,
         checker=None if check is None else open_checker(check, others),
         num_beams=beams,
         scores=scores or format == "json",
         **reading,
         **settings,
     )
-    try_answers(work, beside or "the model", [sample(loaded[1]) for _ in texts_to_try(settings)])
+    try_answers(work, folder or "the model", [sample(loaded[1]) for _ in texts_to_try(settings)])
     reading |= {"longest_line": running.longest_line or LONGEST_LINE, "progress": running.progress}
     return answer_text(loaded, text, work, Form("translation", format, scores), output=output, links=links, **reading)

@@ -1,4 +1,4 @@
-"""How a job runs that loads a model: device, precision, threads, and what it may read and execute."""
+"""Options of a job that loads a model: device, precision, threads, and limits on input and code."""
 
 from dataclasses import dataclass, field, fields
 from typing import Literal
@@ -8,33 +8,39 @@ from hf_attncal.io.errors import CommandError
 MAX_THREADS = 1024  # the system kills a process that starts many more
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Spoken:
-    """The languages of a job that begins with a translation model.
+    """Languages of a job that starts from a translation model.
 
     Args:
-        languages: SOURCE-TARGET, such as en-de or English-German, for a model of many; without it, as it was saved
+        languages: languages of the text, such as en-de or English-German, for a multilingual model [default: as saved
+            with the model]
     """
 
     languages: str | tuple[str, str] | None = field(default=None, kw_only=True)
 
+    def __repr__(self) -> str:
+        changed = [f for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Running(Spoken):
-    """How a job runs that loads a model.
+    """Options of a job that loads a model.
 
     Args:
-        device: such as cpu or cuda:0; without it, a GPU if there is one
-        dtype: precision of the weights; without it, as they are saved
-        threads: threads of PyTorch on the CPU; without it, as PyTorch chooses
-        trust_remote_code: run the model code that comes with the checkpoint
-        revision: commit, tag or branch of the model on the Hub; without it, the newest
-        batch_size: lines or pairs that the model reads at once; without it, what suits the job
-        longest_line: most bytes of a line; a longer one is an error or truncated; without it, what suits the job
-        progress: count lines on standard error; without it, if that is a terminal
+        device: device, such as cpu or cuda:0 [default: a GPU if there is one]
+        dtype: precision of the weights [default: as saved]
+        threads: number of CPU threads of PyTorch [default: PyTorch's own]
+        trust_remote_code: run the model code in the checkpoint
+        revision: commit, tag or branch of the model on the Hub [default: the newest]
+        batch_size: number of lines or pairs per batch [default: depends on the command]
+        longest_line: maximum length of a line in bytes; a longer line is refused or truncated [default: depends on the
+            command]
+        progress: count lines on standard error [default: if it is a terminal]
 
     Raises:
-        CommandError: a number that is out of range.
+        CommandError: a number is out of range.
     """
 
     device: str | None = None
@@ -53,8 +59,8 @@ class Running(Spoken):
                 raise CommandError(f"--{name.replace('_', '-')} must be from 1 to {most}, got {value}.")
 
     def takes(self, *names: str) -> None:
-        """Raise CommandError if a field is given that is none of these: the job has no use for it."""
-        for one in fields(self):
-            if one.name not in names and getattr(self, one.name) != one.default:
-                option = f"--{one.name.replace('_', '-')}"
-                raise CommandError(f"{option} is for what loads a model, and no model is loaded here: leave it out.")
+        """Raise CommandError for an option that differs from its default and is not in `names`."""
+        for field_ in fields(self):
+            if field_.name not in names and getattr(self, field_.name) != field_.default:
+                option = f"--{field_.name.replace('_', '-')}"
+                raise CommandError(f"{option} is for commands that load a model, which this does not. Leave it out.")

@@ -1,5 +1,6 @@
 """What is the same in the help and the usage errors of every command."""
 
+import ast
 import inspect
 import re
 import shlex
@@ -8,29 +9,33 @@ import pytest
 from command_parsers import COMMANDS, options_of
 from docstring_parser import parse
 
+import hf_attncal
 from hf_attncal.commands import main
 from hf_attncal.commands.app import call_of, kind_of, signature_of
 
 every_command = pytest.mark.parametrize("name", COMMANDS)
+every_documented = pytest.mark.parametrize("name", [name for name in COMMANDS if not name.startswith("align ")])
 
 
-def told_of(name: str) -> dict[str, str]:
-    return {param.arg_name: param.description or "" for param in parse(COMMANDS[name].__doc__).params}
+def examples_of(name: str) -> list[str]:
+    sections = [part.description for part in parse(COMMANDS[name].__doc__).meta if part.args[0] == "examples"]
+    return [line.strip() for line in "\n".join(sections).splitlines() if line.strip()]
 
 
 def test_the_commands_are_found():
     assert {"align run", "align train", "score", "translate"} <= COMMANDS.keys()
 
 
-@every_command
-def test_each_parameter_has_a_help_text_that_says_what_happens_without_it(name):
-    told = told_of(name)
-    assert list(told) == list(inspect.signature(COMMANDS[name]).parameters)
+@every_documented
+def test_each_parameter_has_a_help_text_and_shows_its_default(name):
+    documented = [entry.arg_name for entry in parse(COMMANDS[name].__doc__).params]
+    assert documented == list(inspect.signature(COMMANDS[name]).parameters)
     for parameter in signature_of(COMMANDS[name]).parameters.values():
-        text = parameter.annotation.__metadata__[0].help
-        assert text, parameter.name
-        if parameter.default is None:
-            assert "without" in text, f"{parameter.name}: what happens without it?"
+        details = parameter.annotation.__metadata__[-1]
+        assert details.help, parameter.name
+        assert "without it" not in details.help, parameter.name
+        if parameter.default is None and "must be given" not in details.help:
+            assert isinstance(details.show_default, str), f"{parameter.name} needs [default: ...]"
 
 
 @every_command
@@ -52,8 +57,7 @@ def test_help_texts_read_as_one_sentence(name):
 
 @every_command
 def test_every_command_has_an_example_that_it_understands(name):
-    examples = [part.description for part in parse(COMMANDS[name].__doc__).meta if part.args[0] == "examples"]
-    lines = "\n".join(examples).splitlines()
+    lines = [line for line in examples_of(name) if not line.startswith(">>>")]
     assert any(f"attncal {name}" in line for line in lines)
     for line in lines:
         words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
@@ -62,12 +66,37 @@ def test_every_command_has_an_example_that_it_understands(name):
             call_of(words[start + 1 : min(stop for stop in stops if stop > start)])
 
 
+@every_documented
+def test_every_function_has_an_example_in_python_that_it_accepts(name):
+    function = COMMANDS[name]
+    lines = [line for line in examples_of(name) if line.startswith(">>>")]
+    calls = [
+        node
+        for line in lines
+        for node in ast.walk(ast.parse(line.removeprefix(">>> ")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == f"hf_attncal.{function.__name__}"
+    ]
+    assert calls
+    for call in calls:
+        values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        inspect.signature(function).bind(*map(ast.literal_eval, call.args), **values)
+
+
 @every_command
 def test_help_is_printed_without_an_error(name, capsys):
     assert main([*name.split(), "--help"]) == 0
     out = capsys.readouterr().out
-    assert f"Usage: attncal {name}" in out
+    assert f"Usage: attncal {name} " in out
     assert "For every command:" in out
+    assert not re.search(r"--[\w-]+ (STR|INT|FLOAT)\b|>>>|In Python", out)
+
+
+@every_command
+def test_python_shows_plain_types(name):
+    function = COMMANDS[name]
+    shown = inspect.signature(getattr(hf_attncal, function.__name__))
+    assert list(shown.parameters) == list(inspect.signature(function).parameters)
+    assert not re.search(r"Annotated|Kind|typing\.|pathlib|ForwardRef|[ >]'\w+\[", str(shown))
 
 
 @every_command

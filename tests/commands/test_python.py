@@ -3,6 +3,7 @@
 import copy
 import inspect
 import re
+from dataclasses import astuple
 from pkgutil import resolve_name
 
 import pytest
@@ -32,7 +33,7 @@ def options(files) -> list[str]:
 
 def test_lexicon(attncal, files, tmp_path):
     entries = hf_attncal.lexicon(SOURCE, TARGET, links=LINKS)
-    assert [tuple(entry) for entry in entries[-2:]] == [("the", "das", 1, 0.5, 1.0), ("the", "die", 1, 0.5, 1.0)]
+    assert [astuple(entry) for entry in entries[-2:]] == [("the", "das", 1, 0.5, 1.0), ("the", "die", 1, 0.5, 1.0)]
     assert hf_attncal.lexicon(**files) == entries
     assert hf_attncal.lexicon(files["source"], TARGET, links=[[(0, 0), (1, 1), (2, 2)], [(0, 0), (1, 1)]]) == entries
     assert hf_attncal.lexicon(SOURCE, TARGET, links=LINKS, output=tmp_path / "lexicon") is None

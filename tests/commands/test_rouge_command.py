@@ -145,7 +145,7 @@ def test_a_reference_without_text_is_told(run):
     ("arguments", "told"),
     [
         ("ref short", "ref has 6 lines and short has 2. Line n of every file must belong to the same summary."),
-        ("ref blank", "blank is empty (3 lines without text)."),
+        ("ref blank", "`blank` is empty (3 bytes without text)."),
         ("ref bad", "line 2 of bad is not UTF-8 (byte 1)."),
         ("- -", "Standard input (-) can be read only once."),
     ],
