@@ -17,7 +17,7 @@ from hf_attncal.io.errors import one_of, user_errors
 from hf_attncal.io.gate import check_apart, check_file, check_folder, job, reads
 from hf_attncal.layouts import check_one_model
 
-from .kinds import STANDARD, Kind, kind_of, readable
+from .kinds import STANDARD, Kind, kind_of, type_text
 
 _MODELS = ("MODEL", "LINKS")  # kinds for which the name of a ready aligner may stand
 
@@ -67,9 +67,9 @@ def guarded(function: Callable) -> Callable:
             return function(*bound.args, **bound.kwargs)
 
     parameters = [
-        parameter.replace(annotation=readable(parameter.annotation)) for parameter in described.parameters.values()
+        parameter.replace(annotation=type_text(parameter.annotation)) for parameter in described.parameters.values()
     ]
-    shown = described.replace(parameters=parameters, return_annotation=readable(described.return_annotation))
+    shown = described.replace(parameters=parameters, return_annotation=type_text(described.return_annotation))
     call.__signature__ = shown  # type: ignore[attr-defined]
     return call
 

@@ -103,26 +103,26 @@ def metavar_of(annotation: Any) -> str:
     return next((entry for entry in _metadata(annotation) if isinstance(entry, str)), "")
 
 
-class Readable(str):
+class TypeText(str):
     """Text of a type in a signature; `help()` shows it without quotes."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
-def readable(annotation: Any) -> Readable:
+def type_text(annotation: Any) -> TypeText:
     """Return a type as text for `help()`: without metadata and module names."""
     if hasattr(annotation, "__metadata__"):
-        return readable(annotation.__origin__)
+        return type_text(annotation.__origin__)
     if get_origin(annotation) in (Union, UnionType):
-        parts = dict.fromkeys(readable(part) for part in get_args(annotation))
+        parts = dict.fromkeys(type_text(part) for part in get_args(annotation))
         last = [part for part in parts if part == "None"]
-        return Readable(" | ".join([*(part for part in parts if part != "None"), *last]))
+        return TypeText(" | ".join([*(part for part in parts if part != "None"), *last]))
     if isinstance(annotation, str):
-        return Readable(annotation)
+        return TypeText(annotation)
     if annotation is type(None):
-        return Readable("None")
+        return TypeText("None")
     text = getattr(annotation, "__forward_arg__", None) or (
         annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else repr(annotation)
     )
-    return Readable(re.sub(r"\b(?:\w+\.)+(?=\w)", "", text))
+    return TypeText(re.sub(r"\b(?:\w+\.)+(?=\w)", "", text))

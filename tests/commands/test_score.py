@@ -312,7 +312,7 @@ def test_links_outside_the_sentences(score, files, write):
 
 def test_options_that_need_each_other(score, files):
     assert "--source and --target belong together" in refused(score(files.gold, files.first, "--source", files.source))
-    assert "HYP must be a file or more" in refused(score(files.gold))
+    assert "HYPOTHESES must be one file or more" in refused(score(files.gold))
     for option in ("--stemmer", "--tokenize=words", "--references=x"):
         assert f"{option.split('=')[0]} is not for --metric aer" in refused(score(files.gold, files.first, option))
     for option in ("--ignore-possible", "--without-punctuation", "--source=x"):
