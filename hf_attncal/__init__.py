@@ -1,7 +1,6 @@
-"""hf_attncal: calibrated cross-attention for Marian- and BART-style models, adapters that do the same, a word aligner.
+"""hf_attncal: calibrated cross-attention for Marian- and BART-style models, as models or adapters, and a word aligner.
 
-Importing the package registers its models with the Auto classes as soon as transformers is imported. Its public names
-are imported when they are used.
+The models are registered with the Auto classes as soon as transformers is imported. Public names are imported on use.
 """
 
 import importlib
@@ -85,12 +84,12 @@ __all__ = [*sorted(_LAZY), "__version__"]
 def __getattr__(name: str):
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    register()  # where someone else's import of transformers went past ours
-    found = getattr(importlib.import_module(_LAZY[name]), name)
+    register()  # in case the hook on the import of transformers was bypassed
+    value = getattr(importlib.import_module(_LAZY[name]), name)
     if _LAZY[name].startswith("hf_attncal.commands."):
-        found = importlib.import_module("hf_attncal.commands.guarded").guarded(found)
-        found.__module__ = __name__  # where pickle finds it
-    return found
+        value = importlib.import_module("hf_attncal.commands.guarded").guarded(value)
+        value.__module__ = __name__  # pickle looks it up there
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m hf_attncal` is `attncal`; this is what the installed command calls."""
+"""Entry point of `attncal` and `python -m hf_attncal`."""
 
 import gc
 import os
@@ -17,11 +17,11 @@ _SPINS = "10000"
 def main() -> int:
     """Run the command and return its exit status.
 
-    Ctrl-C is one line. While the command is imported, and after its work, nothing can be lost: there Ctrl-C ends the
-    process at once, as some libraries turn it into another error.
+    Ctrl-C prints one line. During imports and after the work it ends the process at once: nothing can be lost, and
+    some libraries would turn it into another error.
     """
     spin_briefly()
-    raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not of `attncal ... &` in a script
+    raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # False for `attncal ... &` in a script
     sys.unraisablehook = raise_unraisable_again
     try:
         if raised:
@@ -35,7 +35,7 @@ def main() -> int:
         print("attncal: interrupted", file=sys.stderr)
         return 130
     finally:
-        gc.freeze()  # the end of the process needs no search for garbage, half a second with PyTorch
+        gc.freeze()  # skips garbage collection at exit, half a second with PyTorch
         if raised:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -1,4 +1,4 @@
-"""The function of each command. `hf_attncal` offers the same functions under their own names."""
+"""Table of the commands and their functions; `hf_attncal` exports the functions under their own names."""
 
 COMMANDS = {
     "adapt": "hf_attncal.commands.adapt:adapt",
@@ -25,7 +25,7 @@ COMMANDS = {
     "train": "hf_attncal.commands.train:train",
     "translate": "hf_attncal.commands.translate:translate",
 }
-# What a file of settings may say as its `job` -> the class.
+# `job` of a file of settings -> class of the job.
 JOBS = {
     "translation": "hf_attncal.training.seq2seq:TranslationJob",
     "summarization": "hf_attncal.training.summarization:SummarizationJob",

@@ -1,9 +1,8 @@
-"""The model families of this package: a table with one row for each, which all code that depends on a family reads.
+"""Table of the model families: one row per family, read by all code that depends on the family.
 
-A new family is its configuration and model files in `models/`, and a row of `FAMILIES`; or files and row are in
-another package, whose entry point `attncal.families` names the row by its model type. A row names functions of higher
-rooms as "module:name". They are imported when they are asked for, so the command line can read the table without
-importing anything heavy.
+To add a family, add its configuration and model files to `models/` and a row to `FAMILIES`; another package adds a row
+by the entry point `attncal.families`, under its model type. Functions of other rooms are named as "module:name" and
+imported on use, so the command line can read the table without heavy imports.
 """
 
 import functools
@@ -38,14 +37,14 @@ class Stock(NamedTuple):
 
 
 class Card(NamedTuple):
-    """The model card of a family.
+    """Model card of a family.
 
     Args:
         template: name of a file in `model_cards/`, without its suffixes.
         fields: configuration fields to list in the card.
         tag: tag on the Hub.
         task: task in the Hub's terms; None for an aligner.
-        pairs: whether the example is a pair `source ||| target`.
+        pairs: True if the example is a pair `source ||| target`. Default: False.
     """
 
     template: str
@@ -56,31 +55,31 @@ class Card(NamedTuple):
 
 
 class Family(NamedTuple):
-    """One family of models.
+    """Family of models.
 
     Args:
         model_type: value of `model_type` in `config.json`.
         label: name of such a model in messages.
-        modules: names of the configuration module and the model module: in `hf_attncal.models`, or with a dot whole.
+        modules: configuration module and model module, in `hf_attncal.models` or, with a dot, by their full names.
         config: name of the configuration class.
-        model: name of the class of the model that users load.
-        auto: name of the Auto class that loads it.
-        card: its model card.
-        bare: name of the class without a head; None if there is none besides `model`.
-        stock: the same model with every switch off; None if transformers has no such model.
-        causal: name of the class of its decoder-only language model, for `AutoModelForCausalLM`; None for none.
+        model: name of the model class that users load.
+        auto: name of the Auto class that loads it. Default: AutoModelForSeq2SeqLM.
+        card: model card.
+        bare: name of the class without a head; None if `model` is the only class.
+        stock: the transformers model with every switch off; None if there is none.
+        causal: name of the decoder-only language model, for `AutoModelForCausalLM`, if any.
         causal_card: model card of the decoder-only language model.
         default_of: jobs that train this family by default.
-        presets: presets that may train it; a preset of an aligner belongs to one family only.
+        presets: presets that can train it; a preset of an aligner belongs to one family.
         sizes: function that fits the settings of a preset to the amount of text.
-        after_preset: function that changes the settings of a preset once the others are known; None for none.
-        decoder_start: token that the decoder begins with.
-        switches: fields of `variants.py` that it has.
-        forms: further names of it for `--model`, with their settings of the section `model`.
+        after_preset: function that changes the settings of a preset once the others are known, if any.
+        decoder_start: first token of the decoder. Default: pad.
+        switches: fields of `variants.py` that the configuration has.
+        forms: further names for `--model`, each with its settings of the section `model`.
         attention: function that describes the attention of a configuration in words.
-        source: class that reads word alignments off it; None if they are read off its attention.
-        counted: whether an aligner learns by counting, not by gradients.
-        summary: how an aligner works, for its card.
+        source: class that extracts word alignments; None if they are extracted from attention.
+        counted: True for a statistical aligner, which has no gradients. Default: False.
+        summary: method of an aligner, for its card.
     """
 
     model_type: str
@@ -108,12 +107,12 @@ class Family(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the family in settings and on the command line: the model type of its stock model, if any."""
+        """Name in settings and on the command line: the model type of the stock model, if any."""
         return self.model_type.removeprefix("attncal_")
 
     @property
     def whole_modules(self) -> tuple[str, ...]:
-        """The modules of the configuration and of the model, by their whole names."""
+        """Full names of the configuration module and the model module."""
         return tuple(name if "." in name else f"{_MODELS}.{name}" for name in self.modules)
 
     @property
@@ -122,17 +121,17 @@ class Family(NamedTuple):
 
     @property
     def model_class(self) -> type[Any]:
-        """The model that users load."""
+        """Model class that users load."""
         return resolve_name(f"{self.whole_modules[1]}:{self.model}")
 
     @property
     def causal_class(self) -> type[Any]:
-        """The decoder-only language model."""
+        """Class of the decoder-only language model."""
         return resolve_name(f"{self.whole_modules[1]}:{self.causal}")
 
     @property
     def auto_classes(self) -> dict[str, type]:
-        """Our model class for each Auto class that loads one, by the Auto class's name."""
+        """Model class for each Auto class that loads one, by the name of the Auto class."""
         names = {"AutoModel": self.bare, "AutoModelForCausalLM": self.causal, self.auto: self.model}
         module = self.whole_modules[1]
         return {auto: resolve_name(f"{module}:{name}") for auto, name in names.items() if name is not None}
@@ -144,7 +143,7 @@ class Family(NamedTuple):
         return self.auto, self.card
 
     def resolve(self, field: str) -> Any:
-        """Import the function or class that a field ("sizes", "after_preset", "attention", "source") names, if any."""
+        """Import the function or class named by "sizes", "after_preset", "attention" or "source"; None if unset."""
         name = getattr(self, field)
         return None if name is None else resolve_name(name)
 
@@ -192,7 +191,7 @@ _OWN = {
             causal_card=Card("language", _DISCRETE, "discrete-transformer", "text-generation"),
             default_of=("language",),
             after_preset="hf_attncal.training.presets:harden",
-            switches=("leaky",),  # every attention chooses one token as it is
+            switches=("leaky",),  # its attention already selects one token
             forms={"discrete-1": {"streams": 1}, "discrete-2": {"streams": 2}},
             attention="hf_attncal.training.job:streams_in_words",
         ),
@@ -247,14 +246,14 @@ _OWN = {
     )
 }
 FAMILIES = Table(_OWN, "attncal.families")
-# Class that reads word alignments off an encoder-decoder whose row names none, of transformers or ours.
+# Class that extracts word alignments from an encoder-decoder without a `source` in its row.
 ENCODER_DECODER_SOURCE = "hf_attncal.alignment.seq2seq:Seq2SeqSource"
 # Model types of transformers that average the loss over a micro-batch and ignore `num_items_in_batch`
 # (transformers issue 47688).
 IGNORE_NUM_ITEMS = ("marian", "bart", "mbart", "pegasus", "m2m_100")
 
 
-# ---- questions to the table ----
+# ---- queries of the table ----
 
 
 def backbones() -> dict[str, Family]:
@@ -268,7 +267,7 @@ def translators() -> dict[str, Family]:
 
 
 def aligners() -> dict[str, Family]:
-    """Return the families that only align words, by each of their presets."""
+    """Return the aligner families, by their presets."""
     return {name: family for family in FAMILIES.values() if family.source is not None for name in family.presets}
 
 
@@ -278,7 +277,7 @@ def default_of(job: str) -> Family:
 
 
 def source_of(config) -> Any:
-    """Return the class that reads word alignments off a model of this configuration; None if nothing does."""
+    """Return the class that extracts word alignments from a model of this configuration; None if there is none."""
     family = FAMILIES.get(config.model_type)
     if family is not None and family.source is not None:
         return family.resolve("source")
@@ -293,14 +292,14 @@ def stock_type(model_type: str) -> str:
 
 # ---- registration with the Auto classes ----
 
-# Files of `models/` that need torch alone: what an aligner that counts starts with.
+# Files of `models/` that need only torch; a statistical aligner starts with them.
 TORCH_ALONE = ("functional", "functional_jumps", "functional_mask_align", "hmm_tables", "limits", "loading")
 
 
 def register_with_auto_classes() -> None:
-    """Register every family with the Auto classes: now if transformers is imported, else when it is.
+    """Register every family with the Auto classes, now or as soon as transformers is imported.
 
-    Importing transformers takes seconds, and a command that shows its help or scores a file does not need it.
+    Importing transformers takes seconds; a command that shows its help or scores a file does not need it.
     """
     if sys.modules.get("transformers") is not None:
         register()
@@ -308,7 +307,7 @@ def register_with_auto_classes() -> None:
         sys.meta_path.insert(0, _FinderOfTransformers())
 
 
-@functools.cache  # after the first success
+@functools.cache  # only a success is cached
 def register() -> None:
     """Register our families with the Auto classes, now."""
     for family in FAMILIES.own.values():
@@ -317,11 +316,11 @@ def register() -> None:
 
 @functools.cache
 def register_others() -> None:
-    """Register the families of other packages with the Auto classes, before a model is loaded by its name."""
+    """Register the families of other packages with the Auto classes; called before a model is loaded by name."""
     for name, family in FAMILIES.others.items():
         try:
             _register(family, exist_ok=True)  # its package may have done so
-        except Exception as error:  # whatever someone else's package raises
+        except Exception as error:  # another package may raise anything
             warnings.warn(
                 f"attncal.families: models of `{name}` cannot be loaded by name ({type(error).__name__}: {error}). "
                 "Update or remove the package that adds it.",
@@ -338,10 +337,10 @@ def _register(family: Family, exist_ok: bool = False) -> None:
 
 
 class _FinderOfTransformers:
-    """Finds `transformers` by the finders after this one, and registers our classes once it is imported.
+    """Finder that delegates to the next finders, and registers our classes once transformers is imported.
 
-    It stays in place until then, as many packages only check whether transformers exists. Our files that need
-    transformers import it before they begin: registration imports them all, and cannot in the middle of one.
+    It stays in place until then, because many packages only check that transformers exists. Files of `models/` that
+    need transformers import it first: registration imports all of these files, which fails in the middle of one.
     """
 
     def find_spec(self, name: str, path=None, target=None):
@@ -355,21 +354,21 @@ class _FinderOfTransformers:
         specs = (finder.find_spec(name, path, target) for finder in after if hasattr(finder, "find_spec"))
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):  # else `hf_attncal.__getattr__` registers
-            loader: Any = _LoaderOfTransformers(self, spec.loader)  # has what a loader has
+            loader: Any = _LoaderOfTransformers(self, spec.loader)
             spec.loader = loader
         return spec
 
 
 class _LoaderOfLoaded:
-    """Gives a module that was imported while it was looked for: else Python would execute its file a second time."""
+    """Loader of a module that was imported during its own lookup; Python would execute its file again."""
 
     def __init__(self, module: ModuleType):
         self.module, self.spec = module, module.__spec__
 
     @classmethod
     def spec_for(cls, module: ModuleType) -> ModuleSpec:
-        loader: Any = cls(module)  # has what a loader has
-        spec = module.__spec__ = ModuleSpec(module.__name__, loader)  # Python takes this one
+        loader: Any = cls(module)
+        spec = module.__spec__ = ModuleSpec(module.__name__, loader)  # Python checks this attribute
         return spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -380,9 +379,9 @@ class _LoaderOfLoaded:
 
 
 class _LoaderOfTransformers:
-    """Wraps the loader of transformers, and registers our classes after it has loaded the package.
+    """Loader of transformers that registers our classes after the package is loaded.
 
-    Our classes cannot be imported sooner, while a module of transformers is only half imported.
+    Our classes cannot be imported earlier: transformers is then only partly imported.
     """
 
     def __init__(self, finder: _FinderOfTransformers, loader):

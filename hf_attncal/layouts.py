@@ -1,7 +1,7 @@
-"""What lies in the folder of a model: a row for each kind of folder, and in it a row for each file.
+"""Table of the files in the folder of a model: one row per kind of folder, with one row per file.
 
-Saving, loading, checking, publishing and refusing read this table. A new file is a row here, and what writes it stands
-there by name: so a wing keeps its file beside a model, and the core does not import the wing.
+Code that saves, loads, checks or publishes a folder reads this table. A new file needs a row here, which names its
+writer as a string: so a wing can store a file beside a model, and the core does not import the wing.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,15 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 CARD, RESULTS, RUN, LOCK = "README.md", "results.json", "run.json", "run.lock"
 SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabilities.json", "check.json"
 DIAGRAM, COUNTS = "link_probabilities.png", "hmm"
-# The encoder that helps aligners where none is named, and its commit on the Hub.
+# Default multilingual encoder, and its commit on the Hub.
 DEFAULT_ENCODER = "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98"
-AUTO_ENCODER = "auto"  # stands for it
-CTRANSLATE2, EXPORTED = "ctranslate2", "exported.json"  # a folder, and in it of which model it is
-UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
+AUTO_ENCODER = "auto"  # name of the default encoder on the command line
+CTRANSLATE2, EXPORTED = "ctranslate2", "exported.json"  # folder of an export, and its record of the exported model
+UNFINISHED = "unfinished"  # subfolder for incomplete files
 
 
 class Fate(Enum):
-    """What becomes of a file when its folder is published."""
+    """Treatment of a file when its folder is published."""
 
     HUB = "goes to the Hub"
     STAYS = "stays behind"
@@ -35,19 +35,18 @@ class Fate(Enum):
 
 
 class File(NamedTuple):
-    """A file or a folder in the folder of a model, or all whose names fit a pattern.
+    """File or folder in the folder of a model, or all that match a pattern.
 
     Args:
-        name: its name, or a pattern with `*`.
-        what: what it is.
-        written_by: what writes it, "module:name"; "" for what others bring.
-        fate: what becomes of it when the folder is published.
-        lack: problem of a folder without it; "" where it may be missing.
-        is_object: whether it must hold a JSON object before a library reads it.
-        is_read: whether a model, an adapter or a tokenizer is read from it: another content is another model.
-        has_words: whether the words of a language are in it, any of which may look like a name.
-        learned_by: the command that writes it for a `{model}`, of what is learned for one: it has a seal
-            (`inference/seals.py`); "" for what is not.
+        name: name, or a pattern with `*`.
+        what: description.
+        written_by: function or class that writes it, "module:name"; "" for a file from elsewhere.
+        fate: treatment when the folder is published. Default: it goes to the Hub.
+        lack: problem of a folder without it; "" if it may be missing.
+        is_object: True if it must be a JSON object.
+        is_read: True if a model, an adapter or a tokenizer is loaded from it, so that a change makes another model.
+        has_words: True if it contains words of a language, any of which may look like a name.
+        learned_by: command that learns it for a `{model}`; it then has a seal (`inference/seals.py`). Default: "".
     """
 
     name: str
@@ -61,19 +60,19 @@ class File(NamedTuple):
     learned_by: str = ""
 
     def fits(self, name: str) -> bool:
-        """Return whether a file of that name is this one."""
+        """Return True if the name matches."""
         return fnmatchcase(name, self.name)
 
 
 class Layout(NamedTuple):
-    """A kind of folder, or what several kinds may have beside the rest.
+    """Kind of folder, or group of files that folders of several kinds may have.
 
     Args:
-        kind: its name.
-        files: what may be in it.
-        marks: a folder with one of these files is of this kind; () for what lies beside other kinds.
-        needs: kinds whose files it must have, too.
-        loaded_by: module that loads such a folder, where a file above asks for it by name; "" where none does.
+        kind: name.
+        files: files that may be in it.
+        marks: files of which one identifies this kind; () for a group.
+        needs: kinds whose required files it must also have.
+        loaded_by: module that loads such a folder, if a file above must import it by name. Default: "".
     """
 
     kind: str
@@ -87,16 +86,16 @@ class Layout(NamedTuple):
         return import_module(self.loaded_by)
 
     def problems(self, folder: Path) -> list[str]:
-        """Return what is said of the files that a folder of this kind must have, and this one lacks."""
-        own = [file.lack for file in self.files if file.lack and not any(folder.glob(file.name))]
-        return [*own, *(problem for kind in self.needs for problem in LAYOUTS[kind].problems(folder))]
+        """Return a message for each required file that is missing."""
+        missing = [file.lack for file in self.files if file.lack and not any(folder.glob(file.name))]
+        return [*missing, *(problem for kind in self.needs for problem in LAYOUTS[kind].problems(folder))]
 
 
 _MODEL, _TOKENIZER = "transformers:PreTrainedModel", "transformers:PreTrainedTokenizerBase"
 _TRANSLATOR = "hf_attncal.hub.translator_export:export_translator"
 _CODE_RUNS = "weights that may run code when they are loaded"
 _STAYS, _REFUSED = Fate.STAYS, Fate.REFUSED
-# The first row that fits a name counts: what is more particular stands before patterns.
+# The first matching row counts, so specific names come before patterns.
 LAYOUTS = {
     layout.kind: layout
     for layout in (
@@ -104,8 +103,8 @@ LAYOUTS = {
             "model",
             (
                 File(CONFIG, "the configuration", _MODEL, is_object=True, is_read=True),
-                File(GENERATION_CONFIG, "how it generates", _MODEL, is_object=True, is_read=True),
-                File(INDEX, "which file has which weights", _MODEL, is_object=True),
+                File(GENERATION_CONFIG, "the settings of generate()", _MODEL, is_object=True, is_read=True),
+                File(INDEX, "the index of the weights", _MODEL, is_object=True),
                 File("model*.safetensors", "the weights", _MODEL, lack="no *.safetensors with weights", is_read=True),
                 File("*.py", "the code of the model", _MODEL, is_read=True),
             ),
@@ -139,7 +138,7 @@ LAYOUTS = {
                     is_read=True,
                 ),
                 File(TOKENIZER, "the tokenizer", _TOKENIZER, is_object=True, is_read=True, has_words=True),
-                File("tokenizer*.json", "more of it", _TOKENIZER),
+                File("tokenizer*.json", "more files of the tokenizer", _TOKENIZER),
                 File("special_tokens_map.json", "special tokens", _TOKENIZER, is_object=True, is_read=True),
                 File("added_tokens.json", "added tokens", _TOKENIZER, is_object=True, is_read=True, has_words=True),
                 File("vocab.json", "the vocabulary", _TOKENIZER, is_read=True, has_words=True),
@@ -159,24 +158,24 @@ LAYOUTS = {
             (
                 File(
                     SETTINGS_FILE,
-                    "what is read of the model",
+                    "the chosen attention heads",
                     "hf_attncal.alignment.seq2seq:Seq2SeqAttention",
                     learned_by="attncal align select {model} --source FILE --target FILE --gold FILE",
                 ),
                 File(
                     PROBABILITIES_FILE,
-                    "what makes scores probabilities",
+                    "the calibration of link scores",
                     "hf_attncal.alignment.probabilities:LinkProbabilities",
                     learned_by="attncal align calibrate {model} --source FILE --target FILE --gold FILE",
                 ),
-                File(DIAGRAM, "how good these are", "hf_attncal.hub.model_cards:write_probabilities_card"),
+                File(DIAGRAM, "the reliability diagram", "hf_attncal.hub.model_cards:write_probabilities_card"),
                 File(
                     CHECK_FILE,
-                    "what a check goes by",
+                    "the learned check",
                     "hf_attncal.checking.check_model:CheckModel",
                     learned_by="attncal check learn {model} --source FILE --target FILE",
                 ),
-                File(COUNTS, "an aligner that counts", "hf_attncal.alignment.aligner_job:AlignerJob", _STAYS),
+                File(COUNTS, "a statistical aligner", "hf_attncal.alignment.aligner_job:AlignerJob", _STAYS),
             ),
         ),
         Layout(
@@ -190,10 +189,10 @@ LAYOUTS = {
         Layout(
             "export",
             (
-                File(CTRANSLATE2, "what CTranslate2 runs", _TRANSLATOR, _STAYS),
+                File(CTRANSLATE2, "a model of CTranslate2", _TRANSLATOR, _STAYS),
                 File(
                     EXPORTED,
-                    "in the folder of such a model, the one that it was made of",
+                    "in the folder of CTranslate2, the exported model",
                     _TRANSLATOR,
                     _STAYS,
                     learned_by="attncal export {model} --format ctranslate2",
@@ -203,12 +202,12 @@ LAYOUTS = {
         Layout(
             "run",
             (
-                File(RESULTS, "what was measured", "hf_attncal.training.folder:finish"),
-                File(RUN, "what the run depends on", "hf_attncal.training.folder:claimed", _STAYS),
-                File("checkpoint-*", "to go on with", "hf_attncal.training.checkpoints:last_checkpoints", _STAYS),
-                File(UNFINISHED, "what is not complete", "hf_attncal.io.files:fill_folder", _STAYS),
-                File(LOCK, "which process has the folder", "hf_attncal.training.folder:claimed", _STAYS),
-                File("*.hypotheses.txt", "what was generated", "hf_attncal.training.seq2seq:Seq2SeqJob", _STAYS),
+                File(RESULTS, "the measurements", "hf_attncal.training.folder:finish"),
+                File(RUN, "the inputs of the run", "hf_attncal.training.folder:claimed", _STAYS),
+                File("checkpoint-*", "a checkpoint", "hf_attncal.training.checkpoints:last_checkpoints", _STAYS),
+                File(UNFINISHED, "incomplete files", "hf_attncal.io.files:fill_folder", _STAYS),
+                File(LOCK, "the process that holds the folder", "hf_attncal.training.folder:claimed", _STAYS),
+                File("*.hypotheses.txt", "generated texts", "hf_attncal.training.seq2seq:Seq2SeqJob", _STAYS),
                 File("training_args.bin", "arguments", "hf_attncal.training.calibrated:AttnCalTrainer", _STAYS),
             ),
             marks=(RUN,),
@@ -238,25 +237,25 @@ def files(*kinds: str) -> Iterator[File]:
 
 
 def file_of(name: str, *kinds: str) -> File | None:
-    """Return the row of a file, by its name, in these kinds of folders or in any; None if there is none."""
+    """Return the row of a file name in these kinds of folders, or in any; None if there is none."""
     return next((file for file in files(*kinds) if file.fits(name)), None)
 
 
 def fate_of(name: str) -> Fate:
-    """Return what becomes of a file when its folder is published; only what the table allows is sent."""
+    """Return the treatment of a file when its folder is published; a file without a row is refused."""
     file = file_of(name)
     return Fate.REFUSED if file is None else file.fate
 
 
 def check_one_model(folder: Path, saves_adapter: bool = False) -> None:
-    """Refuse a folder with an adapter and all weights of a model: transformers would load one with the other.
+    """Refuse a folder with both an adapter and a whole model: transformers would load one with the other.
 
     Args:
-        folder: the folder of either.
-        saves_adapter: an adapter is to be saved there.
+        folder: folder of an adapter or a model.
+        saves_adapter: True if an adapter is to be saved there. Default: False.
 
     Raises:
-        ValueError: both lie there, or will; the message names both.
+        ValueError: the folder has both, or will have both.
     """
     whole = ("model*.safetensors", "pytorch_model*.bin")
     weights = [path.name for pattern in whole for path in sorted(folder.glob(pattern))]
@@ -264,7 +263,7 @@ def check_one_model(folder: Path, saves_adapter: bool = False) -> None:
         holds = "would hold" if saves_adapter else "holds"
         raise ValueError(
             f"{folder} {holds} two models: an adapter ({ADAPTER_CONFIG}) and a whole model ({CONFIG}, {weights[0]}). "
-            "Give each a folder of its own."
+            "Use one folder for each."
         )
 
 

@@ -1,24 +1,24 @@
-"""The variants of cross-attention: a table with one row for each, which commands and tests read.
+"""Table of the variants of cross-attention: one row per variant, read by commands and tests.
 
-A variant is a formula in `models/functional.py`, a value that `models/configuration_attncal.py` takes, a slow version
-that the fast one is compared with, and a line of docs/papers.md. tests/test_variants.py says what a row lacks.
+A variant has a formula in `models/functional.py`, a value in `models/configuration_attncal.py`, a slow reference that
+the fast one is compared with, and a line in docs/papers.md. tests/test_variants.py checks that a row is complete.
 """
 
 from typing import NamedTuple
 
 
 class Variant(NamedTuple):
-    """One variant of cross-attention.
+    """Variant of cross-attention.
 
     Args:
-        name: its name on the command line and in the table of a card.
+        name: name on the command line and in the table of a card.
         field: configuration field that switches it on.
         value: value of that field.
-        equation: formula of the weights, where `a` are those of plain attention and `a_c` the calibrated ones.
-        learned: classes of what it learns beside the stock model, in `hf_attncal.models`.
-        reference: its slow version under tests/, as "module:name".
-        paper: first cell of its line in docs/papers.md.
-        adapter: whether an adapter can add it to a finished model.
+        equation: formula of the weights, with `a` for plain attention and `a_c` for calibrated attention.
+        learned: classes in `hf_attncal.models` with the parameters added to the stock model.
+        reference: slow version under tests/, as "module:name".
+        paper: first cell of the line in docs/papers.md.
+        adapter: True if an adapter can add it to a finished model. Default: False.
     """
 
     name: str

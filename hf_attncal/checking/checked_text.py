@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from markupsafe import Markup
 
+from hf_attncal.alignment.quality import exchanged_scores
 from hf_attncal.drawing.page import PAGE_FOOT, page_beginning
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, LineError, user_errors
@@ -42,6 +43,7 @@ from .verdicts import NOT_KNOWN, VERDICTS, FlaggedSpan, PairVerdict, marked_text
 
 Result = TypeVar("Result")
 
+_PAIRS_TO_EXCHANGE, _MIN_PAIRS_TO_EXCHANGE = 100, 20  # first pairs, whose scores are compared both ways
 _SAMPLE = 2000  # pairs that an alarm is set on
 _USUAL = 0.004, 0.025  # share of right lines that an alarm of 1 in 100 may flag unsaid
 _SEED = 1
@@ -80,11 +82,33 @@ def check_texts(checker: Checker, source: Text, target: Text, running: Running) 
     if all(map(_can_be_read_twice, (source, target))):
         shared = SharedTargets(read_pairs_to_check(source, target, running))
     verdicts = checker.stream(read_pairs_to_check(source, target, running), shared=shared)
+    pairs: list[tuple[str, str]] = []
+    flagged = number = 0
     try:
         for number, verdict in enumerate(counted(verdicts, "checked", running.progress), start=1):
+            flagged += bool(verdict.flagged)
+            if number <= _PAIRS_TO_EXCHANGE:
+                pairs.append((verdict.source, verdict.target))
             yield replace(verdict, line=number)
     except LineError as error:
         raise line_error(error.number, "cannot be checked", error.error) from error
+    if 2 * flagged > number:
+        _warn_if_exchanged(checker, pairs)
+
+
+def _warn_if_exchanged(checker: Checker, pairs: Sequence[tuple[str, str]]) -> None:
+    """Warn if the aligner scores the pairs higher with source and target exchanged."""
+    aligner = checker.aligner
+    if len(pairs) < _MIN_PAIRS_TO_EXCHANGE or "harmonic" not in getattr(
+        getattr(aligner, "source", None), "symmetrizations", ()
+    ):
+        return
+    if scores := exchanged_scores(aligner, pairs):
+        warnings.warn(
+            "source and target are probably exchanged: the mean score of a pair is {:.2f}, and {:.2f} the other way "
+            "round. Give the texts in the order of the aligner's languages.".format(*scores),
+            stacklevel=2,
+        )
 
 
 def _can_be_read_twice(text: Text) -> bool:

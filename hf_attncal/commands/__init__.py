@@ -22,7 +22,7 @@ _INTERRUPT_STATUS = 128 + 2
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit status. `arguments` default to those of the process."""
+    """Run the command and return its exit status. Default of `arguments`: sys.argv[1:]."""
     from .app import UsageError, call_of
 
     tokens = sys.argv[1:] if arguments is None else list(arguments)

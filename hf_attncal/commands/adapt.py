@@ -54,7 +54,7 @@ def adapt(
         target: target sentences, one per line [default: the text of --config]
         dev: SOURCE TARGET, and for a guided adapter links in Pharaoh format [default: 500 pairs of the text]
         test: test set in the form of --dev, scored once at the end [default: none]
-        links: links of the training pairs in Pharaoh format, for a guided adapter [default: those of a statistical
+        links: links of the training pairs in Pharaoh format, for a guided adapter [default: from a statistical
             aligner]
         output: folder of the adapter and its checkpoints [default: the folder of --config]
         config: small, base or probe, or a YAML file of settings; other options override it [default: small]

@@ -60,7 +60,7 @@ def check(
             with both languages (PO, XLIFF, CSV, TSV). It must be given
         target: their translations, one per line, or the translated document, whose segments are paired first [default:
             the other language of a file with both]
-        output: output file, compressed as its name says; FILE.partial until it is complete
+        output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
         format: tsv: line number, the six probabilities, the flagged kinds and the named errors; json: one object per
             line, with words and spans; marked: both sides with [-omissions-] and {+additions+}; html: a page with the
             same marks; kept: both sides of the lines that are not flagged, separated by a tab; summary: shares of the

@@ -1,4 +1,4 @@
-"""`attncal import`: convert a Marian model, such as those of Firefox, to transformers."""
+"""`attncal import`: convert a Marian model, such as Firefox uses, to transformers."""
 
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -20,7 +20,7 @@ class Imported:
 
 
 def import_marian(folder: Folder, /, *, output: NewFolder) -> Imported:
-    """Import a Marian model, such as those of Firefox.
+    """Import a Marian model, such as Firefox uses.
 
     Read model.*.bin (in float32 or 8 bits, with or without alphas) and vocab.*.spm, and write a transformers model
     with its tokenizer and code: AutoModelForSeq2SeqLM loads it without this package. Its guided head makes the links

@@ -65,7 +65,7 @@ def train(
         target: target sentences, one per line [default: the text of --config, or none for a language model]
         dev: SOURCE TARGET, and for a guided model links in Pharaoh format [default: 500 pairs of the text]
         test: test set in the form of --dev, scored once at the end [default: none]
-        links: links of the training pairs in Pharaoh format, for a guided model [default: those of a statistical
+        links: links of the training pairs in Pharaoh format, for a guided model [default: from a statistical
             aligner]
         output: folder of the model and its checkpoints [default: the folder of --config]
         config: small or base, or a YAML file of settings; other options override it [default: small]

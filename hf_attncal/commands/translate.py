@@ -50,7 +50,7 @@ def translate(
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter. In Python also (model, tokenizer).
         source: text, one sentence per line; plain, .gz, .xz or .zst
-        output: output file, compressed as its name says; FILE.partial until it is complete
+        output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
         format: text: the translation; json: one object per line, with source, translation, score, tokens, their
             scores, and the alignment and the verdict if requested
         scores: write `score TAB translation`; the score is the log-probability / length ** length_penalty

@@ -10,6 +10,8 @@
 
 import logging
 import os
+import shlex
+import shutil
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
+from pathlib import Path
 
 LOG = logging.getLogger("hf_attncal")
 SILENCE = 30.0  # seconds after which a long job says how far it is
@@ -94,7 +97,8 @@ def half_minutes(job: str) -> Iterator[Callable[..., None]]:
             (name, done, since), now = told, time.monotonic()
             left = (since - began) * (1 - done) / done - (now - since) if done else 0.0
             left_told = f", about {minutes(left)} left" if left > 0 else ""
-            LOG.warning("%s: %s, %s so far%s", job, name, minutes(now - began), left_told)
+            step_name = f": {name}" if name else ""  # a job that loads a model has no step yet
+            LOG.warning("%s%s, %s so far%s", job, step_name, minutes(now - began), left_told)
 
     # From Python there is nobody to speak to.
     thread = threading.Thread(target=speak, daemon=True) if LOG.handlers else None
@@ -106,6 +110,14 @@ def half_minutes(job: str) -> Iterator[Callable[..., None]]:
         over.set()
         if thread is not None:
             thread.join()
+
+
+def command_prefix() -> str:
+    """Return the words that start this command in the user's shell: `attncal` if it is on PATH."""
+    if shutil.which("attncal"):
+        return "attncal"
+    script = sys.argv[0]
+    return shlex.quote(script) if Path(script).name == "attncal" else f"{shlex.quote(sys.executable)} -m hf_attncal"
 
 
 def minutes(seconds: float) -> str:

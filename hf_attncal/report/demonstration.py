@@ -28,6 +28,7 @@ from hf_attncal.hub.isolated import translate_in_fresh_process
 from hf_attncal.hub.model_cards import Result, write_model_card
 from hf_attncal.inference.word_attention import WordDetails, word_details
 from hf_attncal.io.files import load_yaml, write_json
+from hf_attncal.io.messages import command_prefix
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.metrics.reliability import jensen_shannon
 from hf_attncal.training.calibrated import AttnCalTrainer
@@ -50,13 +51,14 @@ LONGEST_MAP = 10  # words of the longer side of the sentence in the heat map
 TRANSLATED = 3  # sentences that the process without the package translates
 SCORED_WORDS = ("all", "without_punctuation")  # words that alignments are scored on
 NEXT = """
-Go on with texts of your own, a sentence a line, German in a.de and English in b.en:
-  attncal align run deen --source a.de --target b.en --output pairs.html --format html
-  attncal check deen --source a.de --target b.en --format marked
-other languages, or a translation model:
-  attncal align train --source a --target b --output aligner
-  attncal train --source a --target b --output model --model guided --minutes 30
-and look into the model that was just trained, in the browser: attncal show {folder}/model 'the old house'"""
+Next, with your own texts, one sentence per line, German in text.de and English in text.en:
+  {attncal} align run deen text.de text.en --output pairs.html --format html
+  {attncal} check deen text.de text.en --format marked
+Other languages, or a translation model:
+  {attncal} align train --source text.fr --target text.en --output aligner
+  {attncal} train --source text.fr --target text.en --output model --model guided --minutes 30
+The model just trained, in the browser:
+  {attncal} show {folder}/model 'the old house'"""
 Scored = tuple[Sequence[AlignedPair], Sequence[WordDetails]]
 
 
@@ -68,7 +70,8 @@ class DemoResults(dict):
         self.folder = folder
 
     def __str__(self) -> str:
-        return f"{self['seconds']:.0f} seconds. All of it is in {self.folder}/.\n{NEXT.format(folder=self.folder)}"
+        commands = NEXT.format(attncal=command_prefix(), folder=self.folder)
+        return f"{self['seconds']:.0f} seconds. All of it is in {self.folder}/.\n{commands}"
 
 
 def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from peft import LoraConfig, PeftModel, PeftType, TaskType, get_peft_model
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -20,6 +21,7 @@ from transformers import (
 from hf_attncal.adapters.checkpoints import peft_uses_old_names, save_adapter
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.adapters.export import export_calibrated
+from hf_attncal.adapters.layers import cross_attentions
 from hf_attncal.adapters.null_mass import set_null_mass
 from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.languages import target_code
@@ -119,6 +121,7 @@ class AdapterConfig(Settings):
                 "`model.checkpoint` must name the model to begin with, got none: `model.checkpoint=FOLDER`."
             )
         super().check_starts()
+        check_base(self.model, self.adapter["method"])
 
     @property
     def guided(self) -> bool:
@@ -267,6 +270,22 @@ class AdapterJob(Seq2SeqJob):
 
 
 train_adapter = AdapterJob.train
+
+
+def check_base(settings: BaseModelConfig, method: str) -> None:
+    """Raise ValueError for a base model that cannot be adapted, from its configuration alone."""
+    saved = model_config(settings.checkpoint or "", revision=settings.revision)
+    family = FAMILIES.get(saved.model_type)
+    kind = f"a model of type `{saved.model_type}`" if family is None else family.label
+    model = None
+    if type(saved) in AutoModelForSeq2SeqLM._model_mapping:
+        with torch.device("meta"):
+            model = AutoModelForSeq2SeqLM.from_config(saved)
+    if model is None or (method == "attncal" and not cross_attentions(model)):
+        raise ValueError(
+            f"`model.checkpoint` must be an encoder-decoder such as Marian, BART, mBART, Pegasus, M2M100 or NLLB, got "
+            f"{settings.checkpoint}, which is {kind}."
+        )
 
 
 def base_checkpoint(

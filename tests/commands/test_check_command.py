@@ -51,6 +51,12 @@ def run_on(attncal, target, *options):
     return out.splitlines()
 
 
+@pytest.mark.parametrize("form", ["tsv", "summary"])
+def test_exchanged_files_are_named_once(form, attncal, ready):
+    status, _, err = attncal("check", "aligner", "dev.de", "dev.en", "--format", form)
+    assert (status, err.count("source and target are probably exchanged")) == (0, 1)
+
+
 def test_a_line_for_each_line(attncal, ready):
     head, *lines = run(attncal)
     assert head.split("\t") == ["line", *_SCORES, "flagged", "names"]

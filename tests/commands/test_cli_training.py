@@ -14,6 +14,7 @@ import yaml
 from helpers import begun, write_linked_pairs
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
+from transformers import T5Config, T5ForConditionalGeneration
 from warm import warm
 
 import hf_attncal
@@ -104,6 +105,25 @@ def test_train_calibrates_and_holds_out_what_it_measures(text, tmp_path, capsys)
     assert "gated calibration and a NULL column and Gumbel choice" in card.text
     assert "BLEU on dev (held-out training text)" in card.text
     assert f"{output}: {left['steps']} steps in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize(("kind", "named"), [("aligner", "an aligner that counts"), ("t5", "a model of type `t5`")])
+def test_adapt_refuses_a_model_of_another_kind_before_anything_else(kind, named, dry_run, text, tmp_path, capsys):
+    model = "deen"
+    if kind == "t5":
+        model = str(tmp_path / "t5")
+        sizes = {"vocab_size": 20, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+        T5ForConditionalGeneration(T5Config(**sizes)).save_pretrained(model)
+        capsys.readouterr()
+    output = tmp_path / "adapter"
+    options = ["--dry-run"] if dry_run else []
+    assert main(["adapt", model, *files(text), "--output", str(output), *options]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("attncal: error: `model.checkpoint` must be an encoder-decoder such as Marian")
+    assert named in err
+    assert not output.exists()
 
 
 def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):

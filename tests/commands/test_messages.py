@@ -145,10 +145,25 @@ def test_an_error_leaves_the_block_of_chatter_and_can_be_told(capfd):
     assert capfd.readouterr().out == "told\n"
 
 
+@pytest.mark.parametrize(
+    ("on_path", "script", "shown"),
+    [
+        (True, "/x/attncal", "attncal"),
+        (False, ".venv/bin/attncal", ".venv/bin/attncal"),
+        (False, "/x/__main__.py", f"{sys.executable} -m hf_attncal"),
+    ],
+)
+def test_the_next_command_can_be_typed_as_it_is_shown(on_path, script, shown, monkeypatch):
+    monkeypatch.setattr(messages.shutil, "which", lambda name: f"/usr/bin/{name}" if on_path else None)
+    monkeypatch.setattr(sys, "argv", [script])
+    assert messages.command_prefix() == shown
+
+
 def test_a_long_job_says_how_far_it_is(monkeypatch, capsys):
     monkeypatch.setattr(messages, "SILENCE", 0.05)
     for quiet in (False, True):
         with messages.loudness(0, quiet), messages.half_minutes("learning") as step:
+            time.sleep(0.2)
             step("the first part")
             time.sleep(0.2)
             step("the second part", 0.5)
@@ -157,7 +172,8 @@ def test_a_long_job_says_how_far_it_is(monkeypatch, capsys):
         if quiet:
             assert said == []
         else:
-            assert re.fullmatch(r"attncal: learning: the first part, \d+ seconds so far", said[0])
+            assert re.fullmatch(r"attncal: learning, \d+ seconds so far", said[0])
+            assert any(re.fullmatch(r"attncal: learning: the first part, \d+ seconds so far", line) for line in said)
             assert re.search(r"the second part, \d+ seconds so far(, about \d+ seconds left)?$", said[-1])
     with messages.half_minutes("in Python"):  # nobody is spoken to
         time.sleep(0.1)
