@@ -56,6 +56,8 @@ def align(
         attncal align run MODEL --source text.en --target text.de --shard 3/20 --output 'links.{}.gz'
         attncal align run MODEL --source text.en --target text.de --read layer=3
 
+        >>> alignments = hf_attncal.align("deen", ["das alte Haus"], ["the old house"])
+
     Args:
         model: deen or ende (German and English, in the package); or folder or Hub name of a word aligner or an
             encoder-decoder

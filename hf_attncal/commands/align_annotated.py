@@ -40,6 +40,8 @@ def calibrate(
     Examples:
         attncal align calibrate MODEL --source dev.en --target dev.de --gold dev.align
 
+        >>> print(hf_attncal.calibrate("aligner", "dev.en", "dev.de", gold="dev.align"))
+
     Args:
         model: folder or Hub name of a word aligner, an encoder-decoder or an adapter
         source: source sentences, one a line; plain, .gz, .xz or .zst
@@ -83,6 +85,8 @@ def select(
 
     Examples:
         attncal align select MODEL --source dev.en --target dev.de --gold dev.align
+
+        >>> print(hf_attncal.select("model", "dev.en", "dev.de", gold="dev.align"))
 
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter for one

@@ -28,6 +28,8 @@ def compare(
     Examples:
         attncal align compare ours.links eflomal.links --source text.en --target text.fr
 
+        >>> print(hf_attncal.compare("a.links", "b.links", source="text.en", target="text.fr"))
+
     Args:
         hypotheses: links of each sentence pair, `i-j` counted from 0, two files or more; one may be - for standard
             input; scores (i-j:0.93) are ignored

@@ -38,6 +38,8 @@ def project(
         attncal align project --source text.en --target text.fr --links links.txt --spans entities.en
         attncal align project --source marked.en --target text.fr --links links.txt --markup --output marked.fr
 
+        >>> hf_attncal.project(["a house"], ["une maison"], links=["0-0 1-1"], tags=["DET NOUN"])
+
     Args:
         source: source sentences, one a line; with --markup, with their markup
         target: target sentences, as many lines, without markup
@@ -109,6 +111,8 @@ def lexicon(
     Examples:
         attncal align lexicon --source text.en --target text.fr --links links.txt --output lexicon.tsv
         attncal align lexicon --source text.en --target text.fr --links links.txt --least-count 5 --top 3
+
+        >>> hf_attncal.lexicon(["a house"], ["une maison"], links=["0-0 1-1"])
 
     Args:
         source: source sentences, one a line

@@ -41,6 +41,8 @@ def align_quick(
         attncal align quick --source text.en --target text.de --encoder auto --output links.align
         attncal align quick --source raw.en --target raw.ja --tokenize --offsets --output spans.txt
 
+        >>> alignments = hf_attncal.align_quick("text.en", "text.de")
+
     Args:
         source: source sentences, one a line, plain or compressed (.gz, .xz, .zst); without --target, lines
             `source ||| target`; without it, standard input

@@ -37,6 +37,8 @@ def train_aligner(
         attncal align train --source train.en --target train.de --output aligner --encoder auto
         attncal align train --source train.en --target train.de --output aligner --dev dev.en dev.de dev.align
 
+        >>> hf_attncal.train_aligner(source="train.en", target="train.de", output="aligner").folder
+
     Args:
         settings: any other setting; configs/reference_aligner.yaml explains them
         source: source sentences, one a line; without it, those of the configuration

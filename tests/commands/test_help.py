@@ -66,7 +66,7 @@ def test_every_command_has_an_example_that_it_understands(name):
             call_of(words[start + 1 : min(stop for stop in stops if stop > start)])
 
 
-@every_documented
+@every_command
 def test_every_function_has_an_example_in_python_that_it_accepts(name):
     function = COMMANDS[name]
     lines = [line for line in examples_of(name) if line.startswith(">>>")]
