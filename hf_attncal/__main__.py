@@ -7,11 +7,11 @@ import sys
 
 from hf_attncal.io.errors import interrupt, raise_unraisable_again
 
-# Environment variables for how a thread of GNU OpenMP, which PyTorch uses on Linux, waits.
-_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-# Turns of spinning before a thread sleeps. The default of 300,000 costs other processes more; with this number a
-# small model trains as fast on an idle machine (docs/log.md).
-_SPINS = "10000"
+# Environment variables of the wait policy of GNU OpenMP, which PyTorch uses on Linux.
+_WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+# Spins before an idle thread sleeps. The default of 300,000 takes processor time from other processes. With this
+# number a small model trains as fast on an idle machine (docs/log.md).
+_SPIN_COUNT = "10000"
 
 
 def main() -> int:
@@ -41,12 +41,12 @@ def main() -> int:
 
 
 def spin_briefly() -> None:
-    """Make idle threads of PyTorch sleep after a short spin; call it before torch is imported.
+    """Make idle threads of PyTorch sleep after a short spin; call before torch is imported.
 
-    A wait policy that the user has set in the environment stays.
+    A wait policy in the environment has priority.
     """
-    if not any(name in os.environ for name in _WAITING):
-        os.environ["GOMP_SPINCOUNT"] = _SPINS
+    if not any(name in os.environ for name in _WAIT_VARIABLES):
+        os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from hf_attncal.hub.publication import publish_folder
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import fill_folder, whole_file, write_text
-from hf_attncal.io.gate import alone, job, mark, reads, saving_into
+from hf_attncal.io.gate import job, locked, note_inputs, run_record, saving_into
 from hf_attncal.layouts import LOCK, RUN
 
 
@@ -103,13 +103,13 @@ def test_what_is_adapted_is_saved_again_where_it_was(attncal, here):
 
 def test_of_two_that_save_into_one_folder_the_second_is_refused_at_once(attncal, here):
     (here / "new").mkdir()
-    with alone(here / "new" / LOCK):
+    with locked(here / "new" / LOCK):
         for command in (
             (*ADAPT, "--save-adapted", "new"),
             ("align", "select", "mt", *TEXT, "--gold", "source", "--output", "new"),
             ("check", "learn", "aligner", "--source", "source", "--target", "target"),
         ):
-            with alone(here / "aligner" / LOCK):
+            with locked(here / "aligner" / LOCK):
                 status, err = attncal(*command)
             assert (status, "is in use by another process" in err) == (1, True), err
 
@@ -117,8 +117,8 @@ def test_of_two_that_save_into_one_folder_the_second_is_refused_at_once(attncal,
 def test_a_lock_is_of_one_job_and_a_file_that_was_left_over_does_no_harm(tmp_path):
     for _ in range(2):
         (tmp_path / LOCK).touch()
-        with alone(tmp_path / LOCK):
-            with pytest.raises(BlockingIOError) as raised, alone(tmp_path / LOCK):
+        with locked(tmp_path / LOCK):
+            with pytest.raises(BlockingIOError) as raised, locked(tmp_path / LOCK):
                 pass
             assert raised.value.filename == str(tmp_path / LOCK)
 
@@ -174,7 +174,7 @@ def test_a_function_of_a_command_travels_to_another_process():
 def test_a_writer_that_forgot_to_ask_changes_no_model_and_no_input(here):
     before = content(here)
     with job():
-        reads("source", "mt")
+        note_inputs("source", "mt")
         for name in ("source", "mt/config.json", "aligner/tokenizer.json", "adapter/adapter_model.safetensors"):
             with pytest.raises(CommandError, match="would overwrite"):
                 write_text("lost", name)
@@ -187,7 +187,7 @@ def test_a_writer_that_forgot_to_ask_changes_no_model_and_no_input(here):
 
 
 def test_a_model_is_saved_again_by_what_saved_it_alone(here):
-    (here / "mt" / RUN).write_text(json.dumps(mark("translation")))
+    (here / "mt" / RUN).write_text(json.dumps(run_record("translation")))
     for by in ("aligner", "an adaptation"):
         with pytest.raises(CommandError, match=r"mt holds a model \(config.json\) of translation"):
             saving_into("mt", by).__enter__()
@@ -196,7 +196,7 @@ def test_a_model_is_saved_again_by_what_saved_it_alone(here):
     (here / "new").mkdir()
     (here / "new" / "results.json").write_text("1\n")
     with job():
-        reads("new/results.json")
+        note_inputs("new/results.json")
         with pytest.raises(CommandError, match=r"holds new/results.json, which is read"):
             saving_into("new", "translation").__enter__()
 

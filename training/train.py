@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     config = job.settings.make(values)
     if options.results:
         with gate.job():
-            gate.reads(options.config, *config.data.files().values(), *config.starts().values())
+            gate.note_inputs(options.config, *config.data.files().values(), *config.starts().values())
             gate.check_file(options.results, "--results")
     command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
     results = job.train(config, resume=options.resume, allow_changes=options.allow_changes, command=command)

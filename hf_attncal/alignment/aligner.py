@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hf_attncal.data.languages import speak
-from hf_attncal.data.segmentation import Segments, segment, solid, white_space_words
-from hf_attncal.data.words import WORDS, split_words
+from hf_attncal.data.languages import set_languages
+from hf_attncal.data.segmentation import Segments, segment, white_space_words, without_spaces
+from hf_attncal.data.words import SEPARATORS, split_words
 from hf_attncal.families import source_of
 from hf_attncal.io.encoding import check_line
 from hf_attncal.io.errors import ITEMS_AT_ONCE, piecewise
@@ -100,7 +100,7 @@ class WordAligner:
             revision: branch, tag or commit on the Hub.
             settings: as of the class; None for those that lie beside the checkpoint (`attncal align select`).
             encoder: as of the class.
-            languages: as for `data.languages.speak`, for a translation model of many languages.
+            languages: as for `data.languages.set_languages`, for a translation model of many languages.
 
         Raises:
             OSError: there is no such checkpoint.
@@ -200,7 +200,7 @@ class WordAligner:
         batch_tokens: int = 4096,
         tokenize: bool | None = None,
         spans: bool = False,
-        words: str = WORDS[0],
+        words: str = SEPARATORS[0],
     ) -> list[WordAlignment]:
         """Align sentence pairs, in batches by length; the results come in the order of the pairs.
 
@@ -234,8 +234,8 @@ class WordAligner:
         for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
             if value < 1:
                 raise ValueError(f"`{name}` must be >= 1, got {value}.")
-        if words not in WORDS:
-            raise ValueError(f"`words` must be one of {WORDS}, got {words!r}.")
+        if words not in SEPARATORS:
+            raise ValueError(f"`words` must be one of {SEPARATORS}, got {words!r}.")
         read = self._read(pairs, tokenize, words, spans)
         self.check(threshold=threshold, symmetrize=symmetrize, least_probability=least_probability)
         for source, target in read.cut:
@@ -291,12 +291,14 @@ class WordAligner:
                 segments.append((first, second))
         read = [(source.words, target.words) for source, target in segments] if tokenize or spans else raw
         solid_words = read
-        if words != WORDS[0]:
-            solid_words = [(tuple(map(solid, source)), tuple(map(solid, target))) for source, target in read]
+        if words != SEPARATORS[0]:
+            solid_words = [
+                (tuple(map(without_spaces, source)), tuple(map(without_spaces, target))) for source, target in read
+            ]
         return _ReadPairs(raw, segments, read, solid_words)
 
     def unknown_shares(
-        self, pairs: Iterable[tuple[Sentence, Sentence]], *, tokenize: bool | None = None, words: str = WORDS[0]
+        self, pairs: Iterable[tuple[Sentence, Sentence]], *, tokenize: bool | None = None, words: str = SEPARATORS[0]
     ) -> list[float] | None:
         """Return for each pair the share of its tokens that were never counted with one of the other side.
 
@@ -314,7 +316,7 @@ class WordAligner:
         weight: float | None = None,
         passes: int = PASSES,
         tokenize: bool | None = None,
-        words: str = WORDS[0],
+        words: str = SEPARATORS[0],
     ) -> Adaptation:
         """Learn from the text that is to be aligned, without links: for a text of another kind than the training's.
 
@@ -404,7 +406,7 @@ def load_to_align(
     source = _source_of(load_config(name, **options), name)
     model, tokenizer = source.load(name, dtype=dtype, **options)
     if languages is not None:
-        speak(model, tokenizer, languages)
+        set_languages(model, tokenizer, languages)
     return model, tokenizer, source.saved_settings(name, revision) if saved else None
 
 

@@ -9,13 +9,13 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_attncal.data.languages import sample
+from hf_attncal.data.languages import trial_source
 from hf_attncal.families import source_of
 from hf_attncal.inference.opening import check_name, choose_device, load_errors, tell_model
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, settings_by_name
 from hf_attncal.io.files import fill_folder, write_json
-from hf_attncal.io.gate import job, mark, reads
+from hf_attncal.io.gate import job, note_inputs, run_record
 from hf_attncal.layouts import AUTO_ENCODER, CONFIG, DEFAULT_ENCODER, RUN
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def try_aligner(name: str, aligner) -> None:
 
     calibrated = "" if aligner.probabilities is None else "link_probabilities.json, "
     with load_errors(name), blamed(f"{calibrated}config.json, alignment.json or tokenizer_config.json in {name}"):
-        aligner.align([(sample(aligner.tokenizer), "1")])
+        aligner.align([(trial_source(aligner.tokenizer), "1")])
 
 
 def changes_of(read: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
@@ -198,10 +198,10 @@ def save_aligner(aligner, folder: str | Path) -> None:
     def save(staged: Path) -> None:
         aligner.model.save_pretrained(staged)
         aligner.tokenizer.save_pretrained(staged)
-        write_json(mark(ADAPTED), staged / RUN)
+        write_json(run_record(ADAPTED), staged / RUN)
 
     with job():
-        reads(aligner.model.name_or_path)
+        note_inputs(aligner.model.name_or_path)
         fill_folder(folder, save, by=ADAPTED)
 
 

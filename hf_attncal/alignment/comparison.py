@@ -122,7 +122,7 @@ def compare_texts(
     sides[1].check_length()
     parsed = [(text, text.parsed(parse_hypotheses)) for text in texts]
     pairs = words_of_sides(sides, [(text, partial(list, links)) for text, links in parsed], words)
-    systems = {text.told: links for text, links in parsed}
+    systems = {text.label: links for text, links in parsed}
     return AlignerComparison(compare_links(pairs, systems, **{"seed": SEED} | options), pairs, systems, form)
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModel
 
-from hf_attncal.data.languages import both_codes, codes_of, speak
+from hf_attncal.data.languages import codes_of, codes_of_sides, set_languages
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import load_whole
@@ -127,8 +127,8 @@ class EncoderPrior:
             AutoModel, name, finite=False, trust_remote_code=trust_remote_code, revision=revision
         )
         if languages is not None and codes_of(tokenizer):
-            speak(None, tokenizer, languages)
-        layer, codes = default_layer(model), both_codes(tokenizer)
+            set_languages(None, tokenizer, languages)
+        layer, codes = default_layer(model), codes_of_sides(tokenizer)
         changed = adapted and adapt_encoder(model.base_model, layer)
         sides = codes.get("source_language"), codes.get("target_language")
         made = cls(model.to(device), tokenizer, layer, sides, dtype)

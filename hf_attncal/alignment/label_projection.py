@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from hf_attncal.alignment.projection import is_chunk_tag
-from hf_attncal.data.linked_pairs import LinkedPair, WordParting
-from hf_attncal.data.words import WORDS
+from hf_attncal.data.linked_pairs import LinkedPair, WordSeparator
+from hf_attncal.data.words import SEPARATORS
 from hf_attncal.io.errors import in_line
 from hf_attncal.io.streams import json_line, output_lines, write_lines
 
@@ -43,7 +43,7 @@ def project_labels(
     tags: Iterable[str] | None = None,
     spans: Iterable[str] | None = None,
     markup: bool = False,
-    words: str | WordParting | None = None,
+    words: str | WordSeparator | None = None,
 ) -> Iterator[ProjectedLine]:
     """Carry labels of source sentences over word links to their translations, one line at a time.
 
@@ -56,7 +56,7 @@ def project_labels(
         tags: of the words of each source, parted by spaces.
         spans: the same in BIO (`B-TYPE`, `I-TYPE`, `O`).
         markup: the sources have inline markup, to be carried over.
-        words: what parts the words that links count, one of `WORDS`; None: what the links and tags of a line fit.
+        words: what parts the words that links count, one of `SEPARATORS`; None: what the links and tags of a line fit.
 
     Raises:
         ValueError: not one of `tags`, `spans` and `markup`.
@@ -67,7 +67,7 @@ def project_labels(
     labels, where = (tags, "tags") if spans is None else (spans, "spans")
     if (tags is not None) + (spans is not None) + markup != 1:
         raise ValueError("Give one of `tags`, `spans` and `markup`.")
-    parting = WordParting.of(words)
+    parting = WordSeparator.of(words)
     if labels is None:
         return _markup_lines(pairs, links, parting)
     lines = _labelled(pairs, links, parting, labels, where)
@@ -108,7 +108,9 @@ def _span_lines(lines: Iterable[tuple]) -> Iterator[ProjectedLine]:
         yield ProjectedLine(" ".join(bio_tags(placed, len(target))), {"target": target, "spans": tuple(details)}, lost)
 
 
-def _labelled(pairs: Texts, links: Links, parting: WordParting, labels: Iterable[str], where: str) -> Iterator[tuple]:
+def _labelled(
+    pairs: Texts, links: Links, parting: WordSeparator, labels: Iterable[str], where: str
+) -> Iterator[tuple]:
     """Yield the number of each line, its target words, the labels of its source words, and its links with scores."""
     texts, of_pairs = links_beside(pairs, links, parting)
     rows = together(**{"pairs": texts, where: labels, "links": of_pairs})
@@ -124,13 +126,13 @@ def _labelled(pairs: Texts, links: Links, parting: WordParting, labels: Iterable
         yield number, tuple(target), tags, (found, scores)
 
 
-def _markup_lines(pairs: Texts, links: Links, parting: WordParting) -> Iterator[ProjectedLine]:
+def _markup_lines(pairs: Texts, links: Links, parting: WordSeparator) -> Iterator[ProjectedLine]:
     marked, of_pairs = links_beside(_parsed(pairs), links, parting, lambda pair: (pair[0].plain, pair[1]))
     rows = together(pairs=marked, links=of_pairs)
     for number, ((source, target), (found, scores, sizes)) in enumerate(rows, start=1):
         with in_line(number, "links"):
             parting.split(LinkedPair(source.plain, target, found, sizes=sizes))
-            result = project_markup(source, target, found, scores, parting.words or WORDS[0])
+            result = project_markup(source, target, found, scores, parting.words or SEPARATORS[0])
         lost = {name: len(getattr(result, name)) for name in ("unlinked", "split", "inside_words")}
         yield ProjectedLine(result.text, asdict(result), lost)
 

@@ -10,9 +10,9 @@ from itertools import groupby, tee, zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from hf_attncal.data.linked_pairs import LinkedPair, WordParting, may_differ
+from hf_attncal.data.linked_pairs import LinkedPair, WordSeparator, may_have_special_space
 from hf_attncal.data.pharaoh import Link, check_inside_pair, parse_scored
-from hf_attncal.data.words import WORDS
+from hf_attncal.data.words import SEPARATORS
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, LineError, in_line
 from hf_attncal.io.messages import LOG
@@ -69,7 +69,7 @@ class LinkedTexts:
     names: Mapping[str, str]
     pairs: Iterator[tuple[str, str]]
     links: Links
-    parting: WordParting
+    parting: WordSeparator
     labels: Iterator[str] | None = None
 
     @contextmanager
@@ -103,8 +103,8 @@ def open_linked(
         links: a file, lines, alignments, or a loaded aligner.
         output: the file that will be written, which must be none of these.
         running: how an aligner runs, and the longest line of a file.
-        words: what parts the words that links count, one of `WORDS`; None: what stands on record beside the file, or
-            is found in files that can be read twice.
+        words: word separator of the links, one of `SEPARATORS`. None: the separator recorded beside the file, or
+            inferred from files that can be read twice.
         plain: makes the text that has these words of a source.
         labels: a third text, under the name of its argument.
 
@@ -127,7 +127,7 @@ def open_linked(
             files, {"--output": None if output is None else os.fspath(output)}, standard=len(files) < len(named)
         )
     longest = running.longest_line or LONGEST_LINE
-    parting = WordParting(words, links) if aligner is None else WordParting(words or WORDS[0])
+    parting = WordSeparator(words, links) if aligner is None else WordSeparator(words or SEPARATORS[0])
     if parting.words is None and all(map(_can_be_read_twice, texts.values())):
         parting.find(_linked_pairs(rows_of_texts(texts, longest), plain, bool(labels)))
     pairs, third, last = tee(rows_of_texts(texts, longest), 3)
@@ -148,7 +148,7 @@ def _linked_pairs(rows: Iterable[tuple], plain: Callable[[str], str], labelled: 
     """Yield what rows say of their words, but for those with a line that is wrong: who works on it will tell."""
     for source, target, *labels, of_pair in rows:
         with suppress(ValueError):
-            if not (may_differ(source) or may_differ(target)):
+            if not (may_have_special_space(source) or may_have_special_space(target)):
                 continue
             links, _, sizes = _links_and_scores(of_pair)
             yield LinkedPair(plain(source), target, links, len(labels[0].split()) if labelled else None, sizes)
@@ -168,7 +168,7 @@ Found = tuple[Sequence[Link], Sequence[float] | None, tuple[int, int] | None]
 
 
 def links_beside(
-    pairs: Iterable, links: Links, parting: WordParting, text_of: Callable[[Any], tuple[str, str]] | None = None
+    pairs: Iterable, links: Links, parting: WordSeparator, text_of: Callable[[Any], tuple[str, str]] | None = None
 ) -> tuple[Iterable, Iterator[Found]]:
     """Return the pairs and their links, to be read side by side.
 
@@ -181,8 +181,8 @@ def links_beside(
         text_of: what an aligner reads of a pair.
     """
     if isinstance(links, Linker):
-        parting.words = parting.words or WORDS[0]
-        options = {} if parting.words == WORDS[0] else {"words": parting.words}
+        parting.words = parting.words or SEPARATORS[0]
+        options = {} if parting.words == SEPARATORS[0] else {"words": parting.words}
         pairs, texts = tee(pairs)
         links = links.stream(texts if text_of is None else map(text_of, texts), **options)
     return pairs, _numbered_links(links)
@@ -286,7 +286,7 @@ def count_links(
     pairs: Texts,
     links: Links,
     *,
-    words: str | WordParting | None = None,
+    words: str | WordSeparator | None = None,
     lowercase: bool = False,
     least_count: int = 1,
     top: int | None = None,
@@ -302,7 +302,7 @@ def count_links(
         LineError: a line with links of words that are not there, or that the aligner fails on.
     """
     counts = LinkCounts(lowercase)
-    parting = WordParting.of(words)
+    parting = WordSeparator.of(words)
     texts, of_pairs = links_beside(pairs, links, parting)
     rows = together(pairs=texts, links=of_pairs)
     for number, ((source, target), (found, _, sizes)) in enumerate(rows, start=1):

@@ -19,7 +19,7 @@ from math import isclose
 from typing import NamedTuple, TypeVar
 
 from hf_attncal.data.pharaoh import Link, check_inside_pair
-from hf_attncal.data.words import WORDS, word_spans
+from hf_attncal.data.words import SEPARATORS, word_spans
 
 OUTSIDE = "O"
 _TAG = re.compile(r"O|[BI]-[^\s-]\S*")
@@ -262,7 +262,7 @@ class MarkedText:
     inside_words: tuple[str, ...] = ()
     text: str = ""
     plain: str = ""
-    parted: str = WORDS[0]
+    parted: str = SEPARATORS[0]
 
 
 @dataclass(frozen=True)
@@ -282,8 +282,8 @@ class ProjectedMarkup:
     inside_words: tuple[str, ...] = ()
 
 
-def parse_markup(text: str, parted: str = WORDS[0]) -> MarkedText:
-    """Read tags, comments and entities (`&amp;`). A `<` that begins no name is text; `parted` is one of `WORDS`.
+def parse_markup(text: str, parted: str = SEPARATORS[0]) -> MarkedText:
+    """Read tags, comments and entities (`&amp;`). A `<` that begins no name is text; `parted` is one of `SEPARATORS`.
 
     Raises:
         ValueError: a tag that is not whole, that ends what was not begun, or that is not ended; more than 100 elements
@@ -363,7 +363,7 @@ def project_markup(
     target: str,
     links: Sequence[Link],
     scores: Sequence[float] | None = None,
-    parted: str = WORDS[0],
+    parted: str = SEPARATORS[0],
 ) -> ProjectedMarkup:
     """Return the target with the markup of the source.
 
@@ -372,7 +372,7 @@ def project_markup(
         target: plain text: nothing in it is markup, and it is escaped.
         links: (source word, target word), of words where markup has been taken away.
         scores: of the links; None: all are alike.
-        parted: what parts words, one of `WORDS`.
+        parted: what parts words, one of `SEPARATORS`.
 
     Raises:
         ValueError: see `parse_markup`; a link of a word that is not there, or another number of scores than links.

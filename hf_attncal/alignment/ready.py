@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from hf_attncal.io.files import json_text
-from hf_attncal.io.gate import keep
+from hf_attncal.io.gate import protect_folder
 from hf_attncal.layouts import CARD, CHECK_FILE, CONFIG, WEIGHTS
 
 _TATOEBA = "sentences of tatoeba.org, paired by manythings.org/anki, CC BY 2.0 FR"
@@ -64,7 +64,7 @@ def _put_together(name: str, mirrored_one: str) -> str:
     check, of_other = (json.loads((one / CHECK_FILE).read_text(encoding="utf-8")) for one in (own, other))
     (folder / CHECK_FILE).write_text(json_text(check | {"counts": of_other["counts"][::-1]}), encoding="utf-8")
     shutil.copyfile(own / CARD, folder / CARD)
-    keep(folder)
+    protect_folder(folder)
     return str(folder)
 
 

@@ -26,9 +26,9 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from hf_attncal.data.segmentation import NOTHING, fold, segment, solid
+from hf_attncal.data.segmentation import EMPTY_WORD, fold, segment, without_spaces
 from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, UNK, train_bpe_backend
-from hf_attncal.data.words import WORDS, WordTokenizer, WordTokens, split_words
+from hf_attncal.data.words import SEPARATORS, WordTokenizer, WordTokens, split_words
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.files import check_model_files, read_object
 from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, SETTINGS_FILE, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
@@ -58,7 +58,7 @@ def quick_links(
     *,
     tokenize: bool = False,
     fold_words: bool = True,
-    words: str = WORDS[0],
+    words: str = SEPARATORS[0],
     encoder: Any | None = None,
     beside: Iterable[tuple[Sentence, Sentence]] = (),
     **options,
@@ -85,7 +85,7 @@ def quick_aligner(
     *,
     tokenize: bool = False,
     fold_words: bool = True,
-    words: str = WORDS[0],
+    words: str = SEPARATORS[0],
     encoder: Any | None = None,
 ) -> WordAligner:
     """Return an aligner that has counted these pairs, each of them; arguments as of `quick_links`.
@@ -98,11 +98,11 @@ def quick_aligner(
             sentence = segment(sentence if isinstance(sentence, str) else " ".join(sentence), words).words
         elif isinstance(sentence, str):
             sentence = split_words(sentence, words)
-        return tuple(map(solid, sentence))
+        return tuple(map(without_spaces, sentence))
 
     read = [pair for pair in ((cut(source), cut(target)) for source, target in pairs) if all(pair)]
     # Where no pair has words on both sides nothing can be linked, and anything may be learned.
-    read = read or [((NOTHING,), (NOTHING,))]
+    read = read or [((EMPTY_WORD,), (EMPTY_WORD,))]
     lines = [" ".join(map(fold, side) if fold_words else side) for pair in read for side in pair]
     characters = len({character for line in lines for character in line}) + len(SPECIAL_TOKENS) + 1
     backend = train_bpe_backend(lines, characters + min(_LARGEST, _PIECES * isqrt(len(lines) // 2)))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hf_attncal.data.linked_pairs import SeenWords, record_words
+from hf_attncal.data.linked_pairs import SeparatorWatch, write_separator
 from hf_attncal.data.texts import PairText, Part
-from hf_attncal.io.errors import CommandError, one_of, until_failure
+from hf_attncal.io.errors import CommandError, check_choice, until_failure
 from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     BATCHES_PER_WINDOW,
@@ -52,7 +52,7 @@ class LinkStyle:
     offsets: bool = False
 
     def __post_init__(self):
-        one_of("--format", self.format, LINK_FORMATS)
+        check_choice("--format", self.format, LINK_FORMATS)
         if self.offsets and self.format not in _WITH_OFFSETS:
             raise CommandError(f"--offsets has no place in --format {self.format}. Use pharaoh or json.")
 
@@ -212,14 +212,14 @@ def align_text(
         with text.windows(window) as windows:
             return [alignment for group in align_windows(aligner, windows, **options) for alignment in group]
     before = 0 if part is None else part.lines.start
-    seen = SeenWords(options.get("words"))
+    watch = SeparatorWatch(options.get("words"))
     title = os.path.basename(os.path.normpath(name)) if os.path.isdir(name) else name  # no folder of this machine
     writing, reading = output_lines(os.fspath(output)), text.windows(window, part)
     with writing as target, style.document(target, title), reading as windows:
         number = before + 1
-        for group in align_windows(aligner, map(seen.window, windows), before=before, **options):
+        for group in align_windows(aligner, map(watch.window, windows), before=before, **options):
             write_lines(target, [style.line(number + place, alignment) for place, alignment in enumerate(group)])
             number += len(group)
     if style.counts_words:
-        record_words(output, seen.told)
+        write_separator(output, watch.separator)
     return None

@@ -14,8 +14,8 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.synthetic.translation_errors import Pair, PlantedError, plant_errors
 from hf_attncal.io.errors import CommandError, user_errors
-from hf_attncal.io.gate import hold
-from hf_attncal.io.messages import half_minutes
+from hf_attncal.io.gate import claim_folder
+from hf_attncal.io.messages import progress_reports
 from hf_attncal.io.streams import rows_of_files
 from hf_attncal.models.hmm_tables import unaligned_shares
 
@@ -81,7 +81,7 @@ def learn_check(
         pairs: clean (source, target) texts, best those the aligner was trained on.
         sample: how many pairs are drawn.
         seed: of the sample and of the errors.
-        step: is told what begins, and how much is done by then (`messages.half_minutes`).
+        step: is told what begins, and how much is done by then (`messages.progress_reports`).
 
     Raises:
         ValueError: fewer than 50 pairs have two words or more on both sides.
@@ -226,9 +226,9 @@ def learn_check_beside(
     """
     if folder is None or not Path(folder).is_dir():
         raise CommandError(f"{folder} is no folder, into which {CHECK_FILE} could be written. Download it first.")
-    hold(folder)
+    claim_folder(folder)
     files = zip(sources, targets, strict=True)
-    with user_errors(), half_minutes("learning what good pairs look like") as step:
+    with user_errors(), progress_reports("learning what good pairs look like") as step:
         rows = (both(pair) for pair_of_files in files for pair in rows_of_files(pair_of_files, longest_line))
         model = learn_check(aligner, rows, step=step)
     return LearnedCheck(model.save(folder), model.learned["pairs"])

@@ -13,7 +13,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from hf_attncal.io.errors import CommandError, explain, one_line
-from hf_attncal.io.messages import loudness
+from hf_attncal.io.messages import verbosity
 from hf_attncal.io.streams import NamedOutput
 from hf_attncal.metrics.records import recorded_as
 
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         raise SystemExit(2) from error
 
     def call() -> None:
-        with loudness(common["verbose"], common["quiet"]), recorded_as("attncal", *tokens):
+        with verbosity(common["verbose"], common["quiet"]), recorded_as("attncal", *tokens):
             result = run()
         if result is not None and (text := str(result)):
             print(text)

@@ -4,8 +4,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, at_least
-from hf_attncal.io.gate import hold
+from hf_attncal.io.errors import CommandError, check_range
+from hf_attncal.io.gate import claim_folder
 
 from .kinds import Encoder, LinkFormat, Merging, Model, ModelFolder, Output, Pairs, Text, Values, WordLimits
 
@@ -110,8 +110,8 @@ def align(
     from hf_attncal.inference.opening import fetched
 
     links: dict[str, Any] = {"threshold": threshold, "symmetrize": symmetrize, "least_probability": least_probability}
-    at_least("--threshold", threshold, 0, 1)
-    at_least("--least-probability", least_probability, 0, 1)
+    check_range("--threshold", threshold, 0, 1)
+    check_range("--least-probability", least_probability, 0, 1)
     style, text = LinkStyle(format, scores, offsets), PairText(source, target, running.longest_line)
     changes = changes_of(read)
     if adapt and encoder is not None:
@@ -124,7 +124,7 @@ def align(
             raise CommandError("--save-adapted needs --adapt, which learns what is saved.")
         from hf_attncal.alignment.aligner_opening import ADAPTED
 
-        hold(save_adapted, ADAPTED, "--save-adapted")
+        claim_folder(save_adapted, ADAPTED, "--save-adapted")
     window, part = lines_at_once(running.batch_size, adapt), None
     if shard is not None:
         if adapt or encoder is not None or format == "html":

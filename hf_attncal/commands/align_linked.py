@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, at_least
+from hf_attncal.io.errors import CommandError, check_range
 from hf_attncal.io.streams import counted
 
 from .kinds import Links, Output, Text, WordLimits
@@ -133,8 +133,8 @@ def lexicon(
     Raises:
         CommandError: a file cannot be read or written, or a line of it is wrong; the message says which.
     """
-    at_least("--least-count", least_count, 1)
-    at_least("--top", top, 1)
+    check_range("--least-count", least_count, 1)
+    check_range("--top", top, 1)
     from hf_attncal.alignment.linked_texts import count_links, open_linked, write_lexicon
 
     texts = open_linked(source, target, links, output, running, words)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, at_least, user_errors
+from hf_attncal.io.errors import CommandError, check_range, user_errors
 
 from .kinds import Encoder, LinkFormat, Merging, Output, Pairs, Text, WordLimits
 
@@ -78,7 +78,7 @@ def align_quick(
     from hf_attncal.data.texts import PairText
 
     running.takes("threads", "longest_line", "progress", "languages")
-    at_least("--threshold", threshold, 0, 1)
+    check_range("--threshold", threshold, 0, 1)
     style = LinkStyle(format, scores, offsets)
     if (with_source is None) != (with_target is None):
         raise CommandError("--with-source and --with-target go together: give both files.")

@@ -9,7 +9,7 @@ from hf_attncal.inference.opening import fetched, load_errors
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.files import check_readable
-from hf_attncal.io.messages import half_minutes, job_progress
+from hf_attncal.io.messages import progress_reports, silenced_if_quiet
 from hf_attncal.io.streams import check_files, files_among
 
 from .kinds import Files, Methods, Model, Places, Text, file_names
@@ -81,7 +81,7 @@ def analyze(
         if output.endswith(".html"):
             check_files(files, {"--report": output})
     # Progress of the probe's training is no result, so it goes to standard error.
-    with redirect_stdout(sys.stderr), job_progress(), half_minutes("analyze") as step:
+    with redirect_stdout(sys.stderr), silenced_if_quiet(), progress_reports("analyze") as step:
         model = fetched(model, running)
         with load_errors(model):  # a wrong name is reported before torch is imported
             from hf_attncal.report.analysis import analyze_corpus

@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, at_least
+from hf_attncal.io.errors import CommandError, check_range
 from hf_attncal.io.streams import check_files, files_among, output_lines, text_name, write_lines
 
 from .kinds import Encoder, File, Loaded, Output, Share, Text
@@ -87,8 +87,8 @@ def check(
     from hf_attncal.checking.documents.document_formats import is_document
     from hf_attncal.checking.documents.findings import errors_exit_apart
 
-    at_least("--worst", worst, 1)
-    at_least("--bootstrap", bootstrap, 0)
+    check_range("--worst", worst, 1)
+    check_range("--bootstrap", bootstrap, 0)
     if source is None:
         raise CommandError("--source must be given: a text or a document.")
     if not (is_document(source, target) or format in ("sarif", "notes") or (fail_above, dismiss) != (None, None)):
@@ -96,7 +96,7 @@ def check(
     if false_alarms is not None:
         raise CommandError("--false-alarms is for lines of text, and these are documents. Leave it out.")
     with errors_exit_apart(fail_above):
-        at_least("--fail-above", fail_above, 0, 1)
+        check_range("--fail-above", fail_above, 0, 1)
         return _check_documents(model, source, target, running, output, format, worst, fail_above, dismiss, encoder)
 
 

@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, at_least, user_errors
+from hf_attncal.io.errors import CommandError, check_range, user_errors
 from hf_attncal.io.streams import LONGEST_LINE, check_files, files_among, is_file, text_name
 
 from .kinds import Encoder, Files, Loaded, Output, Text, file_names
@@ -87,7 +87,7 @@ def check_compare(
     Raises:
         CommandError: an aligner that cannot be used or has not learned a check, or a line that cannot be read.
     """
-    at_least("--bootstrap", bootstrap, 1)
+    check_range("--bootstrap", bootstrap, 1)
     check_files(files_among(source, target, other), {"--output": output}, standard=False)
     if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
         raise CommandError(f"{source} is read twice. Give a file, not a pipe.")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hf_attncal.io.errors import at_least
+from hf_attncal.io.errors import check_range
 
 from .kinds import NewFolder
 
@@ -37,18 +37,18 @@ def demo(*, output: NewFolder = "demo", steps: Annotated[int, "PYTHON_ONLY"] = 1
     Raises:
         CommandError: the folder cannot be made, or `steps` is below 1.
     """
-    at_least("--steps", steps, 1)
+    check_range("--steps", steps, 1)
     from hf_attncal.io.extras import need
     from hf_attncal.io.files import write_json, writing
-    from hf_attncal.io.gate import hold, mark
+    from hf_attncal.io.gate import claim_folder, run_record
     from hf_attncal.layouts import RUN
 
     need("train")
     need("plot")
     with writing(output):
         model = Path(output) / "model"
-        hold(model, _DEMO)
-        write_json(mark(_DEMO), model / RUN)
+        claim_folder(model, _DEMO)
+        write_json(run_record(_DEMO), model / RUN)
         print("---- Align and check, with the aligner that comes with the package ----\n", flush=True)
         from hf_attncal.report.demo_page import show_ready
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from hf_attncal.io.errors import user_errors
-from hf_attncal.io.messages import without_chatter
+from hf_attncal.io.messages import silenced_libraries
 
 from .kinds import Model
 
@@ -38,5 +38,5 @@ def export(folder: Model, /, *, format: Literal["ctranslate2", "ctranslate2-int8
     check_loadable(folder)
     from hf_attncal.hub.translator_export import ExportError, export_translator
 
-    with user_errors(ExportError), without_chatter():
+    with user_errors(ExportError), silenced_libraries():
         return export_translator(folder, format)

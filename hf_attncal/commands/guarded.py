@@ -13,8 +13,8 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from hf_attncal.alignment.ready import ready_or_named
-from hf_attncal.io.errors import one_of, user_errors
-from hf_attncal.io.gate import check_apart, check_file, check_folder, job, reads
+from hf_attncal.io.errors import check_choice, user_errors
+from hf_attncal.io.gate import check_apart, check_file, check_folder, job, note_inputs
 from hf_attncal.layouts import check_one_model
 
 from .kinds import STANDARD, Kind, kind_of, type_text
@@ -41,14 +41,14 @@ def guarded(function: Callable) -> Callable:
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        arguments, options = _as_people_write(described, arguments, options)
+        arguments, options = _normalised_arguments(described, arguments, options)
         try:
             bound = described.bind(*arguments, **options)
         except TypeError:
             return function(*arguments, **options)  # Python's own message
         bound.apply_defaults()
         for name, allowed in choices.items():
-            one_of(f"`{name}`", bound.arguments[name], allowed)
+            check_choice(f"`{name}`", bound.arguments[name], allowed)
         for name, kind in kinds.items():
             if kind is None or kind.shown not in _MODELS:
                 continue
@@ -60,7 +60,7 @@ def guarded(function: Callable) -> Callable:
                 if not kind.written:
                     several = kind.many or described.parameters[name].kind is Parameter.VAR_POSITIONAL
                     for path in _names(value, several):
-                        reads(path)
+                        note_inputs(path)
                         with user_errors():
                             check_one_model(Path(path))
             _check_outputs(values, bound.arguments)
@@ -74,7 +74,9 @@ def guarded(function: Callable) -> Callable:
     return call
 
 
-def _as_people_write(described: Signature, arguments: tuple, options: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def _normalised_arguments(
+    described: Signature, arguments: tuple, options: dict[str, Any]
+) -> tuple[tuple, dict[str, Any]]:
     """Accept fields of `Running` by name, `device="cpu"`, and the text first, `translate(lines, model=name)`."""
     if (running := described.parameters.get("running")) is not None:
         names = {field.name for field in fields(running.annotation)} - described.parameters.keys()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from hf_attncal.io.messages import without_chatter
+from hf_attncal.io.messages import silenced_libraries
 
 from .kinds import Folder, NewFolder
 
@@ -43,7 +43,7 @@ def import_marian(folder: Folder, /, *, output: NewFolder) -> Imported:
     Raises:
         CommandError: a file is missing or damaged, or a model of another architecture.
     """
-    with without_chatter():
+    with silenced_libraries():
         from hf_attncal.alignment.seq2seq import Seq2SeqAttention
         from hf_attncal.hub import write_model_card
         from hf_attncal.hub.marian_import import import_folder

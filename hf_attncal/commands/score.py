@@ -3,7 +3,7 @@
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from hf_attncal.io.errors import CommandError, at_least
+from hf_attncal.io.errors import CommandError, check_range
 
 from .kinds import Files, Text, WordLimits
 
@@ -94,7 +94,7 @@ def score(
         "tokenize": tokenize != "rouge",
         "stemmer": stemmer,
     }
-    at_least("--bootstrap", bootstrap, 0)
+    check_range("--bootstrap", bootstrap, 0)
     if wrong := [name for name, is_changed in changed.items() if is_changed and name not in METRICS[metric]]:
         option = "`words`" if wrong[0] == "words" else f"--{wrong[0].replace('_', '-')}"
         raise CommandError(f"{option} is not for --metric {metric}: leave it out.")

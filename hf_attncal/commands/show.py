@@ -10,7 +10,7 @@ from hf_attncal.inference.encoder_decoders import load_model
 from hf_attncal.inference.opening import check_loadable, fetched
 from hf_attncal.inference.running import Running
 from hf_attncal.io.encoding import decoded
-from hf_attncal.io.errors import CommandError, at_least, user_errors
+from hf_attncal.io.errors import CommandError, check_range, user_errors
 from hf_attncal.io.files import check_readable, lines_of
 from hf_attncal.io.streams import check_files, files_among, standard_input
 
@@ -57,7 +57,7 @@ def show(
     Raises:
         CommandError: there is no sentence or there are too many, or a model cannot be loaded.
     """
-    at_least("--beams", beams, 1)
+    check_range("--beams", beams, 1)
     if sentences and source is not None:
         raise CommandError("Give sentences or --source, not both.")
     files = files_among(source)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, at_least
+from hf_attncal.io.errors import CommandError, check_range
 from hf_attncal.io.streams import check_text
 
 from .kinds import Input, Loaded, Output, Values
@@ -67,7 +67,7 @@ def summarize(
         CommandError: options that do not suit the model, a model that cannot be loaded, or a text that cannot be
             summarised; all texts before it are written.
     """
-    at_least("--beams", beams, 1)
+    check_range("--beams", beams, 1)
     from hf_attncal.inference.search import generation_settings, texts_to_try
 
     settings = generation_settings(generation)
@@ -78,7 +78,7 @@ def summarize(
 
     name = fetched(model, running)
     loaded = load_model(name, running, beams or 2)
-    from hf_attncal.data.languages import sample
+    from hf_attncal.data.languages import trial_source
     from hf_attncal.inference.answers import Form, answer_text, try_answers
     from hf_attncal.inference.summarization import summarizing
 
@@ -92,6 +92,6 @@ def summarize(
     reading: dict[str, Any] = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
     settings |= {"num_beams": beams, "scores": scores or format == "json", "copied": copied}
     work = summarizing(loaded[0], loaded[1], **reading, **settings)
-    try_answers(work, label, [sample(loaded[1]) for _ in trials])
+    try_answers(work, label, [trial_source(loaded[1]) for _ in trials])
     reading |= {"longest_line": running.longest_line or _LONGEST, "progress": running.progress}
     return answer_text(loaded, text, work, Form("summary", format, scores, copied), output=output, **reading)

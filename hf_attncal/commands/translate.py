@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, at_least
+from hf_attncal.io.errors import CommandError, check_range
 from hf_attncal.io.streams import LONGEST_LINE, check_text
 
 from .kinds import STANDARD, Input, Kind, Loaded, Output, Path, Values
@@ -85,7 +85,7 @@ def translate(
             "With --too-long truncate, links need a word aligner: the attention of MODEL covers only the part that it "
             "reads. Give --aligner."
         )
-    at_least("--beams", beams, 1)
+    check_range("--beams", beams, 1)
     from hf_attncal.inference.search import generation_settings, texts_to_try
 
     settings = generation_settings(generation)
@@ -99,7 +99,7 @@ def translate(
     folder = None if loaded is model else getattr(loaded[0], "of_model", name)  # folder with its alignment.json
     from hf_attncal.alignment.aligner_opening import aligner_beside
     from hf_attncal.checking.checker import open_checker
-    from hf_attncal.data.languages import sample
+    from hf_attncal.data.languages import trial_source
     from hf_attncal.inference.answers import Form, answer_text, try_answers
     from hf_attncal.inference.translation import translating
 
@@ -115,6 +115,6 @@ def translate(
         **reading,
         **settings,
     )
-    try_answers(work, folder or "the model", [sample(loaded[1]) for _ in texts_to_try(settings)])
+    try_answers(work, folder or "the model", [trial_source(loaded[1]) for _ in texts_to_try(settings)])
     reading |= {"longest_line": running.longest_line or LONGEST_LINE, "progress": running.progress}
     return answer_text(loaded, text, work, Form("translation", format, scores), output=output, links=links, **reading)

@@ -1,4 +1,4 @@
-"""Make batches of sentences of similar length with a bounded number of tokens, and pad them."""
+"""Batches of sentences of similar length with a bounded number of tokens, and padding."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,14 @@ from torch.utils.data import Sampler
 
 
 def padded(rows: Sequence[Sequence[int] | np.ndarray], value: int) -> tuple[Tensor, Tensor]:
-    """Pad rows of different lengths on the right into one tensor on the CPU.
+    """Pad rows of integers on the right into one tensor on the CPU.
 
     Args:
-        rows: at least one row of whole numbers.
-        value: number that fills the shorter rows.
+        rows: one or more rows.
+        value: padding value.
 
     Returns:
-        The rows, (batch, longest) int64, and their mask, (batch, longest) int64 with 1 for tokens and 0 for padding.
+        Rows, (batch, longest) int64, and their mask, (batch, longest) int64, 1 for tokens and 0 for padding.
     """
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max()) < lengths[:, None]
@@ -27,11 +27,11 @@ def padded(rows: Sequence[Sequence[int] | np.ndarray], value: int) -> tuple[Tens
 
 
 def beginning(row: list, longest: int | None) -> list:
-    """Cut a row to `longest` entries: its first ones and the last, which ends the text.
+    """Truncate a row of tokens, but keep its last entry, the end of the sentence.
 
     Args:
-        row: one entry for each token of a text.
-        longest: most entries; None for no limit.
+        row: entries of the tokens of a text.
+        longest: maximum number of entries. None: no limit.
     """
     return row if longest is None or len(row) <= longest else [*row[: longest - 1], row[-1]]
 
@@ -41,16 +41,16 @@ def batches_by_length(
 ) -> Iterator[list[int]]:
     """Yield every example once, in batches of similar length, longest first: a shortage of memory shows at once.
 
-    This is for inference, where the order is free; training uses `TokenBatchSampler`.
+    This is for inference, where the order is free. Training uses `TokenBatchSampler`.
 
     Args:
         lengths: number of tokens of each example, or of each of its sides.
-        batch_size: most examples in a batch; None for no limit.
-        max_tokens: most tokens in a batch, all sides and padding included; None for no limit. A longer example makes
-            a batch of its own.
+        batch_size: maximum number of examples in a batch. None: no limit.
+        max_tokens: maximum number of tokens in a batch, all sides and padding included. A longer example forms a
+            batch of its own. None: no limit.
 
     Yields:
-        Indices of examples; equally long ones stay in order.
+        Indices of examples. Examples of equal length stay in order.
     """
     sides = [length if isinstance(length, tuple) else (length,) for length in lengths]
     batch: list[int] = []
@@ -69,31 +69,31 @@ def batches_by_length(
 
 
 class TokenBatchSampler(Sampler[list[int]]):
-    """Draws every example once per epoch, in batches of at most `max_tokens` tokens, padding included.
+    """Sampler that draws every example once per epoch, in batches of at most `max_tokens` tokens with padding.
 
     The cost of a batch is its number of examples times the longest side of any of them: the size of the larger of its
-    two padded tensors. Examples are sorted by that length, equal lengths in a new random order every epoch; then they
-    are cut greedily into batches, and the batches are shuffled. The sorted lengths, and so the cuts, are the same in
-    every epoch: `len()` never changes, as a Trainer that computes its number of steps once expects.
+    two padded tensors. Examples are sorted by that length, equal lengths in a new random order every epoch. They are
+    cut greedily into batches, and the batches are shuffled. The sorted lengths, and so the cuts, are the same in every
+    epoch. So `len()` never changes, as a Trainer expects that computes its number of steps once.
 
     Batches depend only on `seed` and the epoch, so all processes draw the same ones.
 
-    It works as `DataLoader(batch_sampler=...)` under accelerate: `batch_size` is None, which tells its
-    `BatchSamplerShard` that sizes vary, and accelerate's `set_epoch` goes through that wrapper by `sampler`. After a
-    resume in several processes it is wrapped too deep for that (`SkipBatchSampler` over `BatchSamplerShard`): add
+    It works as `DataLoader(batch_sampler=...)` under accelerate: `batch_size` is None, so its `BatchSamplerShard`
+    allows varying sizes, and accelerate's `set_epoch` passes through that wrapper by `sampler`. After a resume in
+    several processes the wrapping is too deep for that (`SkipBatchSampler` over `BatchSamplerShard`): add
     `training.token_batches.SetEpochCallback`.
 
     Args:
         lengths: number of tokens of the longer side, (N,), or of source and target, (N, 2).
-        max_tokens: largest cost of a batch.
-        seed: seed of the order of examples and batches.
-        shuffle: False gives the same batches every time, short examples first.
-        multiple_of: make the number of batches a multiple of this (processes times accumulation steps) by halving
-            the batches with most examples, so that no example is lost or repeated.
+        max_tokens: maximum cost of a batch.
+        seed: seed of the order of examples and batches. Default: 0.
+        shuffle: whether to shuffle. False: the same batches every epoch, short examples first. Default: True.
+        multiple_of: divisor of the number of batches (processes times accumulation steps). The batches with most
+            examples are halved until it divides, so no example is lost or repeated. Default: 1.
 
     Raises:
-        ValueError: no examples, a length below 1, an example longer than `max_tokens`, or fewer examples than the
-            batches that `multiple_of` asks for.
+        ValueError: no examples, a length below 1, an example longer than `max_tokens`, or fewer examples than
+            batches.
     """
 
     batch_size = None
@@ -131,7 +131,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order the next iteration draws."""
+        """Set the epoch of the next iteration."""
         self.epoch = epoch
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Turn tokenised examples into batches for our models."""
+"""Collators: batches of tokenised examples for our models."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ from .batching import padded
 
 
 class NullCollator(DataCollatorForSeq2Seq):
-    """Makes batches for a model with `uam`: a target shorter than its source is extended to the source's length.
+    """Collator for a model with `uam`: extends a target shorter than its source to the source's length.
 
-    The model's `null_token_id` follows the end of sentence, in the labels and in the input of the decoder. Lengths
-    include special tokens. Arguments are those of `DataCollatorForSeq2Seq`, with `model` required.
+    The model's `null_token_id` follows the end of sentence, in the labels and in the decoder's input. Lengths include
+    special tokens. Arguments are the same as in `DataCollatorForSeq2Seq`; `model` is required.
 
     Raises:
         ValueError: the model has no `null_token_id`.
@@ -29,8 +29,9 @@ class NullCollator(DataCollatorForSeq2Seq):
             )
 
     def __call__(self, features: Sequence[dict], return_tensors: str | None = None):
-        labelled = features[0].get("labels") is not None  # else they are to be predicted
-        return super().__call__([self._extended(one) for one in features] if labelled else features, return_tensors)
+        if features[0].get("labels") is not None:
+            features = [self._extended(example) for example in features]
+        return super().__call__(features, return_tensors)
 
     def _extended(self, example: dict) -> dict:
         source = np.asarray(example.get("attention_mask", np.ones(len(example["input_ids"])))).sum()
@@ -41,15 +42,14 @@ class NullCollator(DataCollatorForSeq2Seq):
 
 
 class CopyCollator(DataCollatorForSeq2Seq):
-    """Makes batches for a model with `copy` from examples of `hf_attncal.data.tokenizer.CopyTokenizer`.
+    """Collator for a model with `copy`, for examples of `hf_attncal.data.tokenizer.CopyTokenizer`.
 
-    It adds `extended_input_ids`, padded like `input_ids`, to those of `DataCollatorForSeq2Seq`, and drops
-    `copied_words`.
+    Adds `extended_input_ids`, padded like `input_ids`, and drops `copied_words`.
     """
 
     def __call__(self, features: Sequence[dict], return_tensors: str | None = None):
-        ours = ("extended_input_ids", "copied_words")
-        plain = [{name: value for name, value in example.items() if name not in ours} for example in features]
+        added = ("extended_input_ids", "copied_words")
+        plain = [{name: value for name, value in example.items() if name not in added} for example in features]
         batch = super().__call__(plain, return_tensors)
         extended = np.concatenate([np.asarray(example["extended_input_ids"]) for example in features])
         batch["extended_input_ids"] = batch["input_ids"].clone()
@@ -58,17 +58,17 @@ class CopyCollator(DataCollatorForSeq2Seq):
 
 
 class CopyNullCollator(CopyCollator, NullCollator):
-    """Makes batches for a model with both `copy` and `uam`."""
+    """Collator for a model with both `copy` and `uam`."""
 
 
 class LinkCollator:
-    """Makes batches for a model with `guided`: those of another collator, with `links` in the form the model takes.
+    """Collator for guided alignment: adds `links` to the batches of another collator, as a matrix for the model.
 
-    The `links` of an example list source and target token of each link in turn, as `tokenize_pairs` gives them. A
-    batch whose examples have none is left as it is.
+    The `links` of an example list source and target token of each link in turn, as returned by `tokenize_pairs`.
+    Batches without `links` are unchanged.
 
     Args:
-        collator: a `DataCollatorForSeq2Seq`, or one of ours.
+        collator: `DataCollatorForSeq2Seq` or one of its subclasses here.
     """
 
     def __init__(self, collator: DataCollatorForSeq2Seq) -> None:
@@ -92,9 +92,9 @@ def cells_of_links(examples: Sequence[dict], shape: Sequence[int], starts: torch
     """Return a matrix with 1 where a target token is linked to a source token, else 0, (batch, target, source).
 
     Args:
-        examples: each with `links`, which lists source and target token of each link in turn.
+        examples: examples with `links`, source and target token of each link in turn.
         shape: shape of the result.
-        starts: places of the first source and target token of each example, (batch, 2); None for 0.
+        starts: positions of the first source and target token of each example, (batch, 2). None: 0.
     """
     cells = torch.zeros(tuple(shape))
     for row, example in enumerate(examples):
@@ -106,13 +106,13 @@ def cells_of_links(examples: Sequence[dict], shape: Sequence[int], starts: torch
 
 
 class LanguageCollator:
-    """Makes right-padded batches for causal language models from examples of `tokenize_plain`.
+    """Collator with right padding for causal language models, for examples of `tokenize_plain`.
 
     Labels are the tokens themselves, since the models shift them. They are -100 at padding and at the first token,
-    which nothing predicts, so there are as many labels as predictions.
+    which is not predicted: the number of labels is the number of predictions.
 
     Args:
-        pad_token_id: token that fills the shorter sequences.
+        pad_token_id: padding token.
     """
 
     def __init__(self, pad_token_id: int) -> None:
@@ -126,10 +126,10 @@ class LanguageCollator:
 
 
 class AlignmentCollator:
-    """Makes right-padded batches for `MaskAlignModel` from examples of `tokenize_for_alignment`.
+    """Collator with right padding for `MaskAlignModel`, for examples of `tokenize_for_alignment`.
 
     Args:
-        pad_token_id: token that fills the shorter sentences.
+        pad_token_id: padding token.
     """
 
     def __init__(self, pad_token_id: int) -> None:

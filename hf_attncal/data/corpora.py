@@ -1,7 +1,7 @@
-"""Read text from files or a `datasets` id, and tokenise it: sentence pairs, or plain text with a sequence per line.
+"""Read training text from files or a `datasets` id and tokenise it: sentence pairs, or plain sequences.
 
-Nothing is repaired silently: a file that cannot be what the caller expects raises an error, and pairs that cannot be
-trained on are dropped, counted and reported, never truncated (a cut sentence pair is a wrong translation).
+Nothing is repaired silently: an unsuitable file raises an error, and pairs that cannot be trained on are dropped,
+counted and reported. They are never truncated, as a truncated sentence pair is a wrong translation.
 """
 
 import warnings
@@ -36,7 +36,7 @@ try:
 except ImportError:  # datasets < 4 calls the same feature `Sequence`
     from datasets import Sequence as List
 
-PARALLEL, PLAIN = ("source", "target"), ("text",)  # the columns of the two kinds of text
+PARALLEL, PLAIN = ("source", "target"), ("text",)  # columns of the two kinds of text
 Report = TypeVar("Report", bound="TokenizationReport")
 Reader = Callable[[Path], list[str]]
 
@@ -44,7 +44,7 @@ Reader = Callable[[Path], list[str]]
 def read_parallel(source: str | Path, target: str | Path, read: Reader = read_lines) -> Dataset:
     """Read two parallel files into a Dataset with the columns "source" and "target".
 
-    Pairs with an empty side are kept, so row n is line n + 1; `tokenize_pairs` drops and counts them.
+    Pairs with an empty side stay, so row n is line n + 1. `tokenize_pairs` drops and counts them.
 
     Raises:
         ValueError: a file that `read_pairs` refuses.
@@ -56,14 +56,14 @@ def load_parallel(spec: Mapping[str, Any], read: Reader = read_lines) -> Dataset
     """Load a Dataset with the columns "source" and "target" from an entry of a configuration.
 
     Args:
-        spec: either `{source: path, target: path}`, where both may be lists of files to concatenate, or
+        spec: entry `{source: path, target: path}`, where both may be lists of files to concatenate, or
             `{dataset: id, split: ..., source_field: ..., target_field: ...}` with an optional `config`, loaded by
             `datasets.load_dataset`. A field may be nested: `translation.en`.
-        read: gives the lines of a file.
+        read: function that returns the lines of a file. Default: `read_lines`.
 
     Raises:
-        ValueError: unknown or missing keys, lists of different lengths, a field that the dataset does not have, or a
-            file that `read_parallel` refuses.
+        ValueError: unknown or missing keys, lists of different lengths, a missing field of the dataset, or a file that
+            `read_parallel` refuses.
     """
     _check_spec(spec, PARALLEL)
     if "dataset" in spec:
@@ -80,13 +80,12 @@ def load_plain(spec: Mapping[str, Any], read: Reader = read_lines) -> Dataset:
     """Load a Dataset with the column "text" from an entry of a configuration; row n is line n + 1.
 
     Args:
-        spec: either `{text: path}`, where the path may be a list of files to concatenate, or `{dataset: id, split:
-            ..., text_field: ...}` with an optional `config`, as for `load_parallel`.
-        read: gives the lines of a file.
+        spec: entry `{text: path}`, where the path may be a list of files to concatenate, or `{dataset: id, split:
+            ..., text_field: ...}` with an optional `config`, as in `load_parallel`.
+        read: function that returns the lines of a file. Default: `read_lines`.
 
     Raises:
-        ValueError: unknown or missing keys, a field that the dataset does not have, or a file that `read_lines`
-            refuses.
+        ValueError: unknown or missing keys, a missing field of the dataset, or a file that `read_lines` refuses.
     """
     _check_spec(spec, PLAIN)
     if "dataset" in spec:
@@ -95,7 +94,7 @@ def load_plain(spec: Mapping[str, Any], read: Reader = read_lines) -> Dataset:
 
 
 def _check_spec(spec: Mapping[str, Any], sides: Sequence[str]) -> None:
-    """Raise ValueError for an entry of a configuration that does not name the text of each side."""
+    """Raise ValueError for unknown or missing keys in a corpus entry of a configuration."""
     files, fields = set(sides), {"dataset", "config", "split", *(f"{side}_field" for side in sides)}
     allowed = fields if "dataset" in spec else files
     required = allowed - {"config"}
@@ -106,7 +105,7 @@ def _check_spec(spec: Mapping[str, Any], sides: Sequence[str]) -> None:
 
 
 def _load_fields(spec: Mapping[str, Any], sides: Sequence[str]) -> Dataset:
-    """Load the fields of a dataset of the Hub as the columns `sides`; dots lead into nested fields."""
+    """Load fields of a Hub dataset as the columns `sides`; a dot separates nested fields."""
     dataset = load_dataset(spec["dataset"], spec.get("config"), split=spec["split"])
     fields = {side: spec[f"{side}_field"] for side in sides}
     while nested := [field for field in fields.values() if field not in dataset.column_names]:
@@ -118,25 +117,25 @@ def _load_fields(spec: Mapping[str, Any], sides: Sequence[str]) -> Dataset:
 
 
 def all_lines(dataset: Dataset, batch_size: int = 10_000) -> Iterable[str]:
-    """Yield every sentence of every side, for training a joint vocabulary; missing sentences are skipped."""
+    """Yield all sentences of all sides, to train a joint vocabulary; missing sentences are skipped."""
     columns = dataset.select_columns(list(_sides(dataset)))
     batches = (chain.from_iterable(batch.values()) for batch in columns.iter(batch_size))
     return (line for line in chain.from_iterable(batches) if line)
 
 
 def lowercased(dataset: Dataset) -> Dataset:
-    """Put the text in lower case; missing sentences stay missing."""
+    """Lower-case the text; missing sentences stay missing."""
     return _changed(dataset, str.lower, "Lower-casing")
 
 
 def folded(dataset: Dataset) -> Dataset:
-    """Fold words (`data.segmentation`); missing sentences stay missing."""
+    """Fold the words of the text (`segmentation.fold`); missing sentences stay missing."""
     return _changed(dataset, fold_line, "Folding")
 
 
 def segmented(dataset: Dataset) -> Dataset:
-    """Cut raw text into words with spaces between them; missing sentences stay missing."""
-    return _changed(dataset, lambda line: " ".join(segment(line).words), "Cutting into words")
+    """Separate the words of raw text by spaces (`segmentation.segment`); missing sentences stay missing."""
+    return _changed(dataset, lambda line: " ".join(segment(line).words), "Segmenting")
 
 
 def _changed(dataset: Dataset, change: Callable[[str], str], label: str) -> Dataset:
@@ -151,7 +150,7 @@ def _as_list(paths: Any) -> list:
 
 
 def _sides(dataset: Dataset) -> tuple[str, ...]:
-    """Return the names of the columns with text."""
+    """Return the names of the text columns."""
     return PARALLEL if PARALLEL[0] in dataset.column_names else PLAIN
 
 
@@ -160,7 +159,7 @@ def _sides(dataset: Dataset) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TokenizationReport:
-    """Counts of sentence pairs that were kept and dropped, by reason; `str()` gives a sentence for people."""
+    """Numbers of sentence pairs kept, and dropped by reason; `str()` returns a sentence for users."""
 
     max_length: int
     kept: int = 0
@@ -173,7 +172,7 @@ class TokenizationReport:
     _empty: ClassVar[str] = "an empty side (remove these lines from both files)"
 
     def fits(self, lengths: Sequence[int]) -> bool:
-        """Return whether a row is short enough, given the number of tokens of each side."""
+        """Return whether sides with these numbers of tokens are short enough."""
         return max(lengths) <= self.max_length
 
     @property
@@ -189,7 +188,7 @@ class TokenizationReport:
             )
         if self.too_short:
             text += (
-                f" Dropped {self.too_short} with a side of fewer than two tokens: a hidden token needs context to be "
+                f" Dropped {self.too_short} with a side of fewer than two tokens: a masked token needs context to be "
                 "predicted from."
             )
         if self.empty:
@@ -199,7 +198,7 @@ class TokenizationReport:
 
 @dataclass(frozen=True)
 class PlainReport(TokenizationReport):
-    """Counts of plain sequences; `unknown` is the number of kept tokens outside the vocabulary."""
+    """Numbers of plain sequences; `unknown` is the number of kept tokens outside the vocabulary."""
 
     unknown: int = 0
 
@@ -209,7 +208,7 @@ class PlainReport(TokenizationReport):
 
     @property
     def about_unknown(self) -> str:
-        return f"Tokens that are not in the vocabulary, and are all the same unknown one to the model: {self.unknown}."
+        return f"Tokens outside the vocabulary, replaced by the unknown token: {self.unknown}."
 
     def __str__(self) -> str:
         return super().__str__() + (f" {self.about_unknown}" if self.unknown else "")
@@ -217,7 +216,7 @@ class PlainReport(TokenizationReport):
 
 @dataclass(frozen=True)
 class SummaryReport(TokenizationReport):
-    """Counts of texts with summaries, whose length `max_length` limits; `truncated` is the number of cut sources."""
+    """Numbers of texts with summaries; `max_length` limits the summaries, `truncated` is the number of cut sources."""
 
     max_source_length: int = 0
     truncated: int = 0
@@ -247,33 +246,32 @@ def tokenize_pairs(
     copies: CopyTokenizer | None = None,
     links: Sequence[Collection[Link]] | None = None,
 ) -> tuple[Dataset, TokenizationReport]:
-    """Tokenise sentence pairs; pairs that are too long or have an empty side are dropped and counted.
+    """Tokenise sentence pairs; drop and count pairs that are too long or have an empty side.
 
     The result stays in memory: nothing is written to the cache folder of `datasets`.
 
     Args:
-        dataset: columns "source" and "target", as `load_parallel` returns.
-        tokenizer: any tokenizer with an end-of-sentence token; if its source and target vocabularies differ
-            (Marian), targets get the target one.
-        max_length: most tokens of a side, the end-of-sentence token included.
-        max_source_length: truncate sources to so many tokens, and apply `max_length` to targets only. This suits
-            summarization, where the beginning of a text still has the summary. None: sources are not truncated.
-        copies: tokenizer of a model with slots for words that only a source has; None for other models.
-        links: (i source word, j target word) of every pair, for a model with `guided`; a link between words links all
-            their tokens. Sources must not be truncated then.
+        dataset: columns "source" and "target", as returned by `load_parallel`.
+        tokenizer: tokenizer with an end-of-sentence token. Targets use its target vocabulary if it has one (Marian).
+        max_length: maximum number of tokens of a side, the end-of-sentence token included.
+        max_source_length: maximum number of source tokens. Longer sources are truncated, and `max_length` applies to
+            targets only. This suits summarization, where the beginning of a text is often enough. Default: no
+            truncation.
+        copies: tokenizer of a model with slots for copied words. Default: none.
+        links: (source word, target word) links of every pair, for guided alignment. Linked words have all their tokens
+            linked. Excludes `max_source_length`. Default: none.
 
     Returns:
-        A Dataset with `input_ids`, `labels` (both end in eos) and `length` (of the longer side), and the report. With
-        `copies` it also has `extended_input_ids`, and slots in the labels; with `links` also `links`, which lists
-        source and target token of each link in turn.
+        Dataset with `input_ids`, `labels` (both end in eos) and `length` (of the longer side), and the report. With
+        `copies` it also has `extended_input_ids`, and slots in the labels. With `links` it also has `links`, source
+        and target token of each link in turn.
 
     Warns:
         UserWarning: pairs were dropped or sources truncated (the report), or unknown words had no slot.
 
     Raises:
-        ValueError: `max_length` < 2, no end-of-sentence token, no language where the tokenizer wants one, no pair
-            left, unequal numbers of pairs and of lines of links, a link outside its pair (with the line), or links
-            together with `max_source_length`.
+        ValueError: `max_length` < 2, no end-of-sentence token, a missing language code, no pair left, unequal numbers
+            of pairs and lines of links, a link outside its pair (with the line), or links with `max_source_length`.
     """
     if max_length < 2:
         raise ValueError(f"`max_length` must be >= 2 (one token and the end of the sentence), got {max_length}.")
@@ -324,7 +322,7 @@ def tokenize_pairs(
 def _encoded(
     tokenizer: PreTrainedTokenizerBase, sources: list[str], targets: list[str], longest: int | None
 ) -> dict[str, list]:
-    """Return `input_ids` of at most `longest` tokens, `labels`, and the `length` of whole sources; both end in eos."""
+    """Return `input_ids` of at most `longest` tokens, `labels` (both end in eos), and `length` of whole sources."""
     eos, end = tokenizer.eos_token_id, special_target_id(tokenizer, "eos_token")
     last = 1 + code_is_last(tokenizer)
     inputs, labels = (
@@ -341,7 +339,7 @@ def _encoded(
 def _encoded_copies(
     copies: CopyTokenizer, sources: list[str], targets: list[str], longest: int | None
 ) -> dict[str, list]:
-    """Return the columns of `_encoded`, and `extended_input_ids`, with slots for the unknown words of each source."""
+    """Return the columns of `_encoded` and `extended_input_ids`, with slots for the unknown words of each source."""
     inputs = copies.sources(sources, longest)
     labels = copies.targets(targets, inputs["copied_words"])
     names = ("extended_input_ids", "length")
@@ -351,16 +349,16 @@ def _encoded_copies(
 def tokenize_plain(
     dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, end: bool
 ) -> tuple[Dataset, PlainReport]:
-    """Tokenise sequences as `<s> x_0 ... x_n`; those that are too long or empty are dropped and counted.
+    """Tokenise sequences as `<s> x_0 ... x_n`; drop and count those that are too long or empty.
 
     Args:
-        dataset: column "text", as `load_plain` returns.
-        tokenizer: a tokenizer with a token for the beginning of a sequence.
-        max_length: most tokens of a sequence, special tokens included.
-        end: whether a sequence ends in the end-of-sentence token.
+        dataset: column "text", as returned by `load_plain`.
+        tokenizer: tokenizer with a beginning-of-sequence token.
+        max_length: maximum number of tokens of a sequence, special tokens included.
+        end: True to append the end-of-sentence token.
 
     Returns:
-        A Dataset with `input_ids` and `length`, and the report.
+        Dataset with `input_ids` and `length`, and the report.
 
     Warns:
         UserWarning: sequences were dropped or tokens are unknown (the report).
@@ -381,8 +379,7 @@ def tokenize_plain(
             if token := reserved.intersection(ids):
                 mark = tokenizer.convert_ids_to_tokens(min(token))
                 raise ValueError(
-                    f"The text must not contain the special token {mark!r}, got {text[:80]!r}. Write something else "
-                    "there."
+                    f"The text must not contain the special token {mark!r}, got {text[:80]!r}. Remove or replace it."
                 )
         return {"input_ids": [begin + ids + ends for ids in encoded]}
 
@@ -401,29 +398,30 @@ def tokenize_for_alignment(
     text_target: bool = False,
     shortest: int = 2,
 ) -> tuple[Dataset, TokenizationReport]:
-    """Tokenise sentence pairs without special tokens, and turn word links into links between tokens.
+    """Tokenise sentence pairs without special tokens, and turn word links into token links.
 
-    Pairs with a side that is too long, empty, or too short are dropped and counted. (Too short is a side of one token,
-    which has no context to be predicted from; Mask-Align, sec. 4.1.) Nothing is written to a cache folder.
+    Pairs with a side that is too long, empty or too short are dropped and counted. A side of one token is too short,
+    as it has no context to be predicted from (Mask-Align, sec. 4.1). Nothing is written to a cache folder.
 
     Args:
         dataset: columns "source" and "target".
-        tokenizer: a fast tokenizer.
-        max_length: most tokens of a side.
-        links: (i source word, j target word) of every pair; a link between words links all their tokens.
-        text_target: tokenise targets as `text_target`, for a tokenizer whose two languages differ (Marian's).
-        shortest: fewest tokens of a side.
+        tokenizer: fast tokenizer.
+        max_length: maximum number of tokens of a side.
+        links: (source word, target word) links of every pair. Linked words have all their tokens linked. Default:
+            none.
+        text_target: True to tokenise targets as `text_target`, for a tokenizer whose two languages differ (Marian).
+        shortest: minimum number of tokens of a side. Default: 2.
 
     Returns:
-        A Dataset with `input_ids`, `target_input_ids`, `length` (of the longer side) and, if given, `links` (source
-        and target token of each in turn), and the report.
+        Dataset with `input_ids`, `target_input_ids`, `length` (of the longer side) and optionally `links` (source and
+        target token of each in turn), and the report.
 
     Warns:
         UserWarning: pairs were dropped (the report).
 
     Raises:
-        ValueError: unequal numbers of pairs and of lines of links, a link outside its pair (with the line), a slow
-            tokenizer with links, or no pair left.
+        ValueError: unequal numbers of pairs and lines of links, a link outside its pair (with the line), links with a
+            slow tokenizer, or no pair left.
     """
     if links is not None:
         _check_number(links, dataset)
@@ -444,7 +442,7 @@ def tokenize_for_alignment(
 
 
 def corpus_token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Count how often each token occurs in `input_ids` and in `target_input_ids`, (vocab_size,) each."""
+    """Count the occurrences of each token in `input_ids` and `target_input_ids`, (vocab_size,) each."""
     sides = (Rows.of(dataset, name).values for name in ("input_ids", "target_input_ids"))
     source, target = (torch.from_numpy(np.bincount(values, minlength=vocab_size)) for values in sides)
     return source, target
@@ -457,15 +455,14 @@ def _tokenized(
     report: Report,
     shortest: int = 1,
 ) -> tuple[Dataset, Report]:
-    """Encode text, drop rows that do not fit, and fill in a copy of `report`.
+    """Encode text, drop rows that do not fit, and return the rows with a completed copy of `report`.
 
     Args:
         dataset: text of one or two sides.
-        encode: function of the texts of each side and the row numbers that returns columns, token ids of each side
-            first.
+        encode: function from the texts of each side and the row numbers to columns, token ids of each side first.
         names: names of these columns.
-        report: decides which rows are too long.
-        shortest: fewest tokens of a side.
+        report: report, whose `fits` decides which rows are too long.
+        shortest: minimum number of tokens of a side. Default: 1.
     """
     sides = _sides(dataset)
     dropped = {"too_long": 0, "too_short": 0, "empty": 0}
@@ -497,12 +494,12 @@ def _tokenized(
         features=Features({name: List(Value("int32")) for name in names} | {"length": Value("int32")}),
         keep_in_memory=True,
         load_from_cache_file=False,
-        new_fingerprint=generate_random_fingerprint(),  # computing one would pickle the tokenizer
+        new_fingerprint=generate_random_fingerprint(),  # a computed one would pickle the tokenizer
         desc="Tokenising",
     )
     report = replace(report, kept=len(tokenized), **dropped)
     if not report.kept:
-        raise ValueError(f"No {report.unit.removesuffix('s')} is left to work with. {report}")
+        raise ValueError(f"No {report.unit.removesuffix('s')} is left. {report}")
     if report.dropped:
         warnings.warn(str(report), stacklevel=3)
     return tokenized, report
@@ -518,11 +515,11 @@ def _check_number(links: Sequence[Collection[Link]], dataset: Dataset) -> None:
 def _links_of_tokens(
     links: Sequence[Collection[Link]], rows: list[int], sources: list[WordTokens], targets: list[WordTokens]
 ) -> list[list[int]]:
-    """Turn the word links of each of `rows` into links between tokens: source and target token of each in turn."""
-    of_rows: list[list[int]] = []
+    """Return the token links of each of `rows`: source and target token of each link in turn."""
+    token_links: list[list[int]] = []
     for row, source, target in zip(rows, sources, targets, strict=True):
         source_tokens, target_tokens = source.tokens_of_words(), target.tokens_of_words()
-        of_rows.append([])
+        token_links.append([])
         for i, j in links[row]:
             if not (0 <= i < source.words and 0 <= j < target.words):
                 raise ValueError(
@@ -530,5 +527,5 @@ def _links_of_tokens(
                     "target words (indices count from 0). Check the order of the sides and the index base of the "
                     "links."
                 )
-            of_rows[-1] += [token for s in source_tokens[i] for t in target_tokens[j] for token in (s, t)]
-    return of_rows
+            token_links[-1] += [token for s in source_tokens[i] for t in target_tokens[j] for token in (s, t)]
+    return token_links

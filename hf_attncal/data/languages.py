@@ -1,8 +1,8 @@
-"""Languages of a translation: the codes that a tokenizer puts beside a text, by whatever name a user calls them.
+"""Languages of multilingual tokenizers: find the code of a language by its name, and set it.
 
-Tokenizers have them in two ways. Those of M2M100, NLLB and mBART put a code beside each text, and the translation
-begins with that of the target (of mBART-25 its decoder starts with it). A multilingual Marian wants the code of the
-target, `>>deu<<`, in front of the source. The rest have none.
+M2M100, NLLB and mBART add a code to the text of each side, and the translation begins with the target's code
+(mBART-25's decoder starts with it). A multilingual Marian needs the target's code, `>>deu<<`, before the source.
+Other tokenizers have no codes.
 """
 
 import re
@@ -12,109 +12,108 @@ from typing import NamedTuple
 
 from hf_attncal.io.messages import LOG
 
-_CODE = re.compile(r"[a-z]{2,3}_[A-Za-z]{2,4}")  # of NLLB (deu_Latn) and mBART (de_DE)
-_FRONT = re.compile(r">>[^<>\s]+<<")
-_FARTHEST = 5  # of langcodes: pt is 5 from pt_XX, as is British from American English
-_SHOWN = 8  # codes that a message lists
+_CODE = re.compile(r"[a-z]{2,3}_[A-Za-z]{2,4}")  # NLLB (deu_Latn) and mBART (de_DE)
+_LEADING_CODE = re.compile(r">>[^<>\s]+<<")
+_MAX_DISTANCE = 5  # distance in langcodes: 5 from pt to pt_XX, or from British to American English
+_MAX_LISTED_CODES = 8
 
 
 class Languages(NamedTuple):
-    """The languages of a pair, as the user calls them or as codes of a tokenizer."""
+    """Languages of a pair, by name or by code."""
 
     source: str
     target: str
 
 
 def codes_of(tokenizer) -> dict[str, str]:
-    """Return the token of each language by its code; empty for a tokenizer without codes."""
+    """Return the token of each language code; empty for a tokenizer without codes."""
     if names := getattr(tokenizer, "lang_code_to_token", None):  # M2M100
         return dict(names)
-    if _beside(tokenizer):
+    if _has_code_per_side(tokenizer):
         return {token: token for token in map(str, tokenizer.all_special_tokens) if _CODE.fullmatch(token)}
     return {token[2:-2]: token for token in getattr(tokenizer, "supported_language_codes", None) or ()}
 
 
 def target_code(tokenizer) -> str | None:
-    """Return the code of the target that is set; None if there is none, or the tokenizer has no codes."""
-    code = getattr(tokenizer, "tgt_lang" if _beside(tokenizer) else "target_lang", None)
+    """Return the code of the target language; None if it is not set, or the tokenizer has no codes."""
+    code = getattr(tokenizer, "tgt_lang" if _has_code_per_side(tokenizer) else "target_lang", None)
     return code if code in codes_of(tokenizer) else None
 
 
 def code_is_last(tokenizer) -> bool:
-    """Return whether a code stands behind each text (mBART-25), and not in front of it."""
-    if not (_beside(tokenizer) and codes_of(tokenizer)):
+    """Return whether the code comes after each text (mBART-25) and not before it."""
+    if not (_has_code_per_side(tokenizer) and codes_of(tokenizer)):
         return False
     last = list(getattr(tokenizer, "suffix_tokens", ()))[-1:]
     return bool(last) and last != [tokenizer.eos_token_id]
 
 
 def languages_of(tokenizer) -> str | None:
-    """Return the languages that are set, as `speak` takes them; None if there are none."""
+    """Return the current languages, in the form of `set_languages`; None if they are not set."""
     code = target_code(tokenizer)
-    source = getattr(tokenizer, "src_lang" if _beside(tokenizer) else "source_lang", None)
+    source = getattr(tokenizer, "src_lang" if _has_code_per_side(tokenizer) else "source_lang", None)
     return None if code is None else f"{source or 'und'}-{code}"
 
 
-def both_codes(tokenizer) -> dict[str, str | None]:
-    """Return the codes that stand beside the texts of both sides, as the encoder's settings name them; {} without."""
-    if not (_beside(tokenizer) and codes_of(tokenizer)):
+def codes_of_sides(tokenizer) -> dict[str, str | None]:
+    """Return the language codes of both sides for the settings of an encoder; empty for other tokenizers."""
+    if not (_has_code_per_side(tokenizer) and codes_of(tokenizer)):
         return {}
     return {"source_language": tokenizer.src_lang, "target_language": tokenizer.tgt_lang}
 
 
 def needs_target(tokenizer) -> bool:
-    """Return whether a translation into this tokenizer's languages must say which, and none is set."""
+    """Return whether the tokenizer has several target languages and none is set."""
     return target_code(tokenizer) is None and len(codes_of(tokenizer)) > 1
 
 
 def check_target(tokenizer) -> None:
-    """Raise ValueError if the code of the target stands in the target, and none is set."""
-    if _beside(tokenizer) and needs_target(tokenizer):
+    """Raise ValueError if targets need a language code and none is set."""
+    if _has_code_per_side(tokenizer) and needs_target(tokenizer):
         raise ValueError(_missing(tokenizer, "Give"))
 
 
 def _missing(tokenizer, remedy: str) -> str:
     codes = codes_of(tokenizer)
     return (
-        f"`languages` must say which of the {len(codes)} languages of {type(tokenizer).__name__} to translate into "
+        f"`languages` must name one of the {len(codes)} languages of {type(tokenizer).__name__} to translate into "
         f"({_listed(codes)}), got none. {remedy} "
         '--languages SOURCE-TARGET, such as en-de (in Python `languages="en-de"`).'
     )
 
 
-def speak(model, tokenizer, languages: str | Sequence[str] | None = None) -> None:
-    """Set the languages of a tokenizer, and make its model begin each translation with the code of the target.
+def set_languages(model, tokenizer, languages: str | Sequence[str] | None = None) -> None:
+    """Set the languages of a tokenizer, and the language code with which its model begins each translation.
 
-    Both are saved with what they are set in, so a saved folder needs no languages again. Without any given, those that
-    the tokenizer was saved with hold, or else that of the code that the model is made to begin with.
+    Both are saved with tokenizer and model, so a saved folder needs no languages again.
 
     Args:
-        model: an encoder-decoder; None for the tokenizer alone.
-        tokenizer: its tokenizer.
-        languages: `SOURCE-TARGET`, or both by name; codes of the tokenizer, or what people call a language (de, deu,
-            de-AT, German).
+        model: encoder-decoder. None: only the tokenizer is set.
+        tokenizer: tokenizer of the model.
+        languages: languages as `SOURCE-TARGET` or a pair, each a code of the tokenizer or a common name (de, deu,
+            de-AT, German). Default: the tokenizer's saved languages, else the language of the model's first code.
 
     Raises:
         ValueError: the tokenizer has no codes, or none for one of the languages.
     """
-    codes, beside = codes_of(tokenizer), _beside(tokenizer)
+    codes, per_side = codes_of(tokenizer), _has_code_per_side(tokenizer)
     if languages is not None:
         if not codes:
             raise ValueError(
-                f"`languages` is for tokenizers with language codes, and {type(tokenizer).__name__} of this model has "
+                f"`languages` is for tokenizers with language codes; {type(tokenizer).__name__} of this model has "
                 f"none, got {languages!r}. Leave it out."
             )
-        # A source in front of which a code stands has none of its own.
-        source, target = _found(languages, codes, type(tokenizer).__name__, anything=not beside)
-        if beside:
+        # The source language has no code where only the target's code is needed, before the source.
+        source, target = _matching_codes(languages, codes, type(tokenizer).__name__, any_source=not per_side)
+        if per_side:
             tokenizer.src_lang, tokenizer.tgt_lang = source, target
         else:
             tokenizer.target_lang = target
-    if not (beside and codes) or model is None:
+    if not (per_side and codes) or model is None:
         return
     numbers = {code: tokenizer.convert_tokens_to_ids(token) for code, token in codes.items()}
-    # A decoder that reads labels with the code behind them, shifted, starts with it; that of NLLB has another start,
-    # also if its tokenizer is an old one.
+    # A decoder whose labels end in the code reads them shifted, so it starts with the code. NLLB's decoder has another
+    # start token, also with an old tokenizer.
     start = code_is_last(tokenizer) and not getattr(tokenizer, "legacy_behaviour", False)
     field, settings = "decoder_start_token_id" if start else "forced_bos_token_id", model.generation_config
     code = target_code(tokenizer)
@@ -125,57 +124,57 @@ def speak(model, tokenizer, languages: str | Sequence[str] | None = None) -> Non
         size = model.get_input_embeddings().num_embeddings
         if numbers[code] >= size:
             raise ValueError(
-                f"`languages`: the code {code} of {type(tokenizer).__name__} has the number {numbers[code]}, and the "
-                f"model {size} tokens. Take the tokenizer of this model."
+                f"`languages`: the code {code} of {type(tokenizer).__name__} has the id {numbers[code]}, but the "
+                f"model has {size} tokens. Use the tokenizer of this model."
             )
         setattr(settings, field, numbers[code])
         if start:
             model.config.decoder_start_token_id = numbers[code]
 
 
-def fronts(tokenizer, texts: Sequence[str], prefix: str = "") -> list[str]:
-    """Return what to put in front of each source: a prefix, and the code of the target where it has to stand there.
+def source_prefixes(tokenizer, texts: Sequence[str], prefix: str = "") -> list[str]:
+    """Return the prefix of each source, with the target's code for tokenizers that need it there.
 
-    A text or prefix that begins with a code of its own gets no other.
+    A text or prefix that already begins with a code has no second one.
 
     Raises:
-        ValueError: a code has to stand there, and none is set.
+        ValueError: a code is needed, and none is set.
     """
-    codes = {} if _beside(tokenizer) else codes_of(tokenizer)
+    codes = {} if _has_code_per_side(tokenizer) else codes_of(tokenizer)
     if not codes or leading_code(tokenizer, prefix):
         return [prefix] * len(texts)
     code, needed = target_code(tokenizer), needs_target(tokenizer)
-    front = prefix if code is None else f"{codes[code]} {prefix}"
-    found = []
+    with_code = prefix if code is None else f"{codes[code]} {prefix}"
+    prefixes = []
     for text in texts:
         own = leading_code(tokenizer, text)
         if needed and not own:
             token = next(iter(codes.values()))
             raise ValueError(_missing(tokenizer, f"Begin the line with its code, such as {token}, or give"))
-        found.append(prefix if own else front)
-    return found
+        prefixes.append(prefix if own else with_code)
+    return prefixes
 
 
-def sample(tokenizer) -> str:
-    """Return a source of one word that a model can be tried with, whatever language is set."""
-    front = needs_target(tokenizer) and not _beside(tokenizer)
-    return f"{next(iter(codes_of(tokenizer).values()))} 1" if front else "1"
+def trial_source(tokenizer) -> str:
+    """Return a source of one word for a trial of a model, with a code if none is set."""
+    needs_code = needs_target(tokenizer) and not _has_code_per_side(tokenizer)
+    return f"{next(iter(codes_of(tokenizer).values()))} 1" if needs_code else "1"
 
 
 def leading_code(tokenizer, text: str) -> str:
-    """Return the code that a source begins with, such as `>>deu<<`; "" without one."""
-    found = _FRONT.match(text)
-    known = getattr(tokenizer, "supported_language_codes", None) or ()
-    return found[0] if found and found[0] in known else ""
+    """Return the code at the start of a source, such as `>>deu<<`, or an empty string."""
+    match = _LEADING_CODE.match(text)
+    codes = getattr(tokenizer, "supported_language_codes", None) or ()
+    return match[0] if match and match[0] in codes else ""
 
 
 def without_code(tokenizer, text: str) -> str:
-    """Return a source without the code that it begins with, which is no word of it."""
+    """Return a source without the code at its start."""
     return text[len(leading_code(tokenizer, text)) :].lstrip() if leading_code(tokenizer, text) else text
 
 
-def take_code(tokenizer, sources: Sequence[str]) -> Sequence[str]:
-    """Set the code that all sources begin with, and return them without it; others are returned as they are."""
+def set_leading_code(tokenizer, sources: Sequence[str]) -> Sequence[str]:
+    """Set the code that all sources start with and return them without it; other sources are unchanged."""
     codes = {leading_code(tokenizer, source) for source in sources if source.strip()}
     if len(codes) != 1 or codes == {""}:
         return sources
@@ -184,8 +183,8 @@ def take_code(tokenizer, sources: Sequence[str]) -> Sequence[str]:
 
 
 @contextmanager
-def speaking(tokenizer, code: str) -> Iterator[None]:
-    """Put a code, such as `>>deu<<`, in front of all sources for the block; "" changes nothing."""
+def using_code(tokenizer, code: str) -> Iterator[None]:
+    """Set the target code, such as `>>deu<<`, for the block; an empty string changes nothing."""
     before = getattr(tokenizer, "target_lang", None)
     if code:
         tokenizer.target_lang = code[2:-2]
@@ -197,44 +196,44 @@ def speaking(tokenizer, code: str) -> Iterator[None]:
 
 
 def card_languages(languages: str | None) -> list[str]:
-    """Return the languages of a pair as a model card has them: ISO 639-1 where there is one."""
+    """Return the languages of a pair for a model card, by their ISO 639-1 codes where they exist."""
     if languages is None:
         return []
     source, target = next(iter(_splits(languages)), (languages, ""))
     return [_tag(name).partition("-")[0] for name in (source, target) if name]
 
 
-def _beside(tokenizer) -> bool:
-    """Return whether codes stand beside the text of each side."""
+def _has_code_per_side(tokenizer) -> bool:
+    """Return whether the tokenizer adds a code to the text of each side."""
     return hasattr(tokenizer, "src_lang") and hasattr(tokenizer, "tgt_lang")
 
 
-def _found(languages: str | Sequence[str], codes: Collection[str], name: str, anything: bool) -> Languages:
-    """Return the codes of the languages of a pair; the source may be `anything` if it has no code."""
+def _matching_codes(languages: str | Sequence[str], codes: Collection[str], name: str, any_source: bool) -> Languages:
+    """Return the codes of the languages of a pair; with `any_source`, the source needs no code."""
     pairs = _splits(languages) if isinstance(languages, str) else [Languages(*languages)]
     if not pairs:
         raise ValueError(f"`languages` must be SOURCE-TARGET, such as en-de, got {languages!r}.")
-    found = [(pair, [_code_of(name, codes) for name in pair]) for pair in pairs]
-    for pair, (source, target) in found:
-        if target is not None and (source is not None or anything):
-            pairs_of_names = zip(pair, (source, target), strict=True)
-            read = [f"{said} is {code}" for said, code in pairs_of_names if code is not None and said != code]
-            if read:
-                LOG.warning("languages: %s (%s)", " and ".join(read), name)
+    candidates = [(pair, [_code_of(language, codes) for language in pair]) for pair in pairs]
+    for pair, (source, target) in candidates:
+        if target is not None and (source is not None or any_source):
+            sides = zip(pair, (source, target), strict=True)
+            changes = [f"{language} is {code}" for language, code in sides if code is not None and language != code]
+            if changes:
+                LOG.warning("languages: %s (%s)", " and ".join(changes), name)
             return Languages(source or pair.source, target)
-    pair, (source, target) = found[0]
-    side = "source" if source is None and not anything else "target"
+    pair, (source, target) = candidates[0]
+    side = "source" if source is None and not any_source else "target"
     raise ValueError(
         f"`languages`: the {side} must be a language of {name}, got {getattr(pair, side)!r}. It has {_listed(codes)}."
     )
 
 
 def _listed(codes: Collection[str]) -> str:
-    return ", ".join(sorted(codes)[:_SHOWN]) + (", ..." if len(codes) > _SHOWN else "")
+    return ", ".join(sorted(codes)[:_MAX_LISTED_CODES]) + (", ..." if len(codes) > _MAX_LISTED_CODES else "")
 
 
 def _splits(languages: str) -> list[Languages]:
-    """Return the ways to part SOURCE-TARGET; a side may have a hyphen of its own, as pt-BR does."""
+    """Return the ways to split SOURCE-TARGET; a side may contain a hyphen, as in pt-BR."""
     parts = languages.split("-")
     ways = [Languages("-".join(parts[:n]), "-".join(parts[n:])) for n in range(1, len(parts))]
     ways = [pair for pair in ways if all(name.strip() for name in pair)]
@@ -242,7 +241,7 @@ def _splits(languages: str) -> list[Languages]:
 
 
 def _tag(name: str) -> str:
-    """Return the tag of a language (BCP 47) by a tag or a name in any language; "" if it has none."""
+    """Return the BCP 47 tag of a language, given a tag or a name in any language, or an empty string."""
     import langcodes
 
     tag = name.strip().replace("_", "-")
@@ -253,13 +252,13 @@ def _tag(name: str) -> str:
 
 
 def _code_of(name: str, codes: Collection[str]) -> str | None:
-    """Return the code of a language, or None if there is none."""
+    """Return the code closest to a language, or None if there is none."""
     if name in codes:
         return name
     import langcodes
 
-    known = {code.replace("_", "-"): code for code in codes}
-    known = {tag: code for tag, code in known.items() if langcodes.tag_is_valid(tag) or tag.lower().endswith("-xx")}
+    by_tag = {code.replace("_", "-"): code for code in codes}
+    by_tag = {tag: code for tag, code in by_tag.items() if langcodes.tag_is_valid(tag) or tag.lower().endswith("-xx")}
     tag = _tag(name)
-    closest, _ = langcodes.closest_match(tag, list(known), max_distance=_FARTHEST) if tag else ("und", 0)
-    return known.get(closest)
+    closest, _ = langcodes.closest_match(tag, list(by_tag), max_distance=_MAX_DISTANCE) if tag else ("und", 0)
+    return by_tag.get(closest)

@@ -1,9 +1,9 @@
-"""Links of sentence pairs: the words that they count, and gold links with their texts.
+"""Word separators of linked sentence pairs, and gold links with their texts.
 
-Words are separated by any white space of Unicode, or by spaces alone. Most texts have the same words either way. Where
-they have not (a no-break space in `10 000`), links of the one reading are links of wrong words in the other. So the
-separator is given, or stands on record beside the links, or is found: links and tags that go beyond the words of one
-reading are of the other.
+Words are separated by any white space of Unicode, or by ASCII spaces only. Most texts have the same words either way.
+Otherwise (a no-break space in `10 000`) links with one separator point to wrong words with the other. So the separator
+is an argument, or recorded beside the links, or inferred: links and tags outside the words of one separator use the
+other.
 """
 
 import os
@@ -29,23 +29,23 @@ from .pharaoh import (
     displacement_warning,
     iter_alignments,
 )
-from .words import WORDS, split_words
+from .words import SEPARATORS, split_words
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-RECORD = ".words"  # behind the name of a file of links: what parts its words, and the SHA-256 of the file
-_OTHER = re.compile(r"[^\S \t\n\r\f\v]")  # white space that parts words in the first of `WORDS` alone
+SEPARATOR_SUFFIX = ".words"  # file beside a file of links, with its word separator and its SHA-256
+_SPECIAL_SPACE = re.compile(r"[^\S \t\n\r\f\v]")  # white space other than ASCII's
 
 
 class LinkedPair(NamedTuple):
-    """What says what parts the words of a sentence pair.
+    """Linked sentence pair, from which its word separator is inferred.
 
     Args:
         source, target: texts.
-        links: of their words.
-        tags: number of the tags of the source words; None without any.
-        sizes: numbers of words of both sides, where links come with them.
+        links: word links.
+        tags: number of tags of the source words. None: no tags.
+        sizes: numbers of words of both sides. None: not recorded with the links.
     """
 
     source: str
@@ -55,65 +55,65 @@ class LinkedPair(NamedTuple):
     sizes: tuple[int, int] | None = None
 
 
-def may_differ(text: str) -> bool:
-    """Return whether a text has other white space than ASCII's, or a reference (`&nbsp;`) that may stand for some."""
-    return "&" in text or _OTHER.search(text) is not None
+def may_have_special_space(text: str) -> bool:
+    """Return whether a text has white space other than ASCII's, or a reference that may be one (`&nbsp;`)."""
+    return "&" in text or _SPECIAL_SPACE.search(text) is not None
 
 
-def readings_differ(*texts: str | None) -> bool:
-    """Return whether what parts words matters to one of these texts."""
-    some = (text for text in texts if text and _OTHER.search(text))
-    return any(len(word.split()) != 1 for text in some for word in split_words(text, WORDS[1]))
+def separators_differ(*texts: str | None) -> bool:
+    """Return whether the words of one of these texts depend on the separator."""
+    special = (text for text in texts if text and _SPECIAL_SPACE.search(text))
+    return any(len(word.split()) != 1 for text in special for word in split_words(text, SEPARATORS[1]))
 
 
-class WordParting:
-    """Finds out what parts the words of sentence pairs, unless it is said.
+class WordSeparator:
+    """Word separator of linked sentence pairs, inferred from them unless it is set or recorded.
 
     Args:
-        words: one of `WORDS`; None for what stands on record, or to find out.
-        links: the file that has the links, where it is one.
+        words: separator, one of `SEPARATORS`. Default: the recorded one, else inferred.
+        links: file of the links, if there is one.
     """
 
     def __init__(self, words: str | None = None, links: Any = None):
-        self.words, self.links = words or recorded_words(links), links
+        self.words, self.links = words or read_separator(links), links
 
     @classmethod
-    def of(cls, words: "str | WordParting | None") -> "WordParting":
-        """Return one of what is said, or that which is given."""
-        return words if isinstance(words, WordParting) else cls(words)
+    def of(cls, words: "str | WordSeparator | None") -> "WordSeparator":
+        """Return `words` if it is a WordSeparator already, else a new one."""
+        return words if isinstance(words, WordSeparator) else cls(words)
 
     def split(self, pair: LinkedPair) -> tuple[list[str], list[str]]:
         """Return the words of both sides.
 
         Raises:
-            ValueError: nothing tells what parts them.
+            ValueError: the links fit both separators.
         """
-        if len(self.see(pair)) > 1:
+        if len(self._infer(pair)) > 1:
             file = os.fspath(self.links) if is_file(self.links) and os.path.isfile(self.links) else None
-            said = "" if file else "Say `words` in Python, or save the links as a file LINKS. "
-            said += f"Write `{WORDS[0]}` or `{WORDS[1]}` into {file or 'LINKS'}{RECORD}."
-            both = ["{} and {}".format(*map(len, _sides(pair, words))) for words in WORDS]
+            remedy = "" if file else "Set `words` in Python, or save the links as a file LINKS. "
+            remedy += f"Write `{SEPARATORS[0]}` or `{SEPARATORS[1]}` into {file or 'LINKS'}{SEPARATOR_SUFFIX}."
+            both = ["{} and {}".format(*map(len, _sides(pair, words))) for words in SEPARATORS]
             raise ValueError(
-                f"the links fit {both[0]} words, parted by any white space, and {both[1]}, parted by spaces alone "
-                f"(the text has a no-break space or the like). Which do they count? {said}"
+                f"the links fit {both[0]} words separated by any white space, and {both[1]} words separated by spaces "
+                f"only (the text has a no-break space or similar). {remedy}"
             )
-        source, target = _sides(pair, self.words or WORDS[0])
+        source, target = _sides(pair, self.words or SEPARATORS[0])
         return source, target
 
-    def see(self, pair: LinkedPair) -> list[str]:
-        """Learn from a pair; return what may part words still, of those that matter to the pair."""
-        if self.words is not None or not (pair.links or pair.tags) or not readings_differ(*pair[:2]):
+    def _infer(self, pair: LinkedPair) -> list[str]:
+        """Set the separator if a pair fits only one; return the separators that fit, [] if it makes no difference."""
+        if self.words is not None or not (pair.links or pair.tags) or not separators_differ(*pair[:2]):
             return []
-        fitting = [words for words in WORDS if _fits(pair, words)]
+        fitting = [words for words in SEPARATORS if _fits(pair, words)]
         if len(fitting) == 1:
             (self.words,) = fitting
         return fitting
 
     def find(self, pairs: Iterable[LinkedPair]) -> None:
-        """Learn from pairs until one fits only one reading; errors of theirs are left to who reads them."""
+        """Infer the separator from the first pair that fits only one; errors in pairs are left to later checks."""
         with suppress(ValueError):
             for pair in pairs:
-                self.see(pair)
+                self._infer(pair)
                 if self.words is not None:
                     break
 
@@ -132,86 +132,86 @@ def _fits(pair: LinkedPair, words: str) -> bool:
     return False
 
 
-def in_white_space(gold: GoldAlignment, source: str, target: str) -> GoldAlignment:
-    """Turn links of words that spaces part into links of words that white space parts.
+def to_white_space_words(gold: GoldAlignment, source: str, target: str) -> GoldAlignment:
+    """Convert links between words separated by spaces into links between white-space words.
 
-    The pieces of two linked words are linked each to each if both have as many, else all with all.
+    The parts of two linked words are linked one to one if both have the same number, else all with all.
     """
     pieces = []
     for text in (source, target):
-        places, ends = [], 0
-        for word in split_words(text, WORDS[1]):
+        places, end = [], 0
+        for word in split_words(text, SEPARATORS[1]):
             count = len(word.split())
-            places.append(range(ends, ends + count))
-            ends += count
+            places.append(range(end, end + count))
+            end += count
         pieces.append(places)
-    both = [(pieces[0][i], pieces[1][j]) for i, j in gold.possible]
+    possible = [(pieces[0][i], pieces[1][j]) for i, j in gold.possible]
     sure = [(pieces[0][i], pieces[1][j]) for i, j in gold.sure]
-    each = (zip(*sides, strict=True) if len(sides[0]) == len(sides[1]) else product(*sides) for sides in sure)
-    found = frozenset(link for links in each for link in links)
-    return GoldAlignment(found, found | frozenset(link for sides in both for link in product(*sides)))
+    groups = (zip(*sides, strict=True) if len(sides[0]) == len(sides[1]) else product(*sides) for sides in sure)
+    links = frozenset(link for group in groups for link in group)
+    return GoldAlignment(links, links | frozenset(link for sides in possible for link in product(*sides)))
 
 
-# ---- on record ----
+# ---- recorded separators ----
 
 
-def recorded_words(links: Any) -> str | None:
-    """Return what parts the words of a file of links as the file beside it says, or None.
+def read_separator(links: Any) -> str | None:
+    """Return the word separator recorded beside a file of links, or None.
 
-    That says it with a word, `white-space` or `spaces`; behind it may be the SHA-256 of the links.
+    The record is the separator's name, optionally followed by the SHA-256 of the links.
     """
-    if not is_file(links) or not os.path.isfile(links) or not os.path.isfile(f"{os.fspath(links)}{RECORD}"):
+    if not is_file(links) or not os.path.isfile(links) or not os.path.isfile(f"{os.fspath(links)}{SEPARATOR_SUFFIX}"):
         return None
     with suppress(OSError, ValueError):
-        with open(f"{os.fspath(links)}{RECORD}", encoding="utf-8") as file:
+        with open(f"{os.fspath(links)}{SEPARATOR_SUFFIX}", encoding="utf-8") as file:
             words, *hashes = file.read(1000).split()
-        if words in WORDS and hashes[:1] in ([], [sha256(links)]):
+        if words in SEPARATORS and hashes[:1] in ([], [sha256(links)]):
             return words
-    LOG.warning("%s%s is not of this file, and not read", links, RECORD)
+    LOG.warning("%s%s belongs to another version of this file; it is ignored", links, SEPARATOR_SUFFIX)
     return None
 
 
 Window = TypeVar("Window", bound=tuple[Iterable[tuple], Any])
 
 
-class SeenWords:
-    """Notes whether what parts words mattered to the texts that were aligned.
+class SeparatorWatch:
+    """Record of whether the words of aligned texts depend on the separator.
 
     Args:
-        words: what parts words, one of `WORDS`; None for the first.
+        words: separator, one of `SEPARATORS`. Default: the first.
     """
 
     def __init__(self, words: str | None = None):
-        self._words, self._matters = words or WORDS[0], False
+        self._words, self._differs = words or SEPARATORS[0], False
 
     @property
-    def told(self) -> str | None:
-        """What is to be said of the links (`record_words`); None if it does not matter."""
-        return self._words if self._matters else None
+    def separator(self) -> str | None:
+        """Separator to record for the links (`write_separator`); None if the texts do not depend on it."""
+        return self._words if self._differs else None
 
-    def see(self, *texts: Any) -> None:
-        """Look at texts; lists of words are as they are."""
-        self._matters = self._matters or readings_differ(*(text for text in texts if isinstance(text, str)))
+    def check(self, *texts: Any) -> None:
+        """Check texts; lists of words need no separator."""
+        self._differs = self._differs or separators_differ(*(text for text in texts if isinstance(text, str)))
 
     def window(self, window: Window) -> Window:
-        """Look at the pairs of a window, and return it."""
+        """Check the pairs of a window, and return it."""
         for pair in window[0]:
-            self.see(*pair)
+            self.check(*pair)
         return window
 
 
-def record_words(links: str | os.PathLike[str] | None, words: str | None) -> None:
-    """Write beside a file of links what parts its words; None: nothing need be said, and what was said is removed.
+def write_separator(links: str | os.PathLike[str] | None, words: str | None) -> None:
+    """Record the word separator beside a file of links; None removes an old record.
 
-    What is open already (/dev/stdout) or no file has nothing beside it.
+    Pipes, devices and open descriptors (/dev/stdout) have no record.
     """
     if links is None or not os.path.isfile(links) or open_descriptor(links) is not None:
         return
-    path = f"{os.fspath(links)}{RECORD}"
+    path = f"{os.fspath(links)}{SEPARATOR_SUFFIX}"
     if os.path.lexists(path) and not _is_record(path):
         if words is not None:
             LOG.warning(
-                "%s is something else, so nothing says that %s has links of words that %s part", path, links, words
+                "%s is another kind of file; the word separator of %s (%s) is not recorded", path, links, words
             )
     elif words is not None:
         write_text(f"{words}\n{sha256(links)}\n", path)
@@ -221,7 +221,7 @@ def record_words(links: str | os.PathLike[str] | None, words: str | None) -> Non
 
 def _is_record(path: str) -> bool:
     with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-        return re.fullmatch(rf"({'|'.join(WORDS)})(\s+[0-9a-f]{{64}})?\s*", file.read(1000)) is not None
+        return re.fullmatch(rf"({'|'.join(SEPARATORS)})(\s+[0-9a-f]{{64}})?\s*", file.read(1000)) is not None
     return False
 
 
@@ -230,19 +230,19 @@ def _is_record(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Gold:
-    """Sentence pairs with annotated links."""
+    """Sentence pairs with gold links."""
 
     pairs: Sequence[tuple[str, str]]
     links: Sequence[GoldAlignment]
 
     @classmethod
     def load(cls, corpus: dict[str, Any], gold: str | Path, lowercase: bool = False) -> "Gold":
-        """Read text, in lower case if so, and links; the number of lines and every index are checked.
+        """Read text (optionally lower-cased) and links; check the number of lines and every index.
 
         Warns:
             UserWarning: indices that are probably displaced (`displaced_pairs`).
         """
-        from .corpora import load_parallel, lowercased  # `datasets`, for those who train
+        from .corpora import load_parallel, lowercased  # imports `datasets`
 
         text = lowercased(load_parallel(corpus)) if lowercase else load_parallel(corpus)
         pairs = list(zip(text["source"], text["target"], strict=True))
@@ -250,7 +250,7 @@ class Gold:
 
     @classmethod
     def read(cls, source: Text, target: Text, gold: Text) -> "Gold":
-        """Read text and links, each from a file or from its lines.
+        """Read text and links, each a file or lines.
 
         Raises:
             ValueError: see `read_pairs` and `gold_links`.
@@ -260,14 +260,14 @@ class Gold:
 
 
 def gold_links(text: Text | Sequence[GoldAlignment], pairs: Sequence[tuple[str, str]]) -> list[GoldAlignment]:
-    """Return the links of sentence pairs that people have drawn, checked.
+    """Return the checked gold links of sentence pairs.
 
     Args:
-        text: a file in Pharaoh format, its lines, or links.
-        pairs: the sentence pairs.
+        text: file in Pharaoh format, lines of it, or links.
+        pairs: sentence pairs.
 
     Raises:
-        ValueError: see `iter_links`; links of words that there are not.
+        ValueError: see `iter_links`; also links outside their pair.
 
     Warns:
         UserWarning: indices that are probably displaced (`displaced_pairs`).
@@ -285,39 +285,39 @@ def gold_links(text: Text | Sequence[GoldAlignment], pairs: Sequence[tuple[str, 
 
 
 def iter_links(links: Text | Sequence[GoldAlignment], text: "Dataset | Sequence") -> Iterator[GoldAlignment]:
-    """Yield the links of every sentence pair of a text in turn, between the words that white space parts.
+    """Yield the links of every sentence pair between its white-space words.
 
-    Where they count words that spaces part, they become links of those (`in_white_space`).
+    Links between words separated by spaces are converted (`to_white_space_words`).
 
     Args:
-        links: a file in Pharaoh format, its lines, or links.
-        text: the sentence pairs, or a Dataset of them.
+        links: file in Pharaoh format, lines of it, or links.
+        text: sentence pairs, or a Dataset of them.
 
     Raises:
-        ValueError: another number of lines than pairs, a line that is no links, or links that may count words in two
-            ways; it names the file.
+        ValueError: unequal numbers of lines and pairs, a malformed line, or an ambiguous word separator. The message
+            names the file.
     """
     path = text_name(links, "the links")
     try:
         lines = lines_of(links)
         if len(lines) != len(text):
             raise ValueError(f"{path} has {len(lines)} lines of links for {len(text)} sentence pairs.")
-        given = bool(lines) and isinstance(lines[0], GoldAlignment)
         sides = text if isinstance(text, Sequence) else zip(text["source"], text["target"], strict=True)
-        unlike = {row: (s or "", t or "") for row, (s, t) in enumerate(sides) if readings_differ(s, t)}
-        parting = WordParting(None, links)
-        found = (LinkedPair(*unlike[row], gold.possible) for row, gold in _golds(lines, given) if row in unlike)
-        parting.find(found if unlike else ())
-        for row, gold in _golds(lines, given):
-            if row in unlike:
+        unclear = {row: (s or "", t or "") for row, (s, t) in enumerate(sides) if separators_differ(s, t)}
+        separator = WordSeparator(None, links)
+        linked = (LinkedPair(*unclear[row], gold.possible) for row, gold in _parsed(lines) if row in unclear)
+        separator.find(linked if unclear else ())
+        for row, gold in _parsed(lines):
+            if row in unclear:
                 with in_line(row + 1):
-                    parting.split(LinkedPair(*unlike[row], gold.possible))
-                gold = in_white_space(gold, *unlike[row]) if parting.words == WORDS[1] else gold
+                    separator.split(LinkedPair(*unclear[row], gold.possible))
+                gold = to_white_space_words(gold, *unclear[row]) if separator.words == SEPARATORS[1] else gold
             yield gold
     except ValueError as error:
         named = str(path) in str(error) and not isinstance(error, LineError)
         raise ValueError(str(error) if named else f"{path}: {error}") from error
 
 
-def _golds(lines: Sequence, given: bool) -> Iterator[tuple[int, GoldAlignment]]:
-    return enumerate(lines if given else iter_alignments(lines))
+def _parsed(lines: Sequence) -> Iterator[tuple[int, GoldAlignment]]:
+    is_parsed = bool(lines) and isinstance(lines[0], GoldAlignment)
+    return enumerate(lines if is_parsed else iter_alignments(lines))

@@ -1,6 +1,6 @@
 """Read and write word alignments in Pharaoh format, and detect wrong indices.
 
-A link is a pair (i, j): source word i, target word j, both counted from 0.
+A link is a pair (i, j) of source word i and target word j, both counted from 0.
 """
 
 import re
@@ -19,41 +19,40 @@ _GOLD_LINK = re.compile(_LINK)
 # `3-4`, or with a score `3-4:0.93`. Possible links are recognised only to be refused with a better message.
 _PROPOSED_LINK = re.compile(_LINK + r"(?::(?P<score>[-+]?([0-9]++(\.[0-9]*+)?|\.[0-9]++)([eE][-+]?[0-9]++)?))?")
 
-_MOST_DIGITS = 9  # of an index; more are not the number of a word
+_MAX_DIGITS = 9  # digits of an index
 
-# More than this share of displaced pairs, and at least this number, is an error and no matter of taste: thirteen
-# published gold sets have at most 5 %, and one whose tokens were changed after the annotation has 16 %
-# (docs/log.md).
-_MOST_DISPLACED = 0.08
-_FEWEST_DISPLACED = 3
+# A larger share of displaced pairs is an error, not a matter of annotation style: thirteen published gold sets have at
+# most 5 %, and one whose tokens were changed after the annotation has 16 % (docs/log.md).
+_MAX_DISPLACED_SHARE = 0.08
+_MIN_DISPLACED_PAIRS = 3  # fewer are no reason for a warning
 
-# In fewer sentence pairs with links than this, it may be a coincidence that no first word is linked.
-_PAIRS_FOR_INDEX_CHECKS = 10
+# In fewer linked sentence pairs, it may be a coincidence that no first word is linked.
+_MIN_PAIRS_FOR_INDEX_CHECKS = 10
 
 
 @dataclass(frozen=True)
 class GoldAlignment:
-    """Annotated links of one sentence pair; `possible` includes every link of `sure` (P includes S)."""
+    """Gold links of one sentence pair; `possible` includes every link of `sure` (P includes S)."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
 
 
 def parse_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) -> list[GoldAlignment]:
-    """Read annotated Pharaoh lines into a list, as `iter_alignments` yields them."""
+    """Read gold links in Pharaoh format into a list; see `iter_alignments`."""
     return list(iter_alignments(lines, base, reverse))
 
 
 def iter_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) -> Iterator[GoldAlignment]:
-    """Read annotated Pharaoh lines, one sentence pair a line: `i-j` is a sure link, `ipj` or `i?j` a possible one.
+    """Read gold links in Pharaoh format, one sentence pair per line: `i-j` is sure, `ipj` or `i?j` possible.
 
     Args:
-        lines: text lines; an empty one is a pair without links.
-        base: index of the first word in the file, 0 or 1. Links are returned with indices from 0.
-        reverse: the file has the target index first.
+        lines: lines; an empty line is a pair without links.
+        base: index of the first word in the file, 0 or 1. The returned links count from 0. Default: 0.
+        reverse: True if the target index comes first in the file.
 
     Raises:
-        ValueError: a token that is not a link, or an index below `base` or of more than nine digits; the message has
+        ValueError: a token that is not a link, or an index below `base` or of more than nine digits. The message has
             the number and the text of the line.
     """
     _check_base(base)
@@ -67,9 +66,9 @@ def iter_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) 
 
 
 def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False) -> list[frozenset[Link]]:
-    """Read proposed links, one sentence pair a line: `i-j`, or `i-j:0.93` with a score, which is not kept.
+    """Read proposed links, one sentence pair per line: `i-j`, or `i-j:0.93` with a score, which is dropped.
 
-    Args and errors are those of `iter_alignments`; a possible link, and a link with two scores, are errors, too.
+    Arguments and errors as in `iter_alignments`; a possible link or a link with two scores is also an error.
     """
     _check_base(base)
     links = []
@@ -80,40 +79,40 @@ def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False)
 
 
 def parse_scored(line: str) -> tuple[tuple[Link, ...], tuple[float, ...] | None]:
-    """Read the proposed links of one sentence pair, sorted, and their scores; None unless each link has one.
+    """Return the proposed links of one sentence pair, sorted, and their scores, or None if a score is missing.
 
     Raises:
-        ValueError: as `parse_hypotheses`, without a number of the line; also a score that is not from 0 to 1.
+        ValueError: see `parse_hypotheses`, without the line number; also a score outside [0, 1].
     """
     scores = _scored_links(line, 0, False)
     for link, score in scores.items():
         if not 0 <= (score or 0) <= 1:
-            raise ValueError(f"{link[0]}-{link[1]}:{score:g} has a score that is not from 0 to 1. Leave it out.")
+            raise ValueError(f"{link[0]}-{link[1]}:{score:g} has a score outside 0 to 1. Remove the score.")
     links = tuple(sorted(scores))
-    known = tuple(score for link in links if (score := scores[link]) is not None)
-    return links, known if len(known) == len(links) else None
+    values = tuple(score for link in links if (score := scores[link]) is not None)
+    return links, values if len(values) == len(links) else None
 
 
 def _scored_links(line: str, base: int, reverse: bool) -> dict[Link, float | None]:
-    """Return the links of a line of a hypothesis, each with its score or None."""
+    """Return the proposed links of a line, each with its score or None."""
     scores: dict[Link, float | None] = {}
     for match, link in _parse_line(line, base, reverse, _PROPOSED_LINK):
         if match["kind"] != "-":
             raise ValueError(
-                f"{_quoted(match[0])} is a possible link, and a hypothesis has none: a link is proposed (`i-j`) or "
-                "not. Is this a gold file?"
+                f"{_quoted(match[0])} is a possible link, which only a gold file may have. Propose links as `i-j`, or "
+                "check whether this is the gold file."
             )
         score = None if match["score"] is None else float(match["score"])
         if scores.setdefault(link, score) != score:
             raise ValueError(
-                f"the link {match['first']}-{match['second']} is given twice, with different scores, the second time "
-                f"as {_quoted(match[0])}. Leave one of them out."
+                f"the link {match['first']}-{match['second']} occurs twice with different scores, the second time as "
+                f"{_quoted(match[0])}. Remove one of them."
             )
     return scores
 
 
 def format_links(links: Iterable[Link], scores: Iterable[float] | None = None) -> str:
-    """Write the links of one sentence pair in Pharaoh format, sorted: `i-j i-j`, or with scores `i-j:0.9300`."""
+    """Return the links of one sentence pair in Pharaoh format, sorted: `i-j i-j`, or with scores `i-j:0.9300`."""
     if scores is None:
         return " ".join(f"{i}-{j}" for i, j in sorted(links))
     return " ".join(f"{i}-{j}:{score:.4f}" for (i, j), score in sorted(zip(links, scores, strict=True)))
@@ -125,19 +124,18 @@ def _check_base(base: int) -> None:
 
 
 def _parse_line(line: str, base: int, reverse: bool, pattern: re.Pattern) -> Iterator[tuple[re.Match, Link]]:
-    """Yield every token of a line as a match of `pattern` and as a link that counts from 0, source first."""
+    """Yield every token of a line as a match of `pattern` and as a link (source first, counted from 0)."""
     for token in line.split():
         match = pattern.fullmatch(token)
         if match is None:
             expected = "`i-j` (sure), `ipj` or `i?j` (possible)" if pattern is _GOLD_LINK else "`i-j` or `i-j:score`"
             raise ValueError(f"{_quoted(token)} is not a link; expected {expected} in {_quoted(line)}")
-        if max(len(match["first"]), len(match["second"])) > _MOST_DIGITS:
-            raise ValueError(f"{_quoted(token)} has an index of more than {_MOST_DIGITS} digits, which no word has.")
+        if max(len(match["first"]), len(match["second"])) > _MAX_DIGITS:
+            raise ValueError(f"{_quoted(token)} has an index of more than {_MAX_DIGITS} digits.")
         first, second = int(match["first"]) - base, int(match["second"]) - base
         if min(first, second) < 0:
             raise ValueError(
-                f"{_quoted(token)} has an index below the base {base} in {_quoted(line)}: read the file with the "
-                "base 0."
+                f"{_quoted(token)} has an index below the base {base} in {_quoted(line)}. Read the file with base 0."
             )
         yield match, (second, first) if reverse else (first, second)
 
@@ -148,15 +146,15 @@ def _quoted(text: str) -> str:
 
 
 def enough_for_index_checks(pairs: Sequence[GoldAlignment | Collection[Link]]) -> bool:
-    """Return whether ten or more sentence pairs have links; in fewer, wrong-looking indices may be a coincidence."""
-    return sum(bool(_all_links(pair)) for pair in pairs) >= _PAIRS_FOR_INDEX_CHECKS
+    """Return whether ten or more sentence pairs have links; with fewer, suspicious indices may be a coincidence."""
+    return sum(bool(_all_links(pair)) for pair in pairs) >= _MIN_PAIRS_FOR_INDEX_CHECKS
 
 
 def detect_index_base(pairs: Sequence[GoldAlignment | Collection[Link]]) -> int | None:
     """Guess the index of the first word in links that were read as 0-based.
 
     Returns:
-        0 if any index is 0; 1 if none is in enough pairs (`enough_for_index_checks`); None if there are too few pairs.
+        0 if any index is 0; 1 if no index is 0 in enough pairs (`enough_for_index_checks`); None with too few pairs.
     """
     if any(0 in link for pair in pairs for link in _all_links(pair)):
         return 0
@@ -171,8 +169,8 @@ def check_index_base(
     """Raise ValueError for links that do not count from 0: a 1-based file read as 0-based has an AER near 70 %.
 
     Args:
-        pairs: annotated or proposed links of every sentence pair, as they were read.
-        lengths: (source words, target words) of every pair, if known.
+        pairs: gold or proposed links of every sentence pair.
+        lengths: numbers of source and target words of every pair. Default: unknown.
         remedy: advice for a 1-based file.
 
     Raises:
@@ -189,7 +187,7 @@ def check_inside_sentences(
     lengths: Collection[tuple[int, int]],
     remedy: str = "read it with `base=1`",
 ) -> None:
-    """Raise ValueError for links of words that do not exist; arguments are those of `check_index_base`.
+    """Raise ValueError for links outside their sentence pair; for the arguments see `check_index_base`.
 
     Raises:
         ValueError: an index outside its sentence, or unequal numbers of pairs and lengths.
@@ -209,7 +207,7 @@ def check_inside_sentences(
 
 
 def check_inside_pair(links: Iterable[Link], lengths: tuple[int, int]) -> None:
-    """Raise ValueError for a link outside a pair with these numbers of source and target words."""
+    """Raise ValueError for a link outside a pair of `lengths` source and target words."""
     for i, j in sorted(links):
         if not (0 <= i < lengths[0] and 0 <= j < lengths[1]):
             raise ValueError(
@@ -221,17 +219,17 @@ def check_inside_pair(links: Iterable[Link], lengths: tuple[int, int]) -> None:
 def displaced_pairs(
     pairs: Sequence[GoldAlignment | Collection[Link]], sentences: Sequence[tuple[Sequence[str], Sequence[str]]]
 ) -> tuple[list[int], int]:
-    """Find pairs in which a number or mark that appears once on each side is linked, but not to itself.
+    """Find pairs in which a number or punctuation mark that occurs once on each side is linked, but not to itself.
 
-    Their indices have probably slipped by a token in the middle of a sentence. No other check sees that, as the
-    indices stay inside the sentence.
+    Their indices are probably shifted by a token from the middle of the sentence on. No other check detects that, as
+    the indices stay inside the sentence.
 
     Args:
-        pairs: annotated or proposed links of every sentence pair, with indices from 0.
+        pairs: gold or proposed links of every sentence pair, with indices from 0.
         sentences: source and target words of every pair.
 
     Returns:
-        The displaced pairs (from 0), and the number of pairs with such a number or mark.
+        Displaced pairs (from 0), and the number of pairs with such a number or mark.
     """
     displaced, candidates = [], 0
     for row, (pair, (source, target)) in enumerate(zip(pairs, sentences, strict=True)):
@@ -246,7 +244,7 @@ def displaced_pairs(
 
 
 def _places_of_single(words: Sequence[str]) -> dict[str, int]:
-    """Return the places of the numbers and marks that appear only once in a sentence."""
+    """Return the positions of the numbers and punctuation marks that occur once in a sentence."""
     counts = Counter(words)
     return {
         word: place
@@ -258,15 +256,15 @@ def _places_of_single(words: Sequence[str]) -> dict[str, int]:
 def displacement_warning(
     pairs: Sequence[GoldAlignment | Collection[Link]], sentences: Sequence[tuple[Sequence[str], Sequence[str]]]
 ) -> str | None:
-    """Return a warning about `displaced_pairs`, or None if there are no more than in good annotations."""
+    """Return a warning about `displaced_pairs`, or None if there are no more than in good gold links."""
     displaced, candidates = displaced_pairs(pairs, sentences)
-    if len(displaced) < _FEWEST_DISPLACED or len(displaced) <= _MOST_DISPLACED * candidates:
+    if len(displaced) < _MIN_DISPLACED_PAIRS or len(displaced) <= _MAX_DISPLACED_SHARE * candidates:
         return None
     lines = ", ".join(str(row + 1) for row in displaced[:10]) + (", ..." if len(displaced) > 10 else "")
     return (
-        f"{len(displaced)} of the {candidates} sentence pairs that have the same number or punctuation mark once on "
-        f"each side link it to something else (lines {lines}): their indices are probably displaced, and no aligner "
-        "can be right there. Were tokens split or dropped after the annotation?"
+        f"{len(displaced)} of the {candidates} sentence pairs with the same number or punctuation mark once on each "
+        f"side link it to something else (lines {lines}): their indices are probably displaced. Check whether tokens "
+        "were split or dropped after the annotation."
     )
 
 
@@ -275,4 +273,4 @@ def _all_links(pair: GoldAlignment | Collection[Link]) -> Collection[Link]:
 
 
 def _one_based(remedy: str) -> str:
-    return f"No link of the whole file has an index 0: it looks 1-based, {remedy}."
+    return f"No link of the file has an index 0: it looks 1-based, {remedy}."

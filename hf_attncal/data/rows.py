@@ -1,4 +1,4 @@
-"""Keep many short lists of numbers in few arrays: for 100 million tokens, lists of lists would take gigabytes."""
+"""Many short lists of numbers in few arrays: for 100 million tokens, lists of lists would take gigabytes."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -9,15 +9,15 @@ from datasets import Dataset
 
 from .pharaoh import Link
 
-_AT_ONCE = 10_000  # rows that are joined, or passed to Arrow, at a time
+_ROWS_AT_ONCE = 10_000  # rows joined or passed to Arrow at a time
 
 
 class Rows(Sequence[np.ndarray]):
     """Lists of numbers in one array.
 
     Args:
-        values: the numbers of all rows, (values,).
-        starts: where each row starts in `values`, and their number, (rows + 1,).
+        values: numbers of all rows, (values,).
+        starts: start of each row in `values`, then the number of values, (rows + 1,).
     """
 
     def __init__(self, values: np.ndarray, starts: np.ndarray):
@@ -26,13 +26,13 @@ class Rows(Sequence[np.ndarray]):
     @classmethod
     def of(cls, dataset: Dataset, column: str) -> "Rows":
         """Read a column of lists of numbers."""
-        chunks = [chunk[column].combine_chunks() for chunk in dataset.with_format("arrow").iter(_AT_ONCE)]
+        chunks = [chunk[column].combine_chunks() for chunk in dataset.with_format("arrow").iter(_ROWS_AT_ONCE)]
         lengths = np.concatenate([np.asarray(chunk.value_lengths()) for chunk in chunks])
         return cls(np.concatenate([np.asarray(chunk.flatten()) for chunk in chunks]), _starts(lengths))
 
     @classmethod
     def gathered(cls, rows: Iterable[tuple[int, np.ndarray]], number: int) -> "Rows":
-        """Gather `number` rows of int32 that come in any order with their row numbers; missing rows are empty."""
+        """Collect `number` rows of int32, given in any order with their row numbers; missing rows are empty."""
         lengths, order = np.zeros(number, dtype=np.int64), array("q")
         joined: list[np.ndarray] = []
         waiting: list[np.ndarray] = []
@@ -40,16 +40,16 @@ class Rows(Sequence[np.ndarray]):
             order.append(row)
             lengths[row] = len(values)
             waiting.append(values)
-            if len(waiting) == _AT_ONCE:
+            if len(waiting) == _ROWS_AT_ONCE:
                 joined.append(np.concatenate(waiting, dtype=np.int32))
                 waiting.clear()
         if waiting:
             joined.append(np.concatenate(waiting, dtype=np.int32))
         gathered = cls(np.empty(lengths.sum(), dtype=np.int32), _starts(lengths))
         joined.reverse()
-        for first in range(0, len(order), _AT_ONCE):
-            numbers = np.array(order[first : first + _AT_ONCE])
-            gathered.values[gathered._places(numbers)] = joined.pop()  # which frees its memory
+        for first in range(0, len(order), _ROWS_AT_ONCE):
+            numbers = np.array(order[first : first + _ROWS_AT_ONCE])
+            gathered.values[gathered._places(numbers)] = joined.pop()  # frees its memory
         return gathered
 
     def __len__(self) -> int:
@@ -58,12 +58,12 @@ class Rows(Sequence[np.ndarray]):
     def __getitem__(self, row):
         return self.values[self.starts[row] : self.starts[row + 1]]
 
-    def where(self, kept: np.ndarray) -> "Rows":
-        """Keep the values marked in `kept`, (values,) of bool, each in its row."""
-        return Rows(self.values[kept], np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])[self.starts])
+    def where(self, mask: np.ndarray) -> "Rows":
+        """Return the rows with only the values where `mask` is true, (values,) bool."""
+        return Rows(self.values[mask], np.concatenate([[0], np.cumsum(mask, dtype=np.int64)])[self.starts])
 
     def within(self) -> np.ndarray:
-        """Return the place of each value in its row, (values,)."""
+        """Return the position of each value in its row, (values,)."""
         return np.arange(len(self.values)) - np.repeat(self.starts[:-1], np.diff(self.starts))
 
     def selected(self, rows: np.ndarray) -> "Rows":
@@ -72,22 +72,22 @@ class Rows(Sequence[np.ndarray]):
 
     def column(self) -> pa.ChunkedArray:
         """Convert the rows to a column of a Dataset."""
-        firsts = range(0, len(self), _AT_ONCE) or [0]
+        firsts = range(0, len(self), _ROWS_AT_ONCE) or [0]
         chunks = []
-        for starts in (self.starts[first : first + _AT_ONCE + 1] for first in firsts):
+        for starts in (self.starts[first : first + _ROWS_AT_ONCE + 1] for first in firsts):
             values = pa.array(self.values[starts[0] : starts[-1]], pa.int32())
             chunks.append(pa.ListArray.from_arrays(pa.array(starts - starts[0], pa.int32()), values))
         return pa.chunked_array(chunks)
 
     def _places(self, rows: np.ndarray) -> np.ndarray:
-        """Return the places of the values of some rows, one row after the other."""
+        """Return the positions of the values of these rows, row by row."""
         lengths = np.diff(self.starts)[rows]
         ends = np.cumsum(lengths)
         return np.repeat(self.starts[rows] - (ends - lengths), lengths) + np.arange(lengths.sum())
 
 
 class LinkRows(Sequence[list[Link]]):
-    """The links of many sentence pairs.
+    """Links of many sentence pairs.
 
     Args:
         rows: source and target word of each link of a pair in turn.
@@ -98,7 +98,7 @@ class LinkRows(Sequence[list[Link]]):
 
     @classmethod
     def gathered(cls, links: Iterable[Iterable[Link]], number: int) -> "LinkRows":
-        """Gather the links of `number` pairs, which come in order."""
+        """Collect the links of `number` pairs, given in order."""
         rows = (np.array(sorted(pair), dtype=np.int32).reshape(-1) for pair in links)
         return cls(Rows.gathered(enumerate(rows), number))
 

@@ -1,6 +1,6 @@
-"""Cut raw text of any script into words, by Unicode's word boundaries (UAX #29), and map words back to the text.
+"""Segment raw text of any script into words by Unicode's word boundaries (UAX #29), and map words back to the text.
 
-White space separates words. Text between white space is cut at the boundaries of UAX #29, by its default rules: runs
+White space separates words. Text between white space is split at the boundaries of UAX #29, by its default rules: runs
 of letters are words, and so are numbers with their decimal and thousands marks (`1,000.50`), each ideograph, each
 hiragana, and each character of Thai, Lao, Khmer and Burmese, whose words only a dictionary could find. Combining marks
 stay with the character they modify. A punctuation mark (hyphens included) or a symbol is a word, and so is a run of
@@ -17,11 +17,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from .pharaoh import Link
-from .words import WORDS, is_punctuation, split_words
+from .words import SEPARATORS, is_punctuation, split_words
 
 _ADDRESS = r"(?:(?:https?|ftp)://|www\.)[!-~]*[0-9a-z/#=&_-]|[0-9a-z._%+-]+@[0-9a-z-]+(?:\.[0-9a-z-]+)+"
 _ENDING = r"['’](?:s|t|re|ve|ll|d|m)(?![\p{L}\p{M}\p{N}])"
-# Not V1, whose full case-folding (SS is ß) takes time without end for `SSSSSSSS`.
+# Not V1: its full case-folding (SS is ß) does not end for `SSSSSSSS`.
 _PIECE = (
     rf"(?wi){_ADDRESS}"
     rf"|\p{{Latin}}[\p{{Latin}}\p{{M}}]*?(?={_ENDING})"
@@ -30,16 +30,16 @@ _PIECE = (
     r"|(?P<mark>[\p{P}\p{S}])(?P=mark)+(?!\p{M})"
     r"|.+?(?:\b|$)"
 )
-_LONGEST_KEPT = 32  # characters of a chunk to remember: a sentence without spaces is one chunk
+_MAX_CACHED_CHARACTERS = 32  # characters of a cached chunk: a sentence without spaces is one chunk
 
 
 class Segments(NamedTuple):
-    """The words of a text.
+    """Words of a text.
 
     Args:
-        text: the text.
-        words: its words in order; together they are the text without white space.
-        owners: for each word, the white-space word (from 0) that it stands for; None for punctuation on a word.
+        text: raw text.
+        words: words in order; joined, they are the text without white space.
+        owners: white-space word (from 0) that each word stands for; None for punctuation attached to a word.
         raw_words: number of white-space words.
     """
 
@@ -50,30 +50,30 @@ class Segments(NamedTuple):
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
-        """Return the first character (Unicode code point, from 0) of each word, and the one after its last."""
+        """Start and end offsets of the words, in Unicode code points."""
         spans, end = [], 0
         for word in self.words:
-            start = self.text.index(word, end)  # only white space is before it
+            start = self.text.index(word, end)  # only white space precedes it
             end = start + len(word)
             spans.append((start, end))
         return tuple(spans)
 
 
-def segment(text: str, parted: str = WORDS[0]) -> Segments:
-    """Cut raw text into words; `parted` says what parts the words that they belong to (`words.split_words`)."""
+def segment(text: str, parted: str = SEPARATORS[0]) -> Segments:
+    """Segment raw text into words; `parted` is the separator of the white-space words (`words.split_words`)."""
     words: list[str] = []
     owners: list[int | None] = []
     chunks = split_words(text, parted)
     for number, chunk in enumerate(chunks):
-        pieces = _known_pieces(chunk) if len(chunk) <= _LONGEST_KEPT else _pieces(chunk)
+        pieces = _cached_pieces(chunk) if len(chunk) <= _MAX_CACHED_CHARACTERS else _pieces(chunk)
         for piece, stands_for_chunk in pieces:
             words.append(piece)
             owners.append(number if stands_for_chunk else None)
     return Segments(text, tuple(words), tuple(owners), len(chunks))
 
 
-def white_space_words(text: str, parted: str = WORDS[0]) -> Segments:
-    """Cut text at white space only, all of it or spaces (`words.split_words`)."""
+def white_space_words(text: str, parted: str = SEPARATORS[0]) -> Segments:
+    """Split text at white space or spaces only (`words.split_words`)."""
     words = tuple(split_words(text, parted))
     return Segments(text, words, tuple(range(len(words))), len(words))
 
@@ -81,10 +81,10 @@ def white_space_words(text: str, parted: str = WORDS[0]) -> Segments:
 def raw_links(
     links: Sequence[Link], scores: Sequence[float], source: Segments, target: Segments
 ) -> tuple[tuple[Link, ...], tuple[float, ...]]:
-    """Turn links between words of `segment` into links between white-space words, sorted.
+    """Convert links between words of `segment` into sorted links between white-space words.
 
     Two white-space words are linked if any of their words are, with the largest score of these links. Links between
-    punctuation marks on words (the commas of `house,` and `gut,`) do not count.
+    punctuation marks attached to words (the commas of `house,` and `gut,`) are dropped.
     """
     best: dict[Link, float] = {}
     for (i, j), score in zip(links, scores, strict=True):
@@ -95,7 +95,7 @@ def raw_links(
 
 
 def raw_means(values: Sequence[float], segments: Segments) -> tuple[float, ...]:
-    """Average a value of each word over the words that stand for each white-space word; 1 where there are none."""
+    """Return the mean value of the words that stand for each white-space word; 1 without such words."""
     sums, counts = [0.0] * segments.raw_words, [0] * segments.raw_words
     for value, owner in zip(values, segments.owners, strict=True):
         if owner is not None:
@@ -106,57 +106,57 @@ def raw_means(values: Sequence[float], segments: Segments) -> tuple[float, ...]:
 
 @lru_cache
 def _pattern():
-    import regex  # slow to import, and only raw text needs it
+    import regex  # slow to import, and only needed for raw text
 
     return regex.compile(_PIECE, regex.DOTALL)
 
 
 def _pieces(chunk: str) -> tuple[tuple[str, bool], ...]:
-    """Cut a chunk without white space into words, and say which stand for it: marks only if there is nothing else."""
+    """Split a chunk into words, each with whether it stands for the chunk; marks do only without other words."""
     words = [piece[0] for piece in _pattern().finditer(chunk) if not piece[0].isspace()]
     marks = [is_punctuation(word) for word in words]
     return tuple((word, not mark or all(marks)) for word, mark in zip(words, marks, strict=True))
 
 
-_known_pieces = lru_cache(maxsize=1 << 16)(_pieces)
+_cached_pieces = lru_cache(maxsize=1 << 16)(_pieces)
 
 
-# ---- words as an aligner looks them up ----
+# ---- folded words ----
 
 
 _QUOTES = {"'": "`´‘’‚‛′‵ʹʻʼˈ＇", '"': "“”„‟«»″‶〝〞＂", "-": "‐‑‒–—―−﹘﹣－"}
-# Nobody sees a soft hyphen, a zero-width space, a word joiner or a mark of byte order.
+# A soft hyphen, a zero-width space, a word joiner and a byte-order mark are invisible.
 _TABLE = str.maketrans(
-    {other: plain for plain, others in _QUOTES.items() for other in others}
+    {variant: plain for plain, variants in _QUOTES.items() for variant in variants}
     | dict.fromkeys("\u00ad\u200b\u2060\ufeff", "")
 )
-NOTHING = "_"  # stands for a word of which nothing is left, such as a no-break space
+EMPTY_WORD = "_"  # in place of a word without visible characters, such as a no-break space
 
 
 @lru_cache(maxsize=1 << 17)
 def fold(word: str) -> str:
-    """Return the form in which a word is looked up; never empty, never with white space in it.
+    """Return the folded form of a word, by which an aligner looks it up; never empty, without white space.
 
     - Case is folded (`Straße`, `STRASSE`: `strasse`).
-    - Quotes are `'` or `"` (`''` and two backquotes, too), and dashes are `-`.
-    - Characters of full and half width, ligatures and digits of any script are the plain ones (NFKC).
-    - White space inside a word (`10 000` with a no-break or thin space) and characters without width are left out.
+    - Quotes become `'` or `"` (also `''` and two backquotes), and dashes `-`.
+    - Full-width and half-width characters, ligatures and digits of any script become plain (NFKC).
+    - White space inside a word (`10 000` with a no-break or thin space) and zero-width characters are removed.
     """
     plain, before = word, None
-    while plain != before:  # folding may compose a character that can be folded
+    while plain != before:  # folding may compose a character that folds again
         before = plain
         plain = unicodedata.normalize("NFKC", plain.translate(_TABLE).casefold())
         plain = "".join(plain.split())
     if not plain.isascii():
         plain = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in plain)
-    return '"' if plain == "''" else plain or NOTHING
+    return '"' if plain == "''" else plain or EMPTY_WORD
 
 
 def fold_line(line: str) -> str:
-    """Fold the words of a text that white space parts; they keep their number."""
+    """Fold the white-space words of a text; their number stays the same."""
     return " ".join(map(fold, line.split()))
 
 
-def solid(word: str) -> str:
-    """Leave out the white space inside a word, for a tokenizer that parts words at any."""
-    return "".join(word.split()) or NOTHING
+def without_spaces(word: str) -> str:
+    """Remove the white space inside a word, for a tokenizer that splits at any white space."""
+    return "".join(word.split()) or EMPTY_WORD

@@ -1,4 +1,4 @@
-"""Models of SentencePiece: read as protocol buffers, and made tokenizers of transformers."""
+"""SentencePiece models: read protocol buffers, and convert them into tokenizers of transformers."""
 
 import struct
 from collections.abc import Iterator
@@ -14,20 +14,21 @@ from .tokenizer import EOS, PAD, SPACE, UNK, fast_tokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_UNKNOWN, _BYTE = 2, 6  # types of pieces, of which 1 is a normal one
+_UNKNOWN, _BYTE = 2, 6  # types of pieces; 1 is a normal piece
 _UNIGRAM = 1
-# What is written like a special token is none: its parts are pieces of their own.
+# Text that looks like a special token is split, so that it is ordinary text.
 _LIKE_SPECIAL = Regex(r"<(?=/s>|unk>|pad>)")
 
 
 class SpmModel(NamedTuple):
-    """What a file of SentencePiece holds.
+    """Content of a SentencePiece file.
 
     Args:
-        pieces: text, score and type of each.
+        pieces: text, score and type of each piece.
         kind: type of the model, 1 for unigrams.
-        characters: table of what characters become, b"" for none.
-        prefix, squeeze: whether a space is put before a text; whether other white space at its ends and runs of it go.
+        characters: normalisation table; empty for none.
+        prefix: True to add a space before a text.
+        squeeze: True to remove white space at the ends, and all but one space of a run.
     """
 
     pieces: list[tuple[str, float, int]]
@@ -38,10 +39,10 @@ class SpmModel(NamedTuple):
 
 
 def read_spm(path: str | Path) -> SpmModel:
-    """Read a model of SentencePiece.
+    """Read a SentencePiece model.
 
     Raises:
-        UnreadableError: it is none.
+        UnreadableError: the file is damaged or not such a model.
     """
     pieces, kind, characters, flags = [], _UNIGRAM, b"", {3: True, 4: True}
     try:
@@ -57,9 +58,9 @@ def read_spm(path: str | Path) -> SpmModel:
                     elif inner in flags:
                         flags[inner] = bool(_number(whole))
     except (UnreadableError, UnicodeDecodeError, struct.error, IndexError) as error:
-        raise UnreadableError("is no model of SentencePiece, or damaged. Download it anew") from error
+        raise UnreadableError("is not a SentencePiece model, or damaged. Download it again") from error
     if not pieces:
-        raise UnreadableError("is no model of SentencePiece: it has no pieces")
+        raise UnreadableError("is not a SentencePiece model: it has no pieces")
     return SpmModel(pieces, kind, characters, flags[3], flags[4])
 
 
@@ -76,27 +77,25 @@ def _piece(data: memoryview) -> tuple[str, float, int]:
 
 
 def _number(field: memoryview) -> int:
-    """Return the small number in a field whose tag has one byte."""
+    """Return the value of a field with one byte of tag and one byte of value."""
     return field[1]
 
 
 def spm_tokenizer(path: str | Path, model_max_length: int = 512) -> "PreTrainedTokenizerFast":
-    """Make a tokenizer that gives the pieces of a model of SentencePiece, `</s>` after them, and pads with `<pad>`.
+    """Convert a SentencePiece model into a tokenizer that appends `</s>` and pads with `<pad>`.
 
-    The numbers are those of the pieces; `<pad>` is the one after the last. Text that looks like a special token is
-    ordinary text.
+    Token ids are the numbers of the pieces, then `<pad>`. Text that looks like a special token is ordinary text.
 
     Raises:
-        UnreadableError: no model of SentencePiece, one that is not of unigrams, or one whose end of sentence and
-            unknown word are not `</s>` and `<unk>`, or that has a `<pad>`.
+        UnreadableError: not a SentencePiece unigram model, or one without `</s>` and `<unk>`, or with a `<pad>`.
     """
     model = read_spm(path)
     if model.kind != _UNIGRAM:
-        raise UnreadableError("has pieces of another kind than unigrams (`model_type`), which are all that is read")
+        raise UnreadableError("has another `model_type` than unigram, the only supported one")
     texts = {text: number for number, (text, _, _) in enumerate(model.pieces)}
     unknown = [text for text, _, kind in model.pieces if kind == _UNKNOWN]
     if EOS not in texts or unknown != [UNK] or PAD in texts:
-        raise UnreadableError(f"must have `{EOS}` and `{UNK}`, and no `{PAD}`, as the vocabularies of Marian")
+        raise UnreadableError(f"must have `{EOS}` and `{UNK}` and no `{PAD}`, like vocabularies of Marian")
     vocabulary = [(text, score) for text, score, _ in model.pieces] + [(PAD, 0.0)]
     fallback = any(kind == _BYTE for _, _, kind in model.pieces)
     try:
@@ -104,8 +103,8 @@ def spm_tokenizer(path: str | Path, model_max_length: int = 512) -> "PreTrainedT
         steps: list[normalizers.Normalizer] = []
         if model.characters:
             steps.append(normalizers.Precompiled(model.characters))
-    except Exception as error:  # sic: what the library raises of a damaged table
-        raise UnreadableError("is damaged: its table of characters cannot be read. Download it anew") from error
+    except Exception as error:  # the library raises nothing narrower for a damaged table
+        raise UnreadableError("is damaged: its normalisation table cannot be read. Download it again") from error
     if model.squeeze:
         steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
     tokenizer.normalizer = normalizers.Sequence(steps)
@@ -126,8 +125,8 @@ def spm_tokenizer(path: str | Path, model_max_length: int = 512) -> "PreTrainedT
 
 
 def fields_of(data: memoryview) -> Iterator[tuple[int, memoryview | None, memoryview]]:
-    """Number of each field, its bytes if it has a length, and all of it."""
-    at, damaged = 0, UnreadableError("is damaged: it ends within a field. Write it anew")
+    """Yield the number of each field, its content if it has a length, and the whole field."""
+    at, damaged = 0, UnreadableError("is damaged: it ends within a field. Write it again")
 
     def varint() -> int:
         nonlocal at
@@ -159,22 +158,22 @@ def fields_of(data: memoryview) -> Iterator[tuple[int, memoryview | None, memory
         yield tag >> 3, value, data[start:at]
 
 
-def without_names_of_text(model: bytes) -> bytes:
-    """Return a model of SentencePiece without the names of the files that it was trained on and saved in.
+def without_file_names(model: bytes) -> bytes:
+    """Remove the file names of training text and model from a SentencePiece model.
 
-    Nothing reads these names, and those of the stock models are paths of their authors.
+    Nothing uses these names, and in the stock models they are paths of their authors.
 
     Raises:
-        UnreadableError: it is no such model.
+        UnreadableError: not a SentencePiece model.
     """
-    kept = []
+    fields = []
     for number, trainer, field in fields_of(memoryview(model)):
         if number == 2 and trainer is not None:
             inner = b"".join(bytes(whole) for inside, _, whole in fields_of(trainer) if inside not in (1, 2, 54))
-            kept.append(b"\x12" + _varint(len(inner)) + inner)
+            fields.append(b"\x12" + _varint(len(inner)) + inner)
         else:
-            kept.append(bytes(field))
-    return b"".join(kept)
+            fields.append(bytes(field))
+    return b"".join(fields)
 
 
 def _varint(value: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Texts that commands read: sentence pairs by windows, parts of them, and whole texts that are scored."""
+"""Texts that commands read: sentence pairs in windows, parts of a text, and whole texts to score."""
 
 import os
 import re
@@ -29,23 +29,23 @@ from hf_attncal.io.streams import (
     text_name,
 )
 
-from .linked_pairs import LinkedPair, WordParting, readings_differ, recorded_words
+from .linked_pairs import LinkedPair, WordSeparator, read_separator, separators_differ
 from .pharaoh import Link
-from .words import WORDS, split_words
+from .words import SEPARATORS, split_words
 
-_PAIRS = 1024  # that are read together where all are
+_PAIRS_AT_ONCE = 1024
 
 
 class PairText:
     """Sentence pairs that are read a window at a time.
 
     Args:
-        source: a file, or its lines; "-" for standard input. Without `target`, lines `source ||| target`, or pairs.
-        target: a file, or its lines.
-        longest: most bytes of a line of a file; None for 10,000.
+        source: file, lines, or "-" for standard input. Without `target`: lines `source ||| target`, or pairs.
+        target: file or lines.
+        longest: maximum number of bytes of a line. Default: 10,000.
 
     Raises:
-        CommandError: there is no source, or it is standard input although there is a target.
+        CommandError: no source, or standard input as source together with a target.
     """
 
     def __init__(self, source: Any, target: Any = None, longest: int | None = None):
@@ -58,15 +58,15 @@ class PairText:
 
     @property
     def files(self) -> list[str]:
-        """The files that are read."""
+        """Files of the text, without standard input."""
         return [file for file in files_among(*self._sides) if file != STANDARD]
 
     def check(self, outputs: Mapping[str, Any], *others: "PairText") -> None:
-        """Refuse files that cannot be read, and outputs that cannot be written or are inputs; see `check_files`.
+        """Raise CommandError for unreadable inputs and unwritable outputs; see `check_files`.
 
         Args:
-            outputs: files that will be written, by the options that name them.
-            others: texts that are read, too.
+            outputs: output files by option.
+            others: further texts that the command reads.
         """
         files = [file for text in (self, *others) for file in text.files]
         check_files(files, outputs, standard=self.source == STANDARD)
@@ -77,23 +77,21 @@ class PairText:
         Raises:
             CommandError: a file or a line cannot be read.
         """
-        found: list[tuple] = []
-        with self.windows(_PAIRS) as windows:
+        all_pairs: list[tuple] = []
+        with self.windows(_PAIRS_AT_ONCE) as windows:
             for pairs, error in windows:
                 if error is not None:
                     raise error
-                found += pairs
-        return found
+                all_pairs += pairs
+        return all_pairs
 
     @contextmanager
     def windows(self, size: int, part: "Part | None" = None) -> Iterator[Iterator[PairWindow]]:
-        """Open the text and give its pairs, at most `size` at a time; someone who types gets each line answered.
-
-        With a group comes what is wrong with the line after it, or None.
+        """Open the text and yield its windows of pairs, each with the error of the next line, or None.
 
         Args:
-            size: most pairs at a time.
-            part: the lines to read; None for all of them.
+            size: maximum number of pairs in a window. Lines typed at a terminal come one at a time.
+            part: lines to read. Default: all lines.
 
         Raises:
             CommandError: a file cannot be opened.
@@ -122,7 +120,7 @@ def _path_or_list(side: Any) -> str | list:
 
 
 class Part(NamedTuple):
-    """One part of a text: its lines, from 0, and the file that gets their links."""
+    """Part of a text: its line numbers (from 0), and the output file of its links."""
 
     lines: range
     path: str
@@ -130,7 +128,7 @@ class Part(NamedTuple):
 
 @contextmanager
 def _opened(side: str | list, part: Part | None) -> Iterator[Readable | list]:
-    """Open a file, at the first line of a part if one is given; lists are as they are."""
+    """Open a file at the first line of `part`, or return a list unchanged."""
     if isinstance(side, list):
         yield side
         return
@@ -141,7 +139,7 @@ def _opened(side: str | list, part: Part | None) -> Iterator[Readable | list]:
 
 
 class _FirstLines:
-    """The first lines of an open file, for `read_windows`."""
+    """First lines of an open file, for `read_windows`."""
 
     def __init__(self, file: BinaryIO, lines: int):
         self._file, self._left = file, lines
@@ -155,16 +153,16 @@ class _FirstLines:
 
 
 def part_of(shard: str, output: str | None, text: PairText, window: int) -> Part:
-    """Return part I of N of a text. Parts begin where a window does, so that batches are those of one run.
+    """Return part I of N of a text. Parts begin at window boundaries, so batches are the same as in a single run.
 
     Args:
-        shard: `I/N`, from 1.
-        output: a folder, or the name of a file with `{}` for the number of the part.
-        text: the text, in files.
-        window: lines that are worked on together.
+        shard: part as `I/N`, I from 1.
+        output: folder, or file name with `{}` in place of the part's number.
+        text: text in files.
+        window: number of lines in a window.
 
     Raises:
-        CommandError: the part cannot be made, or its output exists.
+        CommandError: an invalid shard or output, unequal numbers of lines, or an output that exists.
     """
     match = re.fullmatch(r"([0-9]{1,5})/([0-9]{1,5})", shard)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
@@ -185,8 +183,8 @@ def part_of(shard: str, output: str | None, text: PairText, window: int) -> Part
     text.check({"--output": path})
     counts = {file: _count_lines(file) for file in text.files}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{file} has {lines} lines" for file, lines in counts.items())
-        raise CommandError(f"{told}; they must match.")
+        problem = ", ".join(f"{file} has {lines} lines" for file, lines in counts.items())
+        raise CommandError(f"{problem}; they must match.")
     lines = max(counts.values())
     windows = -(-lines // window)
     first, last = (min(windows * n // total * window, lines) for n in (number - 1, number))
@@ -205,53 +203,53 @@ def _count_lines(path: str) -> int:
 
 
 class ScoredText(NamedTuple):
-    """The lines of a text.
+    """Lines of a text to score.
 
     Args:
-        name: its file, or what lines without one are called.
-        told: what messages call it.
-        lines: at least one has text.
-        unit: what a line of it and of every other text belong to, such as "sentence pair".
-        first: the text whose number of lines it must have; None for that text itself.
+        name: file of the text, or the name of lines without a file.
+        label: name of the text in messages.
+        lines: lines, at least one of them with text.
+        unit: unit that line n of every text belongs to, such as "sentence pair".
+        first: text that must have the same number of lines. None for the first text itself.
     """
 
     name: str
-    told: str
+    label: str
     lines: Sequence[str]
     unit: str
     first: "ScoredText | None" = None
 
     def parsed(self, parse: Callable[..., list], **options: Any) -> list:
-        """Return what `parse` makes of the lines.
+        """Return the lines parsed by `parse`.
 
         Raises:
-            CommandError: in place of a ValueError, or for another number of lines; it names the text.
+            CommandError: `parse` raises ValueError, or the number of lines is wrong; the message names the text.
         """
         try:
-            found = parse(self.lines, **options)
+            records = parse(self.lines, **options)
         except ValueError as error:
-            raise CommandError(f"{self.told}: {error}") from error
+            raise CommandError(f"{self.label}: {error}") from error
         self.check_length()
-        return found
+        return records
 
     def check_length(self) -> None:
-        """Raise CommandError for another number of lines than that of the first text."""
+        """Raise CommandError unless the text has as many lines as the first one."""
         if self.first is not None and len(self.lines) != len(self.first.lines):
             raise CommandError(
-                f"{self.first.told} has {len(self.first.lines)} lines and {self.told} has {len(self.lines)}. Line n "
+                f"{self.first.label} has {len(self.first.lines)} lines and {self.label} has {len(self.lines)}. Line n "
                 f"of every file must belong to the same {self.unit}."
             )
 
 
 def read_scored(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
-    """Yield texts, each read when it is asked for.
+    """Yield texts, each read only when it is needed.
 
     Args:
-        texts: files, - for standard input, or lines with the names that they are called by.
-        unit: see `ScoredText`.
+        texts: files, - for standard input, or lines, by their names.
+        unit: unit that line n of every text belongs to.
 
     Raises:
-        CommandError: standard input is named twice, or a text cannot be read or is empty.
+        CommandError: standard input twice, or a text that is unreadable or empty.
     """
     if files_among(*texts.values()).count(STANDARD) > 1:
         raise CommandError("Standard input (-) can be read only once.")
@@ -262,16 +260,16 @@ def _read(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
     first = None
     for key, text in texts.items():
         name, standard = text_name(text, key), is_file(text) and text == STANDARD
-        told = "standard input" if standard else name
+        label = "standard input" if standard else name
         if is_file(text):
-            LOG.info("reading %s", told)
+            LOG.info("reading %s", label)
         with user_errors():
-            lines = split_lines(standard_input().read(), told) if standard else lines_of(text)
+            lines = split_lines(standard_input().read(), label) if standard else lines_of(text)
         if not any(line.strip() for line in lines):
-            raise CommandError(f"{told} is empty ({len(lines)} lines without text).")
-        read = ScoredText(name, told, lines, unit, first)
-        first = first or read
-        yield read
+            raise CommandError(f"{label} is empty ({len(lines)} lines without text).")
+        scored = ScoredText(name, label, lines, unit, first)
+        first = first or scored
+        yield scored
 
 
 def words_of_sides(
@@ -279,37 +277,38 @@ def words_of_sides(
     systems: Sequence[tuple[ScoredText, Callable[[], Sequence[Collection[Link]]]]],
     words: str | None = None,
 ) -> list[tuple[list[str], list[str]]]:
-    """Return the words of both sides of sentence pairs, as links of them count words.
+    """Return the words of both sides of sentence pairs, split as the links count them.
 
     Args:
-        sides: the sources and the targets; none where only the links are known.
-        systems: texts of links, with what gives the links of each pair.
-        words: what parts words, one of `WORDS`; None: what stands on record beside the links, or what they fit.
+        sides: sources and targets. Empty where only the links are given.
+        systems: texts of links, each with a function that returns the links of every pair.
+        words: word separator, one of `SEPARATORS`. None: the separator recorded beside the links, or the one that they
+            fit.
 
     Raises:
-        CommandError: links that do not count the same words, or that may count either; different numbers of lines.
+        CommandError: links with different or ambiguous word separators, or different numbers of lines.
     """
     for side in sides:
         side.check_length()
-    pairs: list[tuple[str, str]] = list(zip(*(side.lines for side in sides), strict=True))  # none without sides
-    rows = [row for row, pair in enumerate(pairs) if readings_differ(*pair)]
-    found = {text.told: recorded_words(text.name) for text, _ in systems} if words is None else {}
+    pairs: list[tuple[str, str]] = list(zip(*(side.lines for side in sides), strict=True))  # empty without sides
+    rows = [row for row, pair in enumerate(pairs) if separators_differ(*pair)]
+    separators = {text.label: read_separator(text.name) for text, _ in systems} if words is None else {}
     for text, parsed in systems if words is None and rows else ():
         links = parsed()
-        parting = WordParting(found[text.told], text.name)
-        some = [LinkedPair(*pairs[row], links[row]) for row in rows if row < len(links)]
-        parting.find(some)
-        for row, pair in zip(rows, some, strict=False):
+        separator = WordSeparator(separators[text.label], text.name)
+        linked = [LinkedPair(*pairs[row], links[row]) for row in rows if row < len(links)]
+        separator.find(linked)
+        for row, pair in zip(rows, linked, strict=False):
             try:
-                parting.split(pair)
+                separator.split(pair)
             except ValueError as error:
-                raise CommandError(f"{text.told}: line {row + 1}: {error}") from error
-        found[text.told] = parting.words
-    said = {by: told for told, by in found.items() if by is not None}
-    if len(said) > 1:
+                raise CommandError(f"{text.label}: line {row + 1}: {error}") from error
+        separators[text.label] = separator.words
+    labels = {name: label for label, name in separators.items() if name is not None}
+    if len(labels) > 1:
         raise CommandError(
-            f"{said[WORDS[1]]} counts words that spaces part, and {said[WORDS[0]]} those that any white space parts, "
-            "no-break spaces too. Links of the same words are needed: align again with --words."
+            f"{labels[SEPARATORS[1]]} counts words separated by spaces, {labels[SEPARATORS[0]]} words separated by "
+            "any white space (also no-break spaces). Links must count the same words: align again with --words."
         )
-    words = words or next(iter(said), WORDS[0])
+    words = words or next(iter(labels), SEPARATORS[0])
     return [(split_words(source, words), split_words(target, words)) for source, target in pairs]

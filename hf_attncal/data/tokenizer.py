@@ -1,6 +1,6 @@
-"""Train a vocabulary of subwords or whole words, as a plain `transformers` tokenizer, and copy words outside it.
+"""Tokenizers of subwords or whole words for transformers, and slots for copied words.
 
-A model with `copy` reads the unknown words of a source as numbers after the vocabulary, and writes such numbers.
+A model with `copy` reads and writes the unknown words of a source as token ids after the vocabulary.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,16 +11,16 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from .batching import beginning
 
-if TYPE_CHECKING:  # `fast_tokenizer` imports transformers, which takes seconds
+if TYPE_CHECKING:  # importing transformers takes seconds
     import torch
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
 NULL = "<null>"  # extends a target to the length of its source, for models with `uam`
-SPECIAL_TOKENS = [EOS, UNK, PAD]  # ids 0, 1, 2; Marian checkpoints have eos 0 and unk 1, too
-LANGUAGE_TOKENS = [*SPECIAL_TOKENS, BOS]  # for a language model; drop EOS if the end of a text means nothing
+SPECIAL_TOKENS = [EOS, UNK, PAD]  # ids 0, 1, 2; Marian checkpoints also have eos 0 and unk 1
+LANGUAGE_TOKENS = [*SPECIAL_TOKENS, BOS]  # for a language model; leave EOS out if texts have no end
 _NAMES = {"bos_token": BOS, "eos_token": EOS, "unk_token": UNK, "pad_token": PAD}
-SPACE = "▁"  # SentencePiece's mark of a space, also put before the first word
+SPACE = "▁"  # SentencePiece's mark of a space, also before the first word
 # A run of punctuation or symbols, with the space before it, is a separate unit, so "dog." and "dog" share "dog".
 PUNCTUATION = Regex(rf"{SPACE}?(?:\p{{P}}|(?!{SPACE})\p{{S}})+")
 
@@ -32,23 +32,23 @@ def train_bpe_tokenizer(
     show_progress: bool = False,
     special_tokens: list[str] = SPECIAL_TOKENS,
 ) -> "PreTrainedTokenizerFast":
-    """Learn byte-pair merges (Sennrich et al. 2016) over the lines of both languages.
+    """Train a BPE tokenizer (Sennrich et al. 2016) on the lines of both languages.
 
-    Text is normalised to NFC, runs of white space become one space, and outer white space is removed; for such text
-    `decode` returns exactly the text that `__call__` got. A character that is not in the training text becomes
-    `<unk>`, as a byte fallback would add 256 entries whose embeddings a small corpus never trains. `</s>`, `<unk>` and
-    `<pad>` in the text are ordinary characters, so no input can end a sentence early.
+    Text is normalised to NFC, runs of white space become one space, and outer white space is removed. For such text
+    `decode` returns exactly the input of `__call__`. A character outside the training text becomes `<unk>`, as a byte
+    fallback would add 256 entries whose embeddings a small corpus never trains. `</s>`, `<unk>` and `<pad>` in the
+    text are ordinary characters, so no input can end a sentence early.
 
     The result depends only on the text and `vocab_size`. `AutoTokenizer.from_pretrained` loads it without this
     package.
 
     Args:
         lines: sentences of all languages that share the vocabulary.
-        vocab_size: number of entries, special tokens included. A small text gives fewer; see `len(tokenizer)`.
-        model_max_length: stored in the tokenizer; it truncates only when asked to.
-        show_progress: show the trainer's progress bars.
-        special_tokens: special tokens. If they include `<s>`, for a language model, a text begins with it and has no
-            end mark, so that it can be continued; otherwise a text ends in `</s>`.
+        vocab_size: number of entries, special tokens included. A small text results in fewer; see `len(tokenizer)`.
+        model_max_length: maximum length stored in the tokenizer; it truncates only on request. Default: 512.
+        show_progress: True to show the trainer's progress bars.
+        special_tokens: special tokens. With `<s>`, for a language model, a text begins with it and has no end mark, so
+            that it can be continued. Otherwise a text ends in `</s>`.
 
     Raises:
         ValueError: no text, or `vocab_size` below the number of special tokens and characters of the text.
@@ -63,7 +63,7 @@ def train_bpe_backend(
     show_progress: bool = False,
     special_tokens: list[str] = SPECIAL_TOKENS,
 ) -> Tokenizer:
-    """As `train_bpe_tokenizer`, without what transformers adds to it."""
+    """Train the backend of `train_bpe_tokenizer`, without the wrapper of transformers."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNK, fuse_unk=False))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
@@ -85,16 +85,16 @@ def train_word_tokenizer(
     show_progress: bool = False,
     special_tokens: list[str] = LANGUAGE_TOKENS,
 ) -> "PreTrainedTokenizerFast":
-    """Make a vocabulary of the white-space words of a text, for a language model of a language of symbols.
+    """Train a tokenizer of white-space words, for a language model over symbols.
 
-    A word that is not in the training text becomes `<unk>`.
+    A word outside the training text becomes `<unk>`.
 
     Args:
-        lines, model_max_length, show_progress, special_tokens: as for `train_bpe_tokenizer`.
-        vocab_size: most entries, special tokens included; of more words, the rarest become `<unk>`.
+        lines, model_max_length, show_progress, special_tokens: see `train_bpe_tokenizer`.
+        vocab_size: maximum number of entries, special tokens included. The rarest words beyond it become `<unk>`.
 
     Raises:
-        ValueError: no text, or `vocab_size` that has no room for a word.
+        ValueError: no text, or `vocab_size` without room for a word.
     """
     if vocab_size <= len(special_tokens):
         raise ValueError(f"`vocab_size` must be above the {len(special_tokens)} special tokens, got {vocab_size}.")
@@ -109,7 +109,7 @@ def train_word_tokenizer(
 
 
 def null_token_id(tokenizer: "PreTrainedTokenizerBase") -> int:
-    """Return the number of `<null>`, adding it to the special tokens of a tokenizer that does not have it.
+    """Return the id of `<null>`, after adding it to the tokenizer's special tokens if it is missing.
 
     If the tokenizer then has more tokens than the model has embeddings, resize the model
     (`model.resize_token_embeddings(len(tokenizer))`).
@@ -126,10 +126,10 @@ def _trained(
     vocab_size: int,
     special_tokens: list[str],
 ) -> Tokenizer:
-    """Train a tokenizer, and return it; it puts a special token before or after a text.
+    """Train a tokenizer and add the special token before or after a text.
 
     Raises:
-        ValueError: text without words, or with more characters than `vocab_size`, as the trainer keeps all.
+        ValueError: text without words, or with more characters than `vocab_size`, as the trainer keeps them all.
     """
     tokenizer.train_from_iterator(lines, trainer)
     size = tokenizer.get_vocab_size()
@@ -140,10 +140,10 @@ def _trained(
             f"`vocab_size` must be at least {size} for this text ({size - len(special_tokens)} characters and "
             f"{len(special_tokens)} special tokens), got {vocab_size}. Raise it, or remove lines with rare characters."
         )
-    marked, begins = (BOS, True) if BOS in special_tokens else (EOS, False)
-    single, other = (f"{marked} $A", "$B") if begins else (f"$A {marked}", f"$B {marked}")
+    mark, begins = (BOS, True) if BOS in special_tokens else (EOS, False)
+    single, second = (f"{mark} $A", "$B") if begins else (f"$A {mark}", f"$B {mark}")
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=single, pair=f"{single} {other}", special_tokens=[(marked, tokenizer.token_to_id(marked))]
+        single=single, pair=f"{single} {second}", special_tokens=[(mark, tokenizer.token_to_id(mark))]
     )
     return tokenizer
 
@@ -151,7 +151,7 @@ def _trained(
 def fast_tokenizer(
     backend: Tokenizer, model_max_length: int = 512, special_tokens: list[str] = SPECIAL_TOKENS
 ) -> "PreTrainedTokenizerFast":
-    """Wrap a trained tokenizer for transformers; arguments as of `train_bpe_tokenizer`."""
+    """Wrap a trained tokenizer for transformers; for the arguments see `train_bpe_tokenizer`."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
@@ -169,23 +169,23 @@ def fast_tokenizer(
 
 
 class CopyTokenizer:
-    """Tokenises texts so that each unknown word of a source gets a slot of its own after the vocabulary.
+    """Tokenizer that assigns a slot after the vocabulary to each unknown word of a source.
 
-    Each source has slots for its own unknown words, in the order of their first appearance; a word that appears again
-    has the same slot. Words beyond the last slot stay unknown: `left_unknown` counts them, and a warning says so once.
+    Each source has slots for its own unknown words, in the order of their first appearance. A repeated word has the
+    same slot. Words beyond the last slot stay unknown: `left_unknown` counts them, with one warning.
 
     Args:
-        tokenizer: a fast tokenizer of whole words with an unknown token. (With subwords hardly any token is unknown.)
-        config: configuration of a model with `copy`; its `vocab_size` and `max_copied_tokens` are read.
+        tokenizer: fast tokenizer of whole words with an unknown token. (With subwords hardly any token is unknown.)
+        config: configuration of a model with `copy`, with `vocab_size` and `max_copied_tokens`.
 
     Raises:
-        ValueError: the tokenizer is not fast, or has no unknown token.
+        ValueError: a slow tokenizer, or one without an unknown token.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", config) -> None:
         if not tokenizer.is_fast or tokenizer.unk_token_id is None:
             raise ValueError(
-                "`tokenizer` must be a fast one with an unknown token, so that unknown words are found in the text, "
+                "`tokenizer` must be a fast tokenizer with an unknown token, to find unknown words in the text, "
                 f"got a {type(tokenizer).__name__} with `unk_token_id` {tokenizer.unk_token_id}."
             )
         self.tokenizer, self.vocab_size, self.slots = tokenizer, config.vocab_size, config.max_copied_tokens
@@ -193,27 +193,28 @@ class CopyTokenizer:
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerBase", config) -> Self | None:
-        """Make the tokenizer for a model with this configuration, or return None if the model has no slots."""
+        """Return the tokenizer of a model with this configuration, or None if the model has no slots."""
         return cls(tokenizer, config) if getattr(config, "max_copied_tokens", 0) else None
 
     def source(self, text: str, longest: int | None = None) -> dict[str, list]:
-        """Tokenise one source, as `sources` does several."""
+        """Tokenise one source; see `sources`."""
         return {name: column[0] for name, column in self.sources([text], longest).items()}
 
     def sources(self, texts: Sequence[str], longest: int | None = None) -> dict[str, list]:
-        """Tokenise several sources.
+        """Tokenise sources.
 
         Args:
-            texts: the sources.
-            longest: most tokens; a longer source is cut to its beginning and the end of sentence.
+            texts: sources.
+            longest: maximum number of tokens. A longer source is truncated before its end of sentence. Default: no
+                limit.
 
         Returns:
-            Columns with an entry for each source: `input_ids`, `attention_mask` and `extended_input_ids` (numbers),
+            Columns with an entry per source: `input_ids`, `attention_mask` and `extended_input_ids` (ids),
             `copied_words` (the word of each slot), and `length` (number of tokens of the whole source).
         """
         names = ("input_ids", "attention_mask", "extended_input_ids", "copied_words", "length")
         columns: dict[str, list] = {name: [] for name in names}
-        for ids, surfaces in self._read(texts, "text"):
+        for ids, surfaces in self._tokenized(texts, "text"):
             length = len(ids)
             ids, surfaces = beginning(ids, longest), beginning(surfaces, longest)
             unknown = dict.fromkeys(surface for surface in surfaces if surface is not None)
@@ -224,8 +225,8 @@ class CopyTokenizer:
 
                 logging.get_logger(__name__).warning_once(
                     f"A source has {len(unknown)} different unknown words, more than the {self.slots} slots of the "
-                    "model (`max_copied_tokens`): the others cannot be copied, here and in other sources "
-                    "(`CopyTokenizer.left_unknown` counts them)."
+                    "model (`max_copied_tokens`). The words beyond cannot be copied; `CopyTokenizer.left_unknown` "
+                    "counts them over all sources."
                 )
             row = ids, [1] * len(ids), self._extended(ids, surfaces, words), words, length
             for name, value in zip(names, row, strict=True):
@@ -233,21 +234,21 @@ class CopyTokenizer:
         return columns
 
     def target(self, text: str, copied_words: Sequence[str]) -> list[int]:
-        """Return the `labels` of a target: unknown words that its source has become the numbers of their slots.
+        """Return the `labels` of a target; unknown words of its source are the ids of their slots.
 
         Args:
-            text: the target.
-            copied_words: the words of its source's slots.
+            text: target.
+            copied_words: words of its source's slots.
         """
         return self.targets([text], [copied_words])[0]
 
     def targets(self, texts: Sequence[str], copied_words: Sequence[Sequence[str]]) -> list[list[int]]:
-        """Return the `labels` of several targets, given the slot words of each one's source."""
-        tokenized = self._read(texts, "text_target")
+        """Return the `labels` of targets, given the words of each source's slots."""
+        tokenized = self._tokenized(texts, "text_target")
         return [self._extended(*target, words) for target, words in zip(tokenized, copied_words, strict=True)]
 
-    def _read(self, texts: Sequence[str], side: str) -> Iterator[tuple[list[int], list[str | None]]]:
-        """Yield the ids of each text and, for each unknown token, its word as written (None for known tokens)."""
+    def _tokenized(self, texts: Sequence[str], side: str) -> Iterator[tuple[list[int], list[str | None]]]:
+        """Yield the ids of each text, and the written word of each unknown token (None for known tokens)."""
         if not texts:  # fast tokenizers fail on an empty list
             return
         options = {"truncation": False, "padding": False, "verbose": False, "return_offsets_mapping": True}
@@ -255,7 +256,7 @@ class CopyTokenizer:
         unknown, end = self.tokenizer.unk_token_id, self.tokenizer.eos_token_id
         special = {unknown, *self.tokenizer.all_special_ids}
         for text, ids, places in zip(texts, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-            # A special token that is spelled out in a text is a word, and one that the model does not know.
+            # A special token that is spelled out in a text is an unknown word.
             surfaces = [
                 text[first:last] if token in special and last > first else None
                 for token, (first, last) in zip(ids, places, strict=True)
@@ -276,21 +277,21 @@ def decode_copied(
     tokenizer: "PreTrainedTokenizerBase",
     vocab_size: int,
 ) -> list[str]:
-    """Decode the output of `generate()` without special tokens; numbers from `vocab_size` on are words of the source.
+    """Decode the output of `generate()` without special tokens; ids from `vocab_size` on are copied source words.
 
     Args:
-        tokens: token numbers, (n, length). n is a multiple of the number of sources, for several outputs of each.
-        copied_words: the slot words of each source (`CopyTokenizer.source`).
-        tokenizer: the tokenizer of the model.
+        tokens: token ids, (n, length). n is a multiple of the number of sources, for several outputs per source.
+        copied_words: words of each source's slots (`CopyTokenizer.source`).
+        tokenizer: tokenizer of the model.
         vocab_size: `vocab_size` of the model's configuration.
 
     Raises:
-        ValueError: n is not a multiple, or a number stands for a slot that its source does not have.
+        ValueError: n is not a multiple, or an id is a slot that its source does not have.
     """
     rows = tokens if isinstance(tokens, Sequence) else tokens.tolist()
     if not copied_words or len(rows) % len(copied_words):
         raise ValueError(
-            f"`tokens` must have as many rows for each of `copied_words`, got {len(rows)} rows for "
+            f"`tokens` must have the same number of rows per source in `copied_words`, got {len(rows)} rows for "
             f"{len(copied_words)} sources."
         )
     each = len(rows) // len(copied_words)
@@ -300,7 +301,7 @@ def decode_copied(
 def _decoded(row: Sequence[int], words: Sequence[str], tokenizer: "PreTrainedTokenizerBase", vocab_size: int) -> str:
     if max(row, default=0) >= vocab_size + len(words):
         raise ValueError(
-            f"`tokens` must be below {vocab_size + len(words)}, as the source has {len(words)} words of its own, "
+            f"`tokens` must be below {vocab_size + len(words)}, as the source has {len(words)} slots, "
             f"got {max(row)}. Pass the `copied_words` of the sources that the output was generated from."
         )
     pieces = []

@@ -1,9 +1,9 @@
-"""Map tokens to words: find the whitespace-separated word of a text that each token belongs to.
+"""Map tokens to the white-space words of a text.
 
-Training data, alignment, reading of attention and generated text all use this module, so they agree. The rule: a token
+Training data, alignment, forced decoding and generated text all use this module, so they agree. The rule: a token
 belongs to the word of the last character that it covers. A token that ends in the space before a word, or covers no
 character (a byte-level "Ġ" whose offsets are trimmed), belongs to the next word, if there is one. A special token
-belongs to no word (`NO_WORD`). Words are those of `str.split()`.
+belongs to no word (`NO_WORD`). Words are separated as by `str.split()`.
 """
 
 import html
@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .languages import check_target, codes_of, fronts, leading_code
+from .languages import check_target, codes_of, leading_code, source_prefixes
 
-WORDS = ("white-space", "spaces")  # separators of words
+SEPARATORS = ("white-space", "spaces")  # word separators: any white space of Unicode, or ASCII only
 _WORD = re.compile(r"\S+")
 _SPACED = re.compile(r"[^ \t\n\r\f\v]+")
-NO_WORD = -1  # for a token that belongs to no word
-# Negations, without which a sentence says the opposite, in lower case.
+NO_WORD = -1  # word of a token that belongs to none
+# Negations in lower case: without one, a sentence has the opposite meaning.
 NEGATIONS = frozenset(
     {
         *("not", "n't", "'nt", "'t", "no", "never", "nobody", "nothing", "none", "neither", "nor", "cannot"),
@@ -37,29 +37,29 @@ NEGATIONS = frozenset(
     }
 )
 _METASPACE = "▁"
-_MOST_KEPT = 1 << 17  # words whose tokens `WordTokenizer` remembers: some 50 MB
+_MAX_CACHED_WORDS = 1 << 17  # some 50 MB of tokens
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # U+3000 is the last white space of Unicode
 
 
-def split_words(text: str, words: str = WORDS[0]) -> list[str]:
-    """Part a text into words: at any white space as `str.split()`, or at "spaces", those (and tabs) of ASCII alone.
+def split_words(text: str, words: str = SEPARATORS[0]) -> list[str]:
+    """Split a text into words: at any white space as `str.split()`, or at "spaces", ASCII white space only.
 
-    A no-break, thin or ideographic space stands inside a word of the second kind.
+    With "spaces", a no-break, thin or ideographic space is part of a word.
     """
-    return text.split() if words == WORDS[0] else _SPACED.findall(text)
+    return text.split() if words == SEPARATORS[0] else _SPACED.findall(text)
 
 
-def word_spans(text: str, words: str = WORDS[0]) -> list[tuple[int, int]]:
-    """Return the first character of each word of `split_words`, from 0, and the one after its last."""
-    return [match.span() for match in (_WORD if words == WORDS[0] else _SPACED).finditer(text)]
+def word_spans(text: str, words: str = SEPARATORS[0]) -> list[tuple[int, int]]:
+    """Return the (start, end) character offsets of the words of `split_words`."""
+    return [match.span() for match in (_WORD if words == SEPARATORS[0] else _SPACED).finditer(text)]
 
 
 class WordTokens(NamedTuple):
-    """A tokenised sentence.
+    """Tokenised sentence.
 
     Args:
-        ids: (tokens,), int64.
-        word_ids: (tokens,), int64: the word of each token, from 0, or `NO_WORD`.
+        ids: token ids, (tokens,) int64.
+        word_ids: word of each token (from 0) or `NO_WORD`, (tokens,) int64.
         words: number of words.
     """
 
@@ -68,7 +68,7 @@ class WordTokens(NamedTuple):
     words: int
 
     def tokens_of_words(self) -> list[list[int]]:
-        """Return the places of the tokens of each word."""
+        """Return the token positions of each word."""
         places: list[list[int]] = [[] for _ in range(self.words)]
         for token, word in enumerate(self.word_ids.tolist()):
             if word != NO_WORD:
@@ -79,63 +79,62 @@ class WordTokens(NamedTuple):
 def tokenize_words(
     tokenizer, texts: Sequence[str], *, target: bool = False, prefix: str = "", special_tokens: bool = True
 ) -> list[WordTokens]:
-    """Tokenise texts, and find the word that each token belongs to.
+    """Tokenise texts, and find the word of each token.
 
-    A fast tokenizer gives character offsets. (Its own `word_ids()` counts pieces of its pre-tokenizer: "don", "'",
-    "t".) A slow one (Marian's SentencePiece) does not: words are tokenised one by one, which almost always gives the
-    tokens of the sentence. If it does not, the two token sequences are matched, and the tokens between two matches
-    are divided among the words in proportion.
+    A fast tokenizer returns character offsets. (Its own `word_ids()` counts pieces of its pre-tokenizer: "don", "'",
+    "t".) A slow tokenizer (Marian's SentencePiece) does not: words are tokenised one by one, which almost always
+    results in the tokens of the sentence. Otherwise the two token sequences are matched, and the tokens between two
+    matches are divided among the words in proportion.
 
     Args:
-        tokenizer: the model's tokenizer.
+        tokenizer: tokenizer of the model.
         texts: sentences; none is truncated.
-        target: tokenise as target text (`text_target`), for tokenizers whose two languages differ.
-        prefix: text put before each sentence; its tokens belong to no word.
-        special_tokens: include the special tokens that the tokenizer adds, and the code of the target language where
-            it stands in front of a source (`languages.fronts`). It belongs to no word either, even if the text itself
-            begins with it.
+        target: True to tokenise as target text (`text_target`), for tokenizers whose two languages differ.
+        prefix: text before each sentence; its tokens belong to no word.
+        special_tokens: True to include special tokens, and the code of the target language where it precedes a source
+            (`languages.source_prefixes`). The code belongs to no word, even if the text begins with it. Default: True.
 
     Raises:
-        ValueError: the tokenizer wants a language code, and none is set.
+        ValueError: a missing language code.
     """
     if not texts:
         return []
     if tokenizer.is_fast:
         return _by_offsets(tokenizer, texts, prefix, target, special_tokens)
-    before = fronts(tokenizer, texts, prefix) if special_tokens and not target else [prefix] * len(texts)
+    before = source_prefixes(tokenizer, texts, prefix) if special_tokens and not target else [prefix] * len(texts)
     return _by_matching(tokenizer, texts, before, target, special_tokens)
 
 
 def encode_sources(tokenizer, texts: Sequence[str], prefix: str = "") -> list[list[int]]:
-    """Return the token ids of sources as the model wants them, with special tokens; errors as `tokenize_words`."""
-    whole = [front + text for front, text in zip(fronts(tokenizer, texts, prefix), texts, strict=True)]
+    """Return the token ids of sources with language codes and special tokens; raises as `tokenize_words`."""
+    whole = [front + text for front, text in zip(source_prefixes(tokenizer, texts, prefix), texts, strict=True)]
     return _encode(tokenizer, whole, False, True)["input_ids"]
 
 
 def encode_targets(tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return the token ids of targets, ended as their own vocabulary ends them; errors as `tokenize_words`."""
+    """Return the token ids of targets with the end token of the target vocabulary; raises as `tokenize_words`."""
     return [_ended(tokenizer, ids) for ids in _encode(tokenizer, texts, True, True)["input_ids"]]
 
 
 def _ended(tokenizer, ids: list[int]) -> list[int]:
-    """Give the end of a target, which has the number that it has in sources, that of the target's vocabulary."""
+    """Replace the final end-of-sentence id of the source vocabulary by its id in the target vocabulary."""
     end = special_target_id(tokenizer, "eos_token")
     return [*ids[:-1], end] if ids and end is not None and ids[-1] == tokenizer.eos_token_id else ids
 
 
 class WordTokenizer:
-    """Tokenises texts as `tokenize_words` does without special tokens, and remembers the tokens of words if it can.
+    """Tokenizer without special tokens that caches the tokens of words, for tokenizers that treat each separately.
 
-    It can if the tokenizer treats each word separately, as ours do. A corpus repeats its words, and tokenising every
-    line anew would take a quarter of the time of aligning it by counts.
+    The tokenizers of this package do. A corpus repeats its words, and without the cache tokenising takes a quarter of
+    the time of statistical alignment.
 
     Args:
-        tokenizer: a fast tokenizer.
+        tokenizer: fast tokenizer.
     """
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
-        self._ids: dict[str, list[int]] | None = {} if _parts_at_spaces(tokenizer) else None
+        self._ids: dict[str, list[int]] | None = {} if _treats_words_separately(tokenizer) else None
 
     def __call__(self, texts: Sequence[str]) -> list[WordTokens]:
         # "▁" in a text depends on the characters before it, so words cannot be tokenised one by one.
@@ -143,18 +142,18 @@ class WordTokenizer:
             return tokenize_words(self.tokenizer, texts, special_tokens=False)
         lines = [text.split() for text in texts]
         used = {word for line in lines for word in line}
-        if len(self._ids) > _MOST_KEPT:
+        if len(self._ids) > _MAX_CACHED_WORDS:
             self._ids = {word: self._ids[word] for word in used & self._ids.keys()}
         if new := sorted(used - self._ids.keys()):
             self._ids.update(zip(new, _encode(self.tokenizer, new, False, False)["input_ids"], strict=True))
         pieces = [self._ids[word] for line in lines for word in line]
-        of_words = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
+        lengths = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
         words = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
         before = np.concatenate([[0], np.cumsum(words)])
-        bounds = np.concatenate([[0], np.cumsum(of_words)])[before].tolist()
+        bounds = np.concatenate([[0], np.cumsum(lengths)])[before].tolist()
         ids = _flat(pieces, bounds[-1])
-        word_ids = np.repeat(np.arange(len(pieces)) - np.repeat(before[:-1], words), of_words)
-        return _of_texts(ids, word_ids, words, bounds)
+        word_ids = np.repeat(np.arange(len(pieces)) - np.repeat(before[:-1], words), lengths)
+        return _split_texts(ids, word_ids, words, bounds)
 
 
 def is_punctuation(word: str) -> bool:
@@ -167,10 +166,10 @@ def is_punctuation(word: str) -> bool:
 
 
 def token_names(tokenizer, ids: Sequence[int], target: bool = True) -> list[str]:
-    """Return the tokens of these numbers, of a target or of a source, by name.
+    """Return the names of token ids of a target or a source.
 
-    The two vocabularies of a tokenizer may differ (Marian with `separate_vocabs`). Transformers then takes the numbers
-    of the special tokens of sources for those of targets, and names of targets for those of sources.
+    The two vocabularies of a tokenizer may differ (Marian with `separate_vocabs`). Transformers then mixes up the ids
+    of special tokens and the names of tokens of the two sides.
     """
     if not getattr(tokenizer, "separate_vocabs", False):
         return tokenizer.convert_ids_to_tokens([int(token) for token in ids])
@@ -179,14 +178,14 @@ def token_names(tokenizer, ids: Sequence[int], target: bool = True) -> list[str]
 
 
 def special_target_id(tokenizer, name: str) -> int | None:
-    """Return the number of a special token (`"eos_token"`) in targets; see `token_names`."""
+    """Return the id of a special token (`"eos_token"`) in targets; see `token_names`."""
     if not getattr(tokenizer, "separate_vocabs", False):
         return getattr(tokenizer, f"{name}_id")
     return tokenizer.target_encoder.get(getattr(tokenizer, name))
 
 
 def special_numbers(tokenizer) -> tuple[set[int], set[int]]:
-    """Return the numbers of the tokens of no word in sources, and in targets: special ones, but unknown, and codes."""
+    """Return the ids of language codes and special tokens (except unknown) in sources, and in targets."""
     codes = {tokenizer.convert_tokens_to_ids(token) for token in codes_of(tokenizer).values()}
     sources = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id} | codes
     if not getattr(tokenizer, "separate_vocabs", False):
@@ -196,9 +195,10 @@ def special_numbers(tokenizer) -> tuple[set[int], set[int]]:
 
 
 def target_text(tokenizer, ids: Sequence[int], skip_special_tokens: bool = True, **options) -> str:
-    """Decode the tokens of a target, without special ones; options of `decode`."""
+    """Decode the tokens of a target; options are passed to `decode`."""
     if not getattr(tokenizer, "separate_vocabs", False):
-        if skip_special_tokens and (codes := getattr(tokenizer, "id_to_lang_token", ())):  # M2M100's are not special
+        # The codes of M2M100 are not special tokens.
+        if skip_special_tokens and (codes := getattr(tokenizer, "id_to_lang_token", ())):
             ids = [token for token in ids if int(token) not in codes]
         return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens, **options)
     special = tokenizer.all_special_tokens if skip_special_tokens else ()
@@ -206,11 +206,11 @@ def target_text(tokenizer, ids: Sequence[int], skip_special_tokens: bool = True,
 
 
 def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray]:
-    """Decode generated tokens, and find the word of the text that each token belongs to, (tokens,) int64.
+    """Decode generated tokens; return the text and the word of each token, (tokens,) int64.
 
-    Tokenising the text again may give other tokens, so they are decoded from left to right. A token that adds nothing
-    visible (white space, the first bytes of a character) belongs to the word of the next visible one; a special token
-    belongs to no word.
+    Tokenising the text again may result in different tokens, so they are decoded from left to right. A token without
+    visible text (white space, the first bytes of a character) belongs to the word of the next visible token. A special
+    token belongs to no word.
     """
     tokens = list(tokens)
 
@@ -234,11 +234,10 @@ def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray
     return text, word_ids
 
 
-def _parts_at_spaces(tokenizer) -> bool:
-    """Return whether a tokenizer is known to treat each word separately.
+def _treats_words_separately(tokenizer) -> bool:
+    """Return whether a tokenizer is certain to treat each word separately.
 
-    That holds for Metaspace, which marks and cuts before every word, the first included, after normalizers that do
-    not move words.
+    Metaspace does if it splits before every word, including the first, after normalizers that do not move words.
     """
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     steps = {name: backend[name] or {} for name in ("normalizer", "pre_tokenizer")}
@@ -271,7 +270,7 @@ def _encode(tokenizer, texts: Sequence[str], target: bool, special_tokens: bool,
 
 
 def _by_offsets(tokenizer, texts: Sequence[str], prefix: str, target: bool, special_tokens: bool) -> list[WordTokens]:
-    """Find words by the offsets of a fast tokenizer, for all texts at once: aligning a corpus spends its time here."""
+    """Find words by the offsets of a fast tokenizer, for all texts at once: alignment spends its time here."""
     texts = [prefix + text for text in texts]
     options = {"return_offsets_mapping": True, "return_special_tokens_mask": special_tokens}
     encoded = _encode(tokenizer, texts, target, special_tokens, **options)
@@ -279,27 +278,27 @@ def _by_offsets(tokenizer, texts: Sequence[str], prefix: str, target: bool, spec
     count = sum(lengths)
     ids = _flat(encoded["input_ids"], count)
     start, end = _flat(chain.from_iterable(encoded["offset_mapping"]), 2 * count).reshape(-1, 2).T
-    # Join all texts into one array of characters, with a line end after each. The word of a character is the number of
-    # words that have ended before it, so white space belongs to the next word.
+    # All texts are joined into one array of characters, with a line end after each. The word of a character is the
+    # number of words that end before it, so white space belongs to the next word.
     codes = np.frombuffer("\n".join([*texts, ""]).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
     ended = np.cumsum(np.concatenate([[False], ~space[:-1] & space[1:]]))
     text_start = np.cumsum([0, *(len(text) + 1 for text in texts)])
-    first = text_start[:-1] + len(prefix.rstrip())  # behind the words of the prefix
+    first = text_start[:-1] + len(prefix.rstrip())  # after the words of the prefix
     before = ended[first]
     words = ended[text_start[1:] - 1] - before
     text_of_token = np.repeat(np.arange(len(texts)), lengths)
     last_character = text_start[text_of_token] + np.where(end > start, end - 1, end)
     word_ids = ended[last_character] - before[text_of_token]
-    nowhere = (last_character < first[text_of_token]) | (word_ids >= words[text_of_token])
+    without_word = (last_character < first[text_of_token]) | (word_ids >= words[text_of_token])
     if special_tokens:
-        nowhere |= _flat(encoded["special_tokens_mask"], count).astype(bool)
-    word_ids[nowhere] = NO_WORD
-    return _of_texts(ids, word_ids, words, [0, *accumulate(lengths)])
+        without_word |= _flat(encoded["special_tokens_mask"], count).astype(bool)
+    word_ids[without_word] = NO_WORD
+    return _split_texts(ids, word_ids, words, [0, *accumulate(lengths)])
 
 
-def _of_texts(ids: np.ndarray, word_ids: np.ndarray, words: np.ndarray, bounds: Sequence[int]) -> list[WordTokens]:
-    """Part the tokens of all texts; `bounds` are the first of each text, and the number of all."""
+def _split_texts(ids: np.ndarray, word_ids: np.ndarray, words: np.ndarray, bounds: Sequence[int]) -> list[WordTokens]:
+    """Split the tokens of all texts; `bounds` are the first token of each text, and the number of tokens."""
     parts = zip(bounds[:-1], bounds[1:], words.tolist(), strict=True)
     return [WordTokens(ids[begin:stop], word_ids[begin:stop], number) for begin, stop, number in parts]
 
@@ -311,22 +310,22 @@ def _flat(rows, count: int) -> np.ndarray:
 def _by_matching(
     tokenizer, texts: Sequence[str], before: Sequence[str], target: bool, special_tokens: bool
 ) -> list[WordTokens]:
-    """Find words by the tokens that a slow tokenizer gives for each word alone; each text has its own front."""
+    """Find words by the tokens of each single word from a slow tokenizer; each text has its own prefix."""
     whole = [front + text for front, text in zip(before, texts, strict=True)]
     vocabulary = sorted({word for text in whole for word in text.split()})
-    alone = _encode(tokenizer, vocabulary, target, False)["input_ids"] if vocabulary else []
-    word_tokens = dict(zip(vocabulary, alone, strict=True))
+    single = _encode(tokenizer, vocabulary, target, False)["input_ids"] if vocabulary else []
+    word_tokens = dict(zip(vocabulary, single, strict=True))
     plain = _encode(tokenizer, whole, target, False)["input_ids"]
     complete = _encode(tokenizer, whole, target, True)["input_ids"] if special_tokens else plain
     result = []
     for text, line, ids, inner in zip(texts, whole, complete, plain, strict=True):
         words = len(text.split())
-        of_prefix = len(line.split()) - words
-        no_word = of_prefix + bool(leading_code(tokenizer, text))  # its code is a word of the text, and has no token
-        numbers = [n - of_prefix if n >= no_word else NO_WORD for n in range(of_prefix + words)]
+        prefix_words = len(line.split()) - words
+        first = prefix_words + bool(leading_code(tokenizer, text))  # a code is a word of the text without a token
+        numbers = [n - prefix_words if n >= first else NO_WORD for n in range(prefix_words + words)]
         expected = [(token, n) for n, word in zip(numbers, line.split(), strict=True) for token in word_tokens[word]]
         words_of_tokens = _matched_words([token for token, _ in expected], [word for _, word in expected], inner)
-        # Special tokens surround the others: find where the others begin.
+        # Special tokens surround the others.
         start = next(n for n in range(len(ids) - len(inner) + 1) if ids[n : n + len(inner)] == inner)
         word_ids = np.full(len(ids), NO_WORD)
         word_ids[start : start + len(inner)] = words_of_tokens
@@ -337,7 +336,7 @@ def _by_matching(
 
 
 def _matched_words(expected: list[int], words: list[int], tokens: list[int]) -> list[int]:
-    """Return the word of each token, given the tokens `expected` of words alone and the word of each of these."""
+    """Return the word of each token, given the tokens `expected` of single words and the word of each."""
     if expected == tokens:
         return words
     result: list[int] = []

@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from yaml import YAMLError
 
 from hf_attncal.families import FAMILIES
-from hf_attncal.io.extras import ORIGIN_TOLD, install_command
+from hf_attncal.io.extras import ORIGIN_HINT, install_command
 from hf_attncal.io.files import whole_file, write_text
 from hf_attncal.layouts import CARD, DIAGRAM
 from hf_attncal.metrics.probabilities import ProbabilityScore
@@ -33,7 +33,7 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 # Filters that write a text as a literal of Python (JSON's strings are valid there) or of the shell.
-_TEMPLATES.globals["install"] = f"{install_command()}  # {ORIGIN_TOLD}"
+_TEMPLATES.globals["install"] = f"{install_command()}  # {ORIGIN_HINT}"
 _TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=False), "shell": shlex.quote}
 
 CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"

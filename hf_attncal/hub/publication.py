@@ -27,7 +27,7 @@ from huggingface_hub.utils import get_session, validate_repo_id
 from jinja2 import TemplateError
 from safetensors import SafetensorError, safe_open
 
-from hf_attncal.data.spm import without_names_of_text
+from hf_attncal.data.spm import without_file_names
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.seals import sealed
 from hf_attncal.io.errors import UnreadableError
@@ -222,7 +222,7 @@ def _prepare(content: dict[str, Content], base_model: str | None) -> None:
     for name in content:
         if name.endswith((".spm", ".model")):
             try:
-                content[name] = without_names_of_text(_bytes(content[name]))
+                content[name] = without_file_names(_bytes(content[name]))
             except UnreadableError as error:
                 raise PublishError(f"{name} {error}.") from error
 

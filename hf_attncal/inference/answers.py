@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hf_attncal.data.linked_pairs import SeenWords, record_words
+from hf_attncal.data.linked_pairs import SeparatorWatch, write_separator
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.io.errors import CommandError, one_line
 from hf_attncal.io.streams import (
@@ -264,7 +264,7 @@ def answer_text(
         Without `output` the lines, or with "json" the answers.
     """
     found: list = []
-    seen = SeenWords()
+    watch = SeparatorWatch()
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(source, BATCHES_PER_WINDOW * batch_size, "source"))
         target = None if output is None else stack.enter_context(output_lines(os.fspath(output)))
@@ -279,6 +279,6 @@ def answer_text(
             if beside is not None:
                 write_lines(beside, ("" if row.alignment is None else row.alignment.pharaoh() for row in rows))
                 for row in rows:
-                    seen.see(row.source, row.text)
-    record_words(links, seen.told)
+                    watch.check(row.source, row.text)
+    write_separator(links, watch.separator)
     return found if output is None else None

@@ -21,14 +21,14 @@ def load_model(name: str | tuple[Any, Any], running: Running, beams: int | None 
     """
     if isinstance(name, tuple):
         if running.languages is not None:
-            from hf_attncal.data.languages import speak
+            from hf_attncal.data.languages import set_languages
 
             with user_errors():
-                speak(name[0], name[1], running.languages)
+                set_languages(name[0], name[1], running.languages)
         return name
     trust_remote_code = running.trust_remote_code
     with load_errors(name):
-        from hf_attncal.data.languages import check_target, sample, speak
+        from hf_attncal.data.languages import check_target, set_languages, trial_source
 
         from .files import blamed
         from .loading import load_config, load_seq2seq
@@ -37,7 +37,7 @@ def load_model(name: str | tuple[Any, Any], running: Running, beams: int | None 
 
         if is_exported(name):
             translator, tokenizer = load_translator(name, running, choose_device(running))
-            speak(None, tokenizer, running.languages)
+            set_languages(None, tokenizer, running.languages)
             return translator, tokenizer
 
         # Not None: transformers would then ask the user, and read the answer from standard input, which is our data.
@@ -56,7 +56,7 @@ def load_model(name: str | tuple[Any, Any], running: Running, beams: int | None 
     # Without a try errors of its files would be blamed on the first line.
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
         if beams is not None:
-            text = sample(tokenizer)
+            text = trial_source(tokenizer)
             translate_texts(model, tokenizer, [text], num_beams=beams, max_new_tokens=2)
     tell_model(name, model)
     return model, tokenizer

@@ -15,7 +15,7 @@ from typing import Any
 from safetensors import safe_open
 
 from hf_attncal.io.errors import CommandError
-from hf_attncal.io.gate import check_folder, hold, reads
+from hf_attncal.io.gate import check_folder, claim_folder, note_inputs
 from hf_attncal.layouts import CARD, files
 from hf_attncal.models.limits import LAYERS, LIMITS, check_sizes, least_parameters
 
@@ -37,7 +37,7 @@ def folder_beside(model: str | Path, output: str | Path | None, file: str) -> Pa
         check_folder(output, model=model)
     elif not Path(model).is_dir():
         raise CommandError(f"{model} is not a folder: name one for {file} with --output.")
-    hold(output or model)
+    claim_folder(output or model)
     return Path(output or model)
 
 
@@ -51,7 +51,7 @@ def check_model_files(name: str | Path) -> None:
     folder = Path(name)
     if not folder.is_dir():
         return
-    reads(folder)
+    note_inputs(folder)
     for path in sorted(folder.iterdir()):
         if not path.name.endswith(_SUFFIXES) or path.name == CARD:
             continue

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from hf_attncal.data.languages import speak
+from hf_attncal.data.languages import set_languages
 from hf_attncal.families import FAMILIES, register, register_others
 from hf_attncal.layouts import CONFIG, LAYOUTS
 from hf_attncal.models.limits import check_labels, check_sizes, check_token_ids
@@ -89,7 +89,7 @@ def load_seq2seq(
         dtype: a floating-point type of PyTorch or its name; None for the type that the model is saved in.
         trust_remote_code: run the model code that comes with the model.
         revision: branch, tag or commit of `name` on the Hub. An adapter's configuration gives that of its base model.
-        languages: as for `data.languages.speak`.
+        languages: as for `data.languages.set_languages`.
 
     Raises:
         OSError, ValueError: a file is missing or damaged (the message names it), `dtype` is not a floating-point type,
@@ -101,7 +101,7 @@ def load_seq2seq(
     adapter = _adapter_config(name, revision)
     if adapter is None:
         model, tokenizer = load_whole(AutoModelForSeq2SeqLM, name, dtype=dtype, revision=revision, **options)
-        speak(model, tokenizer, languages)
+        set_languages(model, tokenizer, languages)
         return model, tokenizer
 
     base, base_revision = adapter.base_model_name_or_path, adapter.revision
@@ -114,7 +114,7 @@ def load_seq2seq(
         tokenizer = load_tokenizer(name, model.config, mend, revision=revision, **options)
     else:
         tokenizer = load_tokenizer(base, model.config, revision=base_revision, **options)
-    speak(model, tokenizer, languages)
+    set_languages(model, tokenizer, languages)
     return model, tokenizer
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from hf_attncal.data.languages import leading_code, speaking, without_code
+from hf_attncal.data.languages import leading_code, using_code, without_code
 from hf_attncal.io.errors import until_failure
 
 from .answers import Answer, Answered
@@ -85,7 +85,7 @@ def _linked(tokenizer, rows: Sequence[Answer], align: Callable) -> tuple[list[An
     """Link the first rows that begin with one language code; the last row may be one that is too long to link."""
     code = leading_code(tokenizer, rows[0].source)
     rows = list(takewhile(lambda row: leading_code(tokenizer, row.source) == code, rows))
-    with speaking(tokenizer, code):  # the code is no word, and the aligner may read the model
+    with using_code(tokenizer, code):  # the code is no word, and the aligner may read the model
         pairs = [(without_code(tokenizer, row.source), row.text) for row in rows]
         alignments, error = until_failure(align, pairs)
     linked = [replace(row, alignment=links) for row, links in zip(rows, alignments, strict=False)]

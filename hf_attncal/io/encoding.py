@@ -1,6 +1,6 @@
-"""The bytes of a text: plain or compressed by the suffix of its name (.gz, .xz, .zst), in UTF-8 or refused.
+"""Compression by the suffix of a file's name (.gz, .xz, .zst), and strict decoding of UTF-8.
 
-Compressed files are reproducible: they hold no names and no times.
+Compressed files are reproducible: they contain no names and no times.
 """
 
 import codecs
@@ -24,13 +24,13 @@ MARKS = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"
 
 
 class DamagedFile(Exception):
-    """A compressed file is cut off, damaged, empty, followed by other bytes, or of another format."""
+    """Error of a compressed file that is truncated, damaged, empty, followed by other bytes, or of another format."""
 
 
-TOLD = "plain, .gz, .xz or .zst"
+SUPPORTED_FORMATS = "plain, .gz, .xz or .zst"
 
 _PIECE = 1 << 17
-_PACKED_PIECE = 1 << 12  # bytes decompressed at once: they become at most some hundred MB
+_PACKED_PIECE = 1 << 12  # bytes decompressed at once: they expand to at most some hundred MB
 
 
 def suffix_of(path: str | Path) -> str | None:
@@ -51,7 +51,7 @@ def open_to_read(path: str | Path) -> BinaryIO:
     Raises:
         OSError: the file cannot be opened.
         ModuleNotFoundError: a .zst file without the extra `zst`.
-        DamagedFile: raised by the stream when it reads a file that is not whole.
+        DamagedFile: raised by the stream for an incomplete file.
     """
     suffix = suffix_of(path)
     return decompressing(open(path, "rb"), suffix)
@@ -60,7 +60,7 @@ def open_to_read(path: str | Path) -> BinaryIO:
 def decompressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
     """Wrap `file` in a stream that decompresses it and closes it; return `file` itself if `suffix` is None.
 
-    The stream raises DamagedFile if the file is not whole.
+    The stream raises DamagedFile if the file is incomplete.
     """
     return file if suffix is None else io.BufferedReader(_Unpacked(file, suffix), _PIECE)
 
@@ -68,7 +68,7 @@ def decompressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
 def compressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
     """Wrap `file` in a stream that compresses into it and closes it; return `file` itself if `suffix` is None.
 
-    Flushing the stream does not flush the compressor, as that would cost bytes each time.
+    Flushing the stream does not flush the compressor, as that would add bytes each time.
     """
     if suffix is None:
         return file
@@ -86,12 +86,12 @@ def compressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
 
 
 def looks_like(data: bytes) -> str | None:
-    """Return the suffix that a file with these first bytes should have, or None for plain text."""
+    """Return the suffix of the compressed format with these first bytes, or None for plain text."""
     return next((suffix for suffix, mark in MARKS.items() if data.startswith(mark)), None)
 
 
 class _Packed(io.RawIOBase):
-    """Writes into a compressor; closes it and its file."""
+    """Stream that writes into a compressor, and closes it and its file."""
 
     def __init__(self, packed: Any, file: BinaryIO):
         self._packed, self._file = packed, file
@@ -114,7 +114,7 @@ class _Packed(io.RawIOBase):
 
 
 def _unpacker(suffix: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """Return a function that makes a decompressor for a part of a file, and the error that decompressors raise."""
+    """Return the constructor of a format's decompressors, and their error class."""
     if suffix == ".gz":
         return partial(zlib.decompressobj, wbits=16 + zlib.MAX_WBITS), zlib.error
     if suffix == ".xz":
@@ -125,17 +125,17 @@ def _unpacker(suffix: str) -> tuple[Callable[[], Any], type[Exception]]:
 
 
 class _Unpacked(io.RawIOBase):
-    """Reads the parts of a compressed file (members, streams, frames) one after the other, each to its end.
+    """Stream that reads the parts of a compressed file (members, streams, frames) one by one, each to its end.
 
-    The readers of gzip, lzma and zstandard accept an empty file as whole; lzma's also accepts garbage after the first
-    stream, and zstandard's a file that is cut off.
+    The readers of gzip, lzma and zstandard accept an empty file as complete. The reader of lzma also accepts garbage
+    after the first stream, and the reader of zstandard a truncated file.
     """
 
     def __init__(self, file: BinaryIO, suffix: str):
         self._file, self._suffix = file, suffix
         self._new, self._error = _unpacker(suffix)
-        self._part: Any = None  # decompressor of the part being read
-        self._parts = 0  # number of parts begun
+        self._part: Any = None  # decompressor of the current part
+        self._parts = 0  # number of parts so far
         self._packed, self._ready = b"", memoryview(b"")
 
     def readable(self) -> bool:
@@ -175,8 +175,8 @@ class _Unpacked(io.RawIOBase):
 
 # ---- characters ----
 
-HEAD = 1 << 16  # bytes from the start of a text that show its encoding
-# What a mark at the start says. That of UTF-32LE begins with that of UTF-16LE.
+HEAD = 1 << 16  # bytes at the start of a text from which its encoding is inferred
+# Encodings by byte-order mark. The mark of UTF-32LE begins with the mark of UTF-16LE, so it comes first.
 _MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -184,21 +184,21 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "UTF-16",
 }
 _UNMARKED = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
-_NO_TEXT = {"Cc", "Cn", "Co", "Cs"}  # categories of Unicode
+_NOT_TEXT = {"Cc", "Cn", "Co", "Cs"}  # Unicode categories
 
 
 def decoded(data: bytes, name: str, number: int = 1, head: bytes | None = None, whole: bool = True) -> str:
-    """Decode a text, or lines of one.
+    """Decode a text, or lines of a text.
 
     Args:
-        data: UTF-8, without a byte-order mark.
-        name: what messages call the text.
-        number: of the first line in `data`.
-        head: the first bytes of the text; None: `data` begins it.
-        whole: False: a character that is cut off at the end is left out.
+        data: bytes in UTF-8, without a byte-order mark.
+        name: name of the text in messages.
+        number: number of the first line in `data`. Default: 1.
+        head: first bytes of the text. Default: `data`.
+        whole: False to drop an incomplete character at the end. Default: True.
 
     Raises:
-        ValueError: it is not UTF-8, or has a NUL; the message has the line, what the text looks like, and a remedy.
+        ValueError: the data is not UTF-8 or has a NUL. The message has the line, the likely encoding and a remedy.
     """
     head = data if head is None else head
     try:
@@ -207,12 +207,12 @@ def decoded(data: bytes, name: str, number: int = 1, head: bytes | None = None, 
         at, problem = error.start, "is not UTF-8 (byte {})"
         remedy = "Convert the text first, for example with `iconv -f latin1 -t utf-8`."
         if number == 1 and (suffix := looks_like(data)):
-            remedy = f"It looks like a {suffix} file: give it a name that ends so."
+            remedy = f"It looks like a {suffix} file: rename it to end with {suffix}."
     else:
         if "\0" not in text:
             return text
-        at, problem = data.index(0), "has a NUL, which no text has (byte {})"
-        remedy = "If it is text all the same, delete them: `tr -d '\\000'`."
+        at, problem = data.index(0), "has a NUL byte (byte {})"
+        remedy = "If the file is text, delete the NUL bytes: `tr -d '\\000'`."
     if encoding := other_encoding(head):
         problem, remedy = f"is {encoding}, not UTF-8", f"Convert the text first: `iconv -f {encoding} -t UTF-8`."
     number, at = number + data.count(b"\n", 0, at), at - data.rfind(b"\n", 0, at)
@@ -220,34 +220,35 @@ def decoded(data: bytes, name: str, number: int = 1, head: bytes | None = None, 
 
 
 def other_encoding(head: bytes) -> str | None:
-    """Return what `iconv` calls the encoding of a text in UTF-16 or UTF-32 that begins so, or None for another.
+    """Return the `iconv` name of the encoding if a text starts like UTF-16 or UTF-32, else None.
 
-    Without a mark it needs a NUL, which every space and line end has there. Bytes that UTF-8 could be, too, must be
-    letters of an alphabet and marks (below U+2070): other text with a NUL would look like Chinese.
+    Without a byte-order mark, a NUL is required, which every space and line end has in these encodings. Bytes that may
+    also be UTF-8 must decode to characters below U+2070, as other text with a NUL would look like Chinese.
     """
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
     head = head[:HEAD]
-    found: dict[str, int] = {}
+    scores: dict[str, int] = {}
     for name in _UNMARKED if b"\0" in head else ():
         with suppress(UnicodeDecodeError):
-            cut = -len(head) % (4 if "32" in name else 2) if head.endswith(b"\n") else 0  # a line that LF ended
-            text = codecs.getincrementaldecoder(name)().decode(head + bytes(cut))
-            wrong = sum(letter not in "\t\n\r" and unicodedata.category(letter) in _NO_TEXT for letter in text)
+            # A line ends after its LF byte, in the middle of a character.
+            missing = -len(head) % (4 if "32" in name else 2) if head.endswith(b"\n") else 0
+            text = codecs.getincrementaldecoder(name)().decode(head + bytes(missing))
+            wrong = sum(letter not in "\t\n\r" and unicodedata.category(letter) in _NOT_TEXT for letter in text)
             foreign = 0
             with suppress(UnicodeDecodeError):
                 codecs.utf_8_decode(head, "strict", False)
                 foreign = sum(letter >= "\u2070" for letter in text)
             if any(map(str.isalnum, text)) and 50 * wrong <= len(text) and 10 * foreign <= len(text):
-                found[name] = sum(map(str.isascii, text)) - 10 * wrong
-    return max(found, key=lambda name: found[name], default=None)
+                scores[name] = sum(map(str.isascii, text)) - 10 * wrong
+    return max(scores, key=lambda name: scores[name], default=None)
 
 
 def check_line(line: Any, number: int, name: str = "the lines") -> None:
     """Raise ValueError for a text, or a list or tuple of texts, with a NUL; the message has `number` and `name`."""
     if _has_nul(line):
-        raise ValueError(f"line {number} of {name} has a NUL, which no text has. Delete it.")
+        raise ValueError(f"line {number} of {name} has a NUL byte. Delete it.")
 
 
 def _has_nul(line: Any) -> bool:

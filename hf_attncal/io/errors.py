@@ -18,49 +18,45 @@ ITEMS_AT_ONCE = 1024  # items that are worked on together
 
 
 class CommandError(ValueError):
-    """An error that the user can correct; `attncal` prints its message without a traceback."""
+    """Error that the user can correct; `attncal` prints its message without a traceback."""
 
 
 class UnreadableError(ValueError):
-    """A file is not what its name says; the message says why, without the name."""
+    """Error of a damaged file or one of another format; the message is the reason, without the file's name."""
 
 
-def at_least(option: str, value: float | None, low: float, high: float = (1 << 31) - 1) -> None:
-    """Raise CommandError unless the value of an option is from `low` to `high`; None stands for one not given."""
-    if value is not None and not low <= value <= high:  # which NaN is not
+def check_range(option: str, value: float | None, low: float, high: float = (1 << 31) - 1) -> None:
+    """Raise CommandError unless the value of an option is from `low` to `high` or None."""
+    if value is not None and not low <= value <= high:  # NaN is out of range
         raise CommandError(f"{option} must be from {low} to {high}, got {value}.")
 
 
-def one_of(option: str, value: str | None, choices: Sequence[str]) -> None:
-    """Raise CommandError unless the value of an option is one of its choices; None stands for one not given."""
+def check_choice(option: str, value: str | None, choices: Sequence[str]) -> None:
+    """Raise CommandError unless the value of an option is one of its choices or None."""
     if value is not None and value not in choices:
         raise CommandError(f"{option} must be {', '.join(choices[:-1])} or {choices[-1]}, got {value}.")
 
 
-def settings_by_name(given: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
-    """Return settings by name, from such a mapping or from the words `key=value` of a command line.
+def settings_by_name(settings: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
+    """Return settings by name, from a mapping or from `key=value` words of a command line.
 
     Raises:
-        CommandError: a name comes twice.
+        CommandError: a duplicate name.
     """
-    if given is None or isinstance(given, Mapping):
-        return dict(given or {})
-    found: dict[str, Any] = {}
-    for word in given:
+    if settings is None or isinstance(settings, Mapping):
+        return dict(settings or {})
+    values: dict[str, Any] = {}
+    for word in settings:
         name, _, value = word.partition("=")
-        if name in found:
+        if name in values:
             raise CommandError(f"`{name}` is given twice. Leave one out.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 @contextmanager
 def user_errors(kind: type[Exception] | tuple[type[Exception], ...] = ValueError) -> Iterator[None]:
-    """Turn errors of a kind, or of several, into errors for the user, with the same message.
-
-    Raises:
-        CommandError: in their place.
-    """
+    """Re-raise errors of one or several classes as CommandError, with the same message."""
     try:
         yield
     except kind as error:
@@ -68,15 +64,15 @@ def user_errors(kind: type[Exception] | tuple[type[Exception], ...] = ValueError
 
 
 def one_line(error: BaseException) -> str:
-    """Return the message of an error on one line: its first line, and the next ones after a colon."""
-    first, *others = [line.strip() for line in str(error).strip().splitlines()] or [""]
-    while first.endswith(":") and others:
-        first += " " + others.pop(0)
+    """Return the first line of an error's message, joined with the next one if it ends with a colon."""
+    first, *rest = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    while first.endswith(":") and rest:
+        first += " " + rest.pop(0)
     return first[:1000]
 
 
 def explain(error: BaseException) -> str:
-    """Explain an error to the user on one line: how to correct it, or that it is a bug."""
+    """Return an error message for the user on one line: the remedy, or a note that it is a bug."""
     if isinstance(error, CommandError):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
@@ -88,7 +84,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, OSError):
         message = f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return f"{message} Make room on its disk, or name another place." if full else message
+        return f"{message} Free space on its disk, or choose another place." if full else message
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
         return f"there is not enough memory ({text or kind})."
     return f"{kind}: {text}. Unless a file of the model is damaged, this is a bug of attncal: --debug shows where."
@@ -101,9 +97,9 @@ class LineError(ValueError):
     """Error in one line of a stream.
 
     Args:
-        number: of the line, from 1.
-        error: what went wrong.
-        where: argument whose stream has the line; None for all of them.
+        number: line number, from 1.
+        error: cause.
+        where: argument with the line. Default: the line of all arguments.
     """
 
     def __init__(self, number: int, error: Exception, where: str | None = None):
@@ -113,7 +109,7 @@ class LineError(ValueError):
 
 @contextmanager
 def in_line(number: int, where: str | None = None) -> Iterator[None]:
-    """Raise LineError for a ValueError of the block."""
+    """Re-raise a ValueError of the block as LineError."""
     try:
         yield
     except ValueError as error:
@@ -123,38 +119,37 @@ def in_line(number: int, where: str | None = None) -> Iterator[None]:
 def piecewise(
     work: Callable[[Sequence[Item]], Sequence[Result]], items: Iterable[Item], window: int = ITEMS_AT_ONCE
 ) -> Iterator[Result]:
-    """Yield what `work` makes of each item, in order, `window` items at once.
+    """Yield the results of `work` for a stream, in order, `window` items at once.
 
     Raises:
-        LineError: `work` fails on an item. This error, and any of `items` itself, comes behind all results before it.
+        LineError: `work` fails on an item. This error, or an error of `items`, follows all earlier results.
     """
     done, items = 0, iter(items)
     while True:
-        some: list[Item] = []
-        broken = None
+        group: list[Item] = []
+        stream_error = None
         try:
             for item in islice(items, window):
-                some.append(item)
+                group.append(item)
         except Exception as error:
-            broken = error
-        results, failure = until_failure(work, some) if some else ([], None)
+            stream_error = error
+        results, failure = until_failure(work, group) if group else ([], None)
         yield from results
         done += len(results)
         if failure is not None:
             raise LineError(done + 1, failure) from failure
-        if broken is not None:
-            raise broken
-        if len(some) < window:
+        if stream_error is not None:
+            raise stream_error
+        if len(group) < window:
             return
 
 
 def until_failure(
     work: Callable[[Sequence[Item]], Sequence[Result]], items: Sequence[Item]
 ) -> tuple[Sequence[Result], Exception | None]:
-    """Return the results of the items before the first that `work` fails on, and its error or None.
+    """Return the results before the first item that `work` fails on, and its error or None.
 
-    The items are tried together, and where that fails one half after the other: what needs too much memory at once is
-    done in parts.
+    The items are tried together, and after a failure in halves. So a batch that needs too much memory is split.
     """
     try:
         return work(items), None
@@ -171,41 +166,41 @@ def until_failure(
 
 # ---- Ctrl-C ----
 
-_AGAIN = 0.05  # seconds until an interrupt that came at a bad moment is raised again
-_LONGEST_IMPORT = 20.0  # seconds that an import may keep an interrupt from being raised
+_RETRY_SECONDS = 0.05  # delay of an interrupt that came during an import
+_MAX_IMPORT_SECONDS = 20.0  # longest delay of an interrupt by an import
 _IMPORTING = "<frozen importlib._bootstrap>"
-_came: list[float] = []  # when the interrupt came that waits for an import
+_interrupted_at: list[float] = []  # time of the interrupt that waits for an import
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Handle SIGINT: raise KeyboardInterrupt, once the outermost import that is going on is done.
+    """Handle SIGINT: raise KeyboardInterrupt as soon as the outermost current import is complete.
 
-    A library whose import is cut short may swallow the interrupt, raise another error, or be half there for all that
-    comes after (`module 'numpy' has no attribute 'matrix'`), and C++ code ends the process (`terminate called`).
+    A library whose import is interrupted may swallow the interrupt, raise another error, or stay incomplete (`module
+    'numpy' has no attribute 'matrix'`), and C++ code ends the process (`terminate called`).
 
     Raises:
-        KeyboardInterrupt: nothing is being imported, or it has taken 20 seconds.
+        KeyboardInterrupt: no import is running, or it has taken 20 seconds.
     """
     if _is_importing(frame):
-        _came[:] = _came or [time.monotonic()]
-        if time.monotonic() < _came[0] + _LONGEST_IMPORT:
+        _interrupted_at[:] = _interrupted_at or [time.monotonic()]
+        if time.monotonic() < _interrupted_at[0] + _MAX_IMPORT_SECONDS:
             raise_soon()
             return
-    _came.clear()
+    _interrupted_at.clear()
     signal.default_int_handler(number, frame)
 
 
 def raise_soon() -> None:
-    """Let SIGINT come again in a moment."""
-    timer = threading.Timer(_AGAIN, _thread.interrupt_main)
-    timer.daemon = True  # a command that is done needs no interrupt
+    """Raise SIGINT again after a short delay."""
+    timer = threading.Timer(_RETRY_SECONDS, _thread.interrupt_main)
+    timer.daemon = True  # a finished command needs no interrupt
     timer.start()
 
 
 def raise_unraisable_again(unraisable) -> None:
-    """Raise Ctrl-C again that came in a destructor or a callback: Python would print a traceback and go on.
+    """Repeat a Ctrl-C from a destructor or a callback, where Python would print a traceback and go on.
 
-    A moment later, as Python would drop one that is raised in this hook, too.
+    The delay is needed, as Python also drops exceptions of this hook.
     """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         raise_soon()

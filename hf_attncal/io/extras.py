@@ -1,7 +1,7 @@
-"""Optional packages of pyproject.toml (extras), and rows that other packages add to our tables (entry points).
+"""Optional packages of pyproject.toml (extras), and rows of tables from other packages (entry points).
 
-Without any extra the package scores alignments, and loads and runs models and word aligners. Rows of others are named
-by `attncal.families` and `attncal.attributions`, commands by `attncal.commands` (`commands/app.py`):
+Without extras the package scores alignments, and loads and runs models and word aligners. The groups of entry points
+are `attncal.families`, `attncal.attributions` and `attncal.commands` (`commands/app.py`):
 
     [project.entry-points."attncal.families"]
     toy = "toy_package:FAMILY"
@@ -33,19 +33,19 @@ _MODULES = {
 }  # module names that differ from the package's
 
 
-# Source that pip installs this package from: it is on no index yet, and a stranger could take its name there.
-# Errors, cards and documentation say the same; `tests/hub/test_packaging.py` compares them.
+# Source of this package for pip: it is on no index yet, where a stranger could take its name. Errors, cards and
+# documentation agree; `tests/hub/test_packaging.py` compares them.
 ORIGIN = "."
-ORIGIN_TOLD = "in a clone of hf_attncal, or with its wheel in place of the dot"
+ORIGIN_HINT = "in a clone of hf_attncal, or with its wheel in place of the dot"
 
 
 def install_command(extra: str | None = None) -> str:
-    """Return the command that installs this package, with an extra if given; `ORIGIN_TOLD` says where it works."""
+    """Return the install command of this package, optionally with an extra; see also `ORIGIN_HINT`."""
     return f"pip install {ORIGIN}" if extra is None else f"pip install '{ORIGIN}[{extra}]'"
 
 
 def need(extra: str) -> None:
-    """Raise ModuleNotFoundError, with the command that installs it, if a package of an extra is missing."""
+    """Raise ModuleNotFoundError with the install command if a package of an extra is missing."""
     for package in EXTRAS[extra]:
         module = _MODULES.get(package, package)
         if find_spec(module) is None:
@@ -53,7 +53,7 @@ def need(extra: str) -> None:
 
 
 def remedy(module: str | None) -> str | None:
-    """Return how to install a missing module, or None if it belongs to no extra."""
+    """Return install advice for a missing module, or None if it belongs to no extra."""
     for extra, packages in EXTRAS.items():
         for package in packages:
             if module is not None and module.partition(".")[0] == _MODULES.get(package, package):
@@ -62,7 +62,7 @@ def remedy(module: str | None) -> str | None:
 
 
 def _advice(package: str, extra: str) -> str:
-    return f"this needs {package}, which is not installed: {install_command(extra)} {ORIGIN_TOLD}"
+    return f"this needs {package}, which is not installed: {install_command(extra)} {ORIGIN_HINT}"
 
 
 # ---- entry points ----
@@ -71,13 +71,13 @@ Row = TypeVar("Row")
 
 
 class Table(Mapping[str, Row]):
-    """Rows of ours by their names, then those of entry points, under names that we do not have.
+    """Table of rows by name: the package's own, then rows of entry points with further names.
 
-    Entry points are read when a name is asked for that is not ours, or when all rows are listed.
+    Entry points are loaded on the first lookup of another name, or when all rows are listed.
 
     Args:
-        own: our rows.
-        group: the group of entry points; each names the object that is its row.
+        own: rows of this package.
+        group: group of entry points; each entry is an object that is a row.
     """
 
     def __init__(self, own: Mapping[str, Row], group: str):
@@ -85,8 +85,8 @@ class Table(Mapping[str, Row]):
 
     @cached_property
     def others(self) -> dict[str, Row]:
-        """Rows of other packages. One that cannot be imported is left out, with a warning."""
-        from importlib.metadata import entry_points  # not needed for what is ours
+        """Rows of other packages; rows that cannot be imported are skipped with a warning."""
+        from importlib.metadata import entry_points  # slow, and not needed for own rows
 
         rows = {}
         for entry in entry_points(group=self.group):
@@ -94,7 +94,7 @@ class Table(Mapping[str, Row]):
                 continue
             try:
                 rows[entry.name] = entry.load()
-            except Exception as error:  # whatever someone else's package raises
+            except Exception as error:  # another package may raise anything
                 package = "" if entry.dist is None else f" of the package {entry.dist.name}"
                 warnings.warn(
                     f"{self.group}: `{entry.name}`{package} is left out, as {entry.value} cannot be imported "

@@ -1,7 +1,7 @@
-"""Read lines, and write a file or a folder whole.
+"""Read lines, and write a file or a folder atomically.
 
-A file gets its name only when it is complete and on the disk: a process may be killed at any system call, and the
-power may fail.
+A file is renamed to its name only when it is complete and on the disk, as a process may be killed at any system call
+and the power may fail.
 """
 
 import errno
@@ -23,11 +23,11 @@ from typing import Any, TextIO, TypeGuard
 
 from hf_attncal.layouts import UNFINISHED
 
-from .encoding import TOLD, DamagedFile, check_line, decoded, decompressing, suffix_of
+from .encoding import SUPPORTED_FORMATS, DamagedFile, check_line, decoded, decompressing, suffix_of
 from .errors import CommandError
-from .gate import check_file, open_descriptor, reads, saving_into
+from .gate import check_file, note_inputs, open_descriptor, saving_into
 
-# A full disk, quota or file; and how safetensors and tokenizers, then torch, say it in words.
+# A full disk, quota or file; and the messages of safetensors and tokenizers, then torch, for it.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_IN_WORDS = re.compile(
     rf"os error ({'|'.join(map(str, _FULL))})\b|PytorchStreamWriter failed|inline_container|iostream error"
@@ -40,17 +40,17 @@ Text = str | os.PathLike[str] | Iterable[str]  # a file, or its lines
 
 
 def is_file(text: object) -> TypeGuard[str | os.PathLike[str]]:
-    """Return whether a text is given as the name of a file, and not as its lines."""
+    """Return whether a text is the name of a file, not a list of lines."""
     return isinstance(text, str | os.PathLike)
 
 
 def text_name(text: object, name: str) -> str:
-    """Return what messages call a text: its file, or `name` where it is lines."""
+    """Return the name of a text in messages: its file, or `name` for lines."""
     return os.fspath(text) if is_file(text) else name
 
 
 def lines_of(text: Text | Iterable[Any]) -> list[Any]:
-    """Return the lines of a text, or what stands for each. ValueError as of `read_lines`, or for a NUL."""
+    """Return the lines of a text, or objects in place of lines; raises as `read_lines`, and for a NUL."""
     if isinstance(text, str | os.PathLike):
         return read_lines(text)
     lines = list(text)
@@ -62,11 +62,11 @@ def lines_of(text: Text | Iterable[Any]) -> list[Any]:
 def read_pairs(
     source: Text, target: Text, read: Callable[[Path], list[str]] | None = None
 ) -> tuple[list[str], list[str]]:
-    """Read two parallel texts: line n of one belongs to line n of the other.
+    """Read two parallel texts.
 
     Args:
-        source, target: files, or lines.
-        read: gives the lines of a file; None for `read_lines`.
+        source, target: files or lines.
+        read: function that returns the lines of a file. Default: `read_lines`.
 
     Raises:
         ValueError: different numbers of lines, or a file that `read_lines` refuses.
@@ -77,13 +77,13 @@ def read_pairs(
         names = [text_name(text, side) for side, text in sides.items()]
         raise ValueError(
             f"Parallel files must have the same number of lines, but `{names[0]}` has {len(lines[0])} and "
-            f"`{names[1]}` has {len(lines[1])}. Check that both are of the same split and were not filtered apart."
+            f"`{names[1]}` has {len(lines[1])}. Check that both belong to the same split and are filtered alike."
         )
     return lines[0], lines[1]
 
 
 def check_readable(*paths: str | None) -> None:
-    """Check that inputs can be read, before anything is loaded; None stands for no input.
+    """Check that inputs are readable; None is skipped.
 
     Raises:
         CommandError: an input is missing, a folder, or has no read permission.
@@ -93,7 +93,9 @@ def check_readable(*paths: str | None) -> None:
         if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
             suffix_of(path or "")
             continue
-        problem = "is a folder, not a file" if os.path.isdir(path) else "may not be read: change its permissions"
+        problem = (
+            "is a folder, not a file" if os.path.isdir(path) else "has no read permission. Change its permissions"
+        )
         raise CommandError(
             f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path or repr(path)}."
         )
@@ -102,12 +104,12 @@ def check_readable(*paths: str | None) -> None:
 def read_lines(path: str | os.PathLike[str], digest: Any = None) -> list[str]:
     """Read the lines of a UTF-8 text file, without line ends; `.gz`, `.xz` and `.zst` files are decompressed.
 
-    Only LF and CRLF end a line. Unicode separators such as U+2028 and the form feed do not: text that contains them
-    would otherwise shift every later line against the other language.
+    Only LF and CRLF end a line. Unicode separators such as U+2028 and the form feed do not: they would shift every
+    later line against the other language.
 
     Args:
-        path: of the file.
-        digest: hash of `hashlib`, which is given the bytes of the file as they are on the disk.
+        path: path of the file.
+        digest: hash of `hashlib` to update with the bytes on the disk. Default: none.
 
     Raises:
         ValueError: the file is missing, is neither a regular file nor a pipe (`<(command)`, which is read once),
@@ -116,9 +118,9 @@ def read_lines(path: str | os.PathLike[str], digest: Any = None) -> list[str]:
     path = Path(path)
     if not path.is_file() and not path.is_fifo():
         problem = "is a directory" if path.is_dir() else "is a device" if path.exists() else "does not exist"
-        raise ValueError(f"Text file `{path}` {problem}. Give the path of a text file, {TOLD}.")
+        raise ValueError(f"Text file `{path}` {problem}. Give the path of a text file ({SUPPORTED_FORMATS}).")
     try:
-        reads(path)
+        note_inputs(path)
         suffix, packed = suffix_of(path), path.read_bytes()
         if digest is not None:
             digest.update(packed)
@@ -134,7 +136,7 @@ def read_lines(path: str | os.PathLike[str], digest: Any = None) -> list[str]:
 
 
 def split_lines(data: bytes, name: str) -> list[str]:
-    """Return the lines of the bytes of a text, as `read_lines` does those of a file; `name` is for messages."""
+    """Return the lines of a text in bytes; see `read_lines`. `name` is its name in messages."""
     text = decoded(data.removeprefix(BOM_UTF8), name)
     if not text.strip():
         raise ValueError(f"`{name}` is empty ({len(data)} bytes without text). Give a file with sentences.")
@@ -145,10 +147,10 @@ def split_lines(data: bytes, name: str) -> list[str]:
 
 
 def load_yaml(text: str | TextIO) -> Any:
-    """Parse YAML; a duplicate key is an error, and `1e-3` is a number.
+    """Parse YAML; `1e-3` is a number.
 
     Raises:
-        ValueError: it is no YAML, or has a key twice; the message has one line.
+        ValueError: malformed YAML or a duplicate key; the message has one line.
     """
     import yaml
 
@@ -199,10 +201,10 @@ def sha256(path: str | os.PathLike[str]) -> str:
 
 
 def write_json(values: Any, *paths: str | Path) -> None:
-    """Write values as JSON to every path, each file whole.
+    """Write values as JSON to every path, each file atomically.
 
     Raises:
-        TypeError: `values` holds something that JSON cannot; no file has been touched.
+        TypeError: `values` contains an object that JSON does not support; no file has changed.
         OSError: a file cannot be written.
     """
     for path in paths:
@@ -210,37 +212,37 @@ def write_json(values: Any, *paths: str | Path) -> None:
 
 
 def json_text(values: Any) -> str:
-    """Return values as JSON, in the form of all files of this package."""
+    """Return values as JSON text, in the format of all files of this package."""
     return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Write a UTF-8 file that is whole or as it was."""
+    """Write a UTF-8 file atomically."""
     write_bytes(text.encode(), path)
 
 
 def write_bytes(data: bytes, path: str | Path) -> None:
-    """Write a file that is whole or as it was."""
+    """Write a file atomically."""
     with whole_file(path) as partial:
         partial.write_bytes(data)
 
 
 @contextmanager
 def whole_file(path: str | Path, option: str | None = None) -> Iterator[Path]:
-    """Let the caller write a file that afterwards is whole or as it was; missing folders are made.
+    """Write a file atomically in the block; missing folders are made.
 
     The file is written under a temporary name beside its own and renamed by `give_name`. A pipe or a device is written
-    directly, and a file that the process has open already (/dev/stdout) is written after its content.
+    directly, and an open file (/dev/stdout) after its present content.
 
     Args:
         path: name of the file.
-        option: what the user names the file with; None for a file that a writer knows by name.
+        option: option with which the user named the file. Default: none, for a file with a fixed name.
 
     Yields:
-        The temporary name, or that of the pipe.
+        Temporary name, or the name of the pipe.
 
     Raises:
-        CommandError: the gate refuses the file.
+        CommandError: the write is refused; see `gate.check_file`.
         OSError: the file cannot be written.
     """
     descriptor = open_descriptor(path)
@@ -273,11 +275,11 @@ def whole_file(path: str | Path, option: str | None = None) -> Iterator[Path]:
 
 
 def give_name(complete: Path, final: Path) -> None:
-    """Sync a complete file, or a folder with its content, to the disk, and rename it.
+    """Sync a complete file or folder to the disk, and rename it.
 
     Args:
-        complete: the file or folder.
-        final: its new name, on the same file system. A file of this name is replaced; a folder must not exist.
+        complete: file or folder.
+        final: new name, on the same file system. An existing file is replaced; an existing folder is an error.
     """
     to_disk(*complete.rglob("*"), complete)
     complete.replace(final)
@@ -287,22 +289,22 @@ def give_name(complete: Path, final: Path) -> None:
 def fill_folder(
     folder: str | Path, save: Callable[[Path], Any], last: tuple[str, ...] = (), by: str | None = None
 ) -> None:
-    """Put files into a folder: each is whole or as it was, and none changes before all are on the disk.
+    """Save files into a folder, each atomically, after all of them are on the disk.
 
     Args:
-        folder: the folder, made if it is missing; files of the same names are replaced, others stay.
-        save: writes the files into the folder that it gets, `unfinished/filled` in `folder`.
+        folder: folder, made if it is missing. Files of the same names are replaced, others stay.
+        save: function that writes the files into the folder of its argument, `unfinished/filled` in `folder`.
         last: patterns of names to move last, in this order. Old files of these names are removed first, so a folder
-            that has them is complete.
-        by: what saves a whole model; see `gate.saving_into`. None for other files, or if the process has the folder.
+            with them is complete. Default: none.
+        by: writer of a whole model; see `gate.saving_into`. Default: none, for other files or a claimed folder.
 
     Raises:
-        CommandError: see `gate.saving_into`; or, without `by`, a file of a model has such a name.
+        CommandError: see `gate.saving_into`; or, without `by`, a file of a model has one of the names.
     """
     folder = Path(folder)
     staged = folder / UNFINISHED / "filled"
     with saving_into(folder, by, own=by is not None):
-        shutil.rmtree(staged, ignore_errors=True)  # left by a process that was killed
+        shutil.rmtree(staged, ignore_errors=True)  # left over from a killed process
         staged.mkdir(parents=True)
         try:
             save(staged)
@@ -325,12 +327,12 @@ def fill_folder(
             to_disk(*{(folder / name).parent for name in names}, folder)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
-            with suppress(OSError):  # it holds other unfinished files
+            with suppress(OSError):  # it has other unfinished files
                 staged.parent.rmdir()
 
 
 def make_readable(folder: str | Path) -> None:
-    """Give weights in a folder the mode of any other file: safetensors writes them for their owner alone."""
+    """Set the usual mode of weights in a folder, as safetensors restricts them to their owner."""
     umask = os.umask(0o077)
     os.umask(umask)
     for file in Path(folder).rglob("*.safetensors"):
@@ -338,7 +340,7 @@ def make_readable(folder: str | Path) -> None:
 
 
 def to_disk(*paths: Path) -> None:
-    """Wait until the disk has these files, or the names in these folders, so that they survive a loss of power.
+    """Sync files, or the names in folders, to the disk, so that they survive a power failure.
 
     Raises:
         OSError: a file cannot be written. Errors for folders are ignored, as some file systems cannot sync them.
@@ -354,11 +356,11 @@ def to_disk(*paths: Path) -> None:
 
 @contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Name `path` in the error of a full disk, around code that writes a file or into a folder.
+    """Re-raise the error of a full disk in the block with `path` as its file name.
 
     Raises:
-        OSError: the disk is full. `filename` is the copy if a file was copied, and `path` if the system names no file
-            (it names none at a write), or if safetensors, tokenizers or torch raised an error of their own.
+        OSError: the disk is full. `filename` is the copy if a file was copied, else `path`, as the system names no
+            file at a write, and safetensors, tokenizers and torch raise errors of their own.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""Three rules for every write: not over an input, not over a file of a model, one writer a folder.
+"""Three rules for every write: never over an input, never over a file of a model, one writer per folder.
 
-A job notes what it reads, and the folders that it claims. `commands/guarded.py` checks every output that a user names
-before anything is loaded; `files.py` and `streams.py` check every file that is written, so that no command can forget
-to. Which names belong to a model, `layouts.LAYOUTS` says.
+A job records its inputs and the folders that it claims. `commands/guarded.py` checks every output of a user before
+anything is loaded. `files.py` and `streams.py` check every file that is written, so no command can omit the check.
+`layouts.LAYOUTS` lists the file names of a model.
 """
 
 import errno
@@ -23,11 +23,11 @@ from typing import Any
 from hf_attncal.io.errors import CommandError
 from hf_attncal.layouts import CONFIG, COUNTS, LOCK, RUN, WEIGHTS, File, file_of, files, kind_of_folder
 
-_PACKAGES = [Path(__file__).resolve().parents[1]]  # this one's folder, and what is put together of it
-# Weights are kept in a folder that is no model's, too; and what was learned, from what a user names.
+_PACKAGE_FOLDERS = [Path(__file__).resolve().parents[1]]
+# Files that are also protected in a folder that is not of a model.
 _WEIGHTS = [*map(file_of, (WEIGHTS, "pytorch_model.bin", "adapter_model.bin")), *files("export")]
-_OF_MODELS = [file for file in files() if file not in files("around")]
-_BESIDE = [*files("aligner", "card", "run")]  # what is written beside a model that is there
+_MODEL_FILES = [file for file in files() if file not in files("around")]
+_ADDED_FILES = [*files("aligner", "card", "run")]  # files that are added to an existing model
 
 
 # ---- jobs ----
@@ -35,41 +35,41 @@ _BESIDE = [*files("aligner", "card", "run")]  # what is written beside a model t
 
 @dataclass
 class _Job:
-    """What a job reads, files and folders of models; the folders that it has claimed; what it holds to its end."""
+    """Inputs (files and model folders) of a job, its claimed folders, and the claims that last until its end."""
 
-    read: list[str] = field(default_factory=list)
-    claims: dict[Path, bool] = field(default_factory=dict)  # and whether any file of the folder is the job's own
-    held: ExitStack = field(default_factory=ExitStack)
+    inputs: list[str] = field(default_factory=list)
+    claims: dict[Path, bool] = field(default_factory=dict)  # folder -> whether the job may write any file of it
+    lasting: ExitStack = field(default_factory=ExitStack)
 
 
-_JOBS: ContextVar[tuple[_Job, ...]] = ContextVar("jobs", default=())  # that run now, the innermost last
+_JOBS: ContextVar[tuple[_Job, ...]] = ContextVar("jobs", default=())  # running jobs, innermost last
 
 
 @contextmanager
 def job() -> Iterator[None]:
-    """Take note of what is read and claimed in the block; what it holds is free again at the end."""
-    of_block = _Job()
-    with of_block.held:
-        token = _JOBS.set((*_JOBS.get(), of_block))
+    """Record inputs and claims of the block; claims end with it."""
+    current = _Job()
+    with current.lasting:
+        token = _JOBS.set((*_JOBS.get(), current))
         try:
             yield
         finally:
             _JOBS.reset(token)
 
 
-def reads(*names: Any) -> None:
-    """Take note of files, or folders of models, that the job reads; what is no name is ignored."""
+def note_inputs(*names: Any) -> None:
+    """Record files or model folders as inputs of the job; objects other than names are ignored."""
     if jobs := _JOBS.get():
-        jobs[-1].read.extend(os.fspath(name) for name in names if isinstance(name, str | os.PathLike))
+        jobs[-1].inputs.extend(os.fspath(name) for name in names if isinstance(name, str | os.PathLike))
 
 
-def keep(folder: Path) -> None:
-    """Let nothing be saved into a folder, as if it were one of the package."""
-    _PACKAGES.append(folder.resolve())
+def protect_folder(folder: Path) -> None:
+    """Refuse writes into a folder, as into the package itself."""
+    _PACKAGE_FOLDERS.append(folder.resolve())
 
 
-def _read() -> list[str]:
-    return [name for job in _JOBS.get() for name in job.read]
+def _inputs() -> list[str]:
+    return [name for job in _JOBS.get() for name in job.inputs]
 
 
 def _claims() -> dict[Path, bool]:
@@ -80,23 +80,23 @@ def _claims() -> dict[Path, bool]:
 
 
 def check_file(path: str | os.PathLike[str], option: str | None = None) -> None:
-    """Refuse to write a file over an input, or over a file of a model, by whatever name.
+    """Raise CommandError for a file that would overwrite an input or a file of a model, also through links.
 
     Args:
-        path: of the file. A pipe or a device is written to.
-        option: what the user names it with; it is written as `path`.partial first. None for a writer that knows its
-            name: it may write what lies beside a model, and any file of a folder that the job saves a model into.
+        path: path of the file. Pipes and devices are allowed.
+        option: option of a user's file, which is first written as `path`.partial. Default: none, for a writer with a
+            fixed name: it may add files to a model, and write any file of a folder that the job saves a model into.
 
     Raises:
-        CommandError: it is refused; the message names both.
+        CommandError: the file is protected; the message names both files.
     """
     try:
         real = os.path.realpath(path)
     except ValueError as error:  # a zero byte
         raise CommandError(f"{option} {os.fspath(path)!r} cannot be opened: {error}.") from error
-    if os.path.exists(real) and not os.path.isfile(real):  # a folder is refused elsewhere
+    if os.path.exists(real) and not os.path.isfile(real):  # folders have a check of their own
         return
-    if option is None and (_own(Path(real)) or _row(os.path.basename(real)) in _BESIDE):
+    if option is None and (_own(Path(real)) or _row(os.path.basename(real)) in _ADDED_FILES):
         return
     for name in (real,) if option is None else (real, f"{real}.partial"):
         named = Path(name)
@@ -106,43 +106,49 @@ def check_file(path: str | os.PathLike[str], option: str | None = None) -> None:
     if option is not None and os.path.lexists(f"{real}.partial"):
         partial = os.lstat(f"{real}.partial")
         if stat.S_ISLNK(partial.st_mode) or partial.st_nlink > 1:
-            raise CommandError(f"{real}.partial is a link to another file, which would be overwritten. Remove it.")
+            raise CommandError(
+                f"{real}.partial is a link to another file, which would be overwritten. Remove the link."
+            )
 
 
 def check_apart(outputs: Iterable[tuple[str, str]]) -> None:
-    """Refuse outputs of one command of which one would overwrite another; given as (option, path).
+    """Raise CommandError for outputs of one command that would overwrite each other.
+
+    Args:
+        outputs: (option, path) of each output.
 
     Raises:
-        CommandError: it is refused; the message names both.
+        CommandError: two outputs clash; the message names both.
     """
     written: dict[str, str] = {}
     for option, path in outputs:
         if is_special(path) and not os.path.isdir(path):
             continue
-        names = {_same(os.path.realpath(path)), _same(f"{os.path.realpath(path)}.partial")}
+        names = {_normalised(os.path.realpath(path)), _normalised(f"{os.path.realpath(path)}.partial")}
         if clash := names & written.keys():
-            raise CommandError(f"{option} {path} would overwrite that of {written[clash.pop()]}. Give another name.")
+            raise CommandError(
+                f"{option} {path} would overwrite the file of {written[clash.pop()]}. Give another name."
+            )
         written |= dict.fromkeys(names, option)
     for name, option in written.items():
         folder, file = os.path.split(name)
         if folder in written and _row(file):
-            other = written[folder]
-            raise CommandError(f"{option} {name} would overwrite a file of {other} {folder}. Give another name.")
+            message = f"{option} {name} would overwrite a file of {written[folder]} {folder}. Give another name."
+            raise CommandError(message)
 
 
 def is_special(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a pipe or a device, or is open already (/dev/fd/N)."""
+    """Return whether a path is a pipe, a device or an open descriptor (/dev/fd/N)."""
     return os.path.exists(path) and (not os.path.isfile(path) or open_descriptor(path) is not None)
 
 
 def open_descriptor(path: str | os.PathLike[str]) -> int | None:
-    """Return the descriptor that a name such as /dev/stdout, /dev/fd/3 or a link to it stands for, or None.
+    """Return the descriptor of a name such as /dev/stdout, /dev/fd/3 or a link to it, or None.
 
-    A shell has opened the file, perhaps to append (`>>`), so it must be written through its descriptor and not
-    replaced.
+    A shell has opened the file, perhaps to append (`>>`), so it must be written through its descriptor.
     """
     path = os.path.abspath(path)
-    for _ in range(40):  # as many links as the system follows
+    for _ in range(40):  # limit of Linux on links
         if match := re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", path):
             return int(match[1])
         if not os.path.islink(path):
@@ -152,44 +158,44 @@ def open_descriptor(path: str | os.PathLike[str]) -> int | None:
 
 
 def _overwrites(path: str) -> str | None:
-    """Say which file that is read a path is, by whatever name: an input, standard input or a file of a model."""
+    """Return a problem if a path is an input file, standard input or a file of an input model, also through links."""
     if not os.path.isfile(path):
         return None
-    there, known = os.stat(path), []
-    with suppress(OSError, ValueError, AttributeError):  # a notebook has none
-        known.append(("standard input", os.fstat(sys.stdin.fileno())))
-    for name in _read():
+    status, inputs = os.stat(path), []
+    with suppress(OSError, ValueError, AttributeError):  # a notebook has no standard input
+        inputs.append(("standard input", os.fstat(sys.stdin.fileno())))
+    for name in _inputs():
         folders = [folder for folder in (name, os.path.join(name, COUNTS)) if os.path.isdir(folder)]
         inside = [os.path.join(folder, file) for folder in folders for file in os.listdir(folder) if _row(file)]
         for file in inside or [name]:
             with suppress(OSError, ValueError):
-                known.append((file, os.stat(file)))
-    same = [name for name, read in known if os.path.samestat(read, there)]
+                inputs.append((file, os.stat(file)))
+    same = [name for name, input_status in inputs if os.path.samestat(input_status, status)]
     return f"would overwrite {same[0]}, the same file" if same else None
 
 
 def _in_model(path: Path, folders: Iterable[Path]) -> str | None:
-    """Say what part of a model in one of these folders a file or folder is, or would be taken for."""
+    """Return a problem if a path is, or has the name of, a file of a model in one of these folders."""
     for folder in folders:
         name = path.relative_to(folder).parts[0]
         if (row := _row(name)) is None:
             continue
         kind = kind_of_folder(folder) or ("model" if _claims().get(folder) else None)
         if kind is not None:
-            does = "would overwrite" if path.exists() else "has the name of"
-            return f"{does} a file of the {kind} in {folder} ({name}: {row.what})"
+            problem = "would overwrite" if path.exists() else "has the name of"
+            return f"{problem} a file of the {kind} in {folder} ({name}: {row.what})"
         if path.parent == folder and path.is_file() and row in (*_WEIGHTS, *files("aligner")):
             return f"would overwrite {row.what} in {folder}"
     return None
 
 
 def _row(name: str) -> File | None:
-    """Return the row of a name, as a file system that ignores case has it."""
-    return next((file for file in _OF_MODELS if fnmatchcase(_same(name), _same(file.name))), None)
+    """Return the row of a file name in the layouts, ignoring case."""
+    return next((file for file in _MODEL_FILES if fnmatchcase(_normalised(name), _normalised(file.name))), None)
 
 
-def _same(name: str) -> str:
-    """Return the same for names that are one name on some file systems."""
+def _normalised(name: str) -> str:
+    """Normalise a name, so that names are equal if they are the same on some file system."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
@@ -204,16 +210,16 @@ def _own(path: Path) -> bool:
 def check_folder(
     path: str | os.PathLike[str], option: str = "--output", *, marked: bool = False, model: Any = None
 ) -> None:
-    """Refuse a folder to save into that a user names, if it cannot be one or holds a model.
+    """Raise CommandError for an output folder of a user that is a file or holds a model.
 
     Args:
-        path: the folder; it need not be there.
-        option: what names it, for messages.
-        marked: what saves it may have done so before, which `saving_into` sees by its mark.
-        model: folder whose own files may be written.
+        path: folder, existing or not.
+        option: option that names it, for messages. Default: --output.
+        marked: True to allow a folder with a run.json, whose writer `saving_into` checks. Default: False.
+        model: folder of a model whose own files may be written. Default: none.
 
     Raises:
-        CommandError: it is refused.
+        CommandError: the folder is refused.
     """
     existing = os.fspath(path) or "."
     while not os.path.lexists(existing) and os.path.dirname(existing) != existing:
@@ -223,47 +229,47 @@ def check_folder(
     folder = Path(os.path.realpath(path))
     if isinstance(model, str | os.PathLike) and os.path.isdir(model) and folder == Path(os.path.realpath(model)):
         return
-    if (what := _held(folder)) and not (marked and (folder / RUN).is_file()):
+    if (content := _content(folder)) and not (marked and (folder / RUN).is_file()):
         advice = ", or call it MODEL." if model is not None and (folder / CONFIG).exists() else "."
-        raise CommandError(f"{option} {path} holds {what}: it is not overwritten. Name another folder{advice}")
+        raise CommandError(f"{option} {path} holds {content}: it is not overwritten. Name another folder{advice}")
     if not _own(folder) and (problem := _in_model(folder, folder.parents)):
         raise CommandError(f"{option} {path} {problem}. Name another folder.")
 
 
-def _held(folder: Path) -> str | None:
-    """Say what model a folder holds."""
+def _content(folder: Path) -> str | None:
+    """Return a description of the model in a folder, or None."""
     kind = kind_of_folder(folder)
     rows = [(row, path.name) for path in sorted(folder.glob("*")) if (row := _row(path.name)) is not None]
-    kept = next((name for row, name in rows if row in (files(kind) if kind else _WEIGHTS)), None)
-    if kind is None and kept is None:
+    file = next((name for row, name in rows if row in (files(kind) if kind else _WEIGHTS)), None)
+    if kind is None and file is None:
         return None
-    return f"{'an' if kind == 'adapter' else 'a'} {kind or 'model'} ({kept})"
+    return f"{'an' if kind == 'adapter' else 'a'} {kind or 'model'} ({file})"
 
 
 @contextmanager
 def saving_into(
     folder: str | os.PathLike[str], by: str | None = None, option: str = "--output", own: bool = True
 ) -> Iterator[None]:
-    """Claim a folder for this job, to save into; made if it is missing, and then removed if it stays empty.
+    """Claim a folder for the writes of this job; a missing folder is made, and removed if it stays empty.
 
     Args:
-        folder: the folder.
-        by: what saves a whole model: a folder with a model must have it in its `run.json`, and must not be read now.
-            None for files beside a model that is there.
-        option: what names it, for messages.
-        own: within the block, the job may write any file of the folder.
+        folder: folder to claim.
+        by: writer of a whole model. A folder with a model must have the same writer in its `run.json`, and must not be
+            an input. Default: none, for files added to an existing model.
+        option: option that names the folder, for messages. Default: --output.
+        own: True to allow writes to any file of the folder in the block. Default: True.
 
     Raises:
-        CommandError: another job saves into it, or it is not to be saved over.
+        CommandError: another job has claimed the folder, or it must not be overwritten.
     """
     path = Path(os.path.realpath(folder))
-    if any(map(path.is_relative_to, _PACKAGES)):
-        raise CommandError(f"{folder} belongs to the package, and stays as it is: copy it, and name the copy.")
+    if any(map(path.is_relative_to, _PACKAGE_FOLDERS)):
+        raise CommandError(f"{folder} belongs to the package and is read-only. Copy it, and name the copy.")
     if path in _claims():
         yield
         return
     if by is not None:
-        _check_mark(path, folder, by, option)
+        _check_writer(path, folder, by, option)
     new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -271,7 +277,7 @@ def saving_into(
             stack.enter_context(job())
         claims = _JOBS.get()[-1].claims
         try:
-            stack.enter_context(alone(path / LOCK))
+            stack.enter_context(locked(path / LOCK))
         except BlockingIOError as error:
             raise CommandError(
                 f"{folder} is in use by another process. Wait for it, or name another folder ({option})."
@@ -279,29 +285,29 @@ def saving_into(
         claims[path] = own
         try:
             if by is not None:
-                _check_mark(path, folder, by, option)  # another process may have filled it before the lock
+                _check_writer(path, folder, by, option)  # another process may have filled the folder before the lock
             yield
         finally:
             del claims[path]
-            with suppress(OSError):  # a folder in use is kept
+            with suppress(OSError):  # a folder with files stays
                 (path / LOCK).unlink()
                 if new:
                     path.rmdir()
 
 
-def hold(folder: str | os.PathLike[str], by: str | None = None, option: str = "--output") -> None:
-    """Have a folder until the job ends, before there is anything to save; arguments and errors of `saving_into`."""
+def claim_folder(folder: str | os.PathLike[str], by: str | None = None, option: str = "--output") -> None:
+    """Claim a folder until the end of the job; see `saving_into`."""
     if jobs := _JOBS.get():
-        jobs[-1].held.enter_context(saving_into(folder, by, option))
+        jobs[-1].lasting.enter_context(saving_into(folder, by, option))
 
 
-def mark(by: str, **others: Any) -> dict[str, Any]:
-    """Return what `run.json` of a folder says of what has saved it."""
-    return {"written_by": by, **others}
+def run_record(by: str, **details: Any) -> dict[str, Any]:
+    """Return the content of a folder's `run.json`, with its writer."""
+    return {"written_by": by, **details}
 
 
-def mark_in(folder: Path) -> Mapping[str, Any]:
-    """Return what `run.json` of a folder says; empty where there is none, or none that can be read."""
+def read_run_record(folder: Path) -> Mapping[str, Any]:
+    """Return the content of a folder's `run.json`; empty if it is missing or unreadable."""
     with suppress(OSError, ValueError):
         values = json.loads((folder / RUN).read_text(encoding="utf-8"))
         if isinstance(values, Mapping):
@@ -309,41 +315,41 @@ def mark_in(folder: Path) -> Mapping[str, Any]:
     return {}
 
 
-def _check_mark(path: Path, folder: str | os.PathLike[str], by: str, option: str) -> None:
-    """Refuse a folder that is read from, or holds a model that something else has saved."""
-    for name in _read():
+def _check_writer(path: Path, folder: str | os.PathLike[str], by: str, option: str) -> None:
+    """Raise CommandError for a folder with inputs, or with a model of another writer."""
+    for name in _inputs():
         real = os.path.realpath(name)
         if real == str(path) or (os.path.dirname(real) == str(path) and _row(os.path.basename(real))):
             raise CommandError(f"{option} {folder} holds {name}, which is read. Name another folder.")
-    what, was = _held(path), mark_in(path).get("written_by")
-    if what is not None and was != by:
-        told = f" of {was}" if isinstance(was, str) else ""
-        raise CommandError(f"{option} {folder} holds {what}{told}: it is not overwritten. Name another folder.")
+    content, writer = _content(path), read_run_record(path).get("written_by")
+    if content is not None and writer != by:
+        origin = f" of {writer}" if isinstance(writer, str) else ""
+        raise CommandError(f"{option} {folder} holds {content}{origin}: it is not overwritten. Name another folder.")
 
 
-# ---- alone ----
+# ---- locks ----
 
 
 @contextmanager
-def alone(path: str | Path) -> Iterator[None]:
-    """Lock a file for this job, creating it if need be; the lock ends with the process, even if it is killed.
+def locked(path: str | Path) -> Iterator[None]:
+    """Lock a file in the block, creating it if necessary; a killed process loses the lock.
 
     Raises:
         BlockingIOError: another job has the lock; `filename` is `path`.
         OSError: the file cannot be opened. A file system without locks is no error.
     """
-    from filelock import lock_descriptor  # few need it, and it takes a while to load
+    from filelock import lock_descriptor  # slow to import, and rarely needed
 
     while True:
         with open(path, "ab") as file:
-            locked, same = True, False
+            acquired, same = True, False
             with suppress(OSError):  # a file system without locks
-                locked = lock_descriptor(file.fileno(), blocking=False)
-            if not locked:
+                acquired = lock_descriptor(file.fileno(), blocking=False)
+            if not acquired:
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
             with suppress(FileNotFoundError):
                 same = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
             if same:
                 yield
                 return
-        # Another process has renamed or removed the file after we opened it: lock the one that has the name now.
+        # Another process renamed or removed the file after it was opened here: lock the file that has the name now.

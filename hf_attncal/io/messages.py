@@ -1,10 +1,10 @@
-"""Messages of a command on standard error, besides its results, by -q, -v and -vv.
+"""Messages of a command on standard error, by -q, -v and -vv.
 
 =========  =====================================================
 -q         errors
-(nothing)  and warnings; progress, if standard error is a terminal, and of long jobs each half minute
--v         and steps of the work: files, model, seconds, memory (`LOG`)
--vv        and messages of the libraries
+(nothing)  also warnings, progress on a terminal, and progress of long jobs every half minute
+-v         also the steps of the work: files, model, seconds, memory (`LOG`)
+-vv        also messages of the libraries
 =========  =====================================================
 """
 
@@ -22,19 +22,19 @@ from functools import cache
 from pathlib import Path
 
 LOG = logging.getLogger("hf_attncal")
-SILENCE = 30.0  # seconds after which a long job says how far it is
+SILENCE = 30.0  # seconds between progress reports of a long job
 # Environment variables that the libraries read when they are imported.
 _LIBRARIES = ("TRANSFORMERS_VERBOSITY", "DATASETS_VERBOSITY", "HF_HUB_VERBOSITY")
 _NO_BARS = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
 
 
 @contextmanager
-def loudness(verbose: int, quiet: bool) -> Iterator[None]:
-    """Set how much a command prints; with -v, print at the end how long it took.
+def verbosity(verbose: int, quiet: bool) -> Iterator[None]:
+    """Set the verbosity of a command; with -v, print its duration at the end.
 
     Args:
-        verbose: how often -v was given.
-        quiet: whether -q was given.
+        verbose: number of -v options.
+        quiet: True with -q.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("attncal: %(message)s"))
@@ -53,7 +53,7 @@ def loudness(verbose: int, quiet: bool) -> Iterator[None]:
             if quiet:
                 warnings.simplefilter("ignore")
             yield
-        LOG.info("done in %.1f s%s", time.monotonic() - start, _most_memory())
+        LOG.info("done in %.1f s%s", time.monotonic() - start, _peak_memory())
     finally:
         LOG.removeHandler(handler)
         LOG.setLevel(before)
@@ -62,15 +62,15 @@ def loudness(verbose: int, quiet: bool) -> Iterator[None]:
         os.environ.update(saved)
 
 
-def _most_memory() -> str:
-    """Return what to say of the most memory that this process has had; nothing where the system does not tell."""
+def _peak_memory() -> str:
+    """Return a phrase with the peak memory of this process, or an empty string if the system does not report it."""
     try:
         import resource
     except ImportError:  # not a Unix
         return ""
     unit = 1 if sys.platform == "darwin" else 1024
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return f", with at most {most / 1e6:.0f} MB of memory"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return f", with at most {peak / 1e6:.0f} MB of memory"
 
 
 def is_quiet() -> bool:
@@ -79,29 +79,29 @@ def is_quiet() -> bool:
 
 
 @contextmanager
-def half_minutes(job: str) -> Iterator[Callable[..., None]]:
-    """Say each half minute how far a long job of a command is, on a terminal or in a file, unless -q is given.
+def progress_reports(job: str) -> Iterator[Callable[..., None]]:
+    """Print the progress of a long job of a command every half minute, unless -q is given.
 
     Yields:
-        A function that is told the step that begins, and, if it is known, how much of the whole is done by then, from
-        0 to 1.
+        Function to call at the beginning of each step, with its name and the completed share of the job (0 to 1) if it
+        is known.
     """
     began, over = time.monotonic(), threading.Event()
-    told: list = ["", 0.0, began]  # the step, the share that was done when it began, and when that was
+    current: list = ["", 0.0, began]  # step, completed share at its beginning, and time of its beginning
 
     def step(name: str, done: float = 0.0) -> None:
-        told[:] = name, done, time.monotonic()
+        current[:] = name, done, time.monotonic()
 
-    def speak() -> None:
+    def report() -> None:
         while not over.wait(SILENCE):
-            (name, done, since), now = told, time.monotonic()
+            (name, done, since), now = current, time.monotonic()
             left = (since - began) * (1 - done) / done - (now - since) if done else 0.0
-            left_told = f", about {minutes(left)} left" if left > 0 else ""
+            remaining = f", about {minutes(left)} left" if left > 0 else ""
             step_name = f": {name}" if name else ""  # a job that loads a model has no step yet
-            LOG.warning("%s%s, %s so far%s", job, step_name, minutes(now - began), left_told)
+            LOG.warning("%s%s, %s so far%s", job, step_name, minutes(now - began), remaining)
 
-    # From Python there is nobody to speak to.
-    thread = threading.Thread(target=speak, daemon=True) if LOG.handlers else None
+    # A call from Python has no handler, and no reports.
+    thread = threading.Thread(target=report, daemon=True) if LOG.handlers else None
     if thread is not None:
         thread.start()
     try:
@@ -121,13 +121,13 @@ def command_prefix() -> str:
 
 
 def minutes(seconds: float) -> str:
-    """Return a time in words."""
+    """Return a duration in words."""
     return f"{seconds:.0f} seconds" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 @contextmanager
-def job_progress() -> Iterator[None]:
-    """Drop with -q what a training job prints before its results, as it is progress."""
+def silenced_if_quiet() -> Iterator[None]:
+    """With -q, drop standard output of the block, such as the progress of training."""
     if not is_quiet():
         yield
         return
@@ -136,37 +136,37 @@ def job_progress() -> Iterator[None]:
 
 
 @contextmanager
-def without_chatter() -> Iterator[None]:
-    """Drop what libraries print, warn and log in the block, unless -vv asks for it: an error is to stand alone.
+def silenced_libraries() -> Iterator[None]:
+    """Drop output, warnings and logs of libraries in the block, except with -vv, so that an error has one line.
 
-    Compilers write to the descriptors of standard output and standard error, so these lead elsewhere meanwhile.
+    Compilers write to the descriptors of standard output and standard error, so these are redirected.
     """
     if LOG.isEnabledFor(logging.DEBUG):
         yield
         return
     streams = sys.stdout, sys.stderr
-    kept = {number: os.dup(number) for number in (1, 2)}
+    copies = {number: os.dup(number) for number in (1, 2)}
     try:
         with open(os.devnull, "w") as sink, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for stream in streams:
                 stream.flush()
-            for number in kept:
+            for number in copies:
                 os.dup2(sink.fileno(), number)
             with redirect_stdout(sink), redirect_stderr(sink):
                 yield
     finally:
         for stream in streams:
             stream.flush()
-        for number, copy in kept.items():
+        for number, copy in copies.items():
             os.dup2(copy, number)
             os.close(copy)
 
 
 def _show_each_once() -> Callable[..., None]:
-    """Return what prints a warning on one line, as errors are, without its place in the code, and a text only once.
+    """Return a function that prints each warning once, on one line, without its place in the code.
 
-    Python's own memory of what was printed is lost when any library changes the filters, as at each evaluation.
+    Python's own record of printed warnings is lost when a library changes the filters, as at each evaluation.
     """
 
     @cache

@@ -1,4 +1,4 @@
-"""Lines in and out: read in windows, written whole; from and to files and pipes."""
+"""Streams of lines: read in windows from files and pipes, and written atomically or to pipes."""
 
 import codecs
 import json
@@ -15,17 +15,17 @@ from typing import Any, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 from hf_attncal.io.encoding import HEAD, DamagedFile, check_line, compressing, decoded, open_to_read, suffix_of
 from hf_attncal.io.errors import CommandError, explain, one_line, user_errors
 from hf_attncal.io.files import Text, check_readable, give_name, is_file, read_pairs, text_name
-from hf_attncal.io.gate import alone, check_file, is_special, open_descriptor, reads
+from hf_attncal.io.gate import check_file, is_special, locked, note_inputs, open_descriptor
 from hf_attncal.io.messages import LOG
 
-STANDARD = "-"  # as the name of a file: standard input or output
-LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
+STANDARD = "-"  # file name of standard input or output
+LONGEST_LINE = 10_000  # bytes; aligning two such sides takes at most 3 GB and 10 seconds
 
-# Batches of lines that are read before any is worked on: enough to sort by length, few enough to stay in memory.
+# Batches of lines per window: enough to sort by length, few enough for the memory.
 BATCHES_PER_WINDOW = 16
-# POSIX: a pipe takes up to this many bytes in one piece, or none of them.
+# POSIX: a pipe takes up to this number of bytes in one piece, or none of them.
 _PIPE_BUFFER = 4096
-_WINDOW = 1024  # lines that are read together where the size of batches does not matter
+_LINES_AT_ONCE = 1024  # lines per window where the batch size does not matter
 _PIECE = 1 << 16
 _SEPARATOR = "|||"
 _BETWEEN = re.compile(r"(?<!\S)\|\|\|(?!\S)")
@@ -39,13 +39,13 @@ PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
 
 @runtime_checkable
 class Readable(Protocol):
-    """A stream of bytes that is read by lines."""
+    """Stream of bytes that is read by lines."""
 
     def readline(self, size: int = -1, /) -> bytes: ...
 
 
 class Output(Protocol):
-    """A stream that bytes are written to."""
+    """Stream that bytes are written to."""
 
     def write(self, data: bytes, /) -> int: ...
 
@@ -60,17 +60,16 @@ def read_windows(
     cut: Callable[[int], Any] | None = None,
     before: int = 0,
 ) -> Iterator[tuple[list[Any], CommandError | None]]:
-    """Yield at most `window` lines at a time, without line ends and without a byte-order mark.
-
-    With the last group comes what is wrong with the line after it, or `None`.
+    """Yield windows of lines without line ends and byte-order mark, each with the error of the next line, or None.
 
     Args:
-        source: UTF-8; only LF and CRLF end a line. Or the lines themselves, or tuples of them.
-        window: most lines in a group.
-        name: what messages call `source`.
-        longest: most bytes of a line of a stream. More is never read at once.
-        cut: called with the number of a longer line, of which the beginning is taken; without it, that is an error.
-        before: number of lines that come before `source` begins.
+        source: stream in UTF-8, in which only LF and CRLF end a line; or lines, or tuples of lines.
+        window: maximum number of lines in a window.
+        name: name of `source` in messages.
+        longest: maximum number of bytes of a line in a stream. Default: 10,000.
+        cut: function called with the number of each longer line, which is then truncated. Default: a longer line is
+            an error.
+        before: number of lines before `source`. Default: 0.
     """
     lines: list[Any] = []
     error = None
@@ -102,12 +101,12 @@ def _lines_of_stream(
     try:
         while raw := source.readline(longest + len(codecs.BOM_UTF8 + b"\r\n")):
             if number == 0 and not (raw := raw.removeprefix(codecs.BOM_UTF8)):
-                return  # a mark and nothing else: no line
+                return  # only a byte-order mark, no line
             number += 1
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             whole = len(line) <= longest
             head += raw if len(head) < HEAD else b""
-            # Of the beginning of a line the last character may be cut in two: it is left out.
+            # The last character of a truncated line may be incomplete, and is dropped.
             text = decoded(line[:longest], name, number, head, whole)
             if not whole:
                 if cut is None:
@@ -119,12 +118,12 @@ def _lines_of_stream(
     except ValueError as error:
         raise CommandError(str(error)) from error
     except (OSError, DamagedFile) as error:
-        problem = "damaged or incomplete" + (", or not compressed as its name says" if number == before else "")
+        problem = "damaged or incomplete" + (", or its suffix is wrong" if number == before else "")
         raise CommandError(f"{name} cannot be read after line {number}: {error}. It is {problem}.") from error
 
 
 def _checked(lines: Iterable[Any], name: str, before: int) -> Iterator[Any]:
-    """Yield lines, or tuples of them; CommandError for one with a NUL."""
+    """Yield lines, or tuples of lines; raise CommandError for a NUL."""
     for number, line in enumerate(lines, start=before + 1):
         with user_errors():
             check_line(line, number, name)
@@ -132,23 +131,23 @@ def _checked(lines: Iterable[Any], name: str, before: int) -> Iterator[Any]:
 
 
 def line_error(number: int, problem: str, error: Exception) -> CommandError:
-    """Return the error for the user of a line that something failed on."""
+    """Return the error for the user about a line that could not be processed."""
     message = one_line(error) if isinstance(error, ValueError) else explain(error)
     return CommandError(f"line {number} {problem}: {message}")
 
 
 def write_lines(target: Output, lines: Iterable[str]) -> None:
-    """Write lines, each with its line end, and flush.
+    """Write lines with line ends, and flush.
 
-    They go out in pieces of whole lines that a pipe takes at once: a reader never sees half a line of a run that is
-    killed, unless the line alone is longer than such a piece. An error of `lines` comes when those before are written.
+    They are written in pieces of whole lines that a pipe takes at once: a reader never reads half a line of a killed
+    run, unless a single line is longer than such a piece. An error of `lines` follows after the lines before it.
     """
     piece = b""
     try:
         for line in lines:
             data = line.encode() + b"\n"
             if piece and len(piece) + len(data) > _PIPE_BUFFER:
-                # An error or Ctrl-C in the middle of it must not write this piece again.
+                # After an error or Ctrl-C within the write, this piece must not be written again.
                 full, piece = piece, b""
                 target.write(full)
                 target.flush()
@@ -162,7 +161,7 @@ def write_lines(target: Output, lines: Iterable[str]) -> None:
 
 
 def json_line(values: dict[str, Any]) -> str:
-    """Format an object as a line, with floats to six decimals, which float32 has."""
+    """Return an object as a line of JSON, with floats rounded to six decimals, the precision of float32."""
     return json.dumps(_rounded(values), ensure_ascii=False)
 
 
@@ -175,7 +174,7 @@ def _rounded(value: Any) -> Any:
 
 
 def progress_bar(label: str, wanted: bool | None):
-    """Return a bar that counts lines on standard error; if `wanted` is None, only on a terminal and without -q."""
+    """Return a progress bar of lines on standard error; by default only on a terminal and without -q."""
     from tqdm.auto import tqdm
 
     if wanted is None and "TQDM_DISABLE" in os.environ:  # by -q, or by the user
@@ -189,10 +188,9 @@ def progress_bar(label: str, wanted: bool | None):
 def joined_pairs(
     source: Readable | Iterable[str], window: int, name: str, longest: int = LONGEST_LINE, before: int = 0
 ) -> Iterator[PairWindow]:
-    """Yield pairs from lines `source ||| target`, at most `window` at a time; an empty line is an empty pair.
+    """Yield windows of pairs from lines `source ||| target`, each with the error of the next line, or None.
 
-    Sides are as they stand there, without white space around them. With the last group comes what is wrong with the
-    line after it, or `None`. Arguments are those of `read_windows`.
+    White space around the sides is removed; an empty line is an empty pair. For the arguments see `read_windows`.
     """
     first = before + 1
     for lines, error in read_windows(source, window, name, longest, before=before):
@@ -203,8 +201,8 @@ def joined_pairs(
             if separators != 1 and line.strip():
                 times = f"{separators} times" if separators else "not at all"
                 problem = (
-                    f"line {number} of {name} has the separator ` {_SEPARATOR} ` {times}, it must be `source "
-                    f"{_SEPARATOR} target`. Two files, or text with the separator, need --source and --target."
+                    f"line {number} of {name} has the separator ` {_SEPARATOR} ` {times}; it must be `source "
+                    f"{_SEPARATOR} target`. For two files, or text with the separator, use --source and --target."
                 )
                 yield pairs, CommandError(problem)
                 return
@@ -214,7 +212,7 @@ def joined_pairs(
 
 
 def groups_by_size(pairs: Sequence[tuple[str, str]], most: int) -> Iterator[Sequence[tuple[str, str]]]:
-    """Yield the pairs in order, one or as many at once as have at most `most` links between their characters."""
+    """Yield groups of pairs in order, each a single pair or with at most `most` links between characters."""
     start = cells = 0
     for stop, (source, target) in enumerate(pairs):
         cells += len(source) * len(target)
@@ -234,11 +232,11 @@ def rows_of_texts(texts: Mapping[str, Text], longest: int = LONGEST_LINE) -> Ite
     """Yield line n of every text together.
 
     Args:
-        texts: files, or lines with the names that messages give them.
-        longest: most bytes of a line of a file.
+        texts: files, or lines, by their names in messages.
+        longest: maximum number of bytes of a line of a file. Default: 10,000.
 
     Raises:
-        CommandError: what `parallel_lines` says, when all lines before it have been given.
+        CommandError: error of `parallel_lines`, after all lines before it.
     """
     names = [text_name(text, name) for name, text in texts.items()]
     with ExitStack() as stack:
@@ -249,19 +247,19 @@ def rows_of_texts(texts: Mapping[str, Text], longest: int = LONGEST_LINE) -> Ite
             return standard_input() if text == STANDARD else stack.enter_context(open_file(os.fspath(text), "rb"))
 
         sides = list(map(opened, texts.values()))
-        for rows, error in parallel_lines(sides, _WINDOW, names, longest):
+        for rows, error in parallel_lines(sides, _LINES_AT_ONCE, names, longest):
             yield from rows
             if error is not None:
                 raise error
 
 
 def files_among(*texts: object) -> list[str]:
-    """Return the names of those texts that are files."""
+    """Return the file names among texts."""
     return [os.fspath(text) for text in texts if is_file(text)]
 
 
 def counted(items: Iterable[Item], label: str, wanted: bool | None) -> Iterator[Item]:
-    """Yield the items, and count them on a `progress_bar`."""
+    """Yield items and count them on a `progress_bar`."""
     with progress_bar(label, wanted) as bar:
         for item in items:
             yield item
@@ -275,10 +273,9 @@ def parallel_lines(
     longest: int = LONGEST_LINE,
     before: int = 0,
 ) -> Iterator[tuple[list[Any], CommandError | None]]:
-    """Yield line n of every file (or list of lines) together, at most `window` at a time.
+    """Yield windows of line n of every file (or list of lines), each with the error of the next line, or None.
 
-    With the last group comes what is wrong with the line after it (or that one file has more lines), or `None`.
-    Arguments are those of `read_windows`.
+    Different numbers of lines are also an error. For the arguments see `read_windows`.
     """
     named = zip(files, names, strict=True)
     sides = [read_windows(file, window, name, longest, before=before) for file, name in named]
@@ -286,17 +283,17 @@ def parallel_lines(
         lines, errors = zip(*groups, strict=True)
         rows = list(zip(*lines, strict=False))
         failed = [(len(side), place) for place, (side, error) in enumerate(groups) if error is not None]
-        error = errors[min(failed)[1]] if failed else None  # of the line that comes first
+        error = errors[min(failed)[1]] if failed else None  # the error of the earliest line
         numbers = [before + len(side) for side in lines]
         if error is None and len(set(numbers)) > 1:
             for side, rest in enumerate(sides):
                 for more, failure in rest:
                     numbers[side] += len(more)
-                    error = error or failure  # nobody knows how many lines follow
-            other = next((side for side, number in enumerate(numbers) if number != numbers[0]), 0)
+                    error = error or failure  # the number of lines that follow is unknown
+            side = next((side for side, number in enumerate(numbers) if number != numbers[0]), 0)
             error = error or CommandError(
-                f"{names[0]} has {numbers[0]} lines and {names[other]} has {numbers[other]}, they must have the same "
-                f"number. All files have the first {before + len(rows)}."
+                f"{names[0]} has {numbers[0]} lines, {names[side]} has {numbers[side]}; they must match. "
+                f"All files have the first {before + len(rows)}."
             )
         yield rows, error
         before += len(rows)
@@ -320,7 +317,7 @@ def standard_input() -> BinaryIO:
 
 @contextmanager
 def _writing(name: str) -> Iterator[None]:
-    """Turn an OSError into an error that names the output, unless its reader has left."""
+    """Re-raise an OSError as CommandError with the name of the output, except for a closed pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -330,7 +327,7 @@ def _writing(name: str) -> Iterator[None]:
 
 
 class NamedOutput:
-    """A stream that says its name when it cannot be written, whoever writes."""
+    """Output stream whose errors of writing contain its name."""
 
     def __init__(self, stream: Any, name: str = "standard output"):
         self._stream, self._name = stream, name
@@ -350,16 +347,16 @@ class NamedOutput:
 
 
 def open_file(path: str, mode: Literal["rb", "wb"]) -> BinaryIO:
-    """Open a file to read it decompressed as its name says, or to write it as it is.
+    """Open a file to read it, decompressed by its suffix, or to write it without compression.
 
     Raises:
-        CommandError: it cannot be opened.
+        CommandError: the file cannot be opened.
     """
     try:
         if mode == "rb":
-            reads(path)
+            note_inputs(path)
             file = open_to_read(path)
-        else:  # to open a file once more would empty it, and forget that it is appended to
+        else:  # opening an open file again would truncate it and end its append mode
             descriptor = open_descriptor(path)
             file = open(path if descriptor is None else os.dup(descriptor), "wb")  # noqa: SIM115
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
@@ -369,7 +366,7 @@ def open_file(path: str, mode: Literal["rb", "wb"]) -> BinaryIO:
 
 
 class _Lines:
-    """Lines that are read as those of a file are."""
+    """Lines as a stream of bytes."""
 
     def __init__(self, lines: Iterable[str]):
         self._lines, self._rest = enumerate(lines, start=1), b""
@@ -388,15 +385,15 @@ class _Lines:
 
 @contextmanager
 def input_lines(text: Text | None, window: int, name: str = "the lines") -> Iterator[tuple[Readable, int, str]]:
-    """Open a text; yield it, the number of lines to read at once, and its name in messages.
+    """Open a text; yield its stream, the number of lines per window, and its name in messages.
 
     Args:
-        text: a file, plain or compressed, or lines; None or `-` for standard input.
-        window: lines that make full batches. Someone who types wants each line answered.
-        name: what messages call lines.
+        text: file (plain or compressed) or lines. None or `-`: standard input.
+        window: number of lines per window. Lines typed at a terminal come one at a time.
+        name: name of lines in messages. Default: "the lines".
 
     Raises:
-        CommandError: it cannot be opened, or standard input is closed.
+        CommandError: the text cannot be opened, or standard input is closed.
     """
     if text is None or text == STANDARD:
         source = standard_input()
@@ -410,19 +407,19 @@ def input_lines(text: Text | None, window: int, name: str = "the lines") -> Iter
 
 @contextmanager
 def output_lines(path: str | None, option: str = "--output") -> Iterator[Output]:
-    """Open a file that gets its name when it is complete; until then, and after an error, it is `path`.partial.
+    """Open an output file, named `path`.partial until it is complete (and after an error).
 
-    It is compressed as its name says. What is no regular file (a named pipe, /dev/null), and what the process has open
-    already (/dev/stdout, /dev/fd/3), is written to as it is, behind what it has.
+    It is compressed by its suffix. A pipe, a device (/dev/null) or an open file (/dev/stdout, /dev/fd/3) is written
+    directly, after its present content.
 
     Args:
-        path: path of the file; None or - for standard output.
-        option: option that names it, for messages.
+        path: path of the file. None or -: standard output.
+        option: option that names the file, for messages. Default: --output.
 
     Raises:
-        CommandError: it cannot be written, or another process is writing it.
+        CommandError: the file cannot be written, or another process writes it.
     """
-    sys.stdout.flush()  # what was printed before comes first
+    sys.stdout.flush()  # earlier output comes first
     if path is None or path == STANDARD:
         yield sys.stdout.buffer
         return
@@ -434,7 +431,7 @@ def output_lines(path: str | None, option: str = "--output") -> Iterator[Output]
     with ExitStack() as stack:
         try:
             if not special:
-                stack.enter_context(alone(partial))
+                stack.enter_context(locked(partial))
         except BlockingIOError as error:
             message = f"{partial} is being written by another process. Wait for it, or name another file."
             raise CommandError(message) from error
@@ -457,9 +454,9 @@ def output_lines(path: str | None, option: str = "--output") -> Iterator[Output]
 
 
 def _whole_lines(path: str, suffix: str | None) -> bool:
-    """Cut off the half line that a full disk leaves at the end of a file; return False if nothing else is in it.
+    """Remove an incomplete last line, as left by a full disk; return False if no line remains.
 
-    A compressed one is as it is.
+    A compressed file stays unchanged.
     """
     if suffix is not None:
         return os.path.getsize(path) > 0
@@ -475,26 +472,26 @@ def _whole_lines(path: str, suffix: str | None) -> bool:
 def check_files(
     inputs: Sequence[str], outputs: Mapping[str, str | os.PathLike[str] | None], standard: bool | None = None
 ) -> None:
-    """Refuse files that a command cannot read or write, before it loads a model; the gate has refused others.
+    """Check the files of a command before it loads a model.
 
     Args:
-        inputs: files that it reads; none where it reads standard input.
-        outputs: files that it writes, or None, by the options that name them; --output may be - for standard output.
-        standard: it reads standard input; None: if there are no inputs.
+        inputs: input files; none for standard input.
+        outputs: output files or None, by option. --output may be - for standard output.
+        standard: True if the command reads standard input. Default: if there are no inputs.
 
     Raises:
-        CommandError: what is wrong, and with which.
-        ModuleNotFoundError: a .zst file, without the extra.
+        CommandError: a file cannot be read or written; the message names it.
+        ModuleNotFoundError: a .zst file without the extra `zst`.
     """
     named = {option: os.fspath(path) for option, path in outputs.items() if path is not None}
     if named.get("--output") == STANDARD:
         del named["--output"]
     for option, path in named.items():
         if path == STANDARD:
-            raise CommandError(f"{option} - would be a file of that name. Give another, or leave {option} out.")
+            raise CommandError(f"{option} - is not supported. Give a file name, or leave {option} out.")
         folder = Path(path).resolve().parent
         if Path(path).is_dir() or not folder.is_dir():
-            problem = "is a folder" if Path(path).is_dir() else f"lies in {folder}, which is no folder"
+            problem = "is a folder" if Path(path).is_dir() else f"is in {folder}, which is not a folder"
             raise CommandError(f"{option} {path} {problem}.")
     if standard or (standard is None and not inputs):
         standard_input()
@@ -504,10 +501,10 @@ def check_files(
 
 
 def check_text(source: Text | None, outputs: Mapping[str, str | os.PathLike[str] | None]) -> Text:
-    """Return a text; refuse one that is missing, and files that cannot be read or written (see `check_files`).
+    """Return a text after checking it and the output files; see `check_files`.
 
     Raises:
-        CommandError: what is wrong, and with which.
+        CommandError: no text, or a file that cannot be read or written.
     """
     if source is None:
         raise CommandError("`source` must be a file or its lines, got None.")
@@ -517,15 +514,14 @@ def check_text(source: Text | None, outputs: Mapping[str, str | os.PathLike[str]
 
 
 def read_sides(source: Text, target: Text, longest: int | None = None) -> tuple[list[str], list[str]]:
-    """Read the whole of two parallel texts, whose lines a model can take: work and memory grow with their square.
+    """Read two parallel texts with a limit on the length of lines, as work and memory grow with its square.
 
     Args:
-        source, target: files, or lines.
-        longest: most bytes of a line (--longest-line); None: `LONGEST_LINE`.
+        source, target: files or lines.
+        longest: maximum number of bytes of a line (--longest-line). Default: 10,000.
 
     Raises:
-        CommandError: a text cannot be read, they have different numbers of lines, or a line is too long; the message
-            has its number and text.
+        CommandError: an unreadable text, different numbers of lines, or a line that is too long.
     """
     longest = longest or LONGEST_LINE
     with user_errors():
@@ -538,5 +534,5 @@ def read_sides(source: Text, target: Text, longest: int | None = None) -> tuple[
 
 
 def too_long(number: int, name: str, longest: int) -> str:
-    """Return the message about a line of the file `name` that is too long."""
+    """Return the message about a line that is too long."""
     return f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."

@@ -75,7 +75,7 @@ def score_links(
     lengths = [(len(source), len(target)) for source, target in sentences]
     annotated, gold_base = _links_of(gold, parse_alignments, lengths)
     if sentences and (problem := displacement_warning(annotated, sentences)):
-        warnings.warn(f"{gold.told}: {problem}", stacklevel=2)
+        warnings.warn(f"{gold.label}: {problem}", stacklevel=2)
     selection: dict[str, Any] = {
         "ignore_possible": ignore_possible,
         "sentences": sentences or None,
@@ -87,7 +87,7 @@ def score_links(
     for text, links, base in parsed_hypotheses:
         if problem := find_index_mismatch(annotated, links):
             raise CommandError(
-                f"{text.told} and {gold.told}: {problem} Change the indices of one of the files, or exchange its "
+                f"{text.label} and {gold.label}: {problem} Change the indices of one of the files, or exchange its "
                 "columns."
             )
         both = base if base == gold_base else f"gold={gold_base},hyp={base}"
@@ -136,20 +136,20 @@ def _links_of(text: ScoredText, parse: Callable[..., list], lengths: Lengths) ->
         if _inside(from_one, lengths) and not _inside(links, _exchanged(lengths)):
             base, why = 1, "counted from 0, some links are outside the sentences"
     if base == 1:
-        warnings.warn(f"{text.told} is read as counting words from 1: {why}.", stacklevel=3)
+        warnings.warn(f"{text.label} is read as counting words from 1: {why}.", stacklevel=3)
         links = text.parsed(parse, base=1)
     if lengths:
         try:
             check_inside_sentences(links, lengths, remedy="take 1 from each index")
         except ValueError as error:
-            message = f"{text.told}: {error}"
+            message = f"{text.label}: {error}"
             if _inside(links, _exchanged(lengths)):
                 message += " All are inside with source and target exchanged. Exchange --source and --target, or the "
-                message += f"columns of {text.told}."
+                message += f"columns of {text.label}."
             raise CommandError(message) from error
     if base is None and any(line.strip() for line in text.lines):
         warnings.warn(
-            f"{text.told} has no index 0 and too few lines with links to detect whether words are counted from 0 or "
+            f"{text.label} has no index 0 and too few lines with links to detect whether words are counted from 0 or "
             "1. It is read as counting from 0.",
             stacklevel=3,
         )

@@ -56,7 +56,7 @@ def score_summaries(
     """
     for text in (*references, *hypotheses):
         text.check_length()
-    names = [text.told for text in references]
+    names = [text.label for text in references]
     settings: dict[str, Any] = {"tokenize": tokenize, "stemmer": stemmer}
     answers = list(zip(*(text.lines for text in references), strict=True))
     empty = [number for number, texts in enumerate(answers, 1) if not any(map(str.strip, texts))]

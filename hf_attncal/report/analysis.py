@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hf_attncal.data.languages import languages_of, take_code
+from hf_attncal.data.languages import languages_of, set_leading_code
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.hub.model_cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
@@ -115,7 +115,7 @@ def analyze_corpus(
         bootstrap: resamples of the pairs for each interval.
         seed: seed of draws, resamples and the probe.
         load: function that loads model and tokenizer by name, and the adapter of a probe.
-        step: is told what begins (`messages.half_minutes`).
+        step: is told what begins (`messages.progress_reports`).
 
     Raises:
         ValueError: a method does not work on this model; tags are of another number than words; the text is too
@@ -130,7 +130,7 @@ def analyze_corpus(
         raise ValueError(
             "`tokenizer` must be the tokenizer of the model, got None: give both, or a model by its name."
         )
-    corpus = replace(corpus, sources=take_code(tokenizer, corpus.sources))  # no word that could be taken away
+    corpus = replace(corpus, sources=set_leading_code(tokenizer, corpus.sources))  # no word that could be taken away
     learned = None
     if probe and CONTRIBUTION not in works_on(model):
         chosen_methods(model, methods and [name for name in methods if name != CONTRIBUTION])

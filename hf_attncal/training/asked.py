@@ -14,7 +14,7 @@ from hf_attncal.families import Family, default_of, translators
 from hf_attncal.inference.running import Spoken
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.files import check_readable
-from hf_attncal.io.messages import job_progress
+from hf_attncal.io.messages import silenced_if_quiet
 from hf_attncal.metrics import records
 from hf_attncal.variants import VARIANTS
 
@@ -207,7 +207,7 @@ class Asked:
             if dry_run:
                 return Trained(Path(folder), runs.train(config, resume=resume, dry_run=True, started=self.started))
             changed = self.changed is not None
-            with job_progress():
+            with silenced_if_quiet():
                 results = runs.train(
                     config,
                     resume=resume or changed,

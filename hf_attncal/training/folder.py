@@ -20,7 +20,7 @@ from accelerate.utils import broadcast_object_list
 
 from hf_attncal.inference.seals import revision_of
 from hf_attncal.io.files import fill_folder, json_text, write_json
-from hf_attncal.io.gate import job, mark, mark_in, reads, saving_into
+from hf_attncal.io.gate import job, note_inputs, read_run_record, run_record, saving_into
 from hf_attncal.layouts import RESULTS, RUN, UNFINISHED, kind_of_folder
 from hf_attncal.metrics import records
 
@@ -105,7 +105,7 @@ def _claim(
     folder: Path, stack: ExitStack, config: Settings, args: TokenBatchArguments, resume: bool, allow_changes: bool
 ) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None]:
     """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
-    reads(*config.data.files().values(), *config.starts().values())
+    note_inputs(*config.data.files().values(), *config.starts().values())
     stack.enter_context(saving_into(folder, config.job, "`training.output_dir`"))
     stack.callback(shutil.rmtree, folder / UNFINISHED, ignore_errors=True)
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
@@ -139,7 +139,7 @@ def _claim(
         changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
     for path in {*folder.glob("checkpoint-*")} - {*last_checkpoints(folder)}:  # of a process that was killed
         shutil.rmtree(path)
-    state = mark(config.job, run=now, software=records.software(), changes=changes, finished=False)
+    state = run_record(config.job, run=now, software=records.software(), changes=changes, finished=False)
     fill(folder, lambda staged: (staged / RUN).write_text(json_text(state), encoding="utf-8"))
     return checkpoint, changes, None
 
@@ -148,7 +148,7 @@ def _give_back(folder: Path, by: str) -> None:
     """Let another run have a folder that has no checkpoint: its mark stays while it holds a tokenizer or counts."""
     (folder / RUN).unlink(missing_ok=True)
     if kind_of_folder(folder) is not None:
-        write_json(mark(by), folder / RUN)
+        write_json(run_record(by), folder / RUN)
 
 
 def run_in(folder: Path, resume: bool) -> str:
@@ -159,7 +159,7 @@ def run_in(folder: Path, resume: bool) -> str:
     """
     names = sorted(path.name for path in folder.glob("*"))
     left = [name for name in names if name in (RUN, RESULTS) or re.fullmatch(r"checkpoint-\d+|.*\.safetensors", name)]
-    if left == [RUN] and mark_in(folder).keys() == mark("").keys():  # given back
+    if left == [RUN] and read_run_record(folder).keys() == run_record("").keys():  # given back
         left = []
     if left and not resume:
         raise ValueError(
@@ -169,7 +169,7 @@ def run_in(folder: Path, resume: bool) -> str:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    run = dict(mark_in(folder))
+    run = dict(read_run_record(folder))
     if not {"run", "changes", "finished"} <= run.keys():
         raise ValueError(
             f"{folder / RUN} is missing or damaged, so nothing says what was trained. Name another folder."

@@ -24,7 +24,7 @@ from transformers.tokenization_utils_base import LARGE_INTEGER
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.data.collators import CopyCollator, CopyNullCollator, LinkCollator, NullCollator
 from hf_attncal.data.corpora import tokenize_pairs
-from hf_attncal.data.languages import check_target, codes_of, speak
+from hf_attncal.data.languages import check_target, codes_of, set_languages
 from hf_attncal.data.tokenizer import CopyTokenizer, null_token_id
 from hf_attncal.families import default_of, translators
 from hf_attncal.hub.model_cards import write_model_card
@@ -222,7 +222,7 @@ class Seq2SeqJob(Job):
         data = self.config.data
         self.tokenizer, made, copies = self.begin()
         if self.config.languages is not None and codes_of(self.tokenizer):  # else they are for the card alone
-            speak(None, self.tokenizer, self.config.languages)
+            set_languages(None, self.tokenizer, self.config.languages)
         check_target(self.tokenizer)
         if data.max_source_length is None:
             self.check_sources(made)
@@ -286,7 +286,7 @@ class Seq2SeqJob(Job):
 
     def build(self, config, args):
         model, text = self.new_model(config, self.tokenizer), self.tokenized["train"]
-        speak(model, self.tokenizer)
+        set_languages(model, self.tokenizer)
         search_as_scored(model, self.tokenizer, config.evaluation)
         copies = bool(getattr(model.config, "max_copied_tokens", 0))
         collator = _COLLATORS[bool(getattr(model.config, "uam", False)), copies](self.tokenizer, model)

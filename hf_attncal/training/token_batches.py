@@ -13,7 +13,7 @@ from transformers.training_args import OptimizerNames
 
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.inference.running import MAX_THREADS
-from hf_attncal.io.errors import at_least
+from hf_attncal.io.errors import check_range
 
 from .checkpoints import WholeCheckpointsTrainer
 
@@ -40,7 +40,7 @@ class TokenBatchArguments(TrainingArguments):
 
     def __post_init__(self):
         tokens = self.tokens_per_batch
-        at_least("`threads`", self.threads, 1, MAX_THREADS)
+        check_range("`threads`", self.threads, 1, MAX_THREADS)
         if tokens is not None:
             if tokens < 1:
                 raise ValueError(f"`tokens_per_batch` must be >= 1, got {tokens}. Leave it out for no limit.")

@@ -45,7 +45,7 @@ from hf_attncal.adapters import (
 )
 from hf_attncal.adapters.checkpoints import restore_adapter
 from hf_attncal.adapters.configuration import AdapterType
-from hf_attncal.io.extras import ORIGIN_TOLD, install_command
+from hf_attncal.io.extras import ORIGIN_HINT, install_command
 from hf_attncal.models.cross_attention import CrossAttentionMixin
 
 
@@ -704,7 +704,7 @@ def test_without_the_package_the_card_says_what_to_install(bases, monkeypatch, t
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "ATTNCAL"
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert all(
-        words in card for words in (f"{install_command()}  # {ORIGIN_TOLD}", "import hf_attncal.adapters", "KeyError")
+        words in card for words in (f"{install_command()}  # {ORIGIN_HINT}", "import hf_attncal.adapters", "KeyError")
     )
     base = load_base(bases["marian"])
     monkeypatch.delitem(PEFT_TYPE_TO_CONFIG_MAPPING, AdapterType.ATTNCAL)

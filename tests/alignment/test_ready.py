@@ -81,7 +81,7 @@ def test_a_model_of_the_user_with_that_name_goes_first(tmp_path, monkeypatch):
 def test_nothing_is_written_into_the_package(name, tmp_path):
     for side in ("a", "b"):
         (tmp_path / side).write_text("ein Haus ist alt\n" * 60)
-    with pytest.raises(CommandError, match="belongs to the package, and stays as it is: copy it, and name the copy"):
+    with pytest.raises(CommandError, match="belongs to the package and is read-only"):
         hf_attncal.check_learn(name, source=tmp_path / "a", target=tmp_path / "b")
 
 

@@ -24,7 +24,7 @@ from hf_attncal.alignment.streaming import LINK_FORMATS, LinkStyle, align_window
 from hf_attncal.commands import main
 from hf_attncal.commands.kinds import LinkFormat, Merging, WordLimits
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.data.words import WORDS
+from hf_attncal.data.words import SEPARATORS
 from hf_attncal.inference.running import Running
 from hf_attncal.io.encoding import DamagedFile
 from hf_attncal.io.errors import CommandError
@@ -548,7 +548,7 @@ def test_what_can_be_read_are_the_fields_of_the_settings():
 def test_choices_are_those_of_the_models():
     assert get_args(Merging) == SYMMETRIZATIONS
     assert get_args(LinkFormat) == LINK_FORMATS
-    assert get_args(WordLimits) == WORDS
+    assert get_args(WordLimits) == SEPARATORS
 
 
 # ---- streams ----

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 import hf_attncal.commands
 from hf_attncal.inference.opening import load_errors
 from hf_attncal.io.errors import CommandError, explain, one_line
-from hf_attncal.io.gate import check_file, job, reads
+from hf_attncal.io.gate import check_file, job, note_inputs
 from hf_attncal.io.streams import output_lines
 
 linux = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
@@ -45,7 +45,7 @@ def failing(monkeypatch, capsys):
         (CommandError("mend this."), "mend this."),
         (
             OSError(errno.ENOSPC, "No space left on device", "folder/file"),
-            "folder/file: No space left on device. Make room",
+            "folder/file: No space left on device. Free space",
         ),
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
         (MemoryError(), "there is not enough memory (MemoryError)."),
@@ -260,7 +260,7 @@ def test_an_output_that_is_an_input_is_refused(tmp_path, monkeypatch):
     os.link(source, tmp_path / "links.partial")
     for name in ("pairs", "symbolic", "hard", "links"):
         with job():
-            reads(other, source)
+            note_inputs(other, source)
             with pytest.raises(CommandError, match=f"--output .* would overwrite {source}, the same file"):
                 check_file(tmp_path / name, "--output")
     with source.open("rb") as file, monkeypatch.context() as patch, job():
@@ -268,6 +268,6 @@ def test_an_output_that_is_an_input_is_refused(tmp_path, monkeypatch):
         with pytest.raises(CommandError, match="would overwrite standard input"):
             check_file(source)
     with job():
-        reads(source, other, "no such file", "/dev/null", io.BytesIO())
+        note_inputs(source, other, "no such file", "/dev/null", io.BytesIO())
         check_file(tmp_path / "new")
         check_file("/dev/null")

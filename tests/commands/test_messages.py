@@ -14,7 +14,7 @@ import hf_attncal.commands
 from hf_attncal.commands import main
 from hf_attncal.inference.opening import tell_model
 from hf_attncal.io import messages
-from hf_attncal.io.messages import LOG, is_quiet, job_progress, loudness, without_chatter
+from hf_attncal.io.messages import LOG, is_quiet, silenced_if_quiet, silenced_libraries, verbosity
 from hf_attncal.io.streams import progress_bar
 
 
@@ -69,7 +69,7 @@ def test_errors_are_always_told_and_nothing_outlives_the_command(options, links,
 def test_warnings_are_one_line_and_libraries_are_told(verbose, quiet, told, level, capsys, monkeypatch):
     monkeypatch.delenv("TRANSFORMERS_VERBOSITY", raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with loudness(verbose, quiet):
+    with verbosity(verbose, quiet):
         for _ in range(2):
             warnings.warn("of\n  two lines", stacklevel=1)
             warnings.filterwarnings("default", message="another")  # as libraries do: what was shown is forgotten
@@ -86,13 +86,13 @@ def test_the_libraries_draw_no_bars_where_nobody_watches(monkeypatch):
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
     for watched in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda watched=watched: watched, raising=False)
-        with loudness(0, False):
+        with verbosity(0, False):
             assert ("TQDM_DISABLE" in os.environ) != watched
 
 
 def test_what_a_job_prints_is_dropped_by_q_alone(capsys):
     for quiet in (False, True):
-        with loudness(0, quiet), job_progress():
+        with verbosity(0, quiet), silenced_if_quiet():
             print("step 1")
         print("result")
     assert capsys.readouterr().out == "step 1\nresult\nresult\n"
@@ -100,7 +100,7 @@ def test_what_a_job_prints_is_dropped_by_q_alone(capsys):
 
 def test_a_bar_is_not_shown_with_q_unless_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with loudness(0, True):
+    with verbosity(0, True):
         assert progress_bar("lines", None).disable
         assert not progress_bar("lines", True).disable
     assert not progress_bar("lines", None).disable
@@ -111,7 +111,7 @@ def test_a_library_is_silenced_while_it_loads_unless_it_is_to_be_heard(tmp_path,
     log = logging.getLogger("transformers")
     before = log.level
     for verbose, heard in ((0, False), (1, False), (2, True)):
-        with loudness(verbose, False), hf_attncal.inference.opening.load_errors(str(tmp_path)):
+        with verbosity(verbose, False), hf_attncal.inference.opening.load_errors(str(tmp_path)):
             assert log.isEnabledFor(logging.ERROR) == (heard or before > logging.ERROR)
             warnings.warn("from a library", stacklevel=1)
         assert ("from a library" in capsys.readouterr().err) == heard
@@ -119,15 +119,15 @@ def test_a_library_is_silenced_while_it_loads_unless_it_is_to_be_heard(tmp_path,
 
 
 def test_v_tells_of_a_model_without_parameters_too(capsys):
-    with loudness(1, False):
+    with verbosity(1, False):
         tell_model("counts", torch.nn.BatchNorm1d(3, affine=False).to("cpu"))
     assert capsys.readouterr().err.startswith("attncal: counts: BatchNorm1d, 7 numbers in float32\n")
 
 
 @pytest.mark.parametrize("verbose", [0, 2])
 def test_chatter_is_dropped_unless_it_is_asked_for(capfd, verbose):
-    with loudness(verbose, False):
-        with without_chatter():
+    with verbosity(verbose, False):
+        with silenced_libraries():
             print("printed")
             os.write(2, b"written\n")
             warnings.warn("warned", UserWarning, stacklevel=1)
@@ -139,7 +139,7 @@ def test_chatter_is_dropped_unless_it_is_asked_for(capfd, verbose):
 
 
 def test_an_error_leaves_the_block_of_chatter_and_can_be_told(capfd):
-    with pytest.raises(ValueError, match="x"), without_chatter():
+    with pytest.raises(ValueError, match="x"), silenced_libraries():
         raise ValueError(f"x after {os.write(1, b'written')} bytes")
     print("told")
     assert capfd.readouterr().out == "told\n"
@@ -162,7 +162,7 @@ def test_the_next_command_can_be_typed_as_it_is_shown(on_path, script, shown, mo
 def test_a_long_job_says_how_far_it_is(monkeypatch, capsys):
     monkeypatch.setattr(messages, "SILENCE", 0.05)
     for quiet in (False, True):
-        with messages.loudness(0, quiet), messages.half_minutes("learning") as step:
+        with messages.verbosity(0, quiet), messages.progress_reports("learning") as step:
             time.sleep(0.2)
             step("the first part")
             time.sleep(0.2)
@@ -175,6 +175,6 @@ def test_a_long_job_says_how_far_it_is(monkeypatch, capsys):
             assert re.fullmatch(r"attncal: learning, \d+ seconds so far", said[0])
             assert any(re.fullmatch(r"attncal: learning: the first part, \d+ seconds so far", line) for line in said)
             assert re.search(r"the second part, \d+ seconds so far(, about \d+ seconds left)?$", said[-1])
-    with messages.half_minutes("in Python"):  # nobody is spoken to
+    with messages.progress_reports("in Python"):  # nobody is spoken to
         time.sleep(0.1)
     assert capsys.readouterr().err == ""

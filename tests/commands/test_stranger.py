@@ -225,7 +225,7 @@ whole = True
 IMPORTING = """
 import signal, sys, time
 import hf_attncal.io.errors
-hf_attncal.io.errors._LONGEST_IMPORT = 2
+hf_attncal.io.errors._MAX_IMPORT_SECONDS = 2
 signal.signal(signal.SIGINT, hf_attncal.io.errors.interrupt)
 try:
     import slow_import

@@ -47,7 +47,7 @@ def test_utf_16_and_32_are_named_and_what_is_named_mends_them(text, encoding, tm
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"a b\nc\0d\n", r"line 2 of x has a NUL, which no text has \(byte 2\)\."),
+        (b"a b\nc\0d\n", r"line 2 of x has a NUL byte \(byte 2\)\."),
         ("你好\n".encode() + b"\0\n", "line 2 of x has a NUL"),
         ("café\nschön\n".encode("latin1"), r"line 1 of x is not UTF-8 \(byte 4\)\..*iconv -f latin1 -t utf-8"),
         (gzip.compress(b"a\n", mtime=0), r"line 1 of x is not UTF-8 .*looks like a \.gz file"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_attncal.data.segmentation import NOTHING, fold, fold_line, raw_means, segment, solid
+from hf_attncal.data.segmentation import EMPTY_WORD, fold, fold_line, raw_means, segment, without_spaces
 from hf_attncal.data.words import split_words
 
 
@@ -27,8 +27,8 @@ from hf_attncal.data.words import split_words
         ("co\u00adoperate", "cooperate"),
         ("ﬁn", "fin"),
         ("ｶﾞ", "ガ"),
-        ("\u00a0", NOTHING),
-        ("\u200b", NOTHING),
+        ("\u00a0", EMPTY_WORD),
+        ("\u200b", EMPTY_WORD),
         ("日本", "日本"),
     ],
 )
@@ -42,7 +42,7 @@ def test_words_keep_their_number_and_folding_twice_is_folding_once(text):
     assert len(line.split()) == len(text.split())
     assert fold_line(line) == line
     for word in split_words(text, "spaces"):
-        assert solid(word).split() == [solid(word)]
+        assert without_spaces(word).split() == [without_spaces(word)]
 
 
 def test_what_parts_words():

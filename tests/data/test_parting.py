@@ -9,7 +9,7 @@ import pytest
 import hf_attncal
 from hf_attncal.alignment import WordAlignment, count_links, project_labels
 from hf_attncal.commands import main
-from hf_attncal.data.linked_pairs import RECORD, gold_links, in_white_space, readings_differ
+from hf_attncal.data.linked_pairs import SEPARATOR_SUFFIX, gold_links, separators_differ, to_white_space_words
 from hf_attncal.data.pharaoh import GoldAlignment
 
 SPACES = ["\u00a0", "\u2028", "\x1c"]
@@ -43,7 +43,7 @@ def run(line: str, capsys) -> tuple[int, list[str], str]:
 
 
 FILES = "--source s --target t"
-ASKED = r"line 1\b.*fit 7 and 7 words, parted by any white space, and 6 and 6, parted by spaces alone.*"
+ASKED = r"line 1\b.*fit 7 and 7 words separated by any white space, and 6 and 6 words separated by spaces only.*"
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -52,9 +52,9 @@ def test_links_that_may_count_either_are_refused_until_it_is_said(space, here, c
     for command in ("align lexicon --links links", "align project --markup --links links", "score links links"):
         status, out, err = run(f"{command} {FILES}", capsys)
         assert (status, [line for line in out if "euros" in line]) == (1, []), command
-        assert "parted by spaces alone" in err
+        assert "separated by spaces only" in err
         assert "into links.words" in err
-    Path(f"links{RECORD}").write_text("spaces\n")
+    Path(f"links{SEPARATOR_SUFFIX}").write_text("spaces\n")
     status, out, _ = run(f"align lexicon --links links {FILES}", capsys)
     assert status == 0
     assert "today\theute\t1\t1.000000\t1.000000" in out
@@ -78,7 +78,7 @@ def test_links_beyond_the_words_of_one_reading_tell_it(here, capsys):
         with Path(name).open("a") as file:
             file.write(f"{line}\n")
     assert run(f"align lexicon {FILES} --links links", capsys)[0] == 0
-    Path(f"links{RECORD}").write_text("spaces\n")
+    Path(f"links{SEPARATOR_SUFFIX}").write_text("spaces\n")
     assert run(f"align lexicon {FILES} --links links", capsys)[0] == 1
 
 
@@ -86,7 +86,7 @@ def test_links_beyond_the_words_of_one_reading_tell_it(here, capsys):
 @pytest.mark.parametrize("name", ["links", "links.gz"])
 def test_what_we_write_goes_on_record_and_is_read(words, name, here, capsys):
     assert run(f"align quick {FILES} --output {name} --words {words}", capsys)[0] == 0
-    assert Path(f"{name}{RECORD}").read_text().split()[0] == words
+    assert Path(f"{name}{SEPARATOR_SUFFIX}").read_text().split()[0] == words
     status, out, _ = run(f"align lexicon {FILES} --links {name}", capsys)
     assert status == 0
     found = {word for line in out[1:] for word in line.split("\t")[:2]}
@@ -97,19 +97,19 @@ def test_what_we_write_goes_on_record_and_is_read(words, name, here, capsys):
         file.write("0-0\n1-1\n")
     status, _, err = run(f"align lexicon {FILES} --links {name}", capsys)
     assert status == 1
-    assert f"{name}{RECORD} is not of this file" in err
-    Path(f"{name}{RECORD}").write_text(words)  # said by hand
+    assert f"{name}{SEPARATOR_SUFFIX} belongs to another version of this file" in err
+    Path(f"{name}{SEPARATOR_SUFFIX}").write_text(words)  # said by hand
     assert run(f"align lexicon {FILES} --links {name}", capsys)[0] == 0
     # Text to which it does not matter needs no record.
     write(" ")
     assert run(f"align quick {FILES} --output {name} --words {words}", capsys)[0] == 0
-    assert not Path(f"{name}{RECORD}").exists()
+    assert not Path(f"{name}{SEPARATOR_SUFFIX}").exists()
 
 
 def test_a_file_that_is_no_record_stays(here, capsys):
-    Path(f"links{RECORD}").write_text("spaces between words\n")
-    assert "is something else" in run(f"align quick {FILES} --output links", capsys)[2]
-    assert Path(f"links{RECORD}").read_text() == "spaces between words\n"
+    Path(f"links{SEPARATOR_SUFFIX}").write_text("spaces between words\n")
+    assert "is another kind of file" in run(f"align quick {FILES} --output links", capsys)[2]
+    assert Path(f"links{SEPARATOR_SUFFIX}").read_text() == "spaces between words\n"
 
 
 def test_links_of_two_kinds_are_not_compared(here, capsys):
@@ -118,9 +118,9 @@ def test_links_of_two_kinds_are_not_compared(here, capsys):
     for command in ("score spaces white-space", f"align compare spaces white-space {FILES}"):
         status, out, err = run(command, capsys)
         assert (status, out) == (1, [])
-        assert "spaces counts words that spaces part, and white-space those that any white space parts" in err
+        assert "spaces counts words separated by spaces, white-space words separated by any white space" in err
     shutil.copy("spaces", "same")
-    shutil.copy(f"spaces{RECORD}", f"same{RECORD}")
+    shutil.copy(f"spaces{SEPARATOR_SUFFIX}", f"same{SEPARATOR_SUFFIX}")
     assert run(f"align compare spaces same {FILES}", capsys)[0] == 0
 
 
@@ -130,10 +130,10 @@ def test_alignments_and_lists_from_python(here):
         alignments = hf_attncal.align_quick(source=sides[0], target=sides[1], words=words)
         entries = hf_attncal.lexicon(*sides, links=alignments)
         assert ("10\u00a0000" in {entry.source for entry in entries}) == (words == "spaces")
-    with pytest.raises(ValueError, match="Say `words`"):
+    with pytest.raises(ValueError, match="Set `words`"):
         hf_attncal.lexicon(*sides, links=LINKS["spaces"])
     assert hf_attncal.lexicon(*sides, links=LINKS["spaces"], words="spaces")[0].source == "10\u00a0000"
-    with pytest.raises(ValueError, match="Say `words`"):
+    with pytest.raises(ValueError, match="Set `words`"):
         list(count_links(zip(*sides, strict=True), LINKS["spaces"]))
     pairs = zip(*sides, strict=True)
     (first, _) = project_labels(pairs, LINKS["spaces"], tags=TAGS)
@@ -147,7 +147,7 @@ def test_gold_links_become_those_of_white_space(words, here):
     if words == "spaces":
         with pytest.raises(ValueError, match=rf"links: {ASKED}Write `white-space` or `spaces` into links.words"):
             gold_links("links", pairs)
-        Path(f"links{RECORD}").write_text(words)
+        Path(f"links{SEPARATOR_SUFFIX}").write_text(words)
     else:
         write("\u00a0", words)
     first, _ = gold_links("links", pairs)
@@ -156,14 +156,14 @@ def test_gold_links_become_those_of_white_space(words, here):
 
 def test_pieces_of_words_are_linked_each_to_each_or_all_with_all():
     gold = GoldAlignment(frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
-    found = in_white_space(gold, "a\u00a0b c", "d\u00a0e f\u00a0g")
+    found = to_white_space_words(gold, "a\u00a0b c", "d\u00a0e f\u00a0g")
     assert found.sure == {(0, 0), (1, 1)}
     assert found.possible == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 2), (2, 3)}
-    assert in_white_space(gold, "a\u00a0b c", "d e").sure == {(0, 0), (1, 0)}
+    assert to_white_space_words(gold, "a\u00a0b c", "d e").sure == {(0, 0), (1, 0)}
 
 
 def test_where_readings_differ():
-    assert not readings_differ("a b", "a\tb\fc", None)
-    assert not readings_differ("\u00a0a", "b\u200bc")  # the same words, with more around them; no white space
-    assert readings_differ("a\u00a0b")
-    assert readings_differ("a \u3000 b")
+    assert not separators_differ("a b", "a\tb\fc", None)
+    assert not separators_differ("\u00a0a", "b\u200bc")  # the same words, with more around them; no white space
+    assert separators_differ("a\u00a0b")
+    assert separators_differ("a \u3000 b")

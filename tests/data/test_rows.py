@@ -13,7 +13,7 @@ LISTS = [[3, 1], [], [4, 1, 5], [9], [2, 6, 5, 3], [], [5]]
 
 @pytest.fixture(params=[2, 10_000], autouse=True)
 def at_once(request, monkeypatch):
-    monkeypatch.setattr(rows, "_AT_ONCE", request.param)
+    monkeypatch.setattr(rows, "_ROWS_AT_ONCE", request.param)
 
 
 def gathered(order) -> Rows:

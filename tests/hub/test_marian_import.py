@@ -191,7 +191,11 @@ def test_a_vocabulary_of_another_kind_is_told(tmp_path):
     write_vocabulary(tmp_path / "bpe.spm", model_type="bpe")
     write_vocabulary(tmp_path / "bos.spm", eos_id=2, bos_id=0, pad_id=3)
     (tmp_path / "none.spm").write_bytes(b"\x0a\xff\xff")
-    for name, told in (("bpe", "another kind than unigrams"), ("bos", "no `<pad>`"), ("none", "no model of Sentence")):
+    for name, told in (
+        ("bpe", "another `model_type` than unigram"),
+        ("bos", "no `<pad>`"),
+        ("none", "not a SentencePiece model"),
+    ):
         with pytest.raises(UnreadableError, match=told):
             spm_tokenizer(tmp_path / f"{name}.spm")
     assert read_spm(tmp_path / "bos.spm").pieces[1][0] == "<unk>"

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import hf_attncal
-from hf_attncal.io.extras import EXTRAS, ORIGIN, ORIGIN_TOLD, install_command, need
+from hf_attncal.io.extras import EXTRAS, ORIGIN, ORIGIN_HINT, install_command, need
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = {path.name for path in (ROOT / "model_cards").iterdir()}
@@ -308,7 +308,7 @@ def test_everything_that_tells_to_install_the_package_says_where_it_comes_from()
     extras = [re.findall(r"pip install ['\"]([^'\"]*)\[", texts[name]) for name in ("README.md", "summarization.md")]
     assert extras == [[ORIGIN], [ORIGIN]]
     metric = (ROOT / "hf_attncal/metrics/evaluate_modules/aer/aer.py").read_text(encoding="utf-8")
-    assert f"`{install_command()}` {ORIGIN_TOLD}." in re.sub(r'"\s+"', "", metric)  # it is read without the package
+    assert f"`{install_command()}` {ORIGIN_HINT}." in re.sub(r'"\s+"', "", metric)  # it is read without the package
 
 
 def test_the_demo_installs_what_it_needs_and_the_tests_their_tools(tmp_path):

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
-from hf_attncal.data.spm import without_names_of_text
+from hf_attncal.data.spm import without_file_names
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import PublishError, Result, publish_folder, write_model_card
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
@@ -350,7 +350,7 @@ def message(*fields: tuple[int, bytes | str]) -> bytes:
 def test_a_model_of_sentencepiece_does_not_name_its_text(ready):
     pieces = message((1, message((1, "a"))), (2, message((1, "/home/anna/train.de"), (2, "/tmp/x"))))
     small = message((1, message((1, "a"))), (2, b""))
-    assert without_names_of_text(pieces) == small
+    assert without_file_names(pieces) == small
     (ready / "source.spm").write_bytes(pieces)
     assert publish_folder(ready, NAME, dry_run=True, try_loading=False).files["source.spm"] == len(small)
 

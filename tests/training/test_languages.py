@@ -13,7 +13,7 @@ from warm import warm
 
 from hf_attncal import align, translate
 from hf_attncal.commands import main
-from hf_attncal.data.languages import Languages, card_languages, codes_of, speak, take_code
+from hf_attncal.data.languages import Languages, card_languages, codes_of, set_languages, set_leading_code
 from hf_attncal.data.words import NO_WORD, token_names
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import token_pairs
@@ -129,9 +129,9 @@ def as_upstream_says(kind, folder, beams):
 def test_cell_a_target_that_is_not_set_is_refused(kind, downloaded, capsys):
     if KINDS[kind][0] is None:
         assert main(["translate", str(downloaded(kind)), "--languages=en-de"]) == 1
-        assert "`languages` is for tokenizers with language codes, and MarianTokenizer" in capsys.readouterr().err
+        assert "`languages` is for tokenizers with language codes; MarianTokenizer" in capsys.readouterr().err
         return
-    with pytest.raises(ValueError, match=r"`languages` must say which of the \d+ languages .* --languages SOURCE-TAR"):
+    with pytest.raises(ValueError, match=r"`languages` must name one of the \d+ languages .* --languages SOURCE-TAR"):
         translate(SOURCES, model=str(downloaded(kind)))
 
 
@@ -234,7 +234,7 @@ def test_cell_loads_without_the_package(kind, without_the_package, trained):
 def test_a_language_has_many_names(languages, downloaded, caplog):
     for kind, source in (("nllb", "eng_Latn"), ("m2m100", "en")):
         tokenizer = AutoTokenizer.from_pretrained(downloaded(kind))
-        speak(None, tokenizer, languages)
+        set_languages(None, tokenizer, languages)
         assert (tokenizer.src_lang, tokenizer.tgt_lang) == (source, KINDS[kind][1])
     assert any("languages: " in line and "Tokenizer)" in line for line in caplog.messages)  # the choice is said
 
@@ -251,7 +251,7 @@ def test_a_language_has_many_names(languages, downloaded, caplog):
 def test_a_language_that_the_tokenizer_does_not_have_is_named(languages, message, downloaded):
     tokenizer = AutoTokenizer.from_pretrained(downloaded("m2m100"))
     with pytest.raises(ValueError, match=message):
-        speak(None, tokenizer, languages)
+        set_languages(None, tokenizer, languages)
     assert (tokenizer.src_lang, tokenizer.tgt_lang) == ("en", None)  # nothing has changed
 
 
@@ -261,7 +261,7 @@ def test_a_side_may_have_a_hyphen(downloaded):
         ("pt-BR-en", Languages("por_Latn", "eng_Latn")),
         ("en-zh-Hant", Languages("eng_Latn", "zho_Hant")),
     ):
-        speak(None, tokenizer, languages)
+        set_languages(None, tokenizer, languages)
         assert (tokenizer.src_lang, tokenizer.tgt_lang) == expected
     assert card_languages("pt-BR-en") == ["pt", "en"]
     assert card_languages("eng_Latn-deu_Latn") == ["en", "de"]
@@ -271,9 +271,9 @@ def test_a_code_that_the_model_is_made_to_begin_with_is_the_target(downloaded, t
     folder = downloaded("m2m100")
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     model.generation_config.forced_bos_token_id = tokenizer.get_lang_id("fr")
-    speak(model, tokenizer)
+    set_languages(model, tokenizer)
     assert tokenizer.tgt_lang == "fr"
-    speak(model, tokenizer, "en-de")  # what the user says goes before
+    set_languages(model, tokenizer, "en-de")  # what the user says goes before
     assert model.generation_config.forced_bos_token_id == tokenizer.get_lang_id("de")
 
 
@@ -298,11 +298,11 @@ def test_a_line_may_begin_with_its_own_code(downloaded):
 def test_a_text_that_has_one_code_is_read_without_it(downloaded):
     """For an analysis, which takes words away."""
     tokenizer = AutoTokenizer.from_pretrained(downloaded("marian-codes"))
-    assert take_code(tokenizer, SOURCES) == SOURCES
+    assert set_leading_code(tokenizer, SOURCES) == SOURCES
     mixed = [f">>{code}<< {line}" for code, line in zip(("deu", "fra", "fra", "deu"), SOURCES, strict=True)]
-    assert take_code(tokenizer, mixed) == mixed
+    assert set_leading_code(tokenizer, mixed) == mixed
     assert tokenizer.target_lang == "mul"
-    assert take_code(tokenizer, [*(f">>fra<< {line}" for line in SOURCES), ""]) == [*SOURCES, ""]
+    assert set_leading_code(tokenizer, [*(f">>fra<< {line}" for line in SOURCES), ""]) == [*SOURCES, ""]
     assert tokenizer.target_lang == "fra"
 
 

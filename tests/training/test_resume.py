@@ -21,7 +21,7 @@ from runs import ROOT, adapter_settings, largest_difference, make_trainer, toy_d
 from safetensors.torch import load_file
 from transformers.trainer_utils import IntervalStrategy
 
-from hf_attncal.io.gate import alone
+from hf_attncal.io.gate import locked
 from hf_attncal.training.checkpoints import last_checkpoints
 from hf_attncal.training.settings import DataConfig
 
@@ -252,7 +252,7 @@ def test_a_folder_is_refused_from_the_first_second(arguments, tmp_path, monkeypa
 
     def loading(*args):
         held.append((run / "run.json").is_file())
-        with pytest.raises(BlockingIOError), alone(run / "run.lock"):
+        with pytest.raises(BlockingIOError), locked(run / "run.lock"):
             pass
         return load(*args)
 
@@ -261,7 +261,7 @@ def test_a_folder_is_refused_from_the_first_second(arguments, tmp_path, monkeypa
     assert held
     assert all(held)
     before = contents(run)
-    with alone(run / "run.lock"):
+    with locked(run / "run.lock"):
         for options in ([], ["--resume"]):
             with pytest.raises(ValueError, match="in use"):
                 script.main([*arguments, *options])

@@ -1,15 +1,14 @@
 """Generate a synthetic language pair: real English and German sentences with exact word alignments.
 
-A synchronous grammar builds both sides of a sentence at once. Every word carries the numbers of the meanings that it
-expresses ("the", "old" and "man" have one each; German "im" has two, that of "in" and that of "the"), and two words
-are linked if and only if they share one. A word that expresses nothing on the other side has no link: English "do",
-"of", "to" and "'s"; German particles ("ja", "doch"), some commas, and the auxiliary of a perfect that English puts in
-the past tense.
+A synchronous grammar builds both sides of a sentence at once. Every word carries the numbers of its meanings ("the",
+"old" and "man" have one each; German "im" has two, the meanings of "in" and "the"). Two words are linked if and only
+if they share a meaning. A word without a counterpart has no link: English "do", "of", "to" and "'s"; German particles
+("ja", "doch"), some commas, and the auxiliary of a perfect where English has the past tense.
 
-What makes the pair hard for an aligner is what makes German hard: agreement in gender, case and number; the verb
-second in main clauses, first in questions, last in subordinate clauses; participles and infinitives at the end;
-separable verbs ("ruft ... an"); adverbs in front, with the subject after the verb; "nicht" late and "kein" fused with
-the article. Text is tokenised (spaces between words and punctuation) and capitalised as usual.
+The pair is hard to align for the reasons that make German hard: agreement in gender, case and number; the verb second
+in main clauses, first in questions, last in subordinate clauses; participles and infinitives at the end; separable
+verbs ("ruft ... an"); fronted adverbs with the subject after the verb; "nicht" late and "kein" fused with the article.
+Text is tokenised (spaces between words and punctuation) and capitalised as usual.
 """
 
 import random
@@ -26,11 +25,11 @@ MIN_WORDS, MAX_WORDS = 3, 16
 CASES = ("nom", "acc", "dat")
 TENSES = {"present": 30, "past": 25, "perfect": 12, "future": 11, "modal": 22}  # with weights
 
-Word = tuple[str, tuple[int, ...]]  # text and the meanings that it expresses
+Word = tuple[str, tuple[int, ...]]  # text and meanings
 
 
 class AlignedPair(NamedTuple):
-    """A sentence pair: English words, German words, and the links (index of source word, index of target word)."""
+    """Sentence pair: English words, German words, and links (index of source word, index of target word)."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -44,12 +43,12 @@ class SyntheticSplit(NamedTuple):
 
 
 def generate_pairs(n: int, seed: int = 0) -> list[AlignedPair]:
-    """Generate `n` pairs of 3 to 16 words a side. A seed always gives the same pairs; a larger `n` adds more."""
+    """Generate `n` pairs of 3 to 16 words per side. A seed fixes the pairs; a larger `n` appends more."""
     return list(islice(_sentences(seed), n))
 
 
 def write_pairs(pairs: Iterable[AlignedPair], source: str | Path, target: str | Path) -> None:
-    """Write both sides of sentence pairs, one sentence a line, as every command takes them."""
+    """Write both sides of sentence pairs, one sentence per line, as input of the commands."""
     with open(source, "w", encoding="utf-8") as sources, open(target, "w", encoding="utf-8") as targets:
         for pair in pairs:
             sources.write(f"{' '.join(pair.source)}\n")
@@ -58,12 +57,12 @@ def write_pairs(pairs: Iterable[AlignedPair], source: str | Path, target: str | 
 
 def generate_split(train: int, valid: int, test: int, seed: int = 0) -> SyntheticSplit:
     """Generate three sets in which no English or German sentence appears twice."""
-    seen: set[tuple[str, ...]] = set()
+    sentences: set[tuple[str, ...]] = set()
 
     def is_new(pair: AlignedPair) -> bool:
-        if pair.source in seen or pair.target in seen:
+        if pair.source in sentences or pair.target in sentences:
             return False
-        seen.update((pair.source, pair.target))
+        sentences.update((pair.source, pair.target))
         return True
 
     pairs = list(islice(filter(is_new, _sentences(seed)), train + valid + test))
@@ -71,7 +70,7 @@ def generate_split(train: int, valid: int, test: int, seed: int = 0) -> Syntheti
 
 
 class _Phrase(NamedTuple):
-    """A constituent in both languages. `person` indexes verb forms; `negated`: its "kein" replaces "nicht"."""
+    """Constituent in both languages. `person` indexes verb forms; `negated` means that its "kein" replaces "nicht"."""
 
     english: list[Word]
     german: list[Word]
@@ -84,8 +83,8 @@ _NOTHING = _Phrase([], [])
 
 
 class _Predicate(NamedTuple):
-    """A verb group. English: `auxiliaries` (with "not"), `main`, and an `adverb`, which follows a pronoun object.
-    German: the `finite` verb, what stands at the `end` of a main clause, and both as a subordinate clause has them.
+    """Verb group. English: `auxiliaries` (with "not"), `main`, and an `adverb`, which follows a pronoun object.
+    German: `finite` verb, words at the `end` of a main clause, and the `last` words of a subordinate clause.
     """
 
     auxiliaries: list[Word]
@@ -97,7 +96,7 @@ class _Predicate(NamedTuple):
 
 
 class _Objects(NamedTuple):
-    """The objects of a verb, with German pronouns apart from nouns; `pronoun`: the first English object is one."""
+    """Objects of a verb. German pronouns and nouns are separate; `pronoun` is about the first English object."""
 
     english: list[Word]
     pronouns: list[Word]
@@ -107,7 +106,7 @@ class _Objects(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The constituents of a clause, in no order yet."""
+    """Constituents of a clause before word order."""
 
     subject: _Phrase
     predicate: _Predicate
@@ -117,14 +116,14 @@ class _Parts(NamedTuple):
 
 
 class _Grammar:
-    """Draws constituents. Every method that builds words gives new numbers to the meanings it introduces."""
+    """Grammar that draws constituents. Every method that builds words assigns new numbers to their meanings."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.last_meaning = 0
 
     def meaning(self) -> tuple[int, ...]:
-        """Return the meanings of a word: a single new one."""
+        """Return a single new meaning."""
         self.last_meaning += 1
         return (self.last_meaning,)
 
@@ -132,7 +131,7 @@ class _Grammar:
         return self.rng.random() < probability
 
     def sentence(self) -> _Phrase:
-        """Draw a main clause, a question, or a main and a subordinate clause in either order, with the final mark."""
+        """Draw a main clause, a question, or a main and a subordinate clause in either order, with punctuation."""
         shape = self.rng.choices(("main", "question", "before", "after", "that"), (55, 10, 10, 10, 15))[0]
         if shape in {"main", "question"}:
             english, german, *_ = self.clause("second" if shape == "main" else "first")
@@ -144,19 +143,19 @@ class _Grammar:
         return _Phrase(_capitalised(english) + mark, _capitalised(german) + mark)
 
     def that_clause(self) -> tuple[list[Word], list[Word]]:
-        """Draw a clause with a verb of saying, and what is said."""
+        """Draw a clause with a verb of speech or thought, and its "that" clause."""
         join = self.meaning()
         base, infinitive, first, third = self.rng.choice(lexicon.MATRIX_VERBS)
         subject, verb = self.noun_phrase("nom", ("person",), ("speaker", "person")), self.meaning()
         content = self.clause("last")
         conjunction: list[Word] = [("that", join)] if self.chance(0.7) else []
         form = (first, third, infinitive)[subject.person]
-        said: Word = (lexicon.english_verb_form(base, subject.person), verb)
+        english_verb: Word = (lexicon.english_verb_form(base, subject.person), verb)
         german = [*subject.german, (form, verb), (",", ()), ("dass", join), *content.german]
-        return [*subject.english, said, *conjunction, *content.english], german
+        return [*subject.english, english_verb, *conjunction, *content.english], german
 
     def two_clauses(self, first: bool) -> tuple[list[Word], list[Word]]:
-        """Draw a main clause and a subordinate one with a conjunction, which comes `first` or last."""
+        """Draw a main and a subordinate clause with a conjunction; the subordinate clause is `first` or last."""
         join = self.meaning()
         word, german_word = self.rng.choice(lexicon.CONJUNCTIONS)
         content = self.clause("last")
@@ -166,7 +165,7 @@ class _Grammar:
             main = self.clause("second")
             return [*main.english, *english], [*main.german, (",", ()), *german]
         comma: Word = (",", self.meaning())
-        # a clause in front is the first position of the German sentence: the verb comes next
+        # A fronted clause takes the first position of the German sentence, so the verb comes next.
         main = self.clause("first", question=False)
         return [*english, comma, *main.english], [*german, comma, *main.german]
 
@@ -174,8 +173,8 @@ class _Grammar:
         """Draw a clause with subject, verb group, objects and adverbials.
 
         Args:
-            order: where the German finite verb stands, "first", "second" or "last".
-            question: whether "first" means a question, or else what follows a subordinate clause.
+            order: position of the German finite verb, "first", "second" or "last".
+            question: True if "first" means a question, False if the clause follows a subordinate one. Default: True.
         """
         question = question and order == "first"
         frame = self.rng.choices(list(lexicon.FRAME_WEIGHTS), list(lexicon.FRAME_WEIGHTS.values()))[0]
@@ -199,10 +198,10 @@ class _Grammar:
         return _Parts(subject, predicate, _Objects([], [], []), _NOTHING, tense)
 
     def verb_parts(self, frame: str, negation: tuple[int, ...], question: bool) -> _Parts:
-        """Draw a subject, a verb of this frame, its objects, and a place."""
+        """Draw a subject, a verb of the frame, its objects, and a place."""
         kinds = ("person", "person", "animal") if frame in {"intransitive", "motion"} else ("person",)
         subject = self.noun_phrase("nom", kinds, ("speaker", "person"), plain=bool(negation))
-        # nobody sees himself: that would take a reflexive pronoun
+        # The same subject and object would need a reflexive pronoun.
         others = ("person",) if subject.german[0][0] in {"ich", "wir"} else ("speaker", "person")
         verb = self.rng.choice(lexicon.VERBS[frame])
         tense = self.rng.choices(list(TENSES), list(TENSES.values()))[0]
@@ -216,7 +215,7 @@ class _Grammar:
         return _Parts(subject, predicate, objects, place, tense)
 
     def english_order(self, parts: _Parts, time: _Phrase, question: bool, may_begin: bool) -> list[Word]:
-        """Put an English clause in order; the time `may_begin` it."""
+        """Order the words of an English clause; with `may_begin`, the time may come first."""
         predicate, objects = parts.predicate, parts.objects.english
         verb_and_objects = [*predicate.adverb, *objects]
         if parts.objects.pronoun:
@@ -231,7 +230,7 @@ class _Grammar:
     def german_order(
         self, parts: _Parts, time: _Phrase, order: str, question: bool, negation: tuple[int, ...], may_front: bool
     ) -> list[Word]:
-        """Put a German clause in order; `may_front`: its place may stand in front."""
+        """Order the words of a German clause; with `may_front`, the place may come first."""
         predicate, objects = parts.predicate, parts.objects
         front, when, where = parts.subject.german, time.german, parts.place.german
         inverted = front if order == "first" else []
@@ -252,7 +251,7 @@ class _Grammar:
         return [*front, *german, *predicate.last]
 
     def objects(self, frame: str, verb: Verb, pronouns: tuple[str, ...], negation: tuple[int, ...]) -> _Objects:
-        """Draw the objects. German has pronouns first, accusative before dative, and of nouns the dative first."""
+        """Draw the objects. German has pronouns first (accusative before dative), then nouns (dative first)."""
         recipient = patient = None
         plain = bool(negation)
         if frame in {"dat", "ditransitive"}:
@@ -317,8 +316,8 @@ class _Grammar:
             case: German case.
             kinds: keys of `NOUNS`.
             pronouns: groups of `PRONOUNS`.
-            plain: only determiners that suit a negated clause.
-            negation: the meaning of "not" if an indefinite phrase takes it in as "kein".
+            plain: True for determiners of a negated clause only. Default: False.
+            negation: meaning of "not", which an indefinite phrase expresses as "kein". Default: none.
         """
         kind = self.rng.choice(kinds)
         if self.chance(0.25):
@@ -397,7 +396,7 @@ class _Grammar:
         return self.prepositional(english, german, self.noun_phrase(case, ("person",), ("person",)))
 
     def time(self, tense: str) -> _Phrase:
-        """Draw an adverb of time that suits the tense; its words are linked as in the table."""
+        """Draw an adverb of time for the tense; its words are linked as in the table."""
         adverb = self.rng.choice(lexicon.ADVERBS[tense])
         meanings = [[meaning for _ in indices for meaning in self.meaning()] for indices in adverb.links]
         german = [
@@ -415,15 +414,15 @@ def _english_group(
     negation: tuple[int, ...],
     question: bool,
 ) -> tuple[list[Word], list[Word], list[Word]]:
-    """Return auxiliaries, verb and adverb; "do" comes to a question or negation without another auxiliary.
+    """Return auxiliaries, verb and adverb, with "do" in a question or negation without another auxiliary.
 
     Args:
-        verb: the verb.
+        verb: verb.
         tense: one of `TENSES`, or a modal verb.
         person: index of a verb form.
-        meanings: that of the verb, and that of the tense.
-        negation: that of "not"; empty without.
-        question: whether it is a question.
+        meanings: meanings of the verb and of the tense.
+        negation: meaning of "not", or empty.
+        question: True for a question.
     """
     content, helper = meanings
     needs_auxiliary = question or bool(negation)
@@ -457,7 +456,7 @@ def _capitalised(words: list[Word]) -> list[Word]:
 
 
 def _aligned(sentence: _Phrase) -> AlignedPair:
-    """Link the words that share a meaning."""
+    """Return the pair with links between words that share a meaning."""
     expressed = defaultdict(list)
     for j, (_, meanings) in enumerate(sentence.german):
         for meaning in meanings:
@@ -468,7 +467,7 @@ def _aligned(sentence: _Phrase) -> AlignedPair:
 
 
 def _sentences(seed: int) -> Iterator[AlignedPair]:
-    """Yield sentences without end, except those that are too short or too long."""
+    """Yield sentences of 3 to 16 words per side, without end."""
     grammar = _Grammar(seed)
     while True:
         sentence = grammar.sentence()

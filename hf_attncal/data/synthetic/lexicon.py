@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# How many determiners of each number, from the first, may stand in a negated clause beside "nicht"; the two after them
-# give "kein".
+# The first determiners of each number, which a negated clause with "nicht" may have. The next two become "kein".
 PLAIN_DETERMINERS = 5
 
 
@@ -63,7 +62,7 @@ def _adverb(english: str, german: str, links: str, tenses: str) -> Adverb:
 _TABLES = json.loads((Path(__file__).parent / "lexicon.json").read_text(encoding="utf-8"))
 PERSON_NAMES, PARTICLES = _TABLES["names"], _TABLES["particles"]
 FRAME_WEIGHTS, MODALS = _TABLES["frame_weights"], _TABLES["modals"]
-# German preposition and article, and what they become.
+# Contraction of German preposition and article.
 CONTRACTIONS = {tuple(words.split()): contraction for words, contraction in _TABLES["contractions"].items()}
 # Gender, English singular and plural, German singular and plural; places: English and German preposition.
 NOUNS = {kind: [Noun(kind, *row) for row in rows] for kind, rows in _split(_TABLES["nouns"]).items()}
@@ -76,19 +75,19 @@ FINITE = _split(_TABLES["finite"])
 # English; German infinitive, first and third person singular.
 MATRIX_VERBS = _split(_TABLES["matrix_verbs"])
 CONJUNCTIONS = _split(_TABLES["conjunctions"])
-# With a place in the dative.
+# English and German prepositions of a place in the dative.
 NEAR = _split(_TABLES["near"])
 # English, German, case.
 COMPANY = _split(_TABLES["company"])
-# By case, the definite article: masculine, feminine, neuter, plural.
+# Definite article by case: masculine, feminine, neuter, plural.
 DEFINITE = _split(_TABLES["definite"])
-# The endings of determiners and adjectives, in the same order.
+# Endings of determiners and adjectives, in the same order.
 DER_ENDINGS = _split(_TABLES["der_endings"])
-# By number: English, German stem, inflection; "-" is no word.
+# Determiners by number: English, German stem, inflection; "-" is no word.
 DETERMINERS = {number: [Determiner(*row) for row in rows] for number, rows in _split(_TABLES["determiners"]).items()}
 THE, A, KEIN = Determiner("the", "der", "definite"), Determiner("a", "ein", "ein"), Determiner("", "kein", "ein")
 # English base, past and participle; German infinitive, third person singular and participle. "_" joins a preposition,
-# "+" an adverb, which moves behind a pronoun; "|" marks a separable prefix. `kinds` are those of the object.
+# "+" an adverb, which moves behind a pronoun; "|" marks a separable prefix. `kinds` are kinds of the object.
 VERBS: dict[str, list[Verb]] = {}
 for _group in _TABLES["verbs"]:
     _kinds, _auxiliary = tuple(_group["kinds"].split()), _group["auxiliary"]
@@ -118,7 +117,7 @@ def determiner_form(determiner: Determiner, case: str, gender: str) -> str:
 
 
 def adjective_form(stem: str, determiner: Determiner, case: str, gender: str) -> str:
-    """Inflect an adjective: strong after no word or one without ending, mixed after "ein", weak after "der"."""
+    """Inflect an adjective: strong without an inflected determiner, mixed after "ein", weak after "der"."""
     if determiner.inflection in {"none", "strong"}:
         return stem + _pick(DER_ENDINGS[case], gender)
     if gender == "p" or not (case == "nom" or (case == "acc" and gender != "m")):
@@ -136,13 +135,13 @@ def noun_form(noun: Noun, case: str, plural: bool) -> str:
 
 
 def verb_form(infinitive: str, third_person: str, person: int) -> str:
-    """Return the German present tense, without the prefix of a separable verb."""
+    """Return a form of the German present tense, without a separable prefix."""
     stem = infinitive.split("|")[-1]
     return (stem.removesuffix("n"), third_person, stem)[person]
 
 
 def english_verb_form(base: str, person: int) -> str:
-    """Return the English present tense."""
+    """Return a form of the English present tense."""
     if person != 1:
         return base
     if base.endswith("y") and base[-2] not in "aeiou":

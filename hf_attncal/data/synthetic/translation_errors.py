@@ -1,7 +1,7 @@
-"""Plant translation errors into clean sentence pairs, so that omitted and invented words are known.
+"""Plant translation errors into clean sentence pairs, with known omissions and additions.
 
-One function makes each kind of error, from a pair, another pair of the same text and a random generator. It returns
-None if the pair has no place for the error (no number, no negation).
+Each kind of error has a function of a pair, another pair of the same text and a random generator. It returns None if
+the pair has no place for the error (no number, no negation).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +16,16 @@ Words = tuple[str, ...]
 Pair = tuple[Words, Words]
 
 _CLAUSE_ENDS = frozenset(",;:.!?，。；、！？।")
-_FEWEST, _MOST = 3, 12  # words of a clause that is inserted into another sentence
+_MIN_CLAUSE, _MAX_CLAUSE = 3, 12  # words of a clause that is inserted into another sentence
 
 
 @dataclass(frozen=True)
 class PlantedError:
-    """A sentence pair with an error.
+    """Sentence pair with a planted error.
 
     Args:
         source, target: words of the pair, with the error.
-        kind: one of `KINDS`.
+        kind: kind of error, one of `KINDS`.
         omission: source words (from 0, sorted) that the target no longer translates; None if they are not known.
         addition: target words (from 0, sorted) that translate nothing in the source.
         original: number of the clean pair, from 0.
@@ -48,10 +48,10 @@ def plant_errors(
     """Plant one error of each kind into each pair that has a place for it.
 
     Args:
-        pairs: (source words, target words) of translations taken as good.
-        kinds: some of `KINDS`; None for all.
-        seed: seed of the places and words that are drawn.
-        negations: negations in lower case.
+        pairs: (source words, target words) of good translations.
+        kinds: kinds of error, from `KINDS`. Default: all.
+        seed: seed of the positions and words that are drawn. Default: 0.
+        negations: negations in lower case. Default: `NEGATIONS`.
 
     Raises:
         ValueError: an unknown kind, or fewer than two pairs (clauses come from another pair).
@@ -61,7 +61,7 @@ def plant_errors(
     if unknown:
         raise ValueError(f"`kinds` must be some of {', '.join(KINDS)}, got {unknown[0]!r}.")
     if len(pairs) < 2:
-        raise ValueError(f"`pairs` must be two or more, as clauses are taken from another pair, got {len(pairs)}.")
+        raise ValueError(f"`pairs` must have two or more pairs, as clauses come from another pair, got {len(pairs)}.")
     errors = []
     names = [pair[1][place] for pair in pairs for place in _name_places(*pair)]
     for number, pair in enumerate(pairs):
@@ -84,7 +84,7 @@ def plant_errors(
 
 
 def clause_spans(words: Words) -> list[tuple[int, int]]:
-    """Return the first word of each clause and the one after its last; a clause ends in a comma, a full stop etc."""
+    """Return the (start, end) word offsets of clauses; a clause ends with a comma, a full stop etc."""
     ends = [place + 1 for place, word in enumerate(words) if word in _CLAUSE_ENDS]
     if not ends or ends[-1] != len(words):
         ends.append(len(words))
@@ -92,13 +92,13 @@ def clause_spans(words: Words) -> list[tuple[int, int]]:
 
 
 def _omission(pair: Pair, other: Pair, generator):
-    """Drop a clause of the target, if both sides have as many clauses; otherwise add another pair's to the source."""
+    """Drop a clause of the target if both sides have the same number; else insert another pair's into the source."""
     source, target = pair
     clauses, translated = clause_spans(source), clause_spans(target)
     if len(clauses) == len(translated) > 1:
         chosen = int(generator.integers(len(clauses)))
         (begin, end), (start, stop) = clauses[chosen], translated[chosen]
-        if end - begin >= _FEWEST and stop - start >= _FEWEST:
+        if end - begin >= _MIN_CLAUSE and stop - start >= _MIN_CLAUSE:
             return source, target[:start] + target[stop:], _content(source, begin, end), ()
     clause = _clause(other[0], generator)
     source, begin, end = _inserted(source, clause, generator)
@@ -108,7 +108,7 @@ def _omission(pair: Pair, other: Pair, generator):
 def _truncation(pair: Pair, other: Pair, generator):
     """Cut off the end of the target, or a stretch inside it."""
     source, target = pair
-    if len(target) < 2 * _FEWEST:
+    if len(target) < 2 * _MIN_CLAUSE:
         return None
     length = int(len(target) * generator.uniform(0.25, 0.7))
     start = len(target) - length if generator.random() < 0.5 else int(generator.integers(len(target) - length))
@@ -125,9 +125,9 @@ def _replacement(pair: Pair, other: Pair, generator):
     """Replace some words of the target by a clause of another target."""
     source, target = pair
     clause = _clause(other[1], generator)
-    if len(target) < 2 * _FEWEST:
+    if len(target) < 2 * _MIN_CLAUSE:
         return None
-    length = max(_FEWEST, min(int(len(target) * generator.uniform(0.3, 0.8)), len(target) - 1))
+    length = max(_MIN_CLAUSE, min(int(len(target) * generator.uniform(0.3, 0.8)), len(target) - 1))
     start = int(generator.integers(len(target) - length + 1))
     replaced = target[:start] + clause + target[start + length :]
     return source, replaced, None, _content(replaced, start, start + len(clause))
@@ -142,7 +142,7 @@ def _repetition(pair: Pair, other: Pair, generator):
     """Repeat some words of the target once or many times, before or instead of the words that follow."""
     source, target = pair
     words = [place for place, word in enumerate(target) if not is_punctuation(word)]
-    if len(words) < _FEWEST:
+    if len(words) < _MIN_CLAUSE:
         return None
     length = int(generator.integers(1, min(6, len(words)) + 1))
     start = int(generator.integers(len(target) - length + 1))
@@ -172,7 +172,7 @@ def _number(pair: Pair, other: Pair, generator):
 
 
 def _negation(pair: Pair, negations: frozenset[str]):
-    """Drop the only negation of the target, if the source has exactly one, too."""
+    """Drop the only negation of the target if the source also has exactly one."""
     source, target = pair
     denied = [[place for place, word in enumerate(side) if word.lower() in negations] for side in pair]
     if len(denied[0]) != 1 or len(denied[1]) != 1:
@@ -199,21 +199,21 @@ def _name(pair: Pair, names: Sequence[str], generator):
 
 
 def _name_places(source: Words, target: Words) -> list[int]:
-    """Return the places of the capitalised words of `target`, after its first, that `source` has as well."""
+    """Return the positions of the capitalised words of `target`, after its first, that `source` also has."""
     return [
         place for place, word in enumerate(target) if place and len(word) > 2 and word.istitle() and word in source
     ]
 
 
 def _word(pair: Pair, other: Pair, generator):
-    """Replace a word of the target by one of another target that begins alike: small, or capital."""
+    """Replace a word of the target by a word of another target with the same case of its first letter."""
     source, target = pair
-    known = {word.lower() for word in source + target}
+    present = {word.lower() for word in source + target}
     words = [
         [(place, word) for place, word in enumerate(side) if place and len(word) > 3 and word.isalpha()]
         for side in (other[1], target)
     ]
-    new = _drawn([word for _, word in words[0] if word.lower() not in known], generator)
+    new = _drawn([word for _, word in words[0] if word.lower() not in present], generator)
     if new is None:
         return None
     place = _drawn([place for place, word in words[1] if word.istitle() == new.istitle()], generator)
@@ -221,14 +221,14 @@ def _word(pair: Pair, other: Pair, generator):
 
 
 def _doubled(pair: Pair, other: Pair, generator):
-    """Say a word of the target twice."""
+    """Repeat a word of the target."""
     source, target = pair
     place = _drawn([place for place, word in enumerate(target) if len(word) > 2 and word.isalpha()], generator)
     return None if place is None else (source, (*target[: place + 1], *target[place:]), (), (place + 1,))
 
 
 def _placeholder(pair: Pair, other: Pair, generator):
-    """Put a placeholder into both sides, and write it otherwise in the target."""
+    """Insert a placeholder into both sides, with another name in the target."""
     source, target = pair
     i, j = (int(generator.integers(len(side) + 1)) for side in pair)
     wrong = _drawn(("{nom}", "{0}", "%s"), generator)
@@ -242,7 +242,7 @@ def _bracket(pair: Pair, other: Pair, generator):
 
 
 def _end_mark(pair: Pair, other: Pair, generator):
-    """Make a question of a statement, or the other way round, by its mark."""
+    """Exchange the final full stop and question mark of the target."""
     source, target = pair
     if source[-1] != target[-1] or target[-1] not in (".", "?"):
         return None
@@ -277,11 +277,11 @@ def _with_word(words: Words, place: int, word: str) -> Words:
 
 
 def _clause(words: Words, generator) -> Words:
-    spans = [span for span in clause_spans(words) if span[1] - span[0] >= _FEWEST] or [(0, len(words))]
+    spans = [span for span in clause_spans(words) if span[1] - span[0] >= _MIN_CLAUSE] or [(0, len(words))]
     begin, end = _drawn(spans, generator)
-    if end - begin > _MOST:
-        begin += int(generator.integers(end - begin - _MOST + 1))
-        end = begin + _MOST
+    if end - begin > _MAX_CLAUSE:
+        begin += int(generator.integers(end - begin - _MAX_CLAUSE + 1))
+        end = begin + _MAX_CLAUSE
     return words[begin:end]
 
 
@@ -291,7 +291,7 @@ def _inserted(words: Words, clause: Words, generator) -> tuple[Words, int, int]:
 
 
 def _content(words: Words, begin: int, end: int) -> tuple[int, ...]:
-    """Return the words of a stretch that are not punctuation."""
+    """Return the positions of a span's words that are not punctuation."""
     return tuple(place for place in range(begin, end) if not is_punctuation(words[place]))
 
 
