@@ -280,7 +280,7 @@ class WordAligner:
     ) -> "_ReadPairs":
         """Cut pairs into words; arguments as of `align`."""
         tokenize = self.source.tokenize if tokenize is None else tokenize
-        cut = partial(segment if tokenize else white_space_words, parted=words)
+        cut = partial(segment if tokenize else white_space_words, separator=words)
         raw: list[Pair] = []
         segments: list[tuple[Segments, Segments]] = []
         for number, pair in enumerate(pairs):

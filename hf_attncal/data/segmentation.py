@@ -59,11 +59,11 @@ class Segments(NamedTuple):
         return tuple(spans)
 
 
-def segment(text: str, parted: str = SEPARATORS[0]) -> Segments:
-    """Segment raw text into words; `parted` is the separator of the white-space words (`words.split_words`)."""
+def segment(text: str, separator: str = SEPARATORS[0]) -> Segments:
+    """Segment raw text into words; `separator` is the separator of the white-space words (`words.split_words`)."""
     words: list[str] = []
     owners: list[int | None] = []
-    chunks = split_words(text, parted)
+    chunks = split_words(text, separator)
     for number, chunk in enumerate(chunks):
         pieces = _cached_pieces(chunk) if len(chunk) <= _MAX_CACHED_CHARACTERS else _pieces(chunk)
         for piece, stands_for_chunk in pieces:
@@ -72,9 +72,9 @@ def segment(text: str, parted: str = SEPARATORS[0]) -> Segments:
     return Segments(text, tuple(words), tuple(owners), len(chunks))
 
 
-def white_space_words(text: str, parted: str = SEPARATORS[0]) -> Segments:
+def white_space_words(text: str, separator: str = SEPARATORS[0]) -> Segments:
     """Split text at white space or spaces only (`words.split_words`)."""
-    words = tuple(split_words(text, parted))
+    words = tuple(split_words(text, separator))
     return Segments(text, words, tuple(range(len(words))), len(words))
 
 
