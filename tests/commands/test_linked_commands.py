@@ -139,7 +139,7 @@ def test_links_of_an_aligner_come_from_a_file_or_a_pipe(attncal, trained, here):
         ({"links": "0-0\n\n0-0:7\n"}, "--tags tags", "line 3 of links: 0-0:7 has a score outside 0 to 1", 2),
         ({"links": "0-0\n"}, "--tags tags", "source has 3 lines, links has 1; they must match", 1),
         ({"tags": "D A N P\n"}, "--tags tags", "source has 3 lines, tags has 1; they must match", 1),
-        ({"target": "a b c d\n\nd e\nf\n"}, "--tags tags", "source has 3 lines and target has 4", 3),
+        ({"target": "a b c d\n\nd e\nf\n"}, "--tags tags", "source has 3 lines, target has 4", 3),
         ({"source": "a b c d\n\n<b>c\n"}, "--markup", "line 3 of source: '<b>' is not ended", 2),
         ({"source": "a b c d\n\n</b>c\n", "links": "0-0\n\n9-9\n"}, "--markup", "line 3 of source: '</b>' ends", 2),
         ({}, "--tags tags --output tags", "--output .*tags would overwrite tags", 0),
