@@ -79,7 +79,7 @@ def test_align_quick(attncal, files, tmp_path):
     assert written == "".join(f"{one.pharaoh(scores=True)}\n" for one in found)
     with pytest.raises(ValueError, match="--source and --target go together"):
         hf_attncal.align_quick()
-    with pytest.raises(ValueError, match="source has 2 lines and target has 1"):
+    with pytest.raises(ValueError, match="source has 2 lines, target has 1"):
         hf_attncal.align_quick(source=SOURCE, target=TARGET[:1])
 
 
