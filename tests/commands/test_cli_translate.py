@@ -105,12 +105,12 @@ def test_an_output_file_is_whole_or_not_there(attncal, translator, tmp_path):
     ("arguments", "message"),
     [
         ("--alignments .", "--alignments . is a folder"),
-        ("--alignments -", "Links need a file beside the text: give --alignments FILE, or --format json."),
+        ("--alignments -", "Links need a file of their own. Give --alignments FILE, or --format json."),
         ("--source {0} --output {0}", "would overwrite {0}, the same file"),
         ("--source {0} --alignments {0}", "--alignments {0} would overwrite {0}, the same file"),
         ("--output {1} --alignments {1}", "--alignments {1} would overwrite the file of --output"),
         ("--output {1} --alignments {1}.partial", "would overwrite the file of --output"),
-        ("--alignments {1} --too-long truncate", "With --too-long truncate, links need a word aligner (--aligner)"),
+        ("--alignments {1} --too-long truncate", "With --too-long truncate, links need a word aligner"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_the_model_is_loaded(attncal, tmp_path, arguments, message):

@@ -97,7 +97,7 @@ def test_pairs_of_two_files_are_read_or_named(source, target, window):
     equal = source_bad is target_bad is None and len(source_lines) == len(target_lines)
     assert len(errors) == (not equal)
     for error in errors:
-        named = re.match(r"line (\d+) of x|x has (\d+) lines and x has (\d+), ", str(error))
+        named = re.match(r"line (\d+) of x|x has (\d+) lines, x has (\d+); ", str(error))
         assert named
         wrong = [bad for bad in (source_bad, target_bad) if bad is not None]
         if wrong:

@@ -84,7 +84,7 @@ def test_scores_of_links_are_read_where_every_link_has_one():
         with pytest.raises(ValueError, match=r"link 0-0.*'0-0:0.2'"):
             parse_scored(twice)
     for wrong in ("0-0:1.5", "0-0:-0.1"):
-        with pytest.raises(ValueError, match=rf"{wrong}.*from 0 to 1"):
+        with pytest.raises(ValueError, match=rf"{wrong}.*outside 0 to 1"):
             parse_scored(wrong)
     with pytest.raises(ValueError, match="'0p0' is a possible link"):
         parse_scored("0p0")
