@@ -98,7 +98,7 @@ class Family(NamedTuple):
     sizes: str = "hf_attncal.training.presets:translation_defaults"
     after_preset: str | None = None
     decoder_start: Literal["pad", "eos"] = "pad"
-    switches: tuple[str, ...] = ("calibration", "leaky", "gumbel", "copy", "guided")
+    switches: tuple[str, ...] = ("calibration", "leaky", "gumbel", "output_gate", "copy", "guided")
     forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
     attention: str = "hf_attncal.training.job:switches_in_words"
     source: str | None = None
@@ -148,7 +148,7 @@ class Family(NamedTuple):
         return None if name is None else resolve_name(name)
 
 
-_SWITCHES = ("calibration", "leaky", "gumbel", "uam")
+_SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "uam")
 _CALIBRATED = Card("translation", _SWITCHES, "attention-calibration", "translation")
 _RECURRENT = ("cell", "score", "attention_window", "input_feeding", "selective_gate", *_SWITCHES)
 _DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
@@ -230,7 +230,7 @@ _OWN = {
             card=Card("recurrent", _RECURRENT, "luong-attention", "translation"),
             default_of=("summarization",),
             presets=("small",),
-            switches=("calibration", "leaky", "gumbel", "copy"),
+            switches=("calibration", "leaky", "gumbel", "output_gate", "copy"),
             sizes="hf_attncal.training.presets:recurrent_defaults",
             attention="hf_attncal.training.job:window_in_words",
         ),

@@ -84,6 +84,16 @@ VARIANTS = {
             paper="Discrete Transformer",
         ),
         Variant(
+            "output_gate",
+            "output_gate",
+            True,
+            "a, and what a head reads times 2 sigmoid(w_h q + b_h)",
+            learned=("calibration.OutputGate",),
+            reference="reference:gated_output",
+            paper="output gate (ours)",
+            adapter=True,
+        ),
+        Variant(
             "copy",
             "copy",
             True,

@@ -35,7 +35,7 @@ CALIBRATED = {
     "fixed": {"calibration": "fixed"},
     "annealed": {"calibration": "annealed", "annealing_steps": 10},
     "gated": {"calibration": "gated"},
-    "gated, head": {"calibration": "gated", "mask_projection": "head"},
+    "gated, head": {"calibration": "gated", "mask_projection": "head", "output_gate": True},
     "gated, rank 2": {"calibration": "gated", "mask_rank": 2},
     "fixed, layer 1": {"calibration": "fixed", "layers": [1], "calibration_weight": 0.5},
     "gated, not renormalized": {"calibration": "gated", "renormalize": False},
@@ -44,9 +44,10 @@ LEAKY = {
     "leaky": {"calibration": None, "leaky": True},
     "gated, leaky": {"calibration": "gated", "leaky": True},
     "annealed, leaky, layer 0": {
-        **{"calibration": "annealed", "annealing_steps": 10, "leaky": True},
+        **{"calibration": "annealed", "annealing_steps": 10, "leaky": True, "output_gate": True},
         "layers": [0],
     },
+    "output gate": {"calibration": None, "output_gate": True},
 }
 SETTINGS = CALIBRATED | LEAKY
 # Every backbone with every setting. The usual run takes each setting once and each backbone twice or more, as the rest

@@ -78,6 +78,7 @@ SWITCHES = {
     "gated, leaky, gumbel, head": switched("gated", "leaky", "gumbel", gumbel_temperature=0.7, mask_projection="head"),
     **{name: switched(name) for name in VARIANTS if name not in (*CALIBRATIONS, *OBJECTIVES)},
     "leaky, gumbel": switched("leaky", "gumbel"),
+    "gated, leaky, output gate": switched("gated", "leaky", "output_gate"),
 }
 CALIBRATED = {name: switches for name, switches in SWITCHES.items() if "calibration" in switches}
 

@@ -227,6 +227,15 @@ def gated(attention: torch.Tensor, calibrated: torch.Tensor, gate: torch.Tensor)
     return cells(attention.shape, cell)
 
 
+def gated_output(heads: torch.Tensor, query: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Output gate: `o_h = 2 sigmoid(w_h q + b_h) head_h`; `heads`, `query` `(batch, heads, target, d_k)`."""
+
+    def cell(b: int, h: int, t: int, d: int) -> torch.Tensor:
+        return 2 / (1 + torch.exp(-dot(query[b, h, t], weight[h]) - bias[h])) * heads[b, h, t, d]
+
+    return cells(heads.shape, cell)
+
+
 def read_values(
     attention: torch.Tensor,
     value: torch.Tensor,
@@ -360,6 +369,9 @@ class SlowModel:
         self.weights.append(weights)
         self.nulls.append(null)
         heads = read_values(weights, value, null, self.added[prefix + "null.value"] if config.leaky else None)
+        if config.output_gate:
+            gate = [self.added[f"{prefix}output_gate.{name}"] for name in ("weight", "bias")]
+            heads = gated_output(heads, query, *gate)
         return attention.out_proj(heads.transpose(1, 2).flatten(2)), weights
 
     def _sample(self, a: torch.Tensor, null: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:

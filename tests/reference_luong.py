@@ -144,6 +144,9 @@ class SlowLuong:
         context = sum((w * state for w, state in zip(weights, states, strict=True)), start=self.zeros())
         if config.leaky:
             context = context + null * self.attention_parameter("null.value")[0]
+        if config.output_gate:
+            weight, bias = (self.attention_parameter(f"output_gate.{name}")[0] for name in ("weight", "bias"))
+            context = 2 * sigmoid(weight @ h + bias) * context
         return {"weights": weights, "null": null, "context": context, "plain": a, "masks": masks}
 
     def mask(self, h: Tensor, source_state: Tensor) -> Tensor:

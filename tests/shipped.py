@@ -8,6 +8,12 @@ MODELS = {
     "bart": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head", "leaky": True},
 }
 MODELS["bart"] |= {"copy": True, "max_copied_tokens": 2, "unk_token_id": 3}
+# Without a mask network: the control of calibration, with the other switches that go with it.
+OUTPUT_GATED = {
+    "marian, output gate": {"output_gate": True, "guided": True, "guided_layer": 1, "guided_head": 1},
+    "bart, output gate": {"output_gate": True, "copy": True, "max_copied_tokens": 2, "unk_token_id": 3},
+}
+
 ALIGNER = {
     "vocab_size": 11,
     "d_model": 8,

@@ -47,6 +47,7 @@ class AttentionCalibrationConfig(PeftConfig):
         null_bias: initial value of the learned bias on the score of NULL, one for each head. A fresh leaky adapter
             gives NULL about `exp(null_bias) / sum(exp(scores))` of the weight: near nothing and not nothing, as a
             weight of 0 would have no gradient. `set_null_mass` sets the biases by a weight that it should get.
+        output_gate: multiply what each head reads by a learned factor, 1 at first: the control of calibration.
         guided: one head learns links between source and target tokens, which training takes as `links`: its queries
             and keys get a low-rank change, 0 at first, which is all that an adapter without another switch has.
         guided_layer, guided_head: which; `None` for the second last layer, which is filled in.
@@ -72,6 +73,7 @@ class AttentionCalibrationConfig(PeftConfig):
     label_smoothing: float = 0.0
     null_key_std: float | None = None
     null_bias: float = -4.0
+    output_gate: bool = False
     guided: bool = False
     guided_layer: int | None = None
     guided_head: int = 0
@@ -92,10 +94,10 @@ class AttentionCalibrationConfig(PeftConfig):
         if self.task_type is None:
             self.task_type = TaskType.SEQ_2_SEQ_LM
         check_settings(self)
-        if self.calibration is None and not (self.leaky or self.guided):
+        if self.calibration is None and not (self.leaky or self.guided or self.output_gate):
             raise ValueError(
                 f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "
-                "`guided=True`, or several."
+                "`guided=True`, `output_gate=True`, or several."
             )
         for name in ("guided_rank", "mask_rank"):
             rank = getattr(self, name)

@@ -84,7 +84,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
 
     adapter_layer_names = (
         *("attncal_mask_network", "attncal_gate", "attncal_null", "attncal_annealing"),
-        "attncal_guided",
+        *("attncal_guided", "attncal_output_gate"),
     )
     other_param_names = ("settings",)
     is_causal = False  # what kernels ask
@@ -180,7 +180,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         name = self.active_name
         return None if name is None else self.settings.get(name)
 
-    mask_network, gate = _of_adapter("mask_network"), _of_adapter("gate")
+    mask_network, gate, output_gate = _of_adapter("mask_network"), _of_adapter("gate"), _of_adapter("output_gate")
     null, annealing = _of_adapter("null"), _of_adapter("annealing")
 
     # ---- annealing ----

@@ -13,7 +13,7 @@ from peft.tuners.tuners_utils import BaseTuner
 from torch import nn
 
 from hf_attncal.families import stock_type
-from hf_attncal.models.configuration_attncal import guided_place
+from hf_attncal.models.configuration_attncal import SWITCHES, guided_place
 
 from .checkpoints import check_adapter_name, embedding_weights
 from .configuration import AdapterType, AttentionCalibrationConfig
@@ -51,8 +51,7 @@ def check_adaptable(model: nn.Module) -> dict[int, tuple[str, Any]]:
             "they do not work."
         )
     # With every switch off it is the stock model, and its adapters are those of the stock model.
-    switches = ("calibration", "leaky", "gumbel", "uam", "copy")
-    own = [switch for switch in switches if getattr(config, switch, None)]
+    own = [switch for switch in SWITCHES if getattr(config, switch, None)]
     if stock_type(model_type) != model_type and own:
         raise ValueError(
             f"the model must be a stock one, or have every switch off, got model_type '{model_type}' with "
@@ -125,7 +124,7 @@ class AttentionCalibrationModel(BaseTuner):
             )
         if peft_config.guided:
             self._place_guided(peft_config, attentions)
-        if peft_config.calibration is None and not peft_config.leaky:
+        if peft_config.calibration is None and not (peft_config.leaky or peft_config.output_gate):
             layers = [peft_config.guided_layer]
         if peft_config.revision is None:
             peft_config.revision = getattr(model.config, "_commit_hash", None)

@@ -35,8 +35,8 @@ def adapt(
     without the adapter. For several processes, and for LoRA and full training as comparisons, see training/train.py.
 
     The names of --calibration are joined by +, in any order: fixed, annealed or gated, or none; leaky (attention may
-    go to no token); guided (one head learns word links: those of --links, or of a statistical aligner). Each name
-    changes one setting only.
+    go to no token); output_gate (scales what heads read); guided (one head learns word links: those of --links, or of
+    a statistical aligner). Each name changes one setting only.
 
     Examples:
         attncal adapt model --source train.en --target train.de --output adapter

@@ -42,8 +42,9 @@ def train(
     The names of --model are joined by +, in any order. Backbone: marian, bart, ssru (Marian with a recurrent decoder),
     luong (recurrent), or discrete_transformer, with one or two streams discrete-1 or discrete-2. Calibration of its
     cross-attention: fixed, annealed, gated, or none. Extensions: leaky (attention may go to no token), gumbel (a
-    single source token per step), copy (copies source words), guided (one head learns word links: those of --links, or
-    of a statistical aligner). Task: translator, or summarizer, which truncates long sources.
+    single source token per step), output_gate (scales what heads read), copy (copies source words), guided (one head
+    learns word links: those of --links, or of a statistical aligner). Task: translator, or summarizer, which truncates
+    long sources.
 
     Examples:
         attncal train --source train.en --target train.de --output model --dry-run

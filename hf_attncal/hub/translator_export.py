@@ -20,7 +20,7 @@ from .hub_folder import inspect_folder
 
 QUANTIZATIONS = {"ctranslate2": "float32", "ctranslate2-int8": "int8"}
 # Fields of the configuration that change what is computed, and what to do instead.
-_SWITCHES = ("calibration", "leaky", "gumbel", "copy")
+_SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "copy")
 # Log-probabilities of tokens may differ by so much in float32.
 _TOLERANCE = 1e-3
 _NEVER = -1e9  # the bias of a token that is not to be generated

@@ -102,6 +102,19 @@ class HeadGate(nn.Module):
         return head_gate(query, self.weight, self.bias)
 
 
+class OutputGate(HeadGate):
+    """The factor `2 sigmoid(w_h q + b_h)` on what a head reads: 1 at first, so that the head is as without it.
+
+    It is the control of calibration, whose weights sum to more than 1: it changes how much of a head is used, and
+    never where the head looks. It has as many parameters as the gate of eq. 12, `H (d_k + 1)` in each layer.
+    """
+
+    def forward(self, query: Tensor, constant: bool = False) -> Tensor:
+        """query (B, H, T, d_k) -> (B, H, T, 1), from 0 to 2; `constant`: W and b get no gradient."""
+        weight, bias = (self.weight.detach(), self.bias.detach()) if constant else (self.weight, self.bias)
+        return 2 * head_gate(query, weight, bias)
+
+
 class LowRankMaskNetwork(MaskNetwork):
     """A mask network whose two (d_model, d_model) matrices are products of a (d_model, r) and an (r, d_model) one."""
 
@@ -299,6 +312,8 @@ def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None
         else:
             parts["mask_network"] = LowRankMaskNetwork(width, num_heads, mask_rank)
         parts |= {name: make(num_heads, head_dim) for name, make in FUSIONS[switches.calibration].parts.items()}
+    if switches.output_gate:
+        parts["output_gate"] = OutputGate(num_heads, head_dim)
     if switches.leaky:
         parts["null"] = NullToken(num_heads, head_dim, bias=switches.null_bias is not None)
     return parts

@@ -24,6 +24,8 @@ from .limits import CheckedConfigMixin, check_choices, check_numbers, check_size
 
 CALIBRATIONS = ("fixed", "annealed", "gated")
 MASK_PROJECTIONS = ("model", "head")
+# Fields that make a model more than the stock model.
+SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "uam", "copy")
 
 
 def check_settings(settings) -> None:
@@ -33,7 +35,7 @@ def check_settings(settings) -> None:
         ValueError: a value is of another type or outside its range; the message names the field, the rule and the
             value.
     """
-    for name in ("leaky", "renormalize", "guided", "guided_shift"):
+    for name in ("leaky", "output_gate", "renormalize", "guided", "guided_shift"):
         if not isinstance(getattr(settings, name), bool):
             raise ValueError(f"`{name}` must be True or False, got {getattr(settings, name)!r}.")
     check_choices(settings, {"calibration": (None, *CALIBRATIONS), "mask_projection": MASK_PROJECTIONS})
@@ -70,7 +72,7 @@ def _as_list(ids: int | list[int] | None) -> list[int | None]:
 class AttnCalConfigMixin(CheckedConfigMixin):
     """The fields that both configurations share, and their validator.
 
-    Three switches compose and are independent; with all of them off the model is the stock model:
+    Four switches compose and are independent; with all of them off the model is the stock model:
 
     Args:
         calibration: `None`, `"fixed"`, `"annealed"` or `"gated"`: how calibrated and plain attention are fused (Lu et
@@ -78,6 +80,8 @@ class AttnCalConfigMixin(CheckedConfigMixin):
         leaky: give every cross-attention a learned NULL key and value (Mask-Align, sec. 3.2).
         gumbel: sample the cross-attention with Gumbel noise in training, take the argmax at inference (Discrete
             Transformer).
+        output_gate: multiply what each head reads by `2 sigmoid(w_h q + b_h)`, which is 1 at first: the control that
+            tells how much of a gain of calibration comes from scaling heads.
 
     Args of the calibration:
         calibration_weight: lambda of eq. 10, used by `"fixed"`.
@@ -145,6 +149,7 @@ class AttnCalConfigMixin(CheckedConfigMixin):
     gumbel: bool = False
     gumbel_temperature: float | int = 1.0
     gumbel_straight_through: bool = False
+    output_gate: bool = False
     label_smoothing: float | int = 0.0
     uam: bool = False
     uam_scale: float | int = 10.0

@@ -53,7 +53,7 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
         tie_word_embeddings: the output layer has the decoder's table, too; needs `embedding_size` to be `d_model`.
         init_range: every matrix starts uniform in [-init_range, init_range].
 
-    `calibration`, `leaky` and `gumbel` need `attention_window="global"`.
+    `calibration`, `leaky` and `gumbel` need `attention_window="global"`, and `output_gate` an attention.
 
     {AttnCalConfigMixin.__doc__}"""
 
@@ -111,7 +111,7 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
         if self.guided:
             raise ValueError("`guided` is for Marian and BART, not for a recurrent model, got True. Set it to False.")
         if self.attention_window is None:
-            for name in ("input_feeding", "selective_gate", "copy"):
+            for name in ("input_feeding", "selective_gate", "copy", "output_gate"):
                 if getattr(self, name):
                     raise ValueError(f"`{name}` needs an `attention_window`, got None. Set it to False.")
         if self.attention_window != "global":

@@ -11,9 +11,9 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The cross-attention: one mechanism, three switches, on top of Marian's and BART's own attention class.
+"""The cross-attention: one mechanism, four switches, on top of Marian's and BART's own attention class.
 
-scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values.
+scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values -> output gate.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from transformers.cache_utils import Cache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .cache import keys_and_values
-from .calibration import FUSIONS, HeadGate, MaskNetwork, StepCount, learned_parts
+from .calibration import FUSIONS, HeadGate, MaskNetwork, OutputGate, StepCount, learned_parts
 from .functional import (
     attention_scores,
     gumbel_attention,
@@ -113,6 +113,7 @@ class CrossAttentionMixin(nn.Module):
     # Of `learned_parts`
     mask_network: MaskNetwork
     gate: HeadGate
+    output_gate: OutputGate
     annealing: StepCount
     null: Any  # a NullToken; an adapter's has no value of its own
 
@@ -135,7 +136,8 @@ class CrossAttentionMixin(nn.Module):
         context = attention_context or AttentionContext()
         with_weights = context.record_details or kwargs.get("output_attentions", self.config.output_attentions)
         reported = self._is_copied_by(context) or self._is_guided_by(context)
-        if self._is_plain() and not (with_weights or reported or self.has_own_projections):
+        changed = self.has_own_projections or self.switches.output_gate
+        if self._is_plain() and not (with_weights or reported or changed):
             return super().forward(hidden_states, key_value_states, past_key_values, attention_mask, **kwargs)
 
         query = self._split_heads(self.q_proj(hidden_states))
@@ -146,10 +148,12 @@ class CrossAttentionMixin(nn.Module):
             output = self._attend_without_weights(*inputs, cached=past_key_values is not None)
         if output is None:
             output, weights = self._attend(*inputs)
+        output = self._gate_output(output, query, context)
         output = output.transpose(1, 2).reshape(*hidden_states.shape[:-1], -1)
         return self.out_proj(output), weights
 
     def _is_plain(self) -> bool:
+        """Return whether the weights are those of the stock attention."""
         switches = self.switches
         return switches.calibration is None and not switches.leaky and not switches.gumbel
 
@@ -362,6 +366,12 @@ class CrossAttentionMixin(nn.Module):
 
     def _gate_of(self, query: Tensor) -> Tensor | None:
         return self.gate(query) if "gate" in FUSIONS[self.switches.calibration].parts else None
+
+    def _gate_output(self, output: Tensor, query: Tensor, context: AttentionContext) -> Tensor:
+        """What the heads read, (B, H, T, d_k), times the factor of each head, if there is an output gate."""
+        if not self.switches.output_gate:
+            return output
+        return output * self.output_gate(query, constant=context.perturb).to(output.dtype)
 
     def _fusion_factor(self, mask: Tensor, gate: Tensor | None) -> Tensor:
         return FUSIONS[self.switches.calibration].factor(mask, gate, self)

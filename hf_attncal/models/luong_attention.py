@@ -132,7 +132,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
                 context.attentions.append(weights)
             if context.copies:
                 self._report_copies(weights, weights, context)
-        output = output.reshape(batch, steps, width)
+        output = self._gate_output(output, query, context).reshape(batch, steps, width)
         weights = weights.reshape(batch, 1, steps, -1)
         return torch.tanh(self.output_projection(torch.cat((output, hidden), dim=-1))), weights
 

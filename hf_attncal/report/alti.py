@@ -220,6 +220,9 @@ def _block(model, layer: nn.Module, name: str, calls: Mapping[nn.Module, _Call],
         weights = torch.cat([weights, null.unsqueeze(-1)], dim=-1)
         of_null = switched.null.value[:, None].to(values.dtype).expand(len(values), -1, 1, -1)
         values = torch.cat([values, of_null], dim=2)
+    if switched is not None and switched.switches.output_gate:
+        query = switched.q_proj(called.states).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
+        weights = weights * switched.output_gate(query)
     norm = None if is_pre_norm else norm
     return Block(attention, weights, values, residual, state, norm, null is not None, attended is None)
 

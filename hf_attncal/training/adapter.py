@@ -30,6 +30,7 @@ from hf_attncal.hub.model_cards import write_model_card, write_trained_adapter_c
 from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.seals import revision_of
 from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG
+from hf_attncal.models.configuration_attncal import SWITCHES
 
 from .calibrated import injected_adapters
 from .folder import fill
@@ -309,8 +310,7 @@ def base_checkpoint(
     kind = stock_type(saved.model_type)
     if kind == saved.model_type:
         return str(Path(checkpoint).resolve()) if Path(checkpoint).is_dir() else checkpoint
-    switches = ("calibration", "leaky", "gumbel", "copy", "uam")
-    on = [f"`{name}={getattr(saved, name)!r}`" for name in switches if getattr(saved, name)]
+    on = [f"`{name}={getattr(saved, name)!r}`" for name in SWITCHES if getattr(saved, name)]
     if on:
         raise ValueError(
             f"{checkpoint} cannot get an adapter: it was trained with {', '.join(on)}, and an adapter brings "

@@ -382,6 +382,7 @@ def switches_in_words(config: Any) -> str:
         "calibration": f"{calibration} calibration",
         "leaky": "a NULL column",
         "gumbel": "Gumbel choice",
+        "output_gate": "an output gate",
         "copy": "copying",
         "guided": "a head that learned word links",
     }

@@ -168,6 +168,8 @@ def test_links_of_the_command_line_are_of_the_text_of_the_file(command, text, tm
         (["--calibration=guided+annealed"], "annealed"),
         (["--config={file}", "--calibration=guided"], "gated"),
         (["--calibration=leaky+none"], None),
+        (["--calibration=none+output_gate"], None),
+        (["adapter.output_gate=true"], "gated"),
         ([], "gated"),
     ],
 )
@@ -199,6 +201,26 @@ def test_a_guided_head_gives_the_links_of_translations(command, links_from, base
     assert main(["translate", str(output), *translate]) == 0
     assert len(found.read_text().splitlines()) == 12
     assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
+
+
+@pytest.mark.parametrize("command", ["train", pytest.param("adapt", marks=pytest.mark.slow)])
+def test_the_control_of_calibration(command, base, text, tmp_path):
+    """An output gate alone: it learns, its card says so, and it translates."""
+    output, adapts = tmp_path / "model", command == "adapt"
+    settings = (
+        [str(base), "--calibration=none+output_gate", *ADAPTER] if adapts else [*MARIAN, "model.output_gate=true"]
+    )
+    assert main([command, *settings, *files(text), "--output", str(output), "training.max_steps=2"]) == 0
+    left, section = results(output), "adapter" if adapts else "model"
+    assert left["config"][section]["output_gate"] is True
+    assert left["config"][section].get("calibration") is None
+    assert "an output gate" in ModelCard.load(output / "README.md").text
+    if adapts:
+        assert left["trained_parameters"] == 2 * 8 + 2  # of one layer: a vector and a bias for each head
+    weights = load_file(output / ("adapter_model.safetensors" if adapts else "model.safetensors"))
+    assert any("output_gate" in name and tensor.abs().max() > 0 for name, tensor in weights.items())
+    translate = [f"--source={text / 'test.en'}", f"--output={tmp_path / 'out'}", "max_new_tokens=3"]
+    assert main(["translate", str(output), *translate]) == 0
 
 
 @pytest.mark.parametrize("preset", ["hmm", "small"])

@@ -79,6 +79,11 @@ class GumbelMarianTest(MarianMixin, unittest.TestCase):
     all_model_classes = (AttnCalMarianMTModel,)
 
 
+class OutputGateMarianTest(MarianMixin, unittest.TestCase):
+    switches = {"output_gate": True}
+    all_model_classes = (AttnCalMarianMTModel,)
+
+
 class GumbelBartTest(BartMixin, unittest.TestCase):
     switches = {"gumbel": True}
     all_model_classes = (AttnCalBartForConditionalGeneration,)

@@ -24,6 +24,7 @@ CHOSEN = ("annealed", "gated, renormalized", "gated, leaky, gumbel, head", "leak
 CALIBRATED = {
     "off": {},
     "copy": {"copy": True},
+    "output gate": {"output_gate": True},
     **{name: SWITCHES[name] for name in CHOSEN},
 }
 DISCRETE = {

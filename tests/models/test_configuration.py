@@ -52,6 +52,7 @@ EVERY_FIELD = {
     "gumbel": True,
     "gumbel_temperature": 2,
     "gumbel_straight_through": True,
+    "output_gate": True,
     "label_smoothing": 0.3,
     "uam": True,
     "uam_scale": 4,
@@ -145,6 +146,7 @@ def test_the_parameters_are_those_of_the_switches(family):
     assert added(calibration="fixed") == mask_network
     assert added(calibration="annealed") == mask_network | {"annealing.annealing_step"}
     assert added(calibration="gated") == mask_network | {"gate.weight", "gate.bias"}
+    assert added(output_gate=True) == {"output_gate.weight", "output_gate.bias"}
     assert added(leaky=True) == {"null.key", "null.value"}
     assert added(leaky=True, null_bias=-4.0) == {"null.key", "null.value", "null.bias"}
 

@@ -37,6 +37,8 @@ SETTINGS = {
     **CALIBRATIONS,
     "gated, leaky": {"calibration": "gated", "leaky": True},
     "gated, renormalized": {"calibration": "gated", "renormalize": True},
+    "output gate": {"output_gate": True},
+    "gated, output gate": {"calibration": "gated", "output_gate": True},
 }
 
 
@@ -292,7 +294,7 @@ def test_losses_of_parts_add_up(family: str):
     assert_close(sum(part.loss for part in parts).detach(), whole.loss.detach())
 
 
-@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}], ids=str)
+@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}, {"output_gate": True}], ids=str)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_every_parameter_learns(family: str, switches: dict):
     """So that several processes need not look for those that do not."""
@@ -328,7 +330,7 @@ def test_without_it_nothing_changes(family: str):
     assert_identical(on(**batch).loss.detach(), plain.loss.detach())
 
 
-@pytest.mark.parametrize("switches", [{}], ids=str)
+@pytest.mark.parametrize("switches", [{}, {"output_gate": True}], ids=str)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_saving_loading_resizing_and_switching_on(family: str, switches: dict, tmp_path):
     model, batch = build(family, **switches).float().eval(), batch_of(PAIRS)
@@ -388,7 +390,7 @@ def copying_model(family: str, **switches) -> torch.nn.Module:
 
 
 @pytest.mark.third("family", "switches", "left")
-@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}], ids=str)
+@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}, {"output_gate": True}], ids=str)
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_greedy_search(family: str, left: bool, switches: dict):
@@ -413,7 +415,7 @@ def test_greedy_search(family: str, left: bool, switches: dict):
     assert_identical(continued[:, 2:], known[:, 2:])
 
 
-@pytest.mark.parametrize("switches", [{"calibration": "gated"}, {"leaky": True}], ids=str)
+@pytest.mark.parametrize("switches", [{"calibration": "gated"}, {"output_gate": True, "leaky": True}], ids=str)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_beams_sampling_and_scores(family: str, switches: dict):
     model = copying_model(family, **switches)

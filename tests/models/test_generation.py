@@ -27,9 +27,10 @@ SETTINGS = {
     "leaky": {"leaky": True},
     "gumbel": {"gumbel": True},
     "gated-leaky": {"calibration": "gated", "leaky": True},
-    "guided": {"guided": True, "guided_head": 1},
+    "output-gate": {"output_gate": True},
+    "output-gate-guided": {"output_gate": True, "guided": True, "guided_head": 1},
     "all": {
-        **{"calibration": "gated", "leaky": True, "gumbel": True},
+        **{"calibration": "gated", "leaky": True, "gumbel": True, "output_gate": True},
         "mask_projection": "head",
     },
 }

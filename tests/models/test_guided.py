@@ -33,7 +33,9 @@ SETTINGS = {
     **CALIBRATIONS,
     "gated, leaky": {"calibration": "gated", "leaky": True},
     "gated, renormalized": {"calibration": "gated", "renormalize": True},
-    "copy": {"copy": True},
+    "output gate": {"output_gate": True},
+    "output gate, copy": {"output_gate": True, "copy": True},
+    "gated, leaky, output gate": {"calibration": "gated", "leaky": True, "output_gate": True},
 }
 
 
@@ -252,7 +254,7 @@ def test_links_that_nothing_would_learn(family: str):
     model.eval()(**without_links(batch))
 
 
-@pytest.mark.parametrize("switches", [{}, {"copy": True}], ids=str)
+@pytest.mark.parametrize("switches", [{}, {"output_gate": True, "copy": True}], ids=str)
 def test_saved_and_loaded(family: str, switches: dict, tmp_path):
     model, batch = build(family, **switches), guided_batch()
     model.save_pretrained(tmp_path)

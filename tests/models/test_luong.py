@@ -38,12 +38,14 @@ SETTINGS = {
     "tied": {"embedding_size": 4, "tie_word_embeddings": True},
     "tied to its own": {"embedding_size": 4, "tie_word_embeddings": True, "share_embeddings": False},
     "leaky": {"leaky": True, "null_bias": 0.3},
+    "output gate, local-m": {"output_gate": True, "attention_window": "local-m"},
     "leaky, unfed, location": {"leaky": True, "input_feeding": False, "score": "location"},
     "fixed": {"calibration": "fixed"},
     "annealed, unfed": {"calibration": "annealed", "annealing_steps": 10, "input_feeding": False},
     "gated": {"calibration": "gated"},
     "gated, unfed": {"calibration": "gated", "input_feeding": False},
     "gated, leaky, head": {"calibration": "gated", "leaky": True, "mask_projection": "head", "score": "concat"},
+    "gated, output gate": {"calibration": "gated", "output_gate": True},
 }
 CALIBRATED = [name for name, switches in SETTINGS.items() if "calibration" in switches]
 # One of them has one token, one a target longer than its source and the window.

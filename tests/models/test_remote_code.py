@@ -11,7 +11,7 @@ import torch
 from discrete_helpers import tiny_discrete
 from helpers import scatter, tiny_batch, tiny_model
 from huggingface_hub import ModelCard
-from shipped import ALIGNER, MODELS
+from shipped import ALIGNER, MODELS, OUTPUT_GATED
 from transformers.utils import hub
 from warm import warm
 
@@ -26,7 +26,7 @@ DISCRETE = {"seq2seq": {"streams": 2, **SCHEDULE}, "causal": {"streams": 1, **SC
 def in_fresh_process(source, destination, home, batch) -> dict:
     """Run PROGRAM on the folders in `source`, with an empty module cache, and return what it printed."""
     request = {
-        "names": [*MODELS],
+        "names": [*MODELS, *OUTPUT_GATED],
         "discrete": list(DISCRETE),
         "source": str(source),
         "destination": str(destination),
@@ -64,7 +64,7 @@ def generations(tmp_path_factory) -> dict:
     """The models here, loaded where the package is absent, and loaded from what that process saved."""
     root, batch, answers = tmp_path_factory.mktemp("remote"), tiny_batch(), {}
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
-    for name, switches in MODELS.items():
+    for name, switches in (MODELS | OUTPUT_GATED).items():
         model = tiny_model(name.partition(",")[0], torch.float32, **switches).eval()
         answers[name] = {"annealing_step": model.annealing_step}
         answers[name] |= {key: value.tolist() for key, value in searched(model, inputs).items()}
@@ -100,7 +100,7 @@ def generations(tmp_path_factory) -> dict:
 
 
 @pytest.mark.parametrize("place", ["saved there", "saved again"])
-@pytest.mark.parametrize("name", [*MODELS])
+@pytest.mark.parametrize("name", [*MODELS, *OUTPUT_GATED])
 class TestWithoutThePackage:
     @pytest.mark.parametrize("search", ["tokens", "greedy", "uncached", "sampled"])
     def test_the_same_tokens(self, generations, name, place, search):
@@ -113,14 +113,16 @@ class TestWithoutThePackage:
         assert generations[place][name]["model_type"] == f"attncal_{name.partition(',')[0]}"
 
     def test_what_learns(self, generations, name, place):
-        """Both objectives of a calibrated model."""
+        """Both objectives of a calibrated model; the gate of an output gate, in both layers."""
         trained = generations[place][name]["trained"]
-        assert any(".mask_network." in parameter for parameter in trained)
+        assert any(".mask_network." in parameter for parameter in trained) == (name in MODELS)
+        gates = [parameter for parameter in trained if parameter.endswith(".output_gate.weight")]
+        assert len(gates) == (2 if name in OUTPUT_GATED else 0)
         assert "model.shared.weight" in trained
 
 
 @pytest.mark.parametrize("place", ["saved here", "saved there", "saved again"])
-@pytest.mark.parametrize("name", [*MODELS])
+@pytest.mark.parametrize("name", [*MODELS, *OUTPUT_GATED])
 class TestFolder:
     def test_ships_its_code_and_names_it(self, generations, name, place):
         folder = generations["root"] / place / name
@@ -212,7 +214,7 @@ def test_the_folder_of_the_word_aligner(generations, place):
 
 def test_push_to_hub_uploads_what_save_pretrained_writes(family, tmp_path, monkeypatch):
     """The same code, configuration and weights, byte for byte, and a model card."""
-    model = tiny_model(family, calibration="gated", leaky=True)
+    model = tiny_model(family, calibration="gated", leaky=True, output_gate=True)
     model.save_pretrained(tmp_path / "saved")
     uploaded = {}
 

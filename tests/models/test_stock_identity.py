@@ -53,6 +53,19 @@ class TestAllOff:
         if training:
             assert (logits(ours, seed=1) - logits(ours, seed=2)).abs().max() > 0, "no dropout"
 
+    @pytest.mark.half("family", "implementation", "training", "dtype")
+    def test_a_fresh_output_gate_to_the_bit(self, family, implementation, training, dtype):
+        """Its factor is exactly 1 at first; and it has gradients."""
+        stock, ours = twins(family, implementation, dtype, output_gate=True, **DROPOUT)
+        gates = [layer.encoder_attn.output_gate for layer in ours.model.decoder.layers]
+        for gate in gates:
+            gate.init_parameters()
+        stock.train(training)
+        ours.train(training)
+        assert_identical(logits(ours), logits(stock))
+        ours(**tiny_batch()).loss.backward()
+        assert all(parameter.grad.abs().max() > 0 for gate in gates for parameter in gate.parameters())
+
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 class TestNeutral:
@@ -164,13 +177,13 @@ class TestStockCheckpoints:
         # Freed memory full of 1e30 would show if a parameter were left as it was allocated.
         rubbish = [torch.full((64, 64), 1e30) for _ in range(50)]
         del rubbish
-        gated, _ = self.load(family, folder, calibration="gated", leaky=True)
+        gated, _ = self.load(family, folder, calibration="gated", leaky=True, output_gate=True)
         for layer in gated.model.decoder.layers:
             attention = layer.encoder_attn
             for weight in attention.mask_network.parameters():
                 assert float(weight.detach().std()) == pytest.approx(gated.config.init_std, rel=0.1)
                 assert abs(float(weight.detach().mean())) < 3 * gated.config.init_std / 64
-            for parameter in attention.gate.parameters():
+            for parameter in (*attention.gate.parameters(), *attention.output_gate.parameters()):
                 assert (parameter == 0).all()
             for parameter in (attention.null.key, attention.null.value):
                 assert float(parameter.detach().std()) == pytest.approx(64**-0.5, rel=0.3)

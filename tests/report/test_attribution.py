@@ -52,7 +52,7 @@ def model_of(name: str, wild: bool = True):
             model = stock_model(stock_config(**fields))
         else:
             kinds = {"gated": {"calibration": "gated"}, "leaky": {"calibration": "fixed", "leaky": True}}
-            switches = kinds[kind]
+            switches = kinds.get(kind, {"leaky": True, "output_gate": True})
             model = our_model(our_config(**fields, **switches))
     elif family == "m2m100":
         model = M2M100ForConditionalGeneration(M2M100Config(**fields))
@@ -161,6 +161,15 @@ def test_the_parts_of_all_blocks_add_up_to_what_the_model_computes(model, readin
         assert length in (steps, tokens)
         assert_close(output[row, :length], found.output, 1e-10)
         assert_close((output - parts)[row, :length], torch.stack(found.bias), 1e-10)
+
+
+def test_the_parts_add_up_behind_an_output_gate():
+    """It scales what each head reads, as if its weights were scaled; what is left is a bias, the same at all steps."""
+    for _, cross in blocks_of(model_of("marian output gate"))[2]:
+        assert (cross.weights.sum(dim=-1) - 1).abs().max() > 0.1
+        parts, output = parts_and_output(cross)
+        bias = cross.g(cross.attention.out_proj.bias.expand_as(cross.state)) + cross.norm.bias
+        assert_close(parts + bias.detach(), output, 1e-10)
 
 
 def test_alti_is_that_of_the_loops(model, reading):

@@ -33,7 +33,7 @@ SCENARIOS = {
         "per_device_train_batch_size": 2,
     },
     "gated, leaky, tokens": {
-        "switches": {"calibration": "gated", "leaky": True},
+        "switches": {"calibration": "gated", "leaky": True, "output_gate": True},
         "tokens_per_batch": 24,
     },
     "recurrent": {"switches": {"cell": "gru", "attention_window": "local-p"}, "per_device_train_batch_size": 2},
