@@ -1,4 +1,4 @@
-"""Word alignment: the `WordAligner` over sources of weights, and symmetrisation.
+"""Word alignment: the `WordAligner` over sources of weights, symmetrisation, and links of generated text.
 
 Training is in `hf_attncal.alignment.aligner_job`, scores in `hf_attncal.metrics.aer`, Pharaoh files in
 `hf_attncal.data.pharaoh`; what users of the aligner need of them is here, too.
@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.aligner import WordAligner as WordAligner
+    from hf_attncal.alignment.aligner_opening import AlignBatch as AlignBatch
     from hf_attncal.alignment.attention_heads import choose_reading as choose_reading
     from hf_attncal.alignment.attention_heads import select_attention as select_attention
     from hf_attncal.alignment.comparison import ComparedLinks as ComparedLinks
     from hf_attncal.alignment.comparison import compare_links as compare_links
     from hf_attncal.alignment.count_learner import Adaptation as Adaptation
+    from hf_attncal.alignment.generated import GeneratedAlignment as GeneratedAlignment
+    from hf_attncal.alignment.generated import align_generated as align_generated
     from hf_attncal.alignment.gold import Calibration as Calibration
     from hf_attncal.alignment.gold import calibrate_links as calibrate_links
     from hf_attncal.alignment.label_projection import ProjectedLine as ProjectedLine
@@ -42,7 +45,9 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
 _MODULES = {
     "hf_attncal.alignment.count_learner": ("Adaptation",),
     "hf_attncal.alignment.aligner": ("WordAligner",),
+    "hf_attncal.alignment.aligner_opening": ("AlignBatch",),
     "hf_attncal.alignment.comparison": ("ComparedLinks", "compare_links"),
+    "hf_attncal.alignment.generated": ("GeneratedAlignment", "align_generated"),
     "hf_attncal.alignment.gold": ("Calibration", "calibrate_links"),
     "hf_attncal.alignment.label_projection": ("ProjectedLine", "project_labels"),
     "hf_attncal.alignment.linked_texts": ("count_links",),
