@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
+from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -262,6 +263,7 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
             DistributedType.NO,
             DistributedType.MULTI_CPU,
             DistributedType.MULTI_GPU,
+            DistributedType.FSDP,
         )
         if not mask_parameters or not plain:
             return super()._clip_grad_norm(model)
@@ -269,7 +271,7 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
         of_mask = {id(p) for p in mask_parameters}
         others = [p for p in model.parameters() if id(p) not in of_mask]
         norms = [clip_grad_norm_(parameters, self.args.max_grad_norm) for parameters in (mask_parameters, others)]
-        self._mask_grad_norm, norm = norms
+        self._mask_grad_norm, norm = (norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms)
         return norm
 
 

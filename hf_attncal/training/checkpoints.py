@@ -1,4 +1,4 @@
-"""Checkpoints that a killed or interrupted training goes on from exactly, and their mean.
+"""Checkpoints that a killed or interrupted training goes on from exactly, their mean, and weights shared by FSDP2.
 
 Writing and reading them is the Trainer's. Added here is what says that one is whole, and Ctrl-C.
 """
@@ -20,7 +20,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
-from transformers import Trainer, TrainerCallback
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel, Trainer, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
 from hf_attncal.io.errors import interrupt
@@ -79,6 +81,32 @@ class WholeCheckpointsTrainer(Trainer):
         if self.budget is not None:
             self.budget.position = before.get("position", 0.0)
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _prepare_for_training(self, *args, **kwargs):
+        """Prepare as the stock Trainer does; with FSDP2 shard the layers that the model names, and the rest together.
+
+        Accelerate would shard the input embedding and the output layer apart, but in an encoder-decoder a third module
+        has the same table, which torch refuses to see in two groups.
+
+        Raises:
+            ValueError: the processes were started for FSDP1, or with an adapter on the model.
+        """
+        if not self.is_fsdp_enabled:
+            return super()._prepare_for_training(*args, **kwargs)
+        version = self.accelerator.state.fsdp_plugin.fsdp_version
+        if version != 2 or not isinstance(self.model, PreTrainedModel):
+            raise ValueError(
+                f"`fsdp_version` must be 2, and the model a whole one, got {version} and {type(self.model).__name__}. "
+                "Launch with configs/accelerate/fsdp2.yaml, of an adapter with ddp.yaml: what is trained is small."
+            )
+        hidden = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
+        own = vars(self.model)
+        own.update(hidden)
+        try:
+            return super()._prepare_for_training(*args, **kwargs)
+        finally:
+            for name in hidden:
+                own.pop(name)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         with whole_weights(resume_from_checkpoint, self.model if model is None else model):
@@ -259,3 +287,15 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
         for name in sums:
             sums[name] += state[name].float()
     return last | {name: (total / len(paths)).to(last[name].dtype) for name, total in sums.items()}
+
+
+def in_one_piece(model: Any) -> Any:
+    """Return a model with all its weights, on every process: itself, or a new one of the class that FSDP2 sharded."""
+    if not isinstance(model, FSDPModule):
+        return model
+    weights = model.state_dict()
+    whole = type(model).__bases__[1](model.config)  # FSDP2 makes a class of its own from this one
+    whole.load_state_dict({n: w.full_tensor() if isinstance(w, DTensor) else w for n, w in weights.items()})
+    if whole.can_generate():
+        whole.generation_config = model.generation_config
+    return whole.to(model.device)

@@ -27,7 +27,7 @@ from hf_attncal.io.files import writing
 from hf_attncal.metrics import records
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 
-from .checkpoints import average_checkpoints, how_to_go_on, last_checkpoints, saved_on_interrupt
+from .checkpoints import average_checkpoints, how_to_go_on, in_one_piece, last_checkpoints, saved_on_interrupt
 from .folder import Run, claimed, fill, finish, run_in
 from .progress import TimeBudget, bars_are_shown, shown_progress
 from .sections import hints_of
@@ -294,7 +294,7 @@ def run_trainer(
     seconds = trainer.wall_seconds
     speeds = [entry[trainer.tokens_name] for entry in trainer.state.log_history if trainer.tokens_name in entry]
 
-    model: Any = trainer.model  # a PreTrainedModel, or PEFT's around one
+    model = in_one_piece(trainer.model)
     # Accelerate leaves autocast around the forward of what it was given: of a whole model that is the one that
     # `generate` calls, of PEFT's it is not. Every model is scored in the precision of its weights.
     # (Its `unwrap_model` would take transformers' own decorators off, too.)

@@ -9,16 +9,21 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
 from accelerate.commands.config.config_args import ClusterConfig
-from runs import ALIGNER_SIZES, ROOT, SENTENCES, german, largest_difference, translation_settings
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import DistributedType
+from runs import ALIGNER_SIZES, ROOT, SENTENCES, german, largest_difference, tiny_aligner, translation_settings
 from safetensors.torch import load_file
 
 sys.path.insert(0, str(ROOT / "training"))
 import train as script
+
+from hf_attncal.training.checkpoints import WholeCheckpointsTrainer, in_one_piece
 
 FILES = sorted((ROOT / "configs" / "accelerate").glob("*.yaml"))
 # Without dropout, which draws other numbers in each process, and without Adam, which makes steps of rounding errors.
@@ -130,16 +135,52 @@ def test_every_family_is_trained_as_by_one_process(config, one_process, tmp_path
         assert node.returncode == 0, errors[-4000:]
     for name in JOBS:
         assert_equal_runs(one_process / name / "run", tmp_path / name / "run")
+        sharded = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
+        assert sharded == (config == "fsdp2")
+
+
+@pytest.mark.parametrize(("version", "model"), [(1, tiny_aligner()), (2, torch.nn.Linear(1, 1))], ids=["1", "adapter"])
+def test_fsdp1_and_adapters_are_refused_with_the_file_to_use(version, model):
+    state = SimpleNamespace(fsdp_plugin=SimpleNamespace(fsdp_version=version))
+    trainer = SimpleNamespace(is_fsdp_enabled=True, model=model, accelerator=SimpleNamespace(state=state))
+    with pytest.raises(ValueError, match=rf"`fsdp_version`.*got {version}.*fsdp2.yaml.*ddp.yaml"):
+        WholeCheckpointsTrainer._prepare_for_training(trainer)
+
+
+def take_processes_for_gpus() -> None:
+    """Accelerate shards where there are GPUs; elsewhere it takes FSDP2 for DDP, without a word."""
+    made = AcceleratorState.__init__
+
+    def init(self, *args, **kwargs):
+        if PartialState._shared_state.get("distributed_type") == DistributedType.MULTI_CPU:
+            PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        made(self, *args, **kwargs)
+
+    AcceleratorState.__init__ = init
 
 
 def worker(folder: Path) -> None:
-    """One of two processes: every job."""
+    """One of two processes: every job, and whether its model was sharded."""
+    import hf_attncal.training.job as job
+
+    def watch(model):
+        whole = in_one_piece(model)
+        sharded.append(whole is not model)
+        return whole
+
+    job.in_one_piece = watch
+    if os.environ.get("ACCELERATE_USE_FSDP"):
+        take_processes_for_gpus()
+    first = os.environ["RANK"] == "0"
     for name in JOBS:
+        sharded: list[bool] = []
         command = folder / f"{name}.command.json"
-        if os.environ["RANK"] == "0":
+        if first:
             command.write_text(json.dumps(lay_out(folder / name, name)), encoding="utf-8")
         torch.distributed.barrier()
         script.main(json.loads(command.read_text(encoding="utf-8")))
+        if first:
+            (folder / f"{name}.json").write_text(json.dumps(sharded == [True]), encoding="utf-8")
 
 
 if __name__ == "__main__":
