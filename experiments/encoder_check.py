@@ -39,20 +39,20 @@ from adapter_text import EUROPARL, TANAKA, TATOEBA
 from check import BOOTSTRAP, COLUMNS, FAULTS
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
-from hf_attncal.checking.check_learning import FALSE_ALARMS, fit_facts, fit_heads, look
-from hf_attncal.checking.check_model import PLANTED, CheckModel, Looked, fit_lengths
+from hf_attncal.checking.check_learning import FALSE_ALARMS, fit_facts, fit_heads, model_inputs
+from hf_attncal.checking.check_model import PLANTED, CheckModel, ModelInputs, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import Checker, SharedTargets
 from hf_attncal.checking.encoder_check import (
     FILE,
-    LEAST_KNOWN,
+    MIN_COVERAGE,
     PARTS_OF_VERDICT,
     EncoderCheckModel,
     EncoderJudge,
     encoder_kind,
     levels_of,
 )
-from hf_attncal.checking.encoder_evidence import EncoderEvidence, EncoderEye, Pair, both_ways
+from hf_attncal.checking.encoder_evidence import EncoderEvidence, EvidenceReader, Pair, harmonic_softmax
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.features import Vocabulary
 from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, sigmoid
@@ -196,17 +196,19 @@ class Group:
 
     def __init__(self, lines: list[Line], languages: tuple[str, str], encoder: EncoderPrior, common: np.ndarray):
         self.name, self.languages = lines[0].group, languages
-        self.eye = EncoderEye(encoder, None, common)
+        self.evidence_reader = EvidenceReader(encoder, None, common)
         self.lines, self.reads = [], []
         self.add(lines)
 
     def add(self, lines: list[Line]) -> None:
         """Read lines; the first to be added are clean, and tell what is usual."""
-        self.reads += self.eye.look([line.sides for line in lines])
+        self.reads += self.evidence_reader.read_states([line.sides for line in lines])
         self.lines += lines
 
     def features(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        return (self.eye.features(line.sides, read) for line, read in zip(self.lines, self.reads, strict=True))
+        return (
+            self.evidence_reader.features(line.sides, read) for line, read in zip(self.lines, self.reads, strict=True)
+        )
 
     def small_errors(self, rng: random.Random) -> list[Line]:
         """Replace or drop one to three words of the target that are linked surely: errors that are hard to see."""
@@ -219,7 +221,7 @@ class Group:
         found = []
         for line, read in zip(list(self.lines), self.reads, strict=True):
             target, rare = line.sides[1].words, read[1].surprisal
-            together = both_ways(self.eye.usual.cosines(*(one.states for one in read)))
+            together = harmonic_softmax(self.evidence_reader.statistics.cosines(*(one.states for one in read)))
             links = [
                 (i, j)
                 for i, j in enumerate(together.argmax(axis=1).tolist())
@@ -297,8 +299,8 @@ def learn(options: argparse.Namespace) -> None:
         network = fit_words(words, held_out)
         for group in groups:
             if group.name[0] in held_out:
-                group.eye.network = network
-    write_model(encoder, groups[0].eye.common, fit_words(words), fit_model(groups))
+                group.evidence_reader.network = network
+    write_model(encoder, groups[0].evidence_reader.common, fit_words(words), fit_model(groups))
 
 
 def fit_words(
@@ -315,11 +317,11 @@ def grouped(lines: list[Line], texts: dict[str, CleanText], encoder: EncoderPrio
     size = encoder.reader.model.config.hidden_size
     names = list(dict.fromkeys(line.group for line in lines))
     pure = {name: [line for line in lines if line.group == name and line.kind == "clean"] for name in names}
-    look = EncoderEye(encoder, None, np.zeros(size, np.float32))
+    reader = EvidenceReader(encoder, None, np.zeros(size, np.float32))
     states = [
         one.states
         for of_group in pure.values()
-        for read in look.look([line.sides for line in of_group])
+        for read in reader.read_states([line.sides for line in of_group])
         for one in read
     ]
     common = np.concatenate(states).mean(axis=0)
@@ -337,7 +339,7 @@ class OfManyTexts(EncoderCheckModel):
     """The model while it is learned: how long a target usually is depends on the text of the pair.
 
     Attributes:
-        usual_length: (source, target) -> `Usual.length` of the text.
+        usual_length: (source, target) -> `TextStatistics.length` of the text.
     """
 
     usual_length: dict[tuple[str, str], float]
@@ -355,15 +357,15 @@ def fit_model(groups: Sequence[Group]) -> EncoderCheckModel:
         clean = [tuple(side.text for side in line.sides) for line in group.lines if line.kind == "clean"]
         spreads += [fit_lengths(clean)[1:]] * len(clean)
         for line, read in zip(group.lines, group.reads, strict=True):
-            usual_length[line.sides[0].text, line.sides[1].text] = group.eye.usual.length
-            found.setdefault(line.kind, []).append((group.eye.evidence(line.sides, read), line))
+            usual_length[line.sides[0].text, line.sides[1].text] = group.evidence_reader.statistics.length
+            found.setdefault(line.kind, []).append((group.evidence_reader.evidence(line.sides, read), line))
     model = OfManyTexts(
         Vocabulary(({}, {}), (0, 0)), ({}, {}), (0.0, *np.mean(spreads, axis=0).tolist()), 1.0,
         {"pairs": len(found["clean"]), "sample": len(found["clean"]), "seed": SEED},
     )  # fmt: skip
     model.usual_length = usual_length
     seen = {kind: [(one, model.seen(one)) for one, _ in lines] for kind, lines in found.items()}
-    looked = {kind: look(model, lines) for kind, lines in seen.items()}
+    looked = {kind: model_inputs(model, lines) for kind, lines in seen.items()}
     values = {kind: one.features for kind, one in looked.items()}
     planted = [kind for kind in values if kind in (*PLANTED, *LIKE)]
     kinds = np.repeat([LIKE.get(kind, kind) for kind in planted], [len(values[kind]) for kind in planted])
@@ -382,7 +384,7 @@ def fit_model(groups: Sequence[Group]) -> EncoderCheckModel:
 def fit_verdict(
     model: EncoderCheckModel,
     lines: dict[str, list[EncoderEvidence]],
-    looked: dict[str, Looked],
+    looked: dict[str, ModelInputs],
     texts: Sequence[tuple[str, bool]],
 ) -> None:
     """Set how rare each part of what is known is in clean lines, what their sum makes probable, and the alarm.
@@ -469,8 +471,8 @@ def halomi(options: argparse.Namespace) -> None:
         pairs = [tuple(map(_plain, row[4:6])) for row in some]
         judge = AskedAllTheSame(encoder)
         verdicts = Checker(None, encoder=judge).check(pairs)
-        known = judge.eye.usual.known
-        evidence = judge.eye.read([tuple(map(segment, pair)) for pair in pairs])
+        known = judge.evidence_reader.statistics.known
+        evidence = judge.evidence_reader.read([tuple(map(segment, pair)) for pair in pairs])
         made_up, left_out = ([row[column][0] > "1" for row in some] for column in (6, 7))
         any_fault = [any(both) for both in zip(made_up, left_out, strict=True)]
         scores = {
@@ -489,7 +491,7 @@ def halomi(options: argparse.Namespace) -> None:
         directions["-".join(languages)] = {
             "lines": len(some),
             "known": known,
-            "verdict": known >= LEAST_KNOWN,
+            "verdict": known >= MIN_COVERAGE,
             "high": set(languages) <= HIGH,
             "auc": found,
         }
@@ -523,7 +525,7 @@ def _plain(marked: str) -> str:
 class AskedAllTheSame(EncoderJudge):
     """Judges languages that the encoder does not know, too: for the mean of all directions, as others are measured."""
 
-    knows = True
+    covers_languages = True
 
 
 def hallucinations(options: argparse.Namespace) -> None:
@@ -568,11 +570,13 @@ def known(options: argparse.Namespace) -> None:
         ]
     for name, pairs in texts.items():
         judge = AskedAllTheSame(encoder)
-        judge.eye.look([tuple(map(segment, pair)) for pair in pairs])  # as it is written, before words are parted
-        judge.eye.learns = False
+        judge.evidence_reader.read_states(
+            [tuple(map(segment, pair)) for pair in pairs]
+        )  # as it is written, before words are parted
+        judge.evidence_reader.learns = False
         test = plant_and_check(Checker(None, encoder=judge), pairs, FIRST_KINDS[:5], SEED)
         found[name] = {
-            "closer_by": judge.eye.usual.known,
+            "closer_by": judge.evidence_reader.statistics.known,
             "false_alarms": test.false_alarms,
             "kinds": {
                 KINDS_IN_RESULTS.get(one.kind, one.kind): {"auc": one.lines.auc.value, "flagged": one.flagged}
@@ -580,7 +584,7 @@ def known(options: argparse.Namespace) -> None:
             },
         }
         print(name, found[name], flush=True)
-    save(options, "known", files, {"least": LEAST_KNOWN, "texts": found})
+    save(options, "known", files, {"least": MIN_COVERAGE, "texts": found})
 
 
 def pseudo_word(word: str) -> str:

@@ -1,4 +1,4 @@
-"""Check translations: what was left out and what was made up, told by a word aligner."""
+"""Check translations for omissions, additions and other errors, by a word aligner or an encoder."""
 
 import importlib
 from typing import TYPE_CHECKING

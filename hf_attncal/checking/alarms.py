@@ -1,8 +1,8 @@
-"""Set the alarm of a check on a text without labels, clean or not, and say what an alarm means on a text.
+"""Set the alarm of a check on a text without labels, and estimate the false alarms of an alarm on a text.
 
-Most lines of a text are right, but not all, so its largest scores tell nothing of right lines. The bulk does: the odds
-of its lines to lie above a level are those of clean lines times a factor, the same at each level. So the factor that
-the bulk tells says which level a share of the right lines exceeds. Only the order of scores counts, not their scale.
+Most lines of a text are right, but the lines with the largest scores may not be. The bulk is reliable: the odds of its
+lines to exceed a level are the odds of clean lines times a factor, the same at each level. The factor is fitted on the
+bulk and gives the level that a share of the right lines exceeds. Only the order of scores counts, not their scale.
 """
 
 from collections.abc import Sequence
@@ -13,23 +13,23 @@ import numpy as np
 from .check_model import CLEAN_SHARES, CheckModel
 from .logistic import log_odds, sigmoid
 
-FEWEST = 200  # lines that a bulk is told by
-_BULK = (0.3, 0.85)  # shares of clean lines below the levels that are looked at
-_TAIL, _MOST_FAULTY, _ROUNDS = 0.97, 0.3, 5  # faulty lines are counted where 3 % of clean ones are
-_MOST_OFF = 0.8  # log-odds at a level
+FEWEST = 200  # lines
+_BULK = (0.3, 0.85)  # shares of clean lines below the lowest and the highest level of the bulk
+_TAIL, _MOST_FAULTY, _ROUNDS = 0.97, 0.3, 5  # faulty lines are counted above the level of 3 % of the clean lines
+_MAX_MISFIT = 0.8  # log-odds between a level and the fit
 _BEYOND = 10.0  # nats
 
 
 @dataclass(frozen=True)
 class TextAlarm:
-    """What an alarm means on a text.
+    """Effect of an alarm on a text.
 
     Args:
-        alarm: probability of `wrong` above which a line is flagged.
-        right: share of the right lines that are expected above it; None if the text tells too little.
-        flagged: share of all lines that are above it.
-        lines: that were looked at.
-        why: why too little is told; empty where enough is.
+        alarm: Probability of `wrong` above which a line is flagged.
+        right: Expected share of right lines above the alarm; None if it cannot be estimated.
+        flagged: Share of all lines above the alarm.
+        lines: Number of lines.
+        why: Reason why `right` cannot be estimated. Default: "".
     """
 
     alarm: float
@@ -39,19 +39,19 @@ class TextAlarm:
     why: str = ""
 
     def __str__(self) -> str:
-        told = f"The alarm {self.alarm:.2g} flags {100 * self.flagged:.1f} % of the {self.lines} lines looked at"
+        share = f"The alarm {self.alarm:.2g} flags {100 * self.flagged:.1f} % of {self.lines} lines"
         if self.right is None:
-            return f"{told}; how many of them are right is not known: {self.why}."
-        return f"{told}, and would flag about {100 * self.right:.1f} % of right lines."
+            return f"{share}; the share of false alarms is unknown: {self.why}."
+        return f"{share}, and about {100 * self.right:.1f} % of the right lines."
 
 
 def alarm_for(model: CheckModel, scores: np.ndarray, false_alarms: float) -> TextAlarm:
     """Return the alarm that a share of the right lines of a text exceeds.
 
     Args:
-        model: learned from clean text.
-        scores: log-odds of `wrong` of the lines, (lines,).
-        false_alarms: that share, above 0 and below 1.
+        model: Model learned from clean text.
+        scores: Log-odds of `wrong`, (lines,).
+        false_alarms: Share of right lines above the alarm, between 0 and 1.
     """
     more, why = _shift(model, scores)
     if not len(model.clean):
@@ -63,7 +63,7 @@ def alarm_for(model: CheckModel, scores: np.ndarray, false_alarms: float) -> Tex
 
 
 def meaning(model: CheckModel, wrong: Sequence[float]) -> TextAlarm:
-    """Return what the alarm of a model means on a text whose lines are `wrong` with these probabilities."""
+    """Return the effect of a model's alarm on a text, from the probability `wrong` of each line."""
     scores, bar = log_odds(np.asarray(wrong, dtype=float)), float(log_odds(np.array(model.alarm)))
     more, why = _shift(model, scores)
     right = None
@@ -75,9 +75,9 @@ def meaning(model: CheckModel, wrong: Sequence[float]) -> TextAlarm:
 
 
 def _levels(model: CheckModel) -> tuple[np.ndarray, np.ndarray]:
-    """Return log-odds of `wrong`, ascending, and the log-odds of a clean line to lie below each.
+    """Return levels of the log-odds of `wrong`, ascending, and the log-odds of a clean line to be below each.
 
-    Beyond the last of clean text, one nat more is one nat less likely.
+    Beyond the highest level of clean text, both grow at the same rate.
     """
     levels, last = np.unique(model.clean[::-1], return_index=True)
     below = log_odds(np.array(CLEAN_SHARES)[::-1][last])
@@ -85,15 +85,15 @@ def _levels(model: CheckModel) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _shift(model: CheckModel, scores: np.ndarray) -> tuple[float, str]:
-    """Return by how much a text raises the log-odds of a line to lie above a level, and why that is not to trust."""
+    """Return the shift of the log-odds of a line to exceed a level, and the reason if it is not reliable."""
     if not len(model.clean):
-        return 0.0, "an encoder has learned no clean text of yours"
+        return 0.0, "an encoder was not fitted to clean text"
     if len(scores) < FEWEST:
         return 0.0, f"fewer than {FEWEST} lines"
     levels, below = _levels(model)
     bulk = (below >= log_odds(np.array(_BULK[0]))) & (below <= log_odds(np.array(_BULK[1])))
     if not bulk.any():
-        return 0.0, "its check learned from lines that all look alike"
+        return 0.0, "the clean text of its check has lines that all score alike"
     above = np.array([(scores > level).mean() for level in levels])
     tail = np.searchsorted(below, log_odds(np.array(_TAIL)))
     least = 0.5 / len(scores)
@@ -104,4 +104,4 @@ def _shift(model: CheckModel, scores: np.ndarray) -> tuple[float, str]:
         more = float(off.mean())
         expected = float(sigmoid(more - below[tail]))
         faulty = min(_MOST_FAULTY, max(0.0, float((above[tail] - expected) / (1 - expected))))
-    return more, "its lines are too unlike the clean text" if np.abs(off - more).max() > _MOST_OFF else ""
+    return more, "its lines are too unlike the clean text" if np.abs(off - more).max() > _MAX_MISFIT else ""

@@ -25,7 +25,7 @@ from .check_model import (
     CLEAN_SHARES,
     PLANTED,
     CheckModel,
-    Looked,
+    ModelInputs,
     columns_of,
     fit_lengths,
 )
@@ -45,23 +45,23 @@ from .logistic import Network, fit_logistic, fit_network, mean_network, scaled_f
 from .number_values import Languages
 from .rules import fit_rules
 
-SAMPLE = 6000  # clean pairs that errors are planted into
-_FEWEST = 50
-_LENGTHS = (6, 10, 16, 25, 40)  # source words: as many pairs of each length are drawn, where there are
+SAMPLE = 6000  # clean pairs with planted errors
+_FEWEST = 50  # pairs
+_LENGTHS = (6, 10, 16, 25, 40)  # source words; the sample is spread evenly over these length groups
 FALSE_ALARMS = 0.01  # share of clean lines that are flagged
 _NO_ALARM = 1.0
-_DIRTY, _CLEAN_ENOUGH = 0.5, 0.7
-_FOLDS = 5  # parts of the sample, each read without what it taught the aligner
+_MAX_CAUSE, _MIN_CLEAN_SHARE = 0.5, 0.7
+_FOLDS = 5  # parts of the sample, each read without its own counts in the aligner
 _WITHOUT_PARTNERS = ("omission", "insertion", "replacement", "unrelated", "word")
-_HIDDEN, _HIDDEN_OF_VERDICT, _JUDGES, _MOST_STEPS, _DECAY = (24,), (12,), 3, 1200, 3e-2
-_ONE_IN = 60.0  # lines is wrong: so it is the clean lines nearest to wrong ones that the verdict learns to tell
-# Planted errors that count more than others, as they take more to find, or less, as hardly any can be found.
-SOUGHT = {"insertion": 5.0, "truncation": 1.5, "negation": 2.0, "word": 0.1}
-_NEVER = 30.0  # log-odds against what was never seen
-_KEPT = 0.35  # share of the planted errors that are learned from
+_HIDDEN, _HIDDEN_OF_VERDICT, _ENSEMBLE, _MOST_STEPS, _DECAY = (24,), (12,), 3, 1200, 3e-2
+_CLEAN_WEIGHT = 60.0  # weight of the clean lines against the wrong ones: a prior of one wrong line in 60
+# Weights of planted errors: above 1 for kinds that are hard to find, below 1 for kinds that can hardly be found.
+KIND_WEIGHTS = {"insertion": 5.0, "truncation": 1.5, "negation": 2.0, "word": 0.1}
+_NO_EXAMPLES = 30.0  # log-odds against a cause without examples
+_KEPT = 0.35  # share of the planted errors that are used
 Line = tuple[LinkEvidence, Sides]
-Changed = tuple[Line, str, Both[Sequence[int]]]  # with the kind, and the words of both sides
-_NOT_COUNTED = 0.02  # share of the links of pairs, from which on they were not among what was counted
+Changed = tuple[Line, str, Both[Sequence[int]]]  # line, kind, and indices of the changed words of both sides
+_NOT_COUNTED = 0.02  # share of links without counts above which the aligner was not trained on the pairs
 
 
 def learn_check(
@@ -71,20 +71,20 @@ def learn_check(
     seed: int = 0,
     step: Callable[..., None] = lambda name, done=0.0: None,
 ) -> CheckModel:
-    """Learn what good pairs look like to an aligner.
+    """Learn the check model of an aligner from clean text.
 
-    All pairs are read for how frequent words are; a sample, drawn so that long lines are not outnumbered, is aligned,
-    as it is and with planted errors. Nothing annotated is needed.
+    All pairs count for word frequencies. A sample with all lengths is aligned, clean and with planted errors. No
+    annotation is needed.
 
     Args:
-        aligner: of two directions.
-        pairs: clean (source, target) texts, best those the aligner was trained on.
-        sample: how many pairs are drawn.
-        seed: of the sample and of the errors.
-        step: is told what begins, and how much is done by then (`messages.progress_reports`).
+        aligner: Aligner with two directions.
+        pairs: Clean (source, target) texts, preferably the training text of the aligner.
+        sample: Number of sampled pairs. Default: 6000.
+        seed: Seed of the sample and of the errors. Default: 0.
+        step: Progress callback, called with the next step and the share done (`messages.progress_reports`).
 
     Raises:
-        ValueError: fewer than 50 pairs have two words or more on both sides.
+        ValueError: Fewer than 50 pairs have two or more words on both sides.
     """
     step("counting the words of all pairs")
     rng = random.Random(seed)
@@ -97,8 +97,8 @@ def learn_check(
     all_drawn = drawn.pairs()
     if len(all_drawn) < _FEWEST:
         raise ValueError(
-            f"`pairs` must be {_FEWEST} or more with two words or more on both sides, got {len(all_drawn)}. Give "
-            "clean text, best what the aligner was trained on."
+            f"`pairs` must have {_FEWEST} or more pairs with two words or more on both sides, got {len(all_drawn)}. "
+            "Give clean text, preferably the training text of the aligner."
         )
     chosen = all_drawn[:sample]
     examples = _read(aligner, vocabulary, all_drawn, chosen, with_numbers.pairs(), seed, step)
@@ -116,11 +116,14 @@ def learn_check(
 
 
 class Examples(NamedTuple):
-    """What a check learns from, as an aligner reads it that has not learned from it.
+    """Training examples of a check, read by an aligner without their own counts.
 
     Args:
-        good: clean pairs. bad: pairs with planted errors. planted: these errors.
-        facts: clean pairs, more of them with numbers. changed: with a number, a negation or a name changed.
+        good: Clean pairs.
+        bad: Pairs with planted errors.
+        planted: The errors of `bad`.
+        facts: Clean pairs, with more numbers than `good`.
+        changed: Pairs with a changed number, negation or name.
     """
 
     good: list[Line]
@@ -139,12 +142,13 @@ def _read(
     seed: int,
     step,
 ) -> Examples:
-    """Plant errors into the `chosen` of clean pairs, facts into these and `numbers`, and read all.
+    """Plant errors into the `chosen` clean pairs and changed facts into these and `numbers`, and read all of them.
 
-    The rare words of a pair that was counted know their partners from it, and those of any other text do not. So each
-    part is read without what it taught the aligner: else other text would look made up.
+    The counts of a training pair link its rare words well, unlike those of any other text. So each part is read
+    without its own counts; otherwise other text would look like additions.
     """
-    half, rng = len(chosen) // 4, random.Random(seed)  # some in pairs: lines of several sentences may be missing
+    # Some pairs are joined, as the text may have no lines of several sentences.
+    half, rng = len(chosen) // 4, random.Random(seed)
     twos = list(zip(chosen[:half], chosen[half : 2 * half], strict=True))
     joined_pairs = [(first[0] + second[0], first[1] + second[1]) for first, second in twos]
     with_errors, with_facts = chosen + joined_pairs, list(dict.fromkeys(chosen + numbers))
@@ -162,46 +166,46 @@ def _read(
         [(pair, part_of[pair]) for pair in with_facts],
         [((error.source, error.target), part_of[with_facts[error.original]]) for error in changed],
     ]
-    found: list[list] = [[None] * len(text) for text in texts]
+    examples: list[list] = [[None] * len(text) for text in texts]
     for part, pairs in enumerate(parts):
         step(f"reading {sum(map(len, texts)):,} clean pairs and planted errors", part / (_FOLDS + 1))
         with without(aligner, pairs):
             rest = vocabulary.without(pairs)
-            for lines, text in zip(found, texts, strict=True):
+            for lines, text in zip(examples, texts, strict=True):
                 places = [place for place, (_, one) in enumerate(text) if one == part]
-                read = read_evidence(aligner, _texts(text[place][0] for place in places))
-                for place, line in zip(places, read, strict=True):
+                evidence = read_evidence(aligner, _texts(text[place][0] for place in places))
+                for place, line in zip(places, evidence, strict=True):
                     lines[place] = line, seen(rest, line)
-    good, bad, facts, with_changes = found
+    good, bad, facts, with_changes = examples
     return Examples(good, bad, planted, facts, [
         (line, error.kind, (error.omission or (), error.addition))
         for line, error in zip(with_changes, changed, strict=True)
-        if (line[0].source.words, line[0].target.words) == (error.source, error.target)  # else words are cut otherwise
+        if (line[0].source.words, line[0].target.words) == (error.source, error.target)  # same tokenisation
     ])  # fmt: skip
 
 
 def fit(model: CheckModel, examples: Examples) -> None:
-    """Learn all that a model learns from examples."""
+    """Fit all parts of a model to examples."""
     good, bad, planted, facts, changed = examples
     kinds = np.array([error.kind for error in planted])
     languages, denials = model.vocabulary.languages, model.denials
     model.networks = both(_fit_words(model, examples, side) for side in (0, 1))
-    looked, wrong = look(model, good), look(model, bad)
-    fit_heads(model, looked.features, wrong.features, kinds)
-    kept = _trimmed(model, looked.features)  # text that is held to be clean has lines that do not belong together
-    fit_heads(model, looked.features[kept], wrong.features, kinds)
-    model.rules = fit_rules([line for (line, _), one in zip(good, kept, strict=True) if one], languages, denials)
-    of_facts = zip(facts, _trimmed(model, look(model, facts).features), strict=True)
+    inputs, wrong = model_inputs(model, good), model_inputs(model, bad)
+    fit_heads(model, inputs.features, wrong.features, kinds)
+    is_clean = _probably_clean(model, inputs.features)  # drop misaligned lines of the clean text
+    fit_heads(model, inputs.features[is_clean], wrong.features, kinds)
+    model.rules = fit_rules([line for (line, _), one in zip(good, is_clean, strict=True) if one], languages, denials)
+    of_facts = zip(facts, _probably_clean(model, model_inputs(model, facts).features), strict=True)
     planted_facts = [(line, kind, places) for (line, _), kind, places in changed]
     model.facts = fit_facts([line for (line, _), one in of_facts if one], planted_facts, languages, denials)
     of_kinds = {kind: [line for line, of in zip(bad, kinds, strict=True) if of == kind] for kind in PLANTED}
     of_kinds |= {kind: [line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS}
-    fit_verdict(model, good, looked, kept, of_kinds)
+    fit_verdict(model, good, inputs, is_clean, of_kinds)
 
 
 @dataclass(frozen=True)
 class LearnedCheck:
-    """What was learned: the file that it is in, and from how many pairs."""
+    """Result of `attncal check learn`: path of the file and number of training pairs."""
 
     path: Path
     pairs: int
@@ -213,36 +217,39 @@ class LearnedCheck:
 def learn_check_beside(
     aligner: WordAligner, folder: str | Path | None, sources: Sequence[str], targets: Sequence[str], longest_line: int
 ) -> LearnedCheck:
-    """Learn from files of clean text what good pairs look like, and write it beside the aligner.
+    """Learn the check model from files of clean text, and write it into the folder of the aligner.
 
     Args:
-        aligner: of two directions.
-        folder: where it was loaded from.
-        sources, targets: files, line n of each source with line n of its target.
-        longest_line: most bytes of a line.
+        aligner: Aligner with two directions.
+        folder: Folder of the aligner.
+        sources, targets: Parallel files; line n of a source file pairs with line n of its target file.
+        longest_line: Longest line in bytes.
 
     Raises:
-        CommandError: there is no such folder, a line cannot be read, or too few pairs.
+        CommandError: The folder is missing, a line cannot be read, or there are too few pairs.
     """
     if folder is None or not Path(folder).is_dir():
-        raise CommandError(f"{folder} is no folder, into which {CHECK_FILE} could be written. Download it first.")
+        raise CommandError(
+            f"{folder} is not a folder, and {CHECK_FILE} is written into the folder of the aligner. Download it first."
+        )
     claim_folder(folder)
     files = zip(sources, targets, strict=True)
-    with user_errors(), progress_reports("learning what good pairs look like") as step:
+    with user_errors(), progress_reports("learning the check") as step:
         rows = (both(pair) for pair_of_files in files for pair in rows_of_files(pair_of_files, longest_line))
         model = learn_check(aligner, rows, step=step)
     return LearnedCheck(model.save(folder), model.learned["pairs"])
 
 
 class _Sample:
-    """Pairs drawn evenly among those of a length, and evenly among lengths, while all pass by (reservoir sampling).
+    """Reservoir sample of pairs, spread evenly over length groups.
 
     Args:
-        size: how many. rng: draws them.
-        wanted: which may be drawn.
+        size: Size of the sample.
+        rng: Random generator.
+        wanted: Predicate of the pairs that may be drawn. Default: all pairs.
 
     Attributes:
-        seen: pairs that could be drawn.
+        seen: Number of pairs that could be drawn.
     """
 
     def __init__(self, size: int, rng: random.Random, wanted: Callable[[Pair], bool] = lambda pair: True):
@@ -263,7 +270,7 @@ class _Sample:
             yield pair
 
     def pairs(self) -> list[Pair]:
-        """Draw pairs of all lengths evenly; none has more than its share and what others leave."""
+        """Draw pairs evenly over the length groups; small groups leave their share to the others."""
         left = self._size
         chosen: list[Pair] = []
         for number, drawn in enumerate(sorted(self._drawn, key=len)):
@@ -278,20 +285,21 @@ def _has_number(pair: Pair) -> bool:
     return any(any(map(str.isdigit, word)) for side in pair for word in side)
 
 
-def look(model: CheckModel, lines: Sequence[Line]) -> Looked:
-    """Return what a model sees of lines."""
-    return model.look([line for line, _ in lines], [sides for _, sides in lines])
+def model_inputs(model: CheckModel, lines: Sequence[Line]) -> ModelInputs:
+    """Return the inputs of a model for lines."""
+    return model.inputs([line for line, _ in lines], [sides for _, sides in lines])
 
 
 def _fit_words(model: CheckModel, examples: Examples, side: int) -> Network:
-    """Learn the evidence against words of a side, from those of clean pairs and those that were planted.
+    """Fit the network of a side, from words of clean pairs and planted words.
 
-    A kind of planted words weighs as the root of how many they are, and all together as much as the others.
+    Each kind of planted words is weighted by the square root of its number; planted and clean words weigh the same.
     """
     lines: list[tuple[Line, str, Sequence[int]]] = [(line, "", ()) for line in examples.good]
     for line, error in zip(examples.bad, examples.planted, strict=True):
         places = (error.omission, error.addition)[side]
-        same_words = (line[0].source.words, line[0].target.words) == (error.source, error.target)  # else cut otherwise
+        # The tokenisation of the joined words may differ.
+        same_words = (line[0].source.words, line[0].target.words) == (error.source, error.target)
         if error.kind in _WITHOUT_PARTNERS and same_words and places is not None:
             lines.append((line, error.kind, places))
     lines += [(line, kind, of_sides[side]) for line, kind, of_sides in examples.changed]
@@ -320,13 +328,13 @@ def fit_facts(
     languages: Languages,
     denials: BothDenials,
 ) -> FactModel:
-    """Learn what numbers, negations and names say."""
+    """Fit the model of numbers, negations and names."""
     field = "known" if good[0].known is not None else "best"
     table = fit_fact_table(good, changed, field, languages, denials)
-    model = FactModel(table, np.array([-_NEVER] + [0.0] * 2 * len(FACT_GROUPS)), field)
+    model = FactModel(table, np.array([-_NO_EXAMPLES] + [0.0] * 2 * len(FACT_GROUPS)), field)
     groups = [good, *([line for line, of, _ in changed if of == kind] for kind in PLANTED_FACTS)]
     groups = [lines for lines in groups if lines]
-    if len(groups) == 1:  # nothing could be planted
+    if len(groups) == 1:  # no facts could be planted
         return model
     values = [
         np.array([
@@ -338,34 +346,40 @@ def fit_facts(
     return replace(model, head=_fit_groups(values[:1], values[1:]))
 
 
-def _trimmed(model: CheckModel, values: np.ndarray) -> np.ndarray:
-    """Return which clean lines are likely to be clean, by the causes learned so far; all if these are too few."""
-    kept = np.max(list(model.causes(values).values()), axis=0) < _DIRTY
-    return kept if kept.mean() > _CLEAN_ENOUGH else np.ones(len(values), dtype=bool)
+def _probably_clean(model: CheckModel, values: np.ndarray) -> np.ndarray:
+    """Return a mask of the lines without a probable cause so far; all lines if these are too few."""
+    is_clean = np.max(list(model.causes(values).values()), axis=0) < _MAX_CAUSE
+    return is_clean if is_clean.mean() > _MIN_CLEAN_SHARE else np.ones(len(values), dtype=bool)
 
 
 def fit_verdict(
-    model: CheckModel, good: Sequence[Line], looked: Looked, kept: np.ndarray, bad: Mapping[str, Sequence[Line]]
+    model: CheckModel,
+    good: Sequence[Line],
+    inputs: ModelInputs,
+    is_clean: np.ndarray,
+    bad: Mapping[str, Sequence[Line]],
 ) -> None:
-    """Learn the one verdict from clean lines (those `kept`) and all kinds of planted ones, and where its alarm is."""
-    judged = model.judge([line for line, _ in good], looked)
+    """Fit the verdict and its alarm, from the lines that are `is_clean` and all kinds of planted errors."""
+    judged = model.judge([line for line, _ in good], inputs)
     clean = judged.verdict_features
     bad = {kind: lines for kind, lines in bad.items() if lines}
-    values = [model.judge([line for line, _ in lines], look(model, lines)).verdict_features for lines in bad.values()]
-    shares = np.array([SOUGHT.get(kind, 1.0) for kind in bad])
-    rows = np.concatenate([clean[kept], *values])
-    truths = np.repeat([0.0, 1.0], [kept.sum(), len(rows) - kept.sum()])
-    groups = [(kept.sum(), _ONE_IN), *zip(map(len, values), shares / shares.sum(), strict=True)]
+    values = [
+        model.judge([line for line, _ in lines], model_inputs(model, lines)).verdict_features for lines in bad.values()
+    ]
+    shares = np.array([KIND_WEIGHTS.get(kind, 1.0) for kind in bad])
+    rows = np.concatenate([clean[is_clean], *values])
+    truths = np.repeat([0.0, 1.0], [is_clean.sum(), len(rows) - is_clean.sum()])
+    groups = [(is_clean.sum(), _CLEAN_WEIGHT), *zip(map(len, values), shares / shares.sum(), strict=True)]
     weights = np.concatenate([np.full(number, share / number) for number, share in groups])
     how = _HIDDEN_OF_VERDICT, _steps(len(rows)), _DECAY
-    model.verdict = mean_network([fit_network(rows, truths, weights, *how, seed) for seed in range(_JUDGES)])
+    model.verdict = mean_network([fit_network(rows, truths, weights, *how, seed) for seed in range(_ENSEMBLE)])
     scores = model.scores(clean)
-    model.alarm = float(sigmoid(np.quantile(scores[kept], 1 - FALSE_ALARMS)))
-    model.clean = np.quantile(scores[kept], CLEAN_SHARES)
+    model.alarm = float(sigmoid(np.quantile(scores[is_clean], 1 - FALSE_ALARMS)))
+    model.clean = np.quantile(scores[is_clean], CLEAN_SHARES)
 
 
 def _fit_groups(right: Sequence[np.ndarray], wrong: Sequence[np.ndarray]) -> np.ndarray:
-    """Fit a logistic regression to groups of lines: the right ones weigh as much as the wrong ones, groups alike."""
+    """Fit a logistic regression to groups of lines; right and wrong lines, and groups of one label, weigh the same."""
     groups = [*right, *wrong]
     truths = np.repeat([0.0] * len(right) + [1.0] * len(wrong), [len(group) for group in groups])
     shares = [1 / len(right)] * len(right) + [1 / len(wrong)] * len(wrong)
@@ -380,12 +394,12 @@ def _texts(pairs: Iterable[Pair]) -> list[tuple[str, str]]:
 
 
 def fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.ndarray) -> None:
-    """Learn the causes from features of clean and of planted lines; each group weighs the same, however large."""
+    """Fit the causes to features of clean and planted lines; groups weigh the same, whatever their size."""
     model.scale = np.stack([good.mean(axis=0), good.std(axis=0) + 1e-6])
     good, bad = scaled_features(good, model.scale), scaled_features(bad, model.scale)
     for name, cause in CAUSES.items():
-        if not np.isin(kinds, cause.kinds).any():  # no place for it in this text
-            model.heads[name] = np.array([-_NEVER] + [0.0] * len(cause.features))
+        if not np.isin(kinds, cause.kinds).any():  # no line of this text has a place for it
+            model.heads[name] = np.array([-_NO_EXAMPLES] + [0.0] * len(cause.features))
             continue
         groups = [(good, 0.0, 1.0), (bad[np.isin(kinds, cause.kinds)], 1.0, 1.0)]
         if cause.others:
@@ -396,19 +410,19 @@ def fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.nd
         model.heads[name] = fit_logistic(lines, truths, weights)
 
 
-# ---- pairs as if an aligner that counts had not learned from them ----
+# ---- a statistical aligner without the counts of some pairs ----
 
 
 @contextmanager
 @torch.no_grad()
 def without(aligner: WordAligner, pairs: Sequence[Both[Sequence[str]]]) -> Iterator[None]:
-    """Take what some pairs have taught out of the counts of an aligner, until the block ends.
+    """Subtract the counts of some pairs from a statistical aligner until the block ends.
 
-    Nothing is taken out of an aligner without counts, or of one that did not learn from these pairs.
+    Other aligners, and those that were not trained on these pairs, stay as they are.
 
     Args:
-        aligner: as `WordAligner.from_pretrained` loads it.
-        pairs: (source words, target words) as the aligner takes them.
+        aligner: Aligner, from `WordAligner.from_pretrained`.
+        pairs: (source words, target words) in the aligner's tokenisation.
     """
     model = aligner.model
     if not has_counts(aligner):
@@ -421,7 +435,7 @@ def without(aligner: WordAligner, pairs: Sequence[Both[Sequence[str]]]) -> Itera
     all_shares: list[torch.Tensor] = []
     for _, weights in aligner.source.weights(pairs, 256, 4096):
         if weights.backward is None or weights.source_tokens is None or weights.target_tokens is None:
-            raise ValueError("An aligner that counts must have two directions and tell its tokens.")
+            raise ValueError("A statistical aligner must have two directions and return its tokens.")
         own = (weights.forward * weights.backward.mT).float()
         tokens = weights.source_tokens, weights.target_tokens
         real = [ids != words for ids, words in (weights.source_words, weights.target_words)]

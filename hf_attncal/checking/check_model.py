@@ -1,11 +1,10 @@
-"""Model of `attncal check`: good pairs as they look in clean text, and in text with planted errors.
+"""Model of `attncal check`, learned from clean pairs and planted errors, without annotated translations.
 
-A word is looked at in its class: how frequent it is, a number, a negation, punctuation, and, where it is rare or a
-number, whether the other side has its like by form. A small network makes of this, of its links and of those of the
-words beside it the evidence that it has no partner. Words without a partner stand together, so that a chain of two
-states (a word has a partner, or has none) turns this evidence into a probability of each word. What is known of a line
-becomes the probability of each cause by logistic regression, and the one verdict by another network. All is learned
-from clean pairs and planted errors, without annotated translations.
+Each word has a class: its frequency band, number, negation or punctuation, and for rare words and numbers whether a
+similar form is on the other side. A small network turns the class, the links and the neighbours of a word into
+evidence that it has no partner. Words without a partner are adjacent, so a hidden Markov chain of two states (with and
+without a partner) turns the evidence into probabilities. Logistic regressions turn the features of a line into the
+probability of each cause, and another network into the verdict.
 """
 
 import math
@@ -38,23 +37,24 @@ from .features import FEATURES, Sides, Vocabulary, chains, features_of_words, li
 from .logistic import UNTRAINED, Network, log_odds, mean_odds, scaled_features, sigmoid
 from .rules import broken_rules, wrong_by_rules
 
-_ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
-_HARDLY = 0.01  # probability
-_FEW, _LEAST_KNOWN = 4, 0.2  # words that tell whether a language is known, and the share of them that must be
-_PRIOR_ODDS = math.log(19)  # of each cause: one line in twenty
-_CERTAIN = 2.0  # log-odds by rules
-_DIGITS = 6  # of log-odds: sums differ in the last ones by how many lines are looked at together
-_NO_DENIAL = -8.0  # log-odds, where no negation lacks its like
+_ONE_FACT = -math.log(49)  # prior log-odds that a fact is changed: one in fifty
+_NEGLIGIBLE = 0.01  # probability below which a cause is ignored
+_MIN_WORDS = 4  # words of a line below which its language is not tested
+_MIN_KNOWN_SHARE = 0.2  # share of its words that must be in the vocabulary
+_PRIOR_ODDS = math.log(19)  # prior of each cause: one line in twenty
+_DECISIVE_RULES = 2.0  # log-odds of broken rules above which they override the network
+_DIGITS = 6  # later digits of log-odds depend on the batch size
+_NO_DENIAL = -8.0  # log-odds of a line in which every negation has a counterpart
 CLEAN_SHARES = (*(part / 100 for part in range(1, 100)), 0.995, 0.999)
 
 
 class Cause(NamedTuple):
-    """One thing that can be wrong with a line.
+    """Possible cause of a wrong line.
 
     Args:
-        kinds: planted errors (`translation_errors.KINDS`) that it is learned from.
-        others: planted errors that are something else, learned beside clean pairs as what it is not.
-        features: what it looks at.
+        kinds: Planted errors (`translation_errors.KINDS`) that are its positive examples.
+        others: Planted errors that are negative examples, with the clean pairs.
+        features: Names of its features.
     """
 
     kinds: tuple[str, ...]
@@ -88,25 +88,25 @@ CAUSES = {
 _ODDS = (*CAUSES, "changed")
 _FACTS = tuple(f"{side} {group}" for side in ("source", "target") for group in FACT_GROUPS)
 VERDICT_FEATURES = (*_ODDS, "largest", "any", *FEATURES, *_FACTS, "negation lost", "negation added", "broken rules")
-# Those of no cause are what else the verdict learns from.
+# Kinds without a cause are only used for the verdict.
 PLANTED = tuple(
     dict.fromkeys(
         [*(kind for cause in CAUSES.values() for kind in cause.kinds + cause.others), "word", "doubled word"]
     )
 )
 
-
-# Why a word may be wrong: it has no partner, it is a fact of a group, ...
+# Reasons why a word may be wrong.
 REASONS = ("no partner", *FACT_GROUPS, "said again", "not translated")
-_SAID_AGAIN, _NOT_TRANSLATED = len(REASONS) - 2, len(REASONS) - 1
+_REPEATED_WORD, _NOT_TRANSLATED = len(REASONS) - 2, len(REASONS) - 1
 
 
-class Looked(NamedTuple):
-    """What a model sees of lines.
+class ModelInputs(NamedTuple):
+    """Inputs of the model for lines.
 
     Args:
-        sides: of each line. against: of each side, of each line, the evidence against each word.
-        words: of each line, the probability of the words of both sides to have no partner.
+        sides: Words of each line.
+        against: Evidence against each word, by side and line.
+        words: Probability of each word to have no partner, by line and side.
         features: `FEATURES`, (lines, F).
     """
 
@@ -116,15 +116,15 @@ class Looked(NamedTuple):
     features: np.ndarray
 
 
-class Judged(NamedTuple):
-    """What a model thinks of lines.
+class Judgement(NamedTuple):
+    """Judgement of lines.
 
     Args:
-        causes: probability of each cause, and that facts or forms were "changed", (lines,).
-        words: of each line, the probability of the words of both sides to be wrong; see `CheckModel.wrong_words`.
-        reasons: of each line, of each word of both sides which of `REASONS` is the most probable.
-        broken: of each line, the names of the rules that it breaks.
-        changes: of each line, what was changed by name, if anything was.
+        causes: Probability of each cause and of "changed", (lines,).
+        words: Probability of each word to be wrong, by line and side; see `CheckModel.wrong_words`.
+        reasons: Index in `REASONS` of the most probable reason of each word, by line and side.
+        broken: Names of the rules that each line breaks.
+        changes: Names of the changed facts of each line.
         verdict_features: `VERDICT_FEATURES`, (lines, F).
     """
 
@@ -141,22 +141,22 @@ Evidence = TypeVar("Evidence", bound=LinkEvidence)
 
 @dataclass
 class CheckModel(Generic[Evidence]):
-    """Model of good pairs, as `learn_check` makes it.
+    """Model of good pairs, made by `learn_check`.
 
     Args:
-        vocabulary: of both sides.
-        scripts: of each side, script -> share of its letters.
-        networks: of each side, the evidence against words by `OF_WORDS`.
-        lengths: see `fit_lengths`.
-        scale: mean and standard deviation of each feature in clean pairs, (2, features).
-        heads: name of a cause -> bias and weights of its features, (1 + features of the cause,).
-        verdict: `wrong` by `VERDICT_FEATURES`.
-        alarm: probability of `wrong` above which a line is flagged.
-        learned: what from: `pairs` in all, `sample` of them, `seed`.
-        facts: of numbers, negations and names.
-        rules: share of clean pairs that break each rule (`rules.RULE_NAMES`).
-        denials: of both sides, what else they deny with.
-        clean: log-odds of `wrong` that so many clean lines do not exceed (`CLEAN_SHARES`); none of an encoder.
+        vocabulary: Word frequencies of both sides.
+        scripts: Share of the letters in each script, per side.
+        lengths: Parameters of `fit_lengths`.
+        alarm: Probability of `wrong` above which a line is flagged.
+        learned: Training data: number of `pairs`, size of the `sample`, `seed`.
+        networks: Network of each side, from `NETWORK_FEATURES` to the evidence against a word.
+        scale: Mean and standard deviation of each feature in clean pairs, (2, features).
+        heads: Bias and weights of each cause, (1 + features of the cause,).
+        verdict: Network from `VERDICT_FEATURES` to `wrong`.
+        facts: Model of numbers, negations and names.
+        rules: Share of clean pairs that break each rule (`rules.RULE_NAMES`).
+        denials: Further words of negation on both sides.
+        clean: Quantiles of the log-odds of `wrong` in clean lines, at `CLEAN_SHARES`; empty for an encoder.
     """
 
     vocabulary: Vocabulary
@@ -173,43 +173,43 @@ class CheckModel(Generic[Evidence]):
     denials: BothDenials = NO_DENIALS
     clean: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
-    def knows(self, words: Sequence[str]) -> bool:
-        """Return whether a text of some length has words that clean text has on any side."""
-        told = [word.lower() for word in words if word.isalpha()]
-        known = sum(any(word in counts for counts in self.vocabulary.counts) for word in told)
-        return len(told) < _FEW or known > _LEAST_KNOWN * len(told)
+    def covers(self, words: Sequence[str]) -> bool:
+        """Return whether enough words of a text are in the vocabulary; True for a short text."""
+        lower = [word.lower() for word in words if word.isalpha()]
+        in_vocabulary = sum(any(word in counts for counts in self.vocabulary.counts) for word in lower)
+        return len(lower) < _MIN_WORDS or in_vocabulary > _MIN_KNOWN_SHARE * len(lower)
 
     def seen(self, evidence: Evidence) -> Sides:
-        """Return the words of a pair as the model sees them."""
+        """Return the classes, surprisal and language of the words of a pair."""
         return seen(self.vocabulary, evidence)
 
     def length_deviation(self, source: str, target: str) -> float:
-        """Return by how many standard deviations a target is longer than usual for its source, from -8 to 8."""
+        """Return the length of a target relative to its source, in standard deviations from -8 to 8."""
         mean, fixed, falling = self.lengths
         longer = math.log((len(target) + 1) / (len(source) + 1)) - mean
         return max(-8.0, min(8.0, longer / math.sqrt(fixed + falling / (len(source) + 1))))
 
     def against(self, lines: Sequence[Evidence], sides: Sequence[Sides]) -> Both[list[np.ndarray]]:
-        """Return of each side, of each line, the evidence against each word (words,)."""
+        """Return the evidence against each word, (words,), by side and line."""
         longer = self.longer(lines)
-        found = []
+        evidence = []
         for side, network in enumerate(self.networks):
             ends = np.cumsum([len(line.best[side]) for line in lines])[:-1]
             values = network(features_of_words(lines, sides, longer, side)).round(_DIGITS)
-            found.append(np.split(values, ends))
-        return both(found)
+            evidence.append(np.split(values, ends))
+        return both(evidence)
 
     def longer(self, lines: Sequence[Evidence]) -> list[float]:
         """Return `length_deviation` of lines."""
         return [self.length_deviation(line.source.text, line.target.text) for line in lines]
 
-    def look(self, lines: Sequence[Evidence], sides: Sequence[Sides] | None = None) -> Looked:
-        """Return what is seen of lines with words on both sides, by their `sides` if these are known."""
+    def inputs(self, lines: Sequence[Evidence], sides: Sequence[Sides] | None = None) -> ModelInputs:
+        """Return the inputs of the model for lines with words on both sides; `sides` saves computing them."""
         sides = sides or [self.seen(line) for line in lines]
         against = self.against(lines, sides)
         words = both(map(chains, against))
         features = line_features(lines, sides, against, words, self.longer(lines))
-        return Looked(sides, against, list(zip(*words, strict=True)), features)
+        return ModelInputs(sides, against, list(zip(*words, strict=True)), features)
 
     def wrong_words(
         self,
@@ -220,16 +220,17 @@ class CheckModel(Generic[Evidence]):
         untranslated: float,
         repeats: float,
     ) -> tuple[Both[np.ndarray], Both[np.ndarray]]:
-        """Return the probability of each word of both sides to be left out, or made up, and the reason of each.
+        """Return the probability of each word to be wrong, and the index of its reason in `REASONS`, for both sides.
 
-        It has no partner (`words`), is a changed fact (`facts`), is said again in a line that `repeats` itself, or
-        stands in the language of the source: of a line that is `untranslated` with this probability, `foreign` tells
-        which, a chain over the language of the target's words; None of a line that is hardly untranslated.
-
-        Returns:
-            probabilities, and places in `REASONS`, each of the source and of the target.
+        Args:
+            evidence: Evidence of the pair.
+            foreign: Probability of each target word to be in the source language; None if `untranslated` is low.
+            words: Probability of each word to have no partner.
+            facts: Evidence against each fact.
+            untranslated: Probability that the line is untranslated.
+            repeats: Probability that the target repeats itself.
         """
-        if not any(facts) and max(untranslated, repeats) <= _HARDLY:
+        if not any(facts) and max(untranslated, repeats) <= _NEGLIGIBLE:
             return words, both(np.zeros(len(side), dtype=int) for side in words)
         of_reasons = [np.zeros((len(REASONS), len(side))) for side in words]
         for side, found in enumerate(facts):
@@ -237,8 +238,8 @@ class CheckModel(Generic[Evidence]):
             if found:
                 places, groups, odds = map(np.array, zip(*found, strict=True))
                 of_reasons[side][1 + groups, places] = sigmoid(_ONE_FACT + odds)
-        if repeats > _HARDLY:
-            of_reasons[1][_SAID_AGAIN] = repeats * evidence.said_again
+        if repeats > _NEGLIGIBLE:
+            of_reasons[1][_REPEATED_WORD] = repeats * evidence.said_again
         if foreign is not None:
             of_reasons[1][_NOT_TRANSLATED] = untranslated * foreign
             copied: dict[str, float] = {}
@@ -249,70 +250,72 @@ class CheckModel(Generic[Evidence]):
         return probabilities, both(side.argmax(axis=0) for side in of_reasons)
 
     def causes(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the probability of each cause, (lines,), from features (lines, features)."""
+        """Return the probability of each cause, (lines,), from features (lines, F)."""
         scaled = scaled_features(values, self.scale)
         return {
             name: sigmoid(weights[0] + scaled[:, columns_of(name)] @ weights[1:] - _PRIOR_ODDS)
             for name, weights in self.heads.items()
         }
 
-    def judge(self, lines: Sequence[Evidence], looked: Looked | None = None) -> Judged:
-        """Return what is thought of lines with words on both sides, by all that is known of them."""
-        looked = looked or self.look(lines)
-        causes = self.causes(looked.features)
-        found = [find_facts(line.source, line.target, self.vocabulary.languages, self.denials) for line in lines]
-        facts = [self.facts.evidence(line, of_line) for line, of_line in zip(lines, found, strict=True)]
+    def judge(self, lines: Sequence[Evidence], inputs: ModelInputs | None = None) -> Judgement:
+        """Judge lines with words on both sides; `inputs` saves computing the inputs."""
+        inputs = inputs or self.inputs(lines)
+        causes = self.causes(inputs.features)
+        facts_of_lines = [
+            find_facts(line.source, line.target, self.vocabulary.languages, self.denials) for line in lines
+        ]
+        facts = [self.facts.evidence(line, of_line) for line, of_line in zip(lines, facts_of_lines, strict=True)]
         of_facts = np.array([fact_features(line) for line in facts])
         changed = sigmoid(self.facts.head[0] + of_facts @ self.facts.head[1:] - _PRIOR_ODDS)
         broken = [
             broken_rules(line, of_line, self.vocabulary.languages, self.denials)
-            for line, of_line in zip(lines, found, strict=True)
+            for line, of_line in zip(lines, facts_of_lines, strict=True)
         ]
         by_rules = np.array([wrong_by_rules(names, self.rules) for names in broken])
         causes["changed"] = 1 - (1 - changed) * (1 - by_rules)
         untranslated, repeats = causes["untranslated"].tolist(), causes["repeats"].tolist()
-        some = [n for n, probability in enumerate(untranslated) if probability > _HARDLY]
-        foreign = dict(zip(some, chains([looked.sides[n].odds[1] for n in some]), strict=True))
+        some = [n for n, probability in enumerate(untranslated) if probability > _NEGLIGIBLE]
+        foreign = dict(zip(some, chains([inputs.sides[n].odds[1] for n in some]), strict=True))
         marked = [
-            self.wrong_words(line, foreign.get(n), looked.words[n], facts[n], untranslated[n], repeats[n])
+            self.wrong_words(line, foreign.get(n), inputs.words[n], facts[n], untranslated[n], repeats[n])
             for n, line in enumerate(lines)
         ]
         odds = [log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]
         odds.append(np.max(odds, axis=0))
         odds.append(log_odds(1 - np.prod([1 - causes[name] for name in _ODDS], axis=0)) + _PRIOR_ODDS)
-        told = [changed_facts(*line) for line in zip(facts, broken, strict=True)]
-        denied = np.full((len(lines), 2), _NO_DENIAL)  # the strongest evidence against a negation without its like
-        for line, of_line in enumerate(found):
+        changes = [changed_facts(*line) for line in zip(facts, broken, strict=True)]
+        denied = np.full((len(lines), 2), _NO_DENIAL)  # strongest evidence against a negation without a counterpart
+        for line, of_line in enumerate(facts_of_lines):
             for side, of_side in enumerate(of_line):
                 for fact in of_side:
                     if fact.group == NEGATION and fact.found == LACKS:
-                        denied[line, side] = max(denied[line, side], looked.against[side][line][fact.place])
+                        denied[line, side] = max(denied[line, side], inputs.against[side][line][fact.place])
         features = np.column_stack([
-            *(np.clip(one / 2, -5, 5) for one in odds), looked.features,
+            *(np.clip(one / 2, -5, 5) for one in odds), inputs.features,
             of_facts, np.minimum(denied, -_NO_DENIAL),
             np.maximum(_NO_DENIAL, log_odds(by_rules)),
         ])  # fmt: skip
         words, reasons = ([line[part] for line in marked] for part in (0, 1))
-        return Judged(causes, words, reasons, broken, told, features)
+        return Judgement(causes, words, reasons, broken, changes, features)
 
     def wrong(self, verdict_features: np.ndarray) -> np.ndarray:
-        """Return the probability of each line that anything is wrong, (lines,), from `Judged.verdict_features`."""
+        """Return the probability of any fault, (lines,), from `Judgement.verdict_features`."""
         return sigmoid(self.scores(verdict_features))
 
     def scores(self, verdict_features: np.ndarray) -> np.ndarray:
-        """Return the log-odds of `wrong`, (lines,), which tell the most suspect lines apart.
+        """Return the log-odds of `wrong`, (lines,), which also order probabilities that round to 1.
 
-        A line that breaks a rule which clean lines hardly ever break is as wrong as that says, whatever the rest is.
+        They are at least the log-odds of the broken rules if clean lines hardly ever break these.
         """
-        found, by_rules = self.line_odds(verdict_features).round(_DIGITS), verdict_features[:, -1]
-        return np.where(by_rules > _CERTAIN, np.maximum(found, by_rules), found)
+        by_network, by_rules = self.line_odds(verdict_features).round(_DIGITS), verdict_features[:, -1]
+        return np.where(by_rules > _DECISIVE_RULES, np.maximum(by_network, by_rules), by_network)
 
     def line_odds(self, verdict_features: np.ndarray) -> np.ndarray:
-        """Return the log-odds of `wrong` but for rules, (lines,)."""
+        """Return the log-odds of `wrong` without the rules, (lines,)."""
         return self.verdict(verdict_features)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model beside the aligner in `folder`, and return the path of the file."""
+        """Write the model into the folder of its aligner, and return the path of the file."""
         path = Path(folder) / CHECK_FILE
         values = {
             "learned": self.learned,
@@ -336,10 +339,10 @@ class CheckModel(Generic[Evidence]):
 
     @classmethod
     def load(cls, path: str | Path) -> "CheckModel":
-        """Read what `save` wrote.
+        """Read a file of `save`.
 
         Raises:
-            ValueError: the file holds something else, or was learned for another aligner; the message names it.
+            ValueError: The file is invalid, or was learned for another aligner; the message names it.
         """
         with sealed(Path(path)) as values:
             return cls(
@@ -362,41 +365,43 @@ class CheckModel(Generic[Evidence]):
 Words = list[Both[tuple[np.ndarray, np.ndarray]]]
 
 
-def judged_together(
-    judged: Sequence[tuple[CheckModel, Judged]], knows: Sequence[np.ndarray], alarm: float
+def combined_judgement(
+    judged: Sequence[tuple[CheckModel, Judgement]], covered: Sequence[np.ndarray], alarm: float
 ) -> tuple[dict[str, np.ndarray], Words, list[tuple[str, ...]]]:
-    """Return what judges think together of the same lines: the means of the log-odds of those who know a line.
+    """Combine the judgements of the same lines: the mean log-odds over the judges that cover a line.
 
     Args:
-        judged: what each judge thinks, with its model.
-        knows: of each judge, whether it knows the languages of a line, (lines,).
-        alarm: of all together: "wrong" is as far above it as above their own alarms.
+        judged: Model and judgement of each judge.
+        covered: Whether each judge covers the language of each line, (lines,).
+        alarm: Common alarm; the log-odds of "wrong" are shifted from the alarm of each judge to it.
 
     Returns:
-        `Judged.causes` with "wrong" among them; of each line, of each side the probability of each word and its
-        reason; and `Judged.changes` of the first who names any.
+        `Judgement.causes` with "wrong" added; the probability and reason of each word, by line and side; and
+        `Judgement.changes` of the first judge that has any.
     """
     causes = [
-        found.causes | {"wrong": _moved(model.wrong(found.verdict_features), model.alarm, alarm)}
-        for model, found in judged
+        judgement.causes | {"wrong": _shifted_odds(model.wrong(judgement.verdict_features), model.alarm, alarm)}
+        for model, judgement in judged
     ]
-    means = {name: mean_odds([found[name] for found in causes], knows) for name in causes[0]}
+    means = {name: mean_odds([judgement[name] for judgement in causes], covered) for name in causes[0]}
     words: Words = []
     changes: list[tuple[str, ...]] = []
-    for line, weights in enumerate(np.stack(knows, axis=1)):
-        those = [found for (_, found), weight in zip(judged, weights, strict=True) if weight] or [judged[0][1]]
+    for line, weights in enumerate(np.stack(covered, axis=1)):
+        judgements = [judgement for (_, judgement), weight in zip(judged, weights, strict=True) if weight] or [
+            judged[0][1]
+        ]
         sides = []
         for side in (0, 1):
-            values = [found.words[line][side] for found in those]
-            reasons = np.choose(np.argmax(values, axis=0), [found.reasons[line][side] for found in those])
+            values = [judgement.words[line][side] for judgement in judgements]
+            reasons = np.choose(np.argmax(values, axis=0), [judgement.reasons[line][side] for judgement in judgements])
             sides.append((mean_odds(values), reasons))
         words.append(both(sides))
-        changes.append(next(filter(None, (found.changes[line] for found in those)), ()))
+        changes.append(next(filter(None, (judgement.changes[line] for judgement in judgements)), ()))
     return means, words, changes
 
 
-def _moved(probability: np.ndarray, alarm: float, other: float) -> np.ndarray:
-    """Return the probabilities that are as far from another alarm, in log-odds."""
+def _shifted_odds(probability: np.ndarray, alarm: float, other: float) -> np.ndarray:
+    """Shift probabilities in log-odds, from one alarm to another."""
     if alarm == other:
         return probability
     return sigmoid(log_odds(probability) + log_odds(np.array(other)) - log_odds(np.array(alarm)))
@@ -409,7 +414,7 @@ def columns_of(cause: str) -> list[int]:
 def fit_lengths(pairs: Sequence[tuple[str, str]]) -> tuple[float, float, float]:
     """Fit the median log-ratio of target to source characters, and its variance `fixed + falling / characters`.
 
-    The variance is fitted by least squares; a ratio beyond e counts as e.
+    The variance is fitted by least squares; squared deviations are clipped to 1.
     """
     ratios = np.array([math.log((len(target) + 1) / (len(source) + 1)) for source, target in pairs])
     inverse = np.array([1 / (len(source) + 1) for source, _ in pairs])

@@ -1,4 +1,4 @@
-"""Measure how well `attncal check` finds errors that were planted into clean pairs: its self-test."""
+"""Self-test of `attncal check`: plant errors into clean pairs and measure how many are found."""
 
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -15,7 +15,7 @@ from .checker import Checker
 from .facts import PLANTED_FACTS
 from .verdicts import MARKED_ABOVE, NOT_KNOWN, PairVerdict
 
-# The probability that an error of a kind should raise.
+# Kind of planted error -> probability of `PairVerdict` that it should raise.
 VERDICT_OF = {
     "omission": "omission",
     "truncation": "omission",
@@ -29,20 +29,20 @@ VERDICT_OF = {
 
 _SIGN = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef]"
 _UNSPACED = regex.compile(f"(?<={_SIGN}) (?={_SIGN})")
-_BLIND, _BEYOND, _HALF = 0.1, 3, 0.5  # shares of lines flagged; times the share of clean lines
+_BLIND, _BEYOND, _HALF = 0.1, 3, 0.5  # share of flagged lines, multiple of the share in clean lines, share
 
 
 @dataclass(frozen=True)
-class Found:
+class KindScores:
     """Scores of the check on planted errors of one kind.
 
     Args:
-        kind: of the errors. verdict: the probability that is looked at.
-        lines: lines with the error against the clean lines.
-        omission: source words left out against the others of the lines with the error, with the F1 of the words that
-            the check marks; None where there are none.
-        addition: the same of target words.
-        flagged: share of the lines with the error in which any probability is above its alarm.
+        kind: Kind of the errors.
+        verdict: Probability that is scored.
+        lines: Detection of the lines with the error among the clean lines.
+        omission: Detection of the omitted source words, with the F1 of the marked words; None if there are none.
+        addition: Detection of the added target words, with F1; None if there are none.
+        flagged: Share of the lines with the error that are flagged.
     """
 
     kind: str
@@ -55,14 +55,15 @@ class Found:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """Scores of the check on all planted errors, and the share of the clean lines that it flags.
+    """Scores of the check on all planted errors, and its false alarms.
 
     Args:
-        found: of each kind.
-        false_alarms: share of the clean lines that are flagged. clean: how many there are.
+        found: Scores of each kind.
+        false_alarms: Share of the clean lines that are flagged.
+        clean: Number of clean lines.
     """
 
-    found: tuple[Found, ...]
+    found: tuple[KindScores, ...]
     false_alarms: float
     clean: int
 
@@ -78,11 +79,11 @@ class SelfTest:
             "F1 ": [_percent(found.addition, "f1") for found in self.found],
             "flagged": [f"{100 * found.flagged:.1f}" for found in self.found],
         }
-        alarms = f"Of {self.clean} clean lines {100 * self.false_alarms:.2f} % are flagged."
+        alarms = f"{100 * self.false_alarms:.2f} % of {self.clean} clean lines are flagged."
         return "\n".join([*text_table(columns), "", f"{alarms} All figures are in percent.", *self.blind_to()])
 
     def blind_to(self) -> list[str]:
-        """Say which kinds are hardly ever flagged, which not often, and which the text had no place for."""
+        """Return messages on the kinds that are hardly ever flagged, rarely flagged, or not planted."""
         least = max(_BLIND, _BEYOND * self.false_alarms)
         blind = [found.kind for found in self.found if found.flagged < least]
         half = [found.kind for found in self.found if least <= found.flagged < _HALF]
@@ -92,14 +93,14 @@ class SelfTest:
             for told, kinds in (
                 (f"Blind to (fewer than {100 * least:.0f} % flagged)", blind),
                 ("Flagged less than half of the time", half),
-                ("Not tried, as no line has a place for it", none),
+                ("Not planted, as no line has a place for it", none),
             )
             if kinds
         ]
 
 
-def _percent(found: Detection | None, measure: str = "auc") -> str:
-    return "-" if found is None else f"{100 * getattr(found, measure).value:.1f}"
+def _percent(scores: Detection | None, measure: str = "auc") -> str:
+    return "-" if scores is None else f"{100 * getattr(scores, measure).value:.1f}"
 
 
 def plant_and_check(
@@ -112,28 +113,29 @@ def plant_and_check(
     """Plant errors into clean pairs, and check these and the clean ones.
 
     Args:
-        checker: is left as it is: what is usual in the pairs is learned by a copy.
-        pairs: (source, target), held to be good translations, best not what the check has learned from.
-        kinds: of errors. seed: of their places.
-        bootstrap: resamples for intervals.
+        checker: Checker; it does not change, as a copy adapts to the pairs.
+        pairs: Good (source, target) translations, preferably other text than the training text of the check.
+        kinds: Kinds of errors. Default: all.
+        seed: Seed of the errors. Default: 1.
+        bootstrap: Number of resamples for intervals. Default: 0.
 
     Raises:
-        ValueError: fewer than two pairs have words on both sides, or none gets a verdict, or see `plant_errors`.
+        ValueError: Fewer than two pairs have words on both sides, none gets a verdict, or see `plant_errors`.
     """
     checker = copy(checker)
     if checker.encoder is not None:
         checker.encoder = copy(checker.encoder)
-        checker.encoder.eye = copy(checker.encoder.eye)
+        checker.encoder.evidence_reader = copy(checker.encoder.evidence_reader)
     words = [(checker.cut(source).words, checker.cut(target).words) for source, target in pairs]
     words = [pair for pair in words if all(pair)]
     clean = checker.check(_texts(checker, words))
     if all(NOT_KNOWN in verdict.names for verdict in clean):
-        raise ValueError("There is nothing to test: none of the lines gets a verdict, as their language is not known.")
-    if checker.encoder is not None:  # what is planted is not usual
-        checker.encoder.eye.learns = False
+        raise ValueError("No line gets a verdict, as their language is not known. Give text in another language.")
+    if checker.encoder is not None:  # planted errors must not change the statistics of the text
+        checker.encoder.evidence_reader.learns = False
     errors = plant_errors(words, kinds, seed)
     verdicts = checker.check(_texts(checker, ((error.source, error.target) for error in errors)))
-    found = []
+    scores_of_kinds = []
     for kind in kinds:
         of_kind = [line for line in zip(errors, verdicts, strict=True) if line[0].kind == kind]
         if of_kind:
@@ -142,8 +144,8 @@ def plant_and_check(
             lines = detection([True] * len(planted) + [False] * len(clean), scores, bootstrap)
             omission = _of_words(of_kind, "omission", "source", bootstrap)
             addition = _of_words(of_kind, "addition", "target", bootstrap)
-            found.append(Found(kind, name, lines, omission, addition, _share_flagged(planted)))
-    return SelfTest(tuple(found), _share_flagged(clean), len(clean))
+            scores_of_kinds.append(KindScores(kind, name, lines, omission, addition, _share_flagged(planted)))
+    return SelfTest(tuple(scores_of_kinds), _share_flagged(clean), len(clean))
 
 
 def _share_flagged(verdicts: Sequence[PairVerdict]) -> float:
@@ -151,20 +153,20 @@ def _share_flagged(verdicts: Sequence[PairVerdict]) -> float:
 
 
 def _texts(checker: Checker, pairs) -> Iterator[tuple[str, str]]:
-    """Yield pairs of texts of words, between which an encoder sees no spaces in Chinese and Japanese."""
+    """Yield the texts of pairs of words; for an encoder, Chinese and Japanese have no spaces."""
     for pair in pairs:
         source, target = map(" ".join, pair)
         yield (source, target) if checker.aligner else (_UNSPACED.sub("", source), _UNSPACED.sub("", target))
 
 
 def _of_words(lines: Sequence[tuple], planted: str, side: str, bootstrap: int) -> Detection | None:
-    """Score how well the planted words of a side are found among its words that are not punctuation."""
+    """Score the detection of the planted words among the words of a side, without punctuation."""
     truths: list[bool] = []
     scores: list[float] = []
     for error, verdict in lines:
         places, words = getattr(error, planted), getattr(error, side)
         values = getattr(verdict, f"{side}_words")
-        if places is None or len(values) != len(words):  # joined by spaces, words may be cut otherwise
+        if places is None or len(values) != len(words):  # the tokenisation of the joined words may differ
             continue
         for place, (word, value) in enumerate(zip(words, values, strict=True)):
             if any(map(str.isalnum, word)):

@@ -1,4 +1,4 @@
-"""Figures of a check: of a whole text, and of two systems that translated the same sources."""
+"""Summary of a check over a text, and comparison of two translations of the same sources."""
 
 from array import array
 from collections.abc import Iterable
@@ -28,15 +28,14 @@ _METRIC = Metric("Check", ratio, lower_is_better=True)
 
 @dataclass(frozen=True)
 class Summary:
-    """Results of a check over a text.
+    """Summary of a check over a text.
 
     Args:
-        lines: number of lines.
-        shares: name (one of `SHARES`) -> share, with its 95 % interval over lines: of lines flagged, and
-            for each cause, of source words left out and of target words made up.
-        signature: how they were computed.
-        alarm: probability that anything is wrong above which a line is flagged.
-        on_text: what the alarm means on this text, where that was asked for.
+        lines: Number of lines.
+        shares: Share of each of `SHARES`, with its 95 % interval over lines.
+        signature: Signature of the computation.
+        alarm: Probability of `wrong` above which a line is flagged.
+        on_text: Effect of the alarm on this text. Default: None.
     """
 
     lines: int
@@ -52,9 +51,9 @@ class Summary:
         )
 
     def lines_and_alarm(self) -> str:
-        """Say how many lines there are, and when one is flagged."""
-        told = f"{self.lines} lines; a line is flagged if the probability of any fault is above {self.alarm:.2g}."
-        return told if self.on_text is None else f"{told}\n{self.on_text}"
+        """Return the number of lines and the meaning of the alarm."""
+        message = f"{self.lines} lines; a line is flagged if the probability of any fault is above {self.alarm:.2g}."
+        return message if self.on_text is None else f"{message}\n{self.on_text}"
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,11 @@ class Comparison:
     """Differences between the faults of two translations of the same sources.
 
     Args:
-        differences: name (one of `SHARES`) -> share of the first minus share of the second, with its 95 % interval.
-        p_values: name -> two-sided p of the paired bootstrap; None for too few lines (`FEWEST_SENTENCES`).
-        signature: how they were computed.
-        first, second: sums of each translation alone.
-        names: of the two.
+        differences: First minus second share for each of `SHARES`, with its 95 % interval.
+        p_values: Two-sided p-values of the paired bootstrap; None for too few lines (`FEWEST_SENTENCES`).
+        signature: Signature of the computation.
+        first, second: Summary of each translation.
+        names: Names of the translations. Default: ("first", "second").
     """
 
     differences: dict[str, Measured]
@@ -92,7 +91,7 @@ def _percent(share: Measured, sign: str = "") -> str:
 
 
 def summarized_text(checker: Checker, source: Text, target: Text, running: Running, bootstrap: int) -> Summary:
-    """Return the summary of a text, with `bootstrap` resamples; errors are those of `known_verdicts`."""
+    """Summarize the check of a text, with `bootstrap` resamples; errors as in `known_verdicts`."""
     wrong = array("d")
 
     def kept(verdict: PairVerdict) -> PairVerdict:
@@ -106,9 +105,9 @@ def summarized_text(checker: Checker, source: Text, target: Text, running: Runni
 
 
 def count_faults(verdicts: Iterable[PairVerdict]) -> np.ndarray:
-    """Count what `SHARES` are shares of, line by line: (lines, shares, 2), how many, and out of how many.
+    """Return the numerator and denominator of each of `SHARES` per line, (lines, shares, 2).
 
-    Memory: 64 bytes a line.
+    Memory: 64 bytes per line.
     """
     rows = []
     for verdict in verdicts:
@@ -120,10 +119,10 @@ def count_faults(verdicts: Iterable[PairVerdict]) -> np.ndarray:
 
 
 def summarize_counts(checker: Checker, counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> Summary:
-    """Sum up what `count_faults` counted.
+    """Summarize the counts of `count_faults`.
 
     Raises:
-        ValueError: there are no lines, or negative `bootstrap`.
+        ValueError: There are no lines, or `bootstrap` is negative.
     """
     shares = dict(zip(SHARES, means(counts.astype(float), bootstrap, seed), strict=True))
     return Summary(len(counts), shares, _signature(checker, len(counts)), checker.alarm)
@@ -140,14 +139,14 @@ def compare_counts(
     """Compare the faults of two translations of the same sources, by a paired bootstrap over lines.
 
     Args:
-        checker: checked both.
-        first, second: what `count_faults` counted, (lines, shares, 2) each.
-        bootstrap: number of resamples, at least 1.
-        seed: of the resamples.
-        names: of the two translations.
+        checker: Checker of both translations.
+        first, second: Counts of `count_faults`, (lines, shares, 2) each.
+        bootstrap: Number of bootstrap resamples, at least 1. Default: 1000.
+        seed: Seed of the resamples. Default: 0.
+        names: Names of the translations. Default: ("first", "second").
 
     Raises:
-        ValueError: no lines, different numbers of them, or `bootstrap` below 1.
+        ValueError: There are no lines, the numbers of lines differ, or `bootstrap` is below 1.
     """
     differences, p_values = {}, {}
     for place, name in enumerate(SHARES):

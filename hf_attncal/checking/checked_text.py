@@ -1,6 +1,6 @@
-"""Check a text: a verdict for each line, the forms in which verdicts are written, and the alarm of a text.
+"""Check a text: verdicts for all lines, output formats, and the alarm of a text.
 
-The page of `--format html` needs no other file and no script: filters and reasons are CSS.
+The page of `--format html` is one file without scripts: filters and reasons are CSS.
 """
 
 import heapq
@@ -44,11 +44,11 @@ from .verdicts import NOT_KNOWN, VERDICTS, FlaggedSpan, PairVerdict, marked_text
 Result = TypeVar("Result")
 
 _PAIRS_TO_EXCHANGE, _MIN_PAIRS_TO_EXCHANGE = 100, 20  # first pairs, whose scores are compared both ways
-_SAMPLE = 2000  # pairs that an alarm is set on
-_USUAL = 0.004, 0.025  # share of right lines that an alarm of 1 in 100 may flag unsaid
+_SAMPLE = 2000  # pairs to set an alarm on
+_EXPECTED_SHARES = 0.004, 0.025  # shares of right lines above the alarm between which there is no warning
 _SEED = 1
-_NAMING = "tsv", "json"  # forms that say of a line that its language is not known
-_TOLD = {
+_FORMS_WITH_UNKNOWN = "tsv", "json"  # forms that can show that the language of a line is not known
+_FAULT_NAMES = {
     "omission": "omission",
     "addition": "addition",
     "repeats": "repeats itself",
@@ -56,27 +56,27 @@ _TOLD = {
     "changed": "changed",
 }
 _QUOTED = 48  # characters
-_HELD = 1 << 24  # bytes of a page before it waits in a file
-_FOLD = 200  # clean lines
+_HELD = 1 << 24  # bytes of a page that stay in memory
+_FOLD = 200  # clean lines per fold
 
 
 def read_pairs_to_check(source: Text, target: Text, running: Running) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of two texts, with the limit of a line that `running` says."""
+    """Yield the pairs of two texts, with the longest line of `running`."""
     return map(both, rows_of_texts({"source": source, "target": target}, running.longest_line or LONGEST_LINE))
 
 
 def check_texts(checker: Checker, source: Text, target: Text, running: Running) -> Iterator[PairVerdict]:
-    """Yield a verdict with its number for each line of two texts, as they are read.
+    """Yield a numbered verdict for each line of two texts, as they are read.
 
-    Texts are read once before, to see whether one target stands with many sources; a pipe is not.
+    Texts are read once before, to find targets with many sources. This is skipped for a pipe.
 
     Args:
-        checker: of their languages.
-        source, target: files or lines.
-        running: its longest line and its progress.
+        checker: Checker of their languages.
+        source, target: Files or lines.
+        running: Longest line and progress.
 
     Raises:
-        CommandError: a line cannot be read or checked; it comes behind the verdicts on all lines before it.
+        CommandError: A line cannot be read or checked; the verdicts on all lines before it are yielded first.
     """
     shared = None
     if all(map(_can_be_read_twice, (source, target))):
@@ -116,16 +116,18 @@ def _can_be_read_twice(text: Text) -> bool:
 
 
 def known_verdicts(checker: Checker, source: Text, target: Text, running: Running, form: str) -> Iterator[PairVerdict]:
-    """Yield the verdicts of `check_texts`; in a form that would not say so, an unknown language is an error.
+    """Yield the verdicts of `check_texts`; an unknown language is an error if the form cannot show it.
 
     Raises:
-        CommandError: as of `check_texts`; or an encoder alone does not know the languages, and lines without a verdict
-            would pass for clean ones.
+        CommandError: See `check_texts`; or the only judge is an encoder that does not cover the languages, and lines
+            without a verdict would look like clean ones.
     """
-    alone = checker.encoder if checker.aligner is None and form not in _NAMING else None
+    only_encoder = checker.encoder if checker.aligner is None and form not in _FORMS_WITH_UNKNOWN else None
     for verdict in check_texts(checker, source, target, running):
-        if alone is not None and NOT_KNOWN in verdict.names:
-            raise CommandError(f"No line gets a verdict: {alone.told()}. Give MODEL, an aligner of these languages.")
+        if only_encoder is not None and NOT_KNOWN in verdict.names:
+            raise CommandError(
+                f"No line gets a verdict: {only_encoder.coverage_message()}. Give MODEL, an aligner for them."
+            )
         yield verdict
 
 
@@ -139,16 +141,16 @@ def checked_lines(
     worst: int | None = None,
     as_learned: bool = True,
 ) -> Iterator[PairVerdict]:
-    """Return the verdicts on a text that a form has.
+    """Return the verdicts on a text for an output format.
 
     Args:
-        checker, source, target, running: as for `check_texts`.
-        form: "kept" has the lines that are not flagged, any other all.
-        worst: number of verdicts, those first in which a fault is most probable. Default: all, in their order.
-        as_learned: the alarm is that of the clean text; then a warning says what it means on another one.
+        checker, source, target, running: See `check_texts`.
+        form: Output format; "kept" drops flagged lines.
+        worst: Number of verdicts, the worst first. Default: None, all in their order.
+        as_learned: True for the alarm of the clean text, with a warning if it fits this text badly. Default: True.
 
     Raises:
-        CommandError: as of `known_verdicts`.
+        CommandError: See `known_verdicts`.
     """
     verdicts = known_verdicts(checker, source, target, running, form)
     if as_learned and checker.encoder is None:
@@ -161,14 +163,14 @@ def checked_lines(
 
 
 def with_false_alarms(checker: Checker, source: Text, target: Text, running: Running, share: str | float) -> Checker:
-    """Return a checker whose alarm is set on a text.
+    """Return a checker with the alarm set on a text.
 
     Args:
-        checker, source, target, running: as for `check_texts`.
-        share: share of right lines that may be flagged, such as 1%.
+        checker, source, target, running: See `check_texts`.
+        share: Share of right lines that may be flagged, such as 1%.
 
     Raises:
-        CommandError: no share, a text that can be read only once, or see `Checker.with_false_alarms`.
+        CommandError: `share` is invalid, a text can be read only once, or see `Checker.with_false_alarms`.
     """
     try:
         number = float(str(share).removesuffix("%")) / (100 if str(share).endswith("%") else 1)
@@ -177,7 +179,7 @@ def with_false_alarms(checker: Checker, source: Text, target: Text, running: Run
     for text in (source, target):
         if not _can_be_read_twice(text):
             raise CommandError(
-                f"--false-alarms reads {text_name(text, 'the text')} twice: it must be a file, no pipe."
+                f"--false-alarms reads {text_name(text, 'the text')} twice: it must be a file, not a pipe."
             )
     rng, sample = random.Random(_SEED), []
     for place, pair in enumerate(read_pairs_to_check(source, target, running)):
@@ -192,25 +194,25 @@ def with_false_alarms(checker: Checker, source: Text, target: Text, running: Run
 
 
 def _with_meaning(checker: Checker, verdicts: Iterable[PairVerdict]) -> Iterator[PairVerdict]:
-    """Yield verdicts, and say at the end what the alarm means on this text where that is not what it says."""
+    """Yield verdicts, then log the effect of the alarm on the text, or warn if the alarm does not fit."""
     wrong = array("d")
     for verdict in verdicts:
         wrong.append(verdict.wrong)
         yield verdict
-    told = meaning(checker.model, wrong)
-    as_usual = told.right is not None and _USUAL[0] <= told.right <= _USUAL[1]
-    if told.lines < FEWEST or as_usual:
-        LOG.info("%s", told)
+    effect = meaning(checker.model, wrong)
+    as_usual = effect.right is not None and _EXPECTED_SHARES[0] <= effect.right <= _EXPECTED_SHARES[1]
+    if effect.lines < FEWEST or as_usual:
+        LOG.info("%s", effect)
     else:
         warnings.warn(
-            f"{told} Of the clean text that it learned from it flags 1 %: this is another domain. --false-alarms 1% "
-            "sets it on this text.",
+            f"{effect} The alarm flags 1 % of the clean text that the check was learned from, so this text is from "
+            "another domain. Set the alarm on this text with --false-alarms 1%.",
             stacklevel=2,
         )
 
 
 def written(result: Result, output: str | os.PathLike[str] | None) -> Result | None:
-    """Write a result into a file, as it prints; return it where there is none."""
+    """Write the text of a result into a file; return the result if there is no file."""
     if output is None:
         return result
     with output_lines(os.fspath(output)) as file:
@@ -219,12 +221,12 @@ def written(result: Result, output: str | os.PathLike[str] | None) -> Result | N
 
 
 def lines_of_verdicts(verdicts: Iterable[PairVerdict], form: str, names: tuple[str, str]) -> Iterator[str]:
-    """Yield the lines of a form: "tsv", "json", "marked", "html" or "kept".
+    """Yield the output lines of a form.
 
     Args:
-        verdicts: with their numbers.
-        form: which.
-        names: of the two texts, for the head of a page.
+        verdicts: Numbered verdicts.
+        form: Output format: "tsv", "json", "marked", "html" or "kept".
+        names: Names of the two texts, for the heading of a page.
     """
     if form == "html":
         return check_page(verdicts, *names)
@@ -239,7 +241,7 @@ def _row(verdict: PairVerdict) -> str:
 
 
 def _columns(*texts: str) -> str:
-    return "\t".join(text.replace("\t", " ") for text in texts)  # tabs part the columns
+    return "\t".join(text.replace("\t", " ") for text in texts)  # tabs separate columns
 
 
 _LINES: dict[str, Callable[[PairVerdict], str]] = {
@@ -250,13 +252,13 @@ _LINES: dict[str, Callable[[PairVerdict], str]] = {
 }
 
 
-# ---- the page for a reviewer: flagged lines in words, with marks; others folded ----
+# ---- page for a reviewer: flagged lines with marks and reasons; the others are folded ----
 
 
 def check_page(verdicts: Iterable[PairVerdict], source: str, target: str) -> Iterator[str]:
     """Yield the lines of a page; `source` and `target` are the names of the texts.
 
-    What is counted stands on top, so all lines are made before the first is given.
+    The counts are at the top, so all lines are made before the first is yielded.
     """
     counts: Counter[str] = Counter()
     with SpooledTemporaryFile(_HELD, "w+", encoding="utf-8", newline="\n") as body:
@@ -266,7 +268,7 @@ def check_page(verdicts: Iterable[PairVerdict], source: str, target: str) -> Ite
                 counts.update(written[1])
         lead = Markup(
             "<del>Omission</del> in the source, <ins>addition</ins> in the target: point at a mark, or go to it with "
-            "the Tab key, to see why. A percentage says how sure it is. Lines without a finding are folded."
+            "the Tab key, to see why. Percentages are probabilities. Lines without a finding are folded."
         )
         yield page_beginning(f"{source} and {target}, checked", lead, "checked")
         yield _filters(counts)
@@ -277,17 +279,20 @@ def check_page(verdicts: Iterable[PairVerdict], source: str, target: str) -> Ite
 
 
 def _filters(counts: Counter) -> str:
-    """Return how many lines there are of each kind, each a button that shows these alone."""
-    kinds = [("all", "all findings", counts["flagged"]), *((name, _TOLD[name], counts[name]) for name in VERDICTS)]
+    """Return the filter buttons of the page, with the number of lines of each kind."""
+    kinds = [
+        ("all", "all findings", counts["flagged"]),
+        *((name, _FAULT_NAMES[name], counts[name]) for name in VERDICTS),
+    ]
     buttons = "".join(
         f'<input type="radio" name="kind" id="kind-{name}"{" checked" if name == "all" else ""}>'
-        f'<label for="kind-{name}">{told} <b>{count:,}</b></label>'
-        for name, told, count in kinds
+        f'<label for="kind-{name}">{heading} <b>{count:,}</b></label>'
+        for name, heading, count in kinds
         if count or name == "all"
     )
     lines = counts["flagged"] + counts["clean"]
-    told = f"{counts['flagged']:,} of {lines:,} lines have a finding."
-    return f'<fieldset class="kinds"><legend>{told}</legend>{buttons}</fieldset>'
+    heading = f"{counts['flagged']:,} of {lines:,} lines have a finding."
+    return f'<fieldset class="kinds"><legend>{heading}</legend>{buttons}</fieldset>'
 
 
 def _article(verdict: PairVerdict) -> tuple[str, list[str]]:
@@ -302,11 +307,11 @@ def _article(verdict: PairVerdict) -> tuple[str, list[str]]:
 
 
 def _folds(lines: Iterable[PairVerdict]) -> Iterator[tuple[str, list[str]]]:
-    """Yield clean lines that follow each other as what can be unfolded, `_FOLD` at most."""
+    """Yield adjacent clean lines as folds of at most `_FOLD` lines."""
     for _, numbered in groupby(enumerate(lines), key=lambda pair: pair[0] // _FOLD):
         fold = [verdict for _, verdict in numbered]
         first, last = fold[0].line, fold[-1].line
-        told = f"line {first}" if first == last else f"{len(fold)} lines, {first} to {last}"
+        heading = f"line {first}" if first == last else f"{len(fold)} lines, {first} to {last}"
         rows = "\n".join(
             _one_line(
                 f"<article><small>{verdict.line}</small><p>{escape(verdict.source)}</p><p>{escape(verdict.target)}</p>"
@@ -314,7 +319,7 @@ def _folds(lines: Iterable[PairVerdict]) -> Iterator[tuple[str, list[str]]]:
             )
             for verdict in fold
         )
-        yield f"<details><summary>{told}: no finding</summary>\n{rows}\n</details>", ["clean"] * len(fold)
+        yield f"<details><summary>{heading}: no finding</summary>\n{rows}\n</details>", ["clean"] * len(fold)
 
 
 def _marked(text: str, spans: Sequence[FlaggedSpan], tag: str) -> str:
@@ -323,9 +328,9 @@ def _marked(text: str, spans: Sequence[FlaggedSpan], tag: str) -> str:
 
 
 def verdict_in_words(verdict: PairVerdict) -> str:
-    """Return what is wrong with a line that is flagged, in one line of words."""
+    """Return the faults of a flagged line in words."""
     unrelated = "unrelated" in verdict.flagged
-    told = ["unrelated to the source"] * unrelated + [*verdict.names]
+    faults = ["unrelated to the source"] * unrelated + [*verdict.names]
     if not unrelated:
         for name, spans, text in (
             ("omission", verdict.omission_spans, verdict.source),
@@ -336,10 +341,10 @@ def verdict_in_words(verdict: PairVerdict) -> str:
                 if len(quoted) > _QUOTED:
                     quoted = f"{quoted[:_QUOTED].rpartition(' ')[0] or quoted[:_QUOTED]} …"
                 more = f" and {len(spans) - 1} more" if len(spans) > 1 else ""
-                told.append(f"{_TOLD[name]}: “{quoted}”{more}")
+                faults.append(f"{_FAULT_NAMES[name]}: “{quoted}”{more}")
         if "repeats" in verdict.flagged:
-            told.append("the target repeats itself")
-    return "; ".join(told) or ", ".join(_TOLD[name] for name in verdict.flagged)
+            faults.append("the target repeats itself")
+    return "; ".join(faults) or ", ".join(_FAULT_NAMES[name] for name in verdict.flagged)
 
 
 def _one_line(text: str) -> str:

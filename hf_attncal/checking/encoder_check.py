@@ -1,7 +1,7 @@
-"""The check of a pretrained encoder: a model of good pairs that was learned once, for the languages it knows.
+"""Check with a pretrained encoder: one model of good pairs for all languages that the encoder covers.
 
-`encoder_check.json` lies beside this module. `experiments/encoder_check.py` made it, from clean text of several
-languages and errors planted into it, for the encoder of `layouts.DEFAULT_ENCODER`; it says from which text.
+The model is in `encoder_check.json` beside this module. `experiments/encoder_check.py` made it for the encoder of
+`layouts.DEFAULT_ENCODER`, from clean text of several languages with planted errors; the file lists the texts.
 """
 
 import json
@@ -18,28 +18,28 @@ from hf_attncal.data.words import is_punctuation
 from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import DEFAULT_ENCODER
 
-from .check_model import CheckModel, Judged, Looked
-from .encoder_evidence import EncoderEvidence, EncoderEye, Pair, Usual
+from .check_model import CheckModel, Judgement, ModelInputs
+from .encoder_evidence import EncoderEvidence, EvidenceReader, Pair, TextStatistics
 from .evidence import Both, both
 from .facts import FactModel
 from .features import CLASSES, Sides, Vocabulary
 from .logistic import Network, log_odds, sigmoid
-from .rules import USUAL
+from .rules import DEFAULT_SHARES
 
 FILE = Path(__file__).with_name("encoder_check.json")
-# Standard deviations by which words are closer to their translation than to another one (`Usual.known`). Chosen on
-# HalOmi dev and the text that was learned from: Kashmiri, Manipuri and Yoruba have 0.3 to 1.0, Japanese 1.3 to 2.1,
-# captions, which are all alike, 1.3, and other text of languages that an encoder has read 1.7 to 3.4. Romansh has 1.1
-# to 1.4 by its likeness to Italian and German, and errors planted there are found (docs/experiments/checking.md).
-LEAST_KNOWN = 1.15
-# The mean over the n words of a side says the more, the more there are: its log-odds count `_MOST_OF_MEAN` times
-# `n^2 / (n^2 + _HALF^2)`, with `_BESIDE` usual words beside those of the line. Chosen on errors planted into languages
-# that nothing was learned from, and on annotated German-English lines.
-_MOST_OF_MEAN, _HALF, _BESIDE, _USUALLY = 2.0, 15.0, 20.0, 0.02
-_OF_A_MARK = 0.1  # of a word
-# What is known of a line in parts. Each counts as far as it is rare: minus the logarithm of the share of clean lines
-# in which it is as high (`tail`), above a bar, by a weight: (part, bar, weight). A cause that is learned from planted
-# errors says much where it is near certain, and little below. Chosen as the numbers above (docs/log.md).
+# Lowest `TextStatistics.known` at which a language counts as covered, in standard deviations. Chosen on HalOmi dev and
+# the training text: Kashmiri, Manipuri and Yoruba have 0.3 to 1.0, Japanese 1.3 to 2.1, captions (all alike) 1.3,
+# and other text of languages that an encoder was trained on 1.7 to 3.4. Romansh has 1.1 to 1.4, as it resembles
+# Italian and German, and planted errors are found there (docs/experiments/checking.md).
+MIN_COVERAGE = 1.15
+# The mean over the n words of a side is more reliable for longer lines: its log-odds are multiplied by `_MOST_OF_MEAN`
+# times `n^2 / (n^2 + _HALF^2)`, after adding `_USUAL_WORDS` usual words. Chosen on errors planted into languages
+# outside the training text, and on annotated German-English lines.
+_MOST_OF_MEAN, _HALF, _USUAL_WORDS, _USUAL_MEAN = 2.0, 15.0, 20.0, 0.02
+_PUNCTUATION_WEIGHT = 0.1  # weight of punctuation, relative to a word
+# Parts of the verdict: (part, bar, weight). Each part adds its rarity, minus the logarithm of the share of clean lines
+# with a value as high (`tail`), above the bar, times the weight. A cause learned from planted errors is strong
+# evidence only if it is nearly certain. Chosen like the numbers above (docs/log.md).
 _STEP, STEPS = 0.25, 20  # nats
 _BAR, _SURE = 1.6, 4.6
 PARTS_OF_VERDICT = (
@@ -52,18 +52,18 @@ _NUMBER, _PUNCTUATION = CLASSES.index("number"), CLASSES.index("punctuation")
 
 @dataclass
 class EncoderCheckModel(CheckModel[EncoderEvidence]):
-    """A `CheckModel` that takes the evidence against a word, its surprisal and its language from an encoder.
+    """`CheckModel` with the evidence against a word, its surprisal and its language from an encoder.
 
     Args:
-        tails: of each part, the levels of `tail`.
-        added: bias and slope of the log-odds that `rarity` stands for.
+        tails: Levels of `tail` for each part.
+        added: Bias and slope from `rarity` to log-odds. Default: (0, 1).
     """
 
     tails: dict[str, np.ndarray] = field(default_factory=dict)
     added: tuple[float, float] = (0.0, 1.0)
 
     def seen(self, evidence: EncoderEvidence) -> Sides:
-        """Return the classes of the words of a pair: numbers, punctuation, and all others."""
+        """Return the classes of the words of a pair: number, punctuation, or other."""
         pair = evidence.source.words, evidence.target.words
         odds = [side.copy() for side in evidence.language]
         for side, words in enumerate(pair):  # a name is the same in both languages
@@ -76,31 +76,30 @@ class EncoderCheckModel(CheckModel[EncoderEvidence]):
     def against(self, lines: Sequence[EncoderEvidence], sides: Sequence[Sides]) -> Both[list[np.ndarray]]:
         return both([line.against[side] for line in lines] for side in (0, 1))
 
-    def judge(self, lines: Sequence[EncoderEvidence], looked: Looked | None = None) -> Judged:
-        """Return what is thought of lines; the features of the verdict are its log-odds and those by rules.
+    def judge(self, lines: Sequence[EncoderEvidence], inputs: ModelInputs | None = None) -> Judgement:
+        """Judge lines; the features of the verdict are its log-odds and the log-odds of the rules.
 
-        Causes that are learned from planted errors look for runs of words; what a translation says a little beside
-        its source is seen in the mean.
+        Causes learned from planted errors find runs of words; the mean over all words finds loose translations.
         """
-        looked = looked or self.look(lines)
-        found = super().judge(lines, looked)
-        parts = self.line_parts(looked, found.causes)
+        inputs = inputs or self.inputs(lines)
+        judgement = super().judge(lines, inputs)
+        parts = self.line_parts(inputs, judgement.causes)
         for cause, name in (("omission", "source mean"), ("addition", "target mean")):
-            found.causes[cause] = sigmoid(parts[cause] + parts[name])
+            judgement.causes[cause] = sigmoid(parts[cause] + parts[name])
         bias, slope = self.added
         odds = bias + slope * self.rarity(parts)
-        return found._replace(verdict_features=np.column_stack([odds, found.verdict_features[:, -1]]))
+        return judgement._replace(verdict_features=np.column_stack([odds, judgement.verdict_features[:, -1]]))
 
     @staticmethod
-    def line_parts(looked: Looked, causes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def line_parts(inputs: ModelInputs, causes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the log-odds of causes, and the means of both sides, (lines,) each."""
         parts = {cause: log_odds(values) for cause, values in causes.items()}
         for side, name in enumerate(("source mean", "target mean")):
-            parts[name] = np.array(list(map(_mean, looked.against[side], (one.classes[side] for one in looked.sides))))
+            parts[name] = np.array(list(map(_mean, inputs.against[side], (one.classes[side] for one in inputs.sides))))
         return parts
 
     def rarity(self, parts: dict[str, np.ndarray]) -> np.ndarray:
-        """Return how rare `line_parts` are, added by `PARTS_OF_VERDICT`, (lines,)."""
+        """Return the weighted sum of the rarities of `line_parts`, by `PARTS_OF_VERDICT`, (lines,)."""
         tails = {part: tail(parts[part], levels) for part, levels in self.tails.items()}
         total = np.zeros(len(tails[PARTS_OF_VERDICT[0][0]]))
         for part, bar, weight in PARTS_OF_VERDICT:
@@ -112,12 +111,12 @@ class EncoderCheckModel(CheckModel[EncoderEvidence]):
 
 
 def tail(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return minus the logarithm of the share of clean lines in which a part is as high, (lines,).
+    """Return minus the logarithm of the share of clean lines with a value as high, (lines,).
 
     Args:
-        values: of a part, (lines,).
-        levels: that shares `exp(-k _STEP)` of the clean lines reach, (STEPS,), k from 1; beyond the last it goes on as
-            between the middle one and that.
+        values: Values of a part, (lines,).
+        levels: Levels that shares `exp(-k _STEP)` of the clean lines reach, k from 1, (STEPS,). Beyond the last level
+            the curve is extrapolated from the middle level and the last.
     """
     shares = _STEP * np.arange(1, STEPS + 1)
     falling = max((levels[-1] - levels[STEPS // 2 - 1]) / (_STEP * STEPS / 2), 1e-3)
@@ -125,18 +124,18 @@ def tail(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
 
 
 def levels_of(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the levels of `tail` of a part of clean lines, (STEPS,), each line with its weight."""
+    """Return the levels of `tail` from the weighted values of clean lines, (STEPS,)."""
     order = values.argsort()
     below = weights[order].cumsum() / weights.sum()
-    found = np.interp(1 - np.exp(-_STEP * np.arange(1, STEPS + 1)), below, values[order])
-    return np.maximum.accumulate(found + 1e-6 * np.arange(STEPS))
+    levels = np.interp(1 - np.exp(-_STEP * np.arange(1, STEPS + 1)), below, values[order])
+    return np.maximum.accumulate(levels + 1e-6 * np.arange(STEPS))
 
 
 def _mean(against: np.ndarray, classes: np.ndarray) -> float:
-    """Return what the mean probability of words to have no partner adds to log-odds, 0 for a usual line."""
-    weights = np.where(classes == _PUNCTUATION, _OF_A_MARK, 1.0)
+    """Return the log-odds from the mean probability of words to have no partner; 0 for a usual line."""
+    weights = np.where(classes == _PUNCTUATION, _PUNCTUATION_WEIGHT, 1.0)
     number = weights.sum()
-    mean = np.array([(sigmoid(against) @ weights + _BESIDE * _USUALLY) / (number + _BESIDE), _USUALLY])
+    mean = np.array([(sigmoid(against) @ weights + _USUAL_WORDS * _USUAL_MEAN) / (number + _USUAL_WORDS), _USUAL_MEAN])
     more, usual = log_odds(mean)
     return float(_MOST_OF_MEAN * number**2 / (number**2 + _HALF**2) * (more - usual))
 
@@ -146,49 +145,52 @@ def _class_of(word: str) -> int:
 
 
 class EncoderJudge:
-    """Judges pairs by an encoder alone.
+    """Judge of sentence pairs that uses an encoder.
 
-    What is usual in a text (the means of the languages, how similar partners are, lengths) is learned from its first
-    pairs: take another one for another pair of languages.
+    Statistics of the text (means of the languages, similarity of partners, lengths) come from its first pairs. Use a
+    new judge for another pair of languages.
 
     Args:
-        encoder: of the kind that the file was learned for.
+        encoder: Encoder of the kind that the file was made for.
 
     Raises:
-        ValueError: it is of another kind, or adapted to aligning.
+        ValueError: The encoder is of another kind, or adapted to word alignment.
     """
 
     def __init__(self, encoder: EncoderPrior):
         if encoder.adapted:
-            raise ValueError("`encoder` is adapted to aligning: for a check, load it with `adapted=False`.")
-        self._model, network, common, of = saved_encoder_check()
-        found = encoder_kind(encoder)
-        if found != of:
-            told = ", ".join(f"{name} {value}" for name, value in found.items() if value != of[name])
+            raise ValueError("`encoder` is adapted to word alignment. For a check, load it with `adapted=False`.")
+        self._model, network, common, expected_kind = saved_encoder_check()
+        kind = encoder_kind(encoder)
+        if kind != expected_kind:
+            differences = ", ".join(f"{name} {value}" for name, value in kind.items() if value != expected_kind[name])
             raise ValueError(
-                f"What good pairs look like to an encoder was learned for {DEFAULT_ENCODER[0]} alone, and this one is "
-                f"another ({told}). Give that one, or an aligner that was trained with yours."
+                f"`encoder` must be {DEFAULT_ENCODER[0]} or tuned from it, got {differences}. Give that encoder, "
+                "or an aligner that was trained with yours."
             )
-        self.eye = EncoderEye(encoder, network, common)
-        self._usual: Usual | None = None  # in the model
-        self._told: tuple | None = None
+        self.evidence_reader = EvidenceReader(encoder, network, common)
+        self._usual: TextStatistics | None = None  # statistics in `_model`
+        self._reported: tuple | None = None
 
     @classmethod
     def from_pretrained(cls, encoder: str | Path | EncoderPrior, device: str = "cpu") -> "EncoderJudge":
-        """Load an encoder from a folder or the Hub, if it is not loaded; errors are those of the class and of it."""
+        """Load an encoder from a folder or the Hub; a loaded one is used as it is."""
         if isinstance(encoder, str | Path):
             encoder = EncoderPrior.from_pretrained(encoder, device=device, adapted=False)
         return cls(encoder)
 
     @property
     def name(self) -> str:
-        """The encoder, for signatures."""
-        return self.eye.encoder.reader.model.config.name_or_path or self.eye.encoder.reader.model.config.model_type
+        """The name of the encoder, for signatures."""
+        return (
+            self.evidence_reader.encoder.reader.model.config.name_or_path
+            or self.evidence_reader.encoder.reader.model.config.model_type
+        )
 
     @property
     def model(self) -> EncoderCheckModel:
-        """The model, with what is usual in the text that was read."""
-        usual = self.eye.usual
+        """The model, with the statistics of the text read so far."""
+        usual = self.evidence_reader.statistics
         if usual is not self._usual:
             vocabulary = Vocabulary(({}, {}), (0, 0), usual.languages)
             lengths = usual.length, *self._model.lengths[1:]
@@ -197,46 +199,46 @@ class EncoderJudge:
         return self._model
 
     @property
-    def knows(self) -> bool:
-        """Whether the encoder recognises partners in the text that was read; True where that is too little to tell."""
-        known = self.eye.usual.known
-        return known is None or known >= LEAST_KNOWN
+    def covers_languages(self) -> bool:
+        """True if the encoder covers the languages of the text read so far, or too little was read."""
+        distance = self.evidence_reader.statistics.known
+        return distance is None or distance >= MIN_COVERAGE
 
-    def judge(self, pairs: Sequence[Pair]) -> Judged | None:
-        """Return what is thought of pairs; None where the encoder does not know their languages."""
-        evidence = self.eye.read(pairs)
-        told = self.eye.usual.known is None, self.knows
-        if told != self._told:
-            self._told = told
-            LOG.log(logging.INFO if told == (False, True) else logging.WARNING, "%s", self.told())
-        return self.model.judge(evidence) if self.knows else None
+    def judge(self, pairs: Sequence[Pair]) -> Judgement | None:
+        """Judge pairs; return None if the encoder does not cover their languages."""
+        evidence = self.evidence_reader.read(pairs)
+        coverage = self.evidence_reader.statistics.known is None, self.covers_languages
+        if coverage != self._reported:
+            self._reported = coverage
+            LOG.log(logging.INFO if coverage == (False, True) else logging.WARNING, "%s", self.coverage_message())
+        return self.model.judge(evidence) if self.covers_languages else None
 
-    def known_lines(self, sides: Sequence[Pair]) -> np.ndarray:
-        """Return of which pairs the languages are known, (lines,): of all, or of none."""
-        return np.full(len(sides), self.knows)
+    def covered_lines(self, sides: Sequence[Pair]) -> np.ndarray:
+        """Return whether the encoder covers the languages of each pair, (lines,): the same for all."""
+        return np.full(len(sides), self.covers_languages)
 
-    def told(self) -> str:
-        """Return in one line how well the encoder knows the languages of the text that was read."""
-        known = self.eye.usual.known
-        if known is None:
+    def coverage_message(self) -> str:
+        """Return a message on the encoder's coverage of the languages of the text read so far."""
+        distance = self.evidence_reader.statistics.known
+        if distance is None:
             return (
-                "these are too few lines to tell whether the encoder knows the languages: where it does not, a "
-                "verdict says nothing"
+                "too few lines to test whether the encoder covers the languages; if it does not, the verdicts are "
+                "meaningless"
             )
-        told = f"words are {known:.1f} standard deviations closer to their translation than to another one: "
-        return told + (
-            "the encoder knows both languages"
-            if self.knows
-            else "the encoder does not know one of the languages, or the lines are no translations of each other, "
-            "and it does not judge"
+        message = f"words are {distance:.1f} standard deviations closer to their translation than to another line: "
+        return message + (
+            "the encoder covers both languages"
+            if self.covers_languages
+            else "the encoder does not cover one of the languages, or the lines are not translations of each other, "
+            "so it gives no verdicts"
         )
 
 
 def encoder_kind(encoder: EncoderPrior) -> dict:
-    """Return what tells one kind of encoder from another; one that was tuned is of the same kind."""
+    """Return the kind of an encoder: its architecture, layer and tokenizer, which fine-tuning keeps."""
     config, tokenizer = encoder.reader.model.config, encoder.reader.tokenizer
-    found = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "vocab_size")}
-    return found | {"layer": encoder.layer, "tokenizer": _tokenizer_kind(tokenizer)}
+    kind = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "vocab_size")}
+    return kind | {"layer": encoder.layer, "tokenizer": _tokenizer_kind(tokenizer)}
 
 
 def _tokenizer_kind(tokenizer) -> str:
@@ -245,7 +247,7 @@ def _tokenizer_kind(tokenizer) -> str:
 
 @lru_cache(maxsize=1)
 def saved_encoder_check() -> tuple[EncoderCheckModel, Network, np.ndarray, dict]:
-    """Load the file: the model, the network of words, the mean state of all languages, and the kind of its encoder."""
+    """Load the model, the network of words, the common mean state, and the kind of the encoder from the file."""
     values = json.loads(FILE.read_text(encoding="utf-8"))
     network = Network.from_dict(values["network"])
     model = EncoderCheckModel(
@@ -257,7 +259,7 @@ def saved_encoder_check() -> tuple[EncoderCheckModel, Network, np.ndarray, dict]
         scale=np.array(values["scale"]),
         heads={name: np.array(weights) for name, weights in values["heads"].items()},
         facts=FactModel.from_dict(values["facts"]),
-        rules=USUAL | values["rules"],
+        rules=DEFAULT_SHARES | values["rules"],
         tails={part: np.array(levels) for part, levels in values["tails"].items()},
         added=tuple(values["added"]),
     )

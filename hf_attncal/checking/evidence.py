@@ -1,4 +1,4 @@
-"""Collect what an aligner and the form of words say of each word of a pair: the evidence of `attncal check`.
+"""Evidence of `attncal check` on each word of a pair, from an aligner and from the form of words.
 
 Shapes use S = source words and T = target words of a pair.
 """
@@ -22,27 +22,27 @@ from hf_attncal.data.segmentation import Segments, segment, white_space_words
 from hf_attncal.models.functional_mask_align import harmonic_mean
 
 T = TypeVar("T")
-Both = tuple[T, T]  # of the source and of the target
+Both = tuple[T, T]  # source and target
 
 _BATCH_PAIRS, _BATCH_TOKENS = 256, 4096
-_ALIEN = 1e-3  # share of the letters of clean text below which a script is alien to it
+_ALIEN = 1e-3  # share of the letters of clean text below which a script is alien
 _FAR, _NO_NEIGHBOUR = 6.0, 3.0  # words
 _MOST_CLAIMED = 3.0
 _LITTLE = 0.01
-# Of a word: its best score, that of each direction alone, and its share of what its partner gives to it and to the
-# next best word of this side; what others claim of its partner; how far its partner is from where the partners of the
-# words beside point to; its score there; and its partner.
-OF_LINKS = ("best", "forward", "backward", "share", "claimed", "jump before", "jump after", "near", "partner")
-_UNKNOWN = -10.0  # log-ratio of what is not known at all
-_TABLES: WeakKeyDictionary = WeakKeyDictionary()  # model -> sum of its counts, and `usual_of_tokens`
-_HARDLY_SEEN = 5.0  # counts of a token that tell half of what is usual for it
+# Features of the links of a word: its best score, the best score per direction, its share of its partner's score
+# against the next best word of this side, the scores of other words with its partner, the distance of its partner from
+# the positions that the neighbours' partners predict, its score there, and its partner.
+LINK_FEATURES = ("best", "forward", "backward", "share", "claimed", "jump before", "jump after", "near", "partner")
+_UNKNOWN = -10.0  # log-ratio of an unknown token
+_TABLES: WeakKeyDictionary = WeakKeyDictionary()  # cache: model -> sum of its counts, and its `usual_of_tokens`
+_HALF_WEIGHT_COUNT = 5.0  # count at which the mean of a token has half its weight
 
 
 NO_WORDS = np.zeros((0, 0)), np.zeros((0, 0))
 
 
 def both(values: Iterable[T]) -> Both[T]:
-    """Return two values as a pair of the source and the target."""
+    """Return two values as a pair (source, target)."""
     source, target = values
     return source, target
 
@@ -52,17 +52,15 @@ class LinkEvidence:
     """Evidence on the words of one pair.
 
     Args:
-        source, target: the words, and where they stand in the text.
-        best: of each source word (S,), and of each target word (T,), the best score that it has with any word of the
-            other side, from 0 to 1; 0 where the other side is empty.
-        known: of each word, how much likelier than chance its tokens are translations of some token of the other side,
-            as a logarithm; None of an aligner that has no counts.
-        said_again: of each target word (T,), how much of it is repeated beyond what different source words support,
-            from 0 to 1: a word that stands n times and has m source words for it is said again n - max(1, m) times,
-            which its later places share.
-        links: of each word, `OF_LINKS`, (S, 9) and (T, 9).
-        usual: of each word, how `known` its partners are in the counted text, and how often it has none, (S, 2) and
-            (T, 2); None of an aligner that has no counts.
+        source, target: Words with their positions in the text.
+        best: Best score of each word with any word of the other side, from 0 to 1, (S,) and (T,); 0 if that is empty.
+        known: Log-ratio of each word: how much likelier than chance its tokens translate a token of the other side;
+            None for an aligner without counts.
+        said_again: Unsupported repetition of each target word, from 0 to 1, (T,). A word that occurs n times with m
+            source words for it is repeated n - max(1, m) times, shared by its later positions.
+        links: `LINK_FEATURES` of each word, (S, 9) and (T, 9).
+        usual: Mean `known` of each word in the training text, and how often it has no partner, (S, 2) and (T, 2); None
+            for an aligner without counts.
     """
 
     source: Segments
@@ -75,12 +73,12 @@ class LinkEvidence:
 
 
 def has_counts(aligner: WordAligner | None) -> TypeGuard[WordAligner]:
-    """Return whether an aligner counts: not a network, and not None, where an encoder checks alone."""
+    """Return whether an aligner is a statistical one; False for a network and for None."""
     return aligner is not None and hasattr(aligner.model, "counts_of")
 
 
 def cut_for(aligner: WordAligner | None, text: str) -> Segments:
-    """Return the words of a text as an aligner takes them; without one, those of raw text."""
+    """Split a text into the words of an aligner, or into words of raw text if there is none."""
     return segment(text) if aligner is None or aligner.source.tokenize else white_space_words(text)
 
 
@@ -96,10 +94,12 @@ def read_evidence(aligner: WordAligner, pairs: Iterable[tuple[str, str]]) -> lis
 
 @torch.no_grad()
 def evidence_of_words(aligner: WordAligner, sides: Sequence[Both[Segments]]) -> list[LinkEvidence]:
-    """Read the evidence of pairs that `cut_for` has cut; else as `read_evidence`."""
+    """Read the evidence of pairs in words of `cut_for`; see `read_evidence`."""
     counts = has_counts(aligner)
     tables = usual_of_tokens(aligner.model) if counts else None
-    evidence = [_of_nothing(source, target, counts) for source, target in sides]  # also of pairs with an empty side
+    evidence = [
+        _empty_evidence(source, target, counts) for source, target in sides
+    ]  # stays for pairs with an empty side
     words = [(source.words, target.words) for source, target in sides]
     for indices, weights in aligner.source.weights(words, _BATCH_PAIRS, _BATCH_TOKENS):
         forward = weights.forward.mT
@@ -114,17 +114,22 @@ def evidence_of_words(aligner: WordAligner, sides: Sequence[Both[Segments]]) -> 
             link_features(tables_of_pairs, sizes[:, 0]),
             link_features([one.swapaxes(1, 2) for one in tables_of_pairs], sizes[:, 1]),
         )
-        known = usual = None
+        known_values = usual_values = None
         if tables and weights.source_tokens is not None and weights.target_tokens is not None:
             tokens = weights.source_tokens, weights.target_tokens
-            known, usual = _known(aligner.model, weights, tokens), _usual(tables, weights, tokens)
+            known_values, usual_values = _known(aligner.model, weights, tokens), _usual(tables, weights, tokens)
         for row, (index, lengths) in enumerate(zip(indices, weights.words, strict=True)):
             if all(lengths):
                 of_row = partial(_of_row, row=row, lengths=lengths)
                 best = both(side[:, 0] for side in of_row(links))
                 again = said_again(words[index][1], tables_of_pairs[0][row, : lengths[0], : lengths[1]])
                 evidence[index] = LinkEvidence(
-                    *sides[index], best, known and of_row(known), again, of_row(links), usual and of_row(usual)
+                    *sides[index],
+                    best,
+                    known_values and of_row(known_values),
+                    again,
+                    of_row(links),
+                    usual_values and of_row(usual_values),
                 )
     return evidence
 
@@ -134,12 +139,12 @@ def _of_row(sides: Both[np.ndarray], row: int, lengths: Both[int]) -> Both[np.nd
 
 
 def link_features(tables: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
-    """Return `OF_LINKS` of the words of one side of a batch, (B, N, 9); anything at padding.
+    """Return `LINK_FEATURES` of the words of one side of a batch, (B, N, 9); anything at padding.
 
     Args:
-        tables: scores of the words of this side with those of the other, 0 at padding, (B, N, M): of both directions
-            together, forward, and backward.
-        lengths: words of this side of each pair, (B,).
+        tables: Scores of the words of this side with the words of the other, 0 at padding, (B, N, M): merged, forward,
+            and backward.
+        lengths: Number of words on this side of each pair, (B,).
     """
     scores, forward, backward = tables
     batch, number, others = scores.shape
@@ -153,7 +158,7 @@ def link_features(tables: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarr
         largest = np.partition(scores, number - 2, axis=1)[:, -2:]
         less, most = (np.take_along_axis(one, partner, axis=1) for one in (largest[:, 0], largest[:, 1]))
         rival = np.where(best >= most, less, most)
-    before = np.concatenate([partner[:, :1] - 1, partner[:, :-1]], axis=1) + 1  # where those beside point to
+    before = np.concatenate([partner[:, :1] - 1, partner[:, :-1]], axis=1) + 1  # positions that the neighbours predict
     after = np.concatenate([partner[:, 1:], partner[:, -1:]], axis=1)
     np.put_along_axis(
         after, lengths[:, None].clip(1) - 1, np.take_along_axis(partner, lengths[:, None].clip(1) - 1, 1) + 1, 1
@@ -170,13 +175,13 @@ def link_features(tables: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarr
 
 
 def mutual_information(model, source: torch.Tensor, target: torch.Tensor) -> Both[torch.Tensor]:
-    """Return the pointwise mutual information of tokens by the counts of an aligner, and their counts together.
+    """Return the pointwise mutual information of tokens by the counts of an aligner, and their joint counts.
 
-    `log(n(x, y) N / (n(x) n(y)))`, each count with a little more, so that what was hardly seen is little evidence.
+    `log(n(x, y) N / (n(x) n(y)))`, with smoothed counts, so that rare tokens are weak evidence.
 
     Args:
-        model: `HMMTables`.
-        source, target: tokens, (B, S) and (B, T).
+        model: `HMMTables` of the aligner.
+        source, target: Tokens, (B, S) and (B, T).
 
     Returns:
         (B, S, T) each.
@@ -184,52 +189,50 @@ def mutual_information(model, source: torch.Tensor, target: torch.Tensor) -> Bot
     together = model.counts_of(source, target).mT
     of_source = (model.source_counts + model.source_null_counts)[source].float()
     of_target = (model.target_counts + model.target_null_counts)[target].float()
-    found = (together + 0.02).log() + math.log(float(model.counts.sum()) + 1)
-    return found - (of_source + 1).log()[:, :, None] - (of_target + 1).log()[:, None, :], together
+    information = (together + 0.02).log() + math.log(float(model.counts.sum()) + 1)
+    return information - (of_source + 1).log()[:, :, None] - (of_target + 1).log()[:, None, :], together
 
 
 def _known(model, weights: Weights, tokens: Both[torch.Tensor]) -> Both[np.ndarray]:
-    """Return how much likelier than chance the tokens of each word translate some token of the other side.
+    """Return `LinkEvidence.known` of a batch, (B, S) and (B, T).
 
-    Returns:
-        the mean over its tokens of the largest `mutual_information`, (batch, source words) and (batch, target words);
-        0 for a word without tokens.
+    It is the mean over the tokens of a word of the largest `mutual_information`; 0 for a word without tokens.
     """
     sides = weights.source_words, weights.target_words
     real = [word_ids != words for word_ids, words in sides]
-    found, _ = mutual_information(model, *tokens)
-    found = found.masked_fill(~(real[0][:, :, None] & real[1][:, None, :]), _UNKNOWN)
-    best = found.amax(dim=2), found.amax(dim=1)
+    information, _ = mutual_information(model, *tokens)
+    information = information.masked_fill(~(real[0][:, :, None] & real[1][:, None, :]), _UNKNOWN)
+    best = information.amax(dim=2), information.amax(dim=1)
     means = (mean_over_words(values, *side, empty=0) for values, side in zip(best, sides, strict=True))
     return both(values.cpu().numpy() for values in means)
 
 
 def usual_of_tokens(model) -> Both[torch.Tensor]:
-    """Return what is usual for the tokens of each side, (V, 2), by the counts of an aligner.
+    """Return statistics of the tokens of each side by the counts of an aligner, (V, 2).
 
-    The mean over their partners of `mutual_information`, less for those that were hardly seen,
-    and the share that has no partner. A word whose partners are usually known and that has none here is suspect.
+    They are the mean `mutual_information` with its partners, shrunk for rare tokens, and the share without a partner.
+    A word that usually has a clear partner and has none here is suspect.
     """
     total = float(model.counts.sum())
-    if (cached := _TABLES.get(model)) and cached[0] == total:  # the counts are what they were
+    if (cached := _TABLES.get(model)) and cached[0] == total:  # the counts have not changed
         return cached[1]
     size, counts = model.config.vocab_size, model.counts.float()
     tokens = model.pairs // size, model.pairs % size
     nulls = [getattr(model, f"{side}_null_counts").float() for side in ("source", "target")]
     alone = [model.source_counts + nulls[0], model.target_counts + nulls[1]]
-    found = (counts + 0.02).log() + math.log(total + 1)
+    information = (counts + 0.02).log() + math.log(total + 1)
     for ids, one in zip(tokens, alone, strict=True):
-        found -= (one + 1).log()[ids]
+        information -= (one + 1).log()[ids]
     tables = []
     for ids, null, one in zip(tokens, nulls, alone, strict=True):
-        sums, linked = (counts.new_zeros(size).index_add_(0, ids, values) for values in (counts * found, counts))
-        tables.append(torch.stack([sums / (linked + _HARDLY_SEEN), (null + 0.5) / (one + 2)], dim=1))
+        sums, linked = (counts.new_zeros(size).index_add_(0, ids, values) for values in (counts * information, counts))
+        tables.append(torch.stack([sums / (linked + _HALF_WEIGHT_COUNT), (null + 0.5) / (one + 2)], dim=1))
     _TABLES[model] = total, both(tables)
     return both(tables)
 
 
 def _usual(tables: Both[torch.Tensor], weights: Weights, tokens: Both[torch.Tensor]) -> Both[np.ndarray]:
-    """Return the means over the tokens of each word of `usual_of_tokens`, (batch, words, 2) of both sides."""
+    """Return the mean `usual_of_tokens` over the tokens of each word, (B, S, 2) and (B, T, 2)."""
     sides = weights.source_words, weights.target_words
     return both(
         np.stack([mean_over_words(values, *side, empty=0).cpu().numpy() for values in table[ids].unbind(2)], axis=2)
@@ -237,8 +240,8 @@ def _usual(tables: Both[torch.Tensor], weights: Weights, tokens: Both[torch.Tens
     )
 
 
-def _of_nothing(source: Segments, target: Segments, counts: bool) -> LinkEvidence:
-    """Return the evidence of a pair with a side that has no words."""
+def _empty_evidence(source: Segments, target: Segments, counts: bool) -> LinkEvidence:
+    """Return the evidence on a pair with an empty side."""
     lengths = len(source.words), len(target.words)
     return LinkEvidence(
         source,
@@ -246,7 +249,7 @@ def _of_nothing(source: Segments, target: Segments, counts: bool) -> LinkEvidenc
         both(np.zeros(length) for length in lengths),
         both(np.full(length, _UNKNOWN) for length in lengths) if counts else None,
         said_again(target.words, np.zeros((0, lengths[1]))),
-        both(np.zeros((length, len(OF_LINKS))) for length in lengths),
+        both(np.zeros((length, len(LINK_FEATURES))) for length in lengths),
         both(np.zeros((length, 2)) for length in lengths) if counts else None,
     )
 
@@ -268,7 +271,7 @@ def said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=1 << 14)
 def _script(character: str) -> str:
-    """Return the first word of a letter's name in Unicode (LATIN, CYRILLIC, CJK); empty for what is no letter."""
+    """Return the script of a letter, the first word of its Unicode name (LATIN, CJK); "" for other characters."""
     if not character.isalpha():
         return ""
     return unicodedata.name(character, " ").split(" ")[0].split("-")[0]
@@ -281,6 +284,10 @@ def script_shares(texts: Iterable[str]) -> dict[str, float]:
 
 
 def alien_share(text: str, scripts: Mapping[str, float]) -> float:
-    """Return the share of the letters of a text that are of scripts which clean text does not have."""
-    found = [script for script in map(_script, text) if script]
-    return sum(scripts.get(script, 0.0) < _ALIEN for script in found) / len(found) if found else 0.0
+    """Return the share of the letters of a text in scripts that clean text does not have."""
+    found_scripts = [script for script in map(_script, text) if script]
+    return (
+        sum(scripts.get(script, 0.0) < _ALIEN for script in found_scripts) / len(found_scripts)
+        if found_scripts
+        else 0.0
+    )

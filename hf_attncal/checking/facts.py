@@ -1,9 +1,9 @@
-"""Numbers, negations and names: single words of which a good translation keeps the form or the sense.
+"""Facts: numbers, negations and names, single words whose form or sense a good translation keeps.
 
-The chain of `check_model` wants several words without a partner in a row. A changed digit, a dropped "not" and a wrong
-name are one word each, and an aligner often links them all the same. So these words are compared with the other side
-by form: a number by its value (`number_values`), a name by its letters, a negation by whether there is any. What a
-word without such a counterpart tells is learned from clean pairs, where some have none, and from planted errors.
+The chain of `check_model` needs several adjacent words without a partner. A changed digit, a dropped "not" and a wrong
+name are one word each, and an aligner often links them anyway. So they are compared by form with the other side: a
+number by its value (`number_values`), a name by its letters, a negation by the presence of another one. The weight of
+a fact without a counterpart is learned from clean pairs, where some facts have none, and from planted errors.
 """
 
 import math
@@ -23,7 +23,8 @@ from hf_attncal.data.words import NEGATIONS
 from .evidence import Both, LinkEvidence, both
 from .number_values import Languages, Number, compare_numbers
 
-# How often a number has no equal in clean text depends on how it is written. Group -> planted errors that change it.
+# Group of facts -> planted errors that change it. Numbers have several groups, as the share without a counterpart in
+# clean text depends on how they are written.
 FACT_GROUPS = {
     "long number": ("number",),
     "short number": ("number",),
@@ -34,9 +35,9 @@ FACT_GROUPS = {
 PLANTED_FACTS = tuple(dict.fromkeys(kind for kinds in FACT_GROUPS.values() for kind in kinds))
 _LONG, _SHORT, _IN_WORDS, NEGATION, _NAME = range(len(FACT_GROUPS))
 _SHORT_DIGITS = 2
-# Values of a field of `LinkEvidence` are counted between these: planted facts are few.
+# Bin edges for a field of `LinkEvidence`; few bins, as planted facts are few.
 FACT_EDGES = {"known": (-3.0, 0.0, 2.0, 4.0, 6.0), "best": (0.1, 0.3, 0.6, 0.9)}
-# What may stand for a negation on the other side, though it is none by itself.
+# Words that may translate a negation, though they are none.
 _DENY_TOO = frozenset(
     {
         *("without", "ohne", "sans", "sin", "sem", "senza", "zonder", "uden", "utan", "hardly", "barely"),
@@ -51,24 +52,24 @@ _DENIES_INSIDE = re.compile(
     r"|\w{2,}(?:los(?:e[nrsm]?)?|less)"
 )
 _BEFORE_SENTENCES = frozenset(".!?:;\"'“”„«»‘’()-–—…")
-# A word denies if so many of its lines without a known negation are denied by the other side, and is a negation.
+# Shares of its lines with a negation only on the other side, above which a word denies, and is a negation.
 _DENIES_FROM, _IS_NEGATION_FROM = 0.3, 0.6
 _DENIED_OFTEN = 5  # lines
-# A word is kept if the other side has it, too, in more than such a share of its places: the first by which only so
-# many clean lines lack one.
+# A word is kept if it is also on the other side in more than this share of its lines. The first share is used with
+# which at most `_MAY_LACK` of the clean lines lack a kept word.
 _KEPT_FROM, _MAY_LACK = (0.85, 0.9, 0.95, 0.98), 0.002
-_NONE_KNOWN = 0.002  # share of the lines with a known negation below which a language is held to have none
-_PRIOR = 5  # counts that a cell takes over from those of all groups
-_FEWEST = 5  # planted words of a group and a side: with fewer it says nothing
+_NONE_KNOWN = 0.002  # share of lines with a known negation below which the negations of the language are unknown
+_PRIOR = 5  # pseudo-counts of a cell, distributed as over all groups
+_FEWEST = 5  # planted words of a group and a side, below which it has no evidence
 _MOST_EVIDENCE = 8.0
 
 
-# How a fact is found: the other side lacks it, has it, or lacks it and has another number that this side lacks.
+# Status of a fact: missing on the other side, present, or a missing number where that side has another one.
 LACKS, HAS, EXCHANGED = range(3)
 
 
 class Fact(NamedTuple):
-    """A number, a negation or a name: its place among the words, its group, and how it is found (`LACKS`, ...)."""
+    """A number, a negation or a name: index of its word, its group, and its status (`LACKS`, ...)."""
 
     place: int
     group: int
@@ -80,12 +81,12 @@ FactEvidence = tuple[int, int, float]  # place, group, and the evidence against 
 
 
 class Denials(NamedTuple):
-    """What one side denies with, beside the words that are known, as `DenialCounts` learns it; in lower case.
+    """Words of negation of one side in addition to the built-in lists, learned by `DenialCounts`; in lower case.
 
     Args:
-        words: that may stand for a negation on the other side ("ohne", "verschweigen").
-        negations: that are one, of a language of which none are known.
-        kept: words that the other side keeps as they are, such as names.
+        words: Words that may translate a negation ("ohne", "verschweigen").
+        negations: Negations, for a language without a built-in list.
+        kept: Words that translations keep as they are, such as names. Default: none.
     """
 
     words: frozenset[str]
@@ -98,13 +99,14 @@ BothDenials = Both[Denials]
 
 
 class DenialCounts:
-    """Learns from clean pairs which words deny: those of lines without a negation whose other side often has one.
+    """Counts over clean pairs to find words that deny, and words that translations keep.
 
-    And which are kept: those that the other side nearly always has, too.
+    A word denies if its lines have no known negation, but the other side often has one. A word is kept if it is nearly
+    always on both sides.
     """
 
     def __init__(self) -> None:
-        self._lines, self._denied = [0, 0], [0, 0]  # without a known negation; of these, denied by the other side
+        self._lines, self._denied = [0, 0], [0, 0]  # lines without a known negation; those with one on the other side
         self._of_words: tuple[Counter, Counter] = (Counter(), Counter())
         self._of_denied: tuple[Counter, Counter] = (Counter(), Counter())
         self._known = [0, 0]
@@ -126,25 +128,27 @@ class DenialCounts:
             yield pair
 
     def found(self) -> BothDenials:
-        """Return what was learned of both sides, but for what is kept."""
+        """Return the words of negation of both sides, without kept words."""
         return both(map(self._found, (0, 1)))
 
     def keeping(
         self, denials: BothDenials, counts: Sequence[Mapping[str, int]], lines: Sequence[LinkEvidence]
     ) -> BothDenials:
-        """Return denials with what is kept: of as many words as clean lines allow, which hardly lack any.
+        """Return denials with kept words: as many as possible while clean lines hardly lack any.
 
         Args:
-            counts: how often each side has its words.
+            denials: Words of negation of both sides.
+            counts: Count of each word, per side.
+            lines: Clean lines.
         """
         for least in _KEPT_FROM:
-            kept = (
+            kept_words = (
                 frozenset(w for w, often in self._shared.items() if often > least * (of_side.get(w, math.inf) + 1))
                 for of_side in counts
             )
-            found = both(one._replace(kept=words) for one, words in zip(denials, kept, strict=True))
-            if sum(map(bool, (lacking_kept(line, found) for line in lines))) <= _MAY_LACK * len(lines):
-                return found
+            extended = both(one._replace(kept=words) for one, words in zip(denials, kept_words, strict=True))
+            if sum(map(bool, (lost_names(line, extended) for line in lines))) <= _MAY_LACK * len(lines):
+                return extended
         return denials
 
     def _found(self, side: int) -> Denials:
@@ -160,10 +164,10 @@ class DenialCounts:
         return Denials(frozenset(shares), frozenset(negations))
 
 
-def lacking_kept(line: LinkEvidence, denials: BothDenials) -> list[tuple[int, int]]:
-    """Return the side and the place of each kept name of which the other side has nothing alike."""
+def lost_names(line: LinkEvidence, denials: BothDenials) -> list[tuple[int, int]]:
+    """Return the side and the index of each kept name without a similar word on the other side."""
     pair = line.source.words, line.target.words
-    found = [
+    names = [
         (side, place)
         for side, words in enumerate(pair)
         for place, word in enumerate(words)
@@ -171,12 +175,12 @@ def lacking_kept(line: LinkEvidence, denials: BothDenials) -> list[tuple[int, in
     ]
     return [
         (side, place)
-        for side, place in found
+        for side, place in names
         if not any(len(other) > 2 and alike(pair[side][place].lower(), other.lower()) for other in pair[1 - side])
     ]
 
 
-@lru_cache(maxsize=1 << 12)  # facts and rules ask for a line each
+@lru_cache(maxsize=1 << 12)  # used by facts and rules for the same line
 def find_facts(
     source: Segments,
     target: Segments,
@@ -185,12 +189,13 @@ def find_facts(
 ) -> BothFacts:
     """Return the numbers, negations and names of both sides, in their order.
 
-    A name is a capitalised word of three letters or more that begins no sentence: in German any noun, which costs
-    nothing, as the clean text shows how often a noun has no counterpart.
+    A name is a capitalised word of three letters or more that does not begin a sentence. In German this includes
+    nouns, which does no harm, as the model learns how often they have no counterpart.
 
     Args:
-        source, target: the texts with their words.
-        languages: of both, for numbers in words; see `compare_numbers`. denials: of both.
+        source, target: Words of both texts.
+        languages: Languages of both, for numbers in words; see `compare_numbers`. Default: unknown.
+        denials: Words of negation of both sides. Default: none.
     """
     pair = source.words, target.words
     groups = [_groups(words, more.negations) for words, more in zip(pair, denials, strict=True)]
@@ -199,17 +204,17 @@ def find_facts(
         any(map(_denies, words)) or (more.words and not more.words.isdisjoint(map(str.lower, words)))
         for words, more in zip(pair, denials, strict=True)
     ]
-    found: tuple[list[Fact], list[Fact]] = ([], [])
+    facts_of_sides: tuple[list[Fact], list[Fact]] = ([], [])
     for side, (words, facts) in enumerate(zip(pair, groups, strict=True)):
-        found[side].extend(Fact(place, *fact) for place, fact in numbers[side].items())
+        facts_of_sides[side].extend(Fact(place, *fact) for place, fact in numbers[side].items())
         capitals: list[str] | None = None
         for place, group in facts.items():
             if place in numbers[side]:
                 continue
             if group == NEGATION:
                 if "?" in words[place:] or (words[place] == "Not" and place):
-                    continue  # "isn't it?", for which others say "oder?"; "why don't you"; the noun
-                has = bool(denied[1 - side])  # not their number: many languages deny twice
+                    continue  # "isn't it?" is "oder?" in German; "why don't you"; the German noun Not
+                has = bool(denied[1 - side])  # the number may differ: many languages deny twice
             else:
                 if not place or words[place - 1] in _BEFORE_SENTENCES:
                     continue
@@ -217,19 +222,21 @@ def find_facts(
                     capitals = _capitals(pair[1 - side], groups[1 - side])
                 form = words[place].lower()
                 has = any(alike(form, other) for other in capitals)
-            found[side].append(Fact(place, group, int(has)))
-        found[side].sort()
-    return found
+            facts_of_sides[side].append(Fact(place, group, int(has)))
+        facts_of_sides[side].sort()
+    return facts_of_sides
 
 
-@lru_cache(maxsize=1 << 12)  # facts, rules and the classes of words ask for a line each
+@lru_cache(maxsize=1 << 12)  # used by facts, rules and word classes for the same line
 def words_with_numbers(source: Segments, target: Segments, languages: Languages) -> list[dict[int, tuple[int, int]]]:
-    """Return for the place of each word with a number its group, and how the numbers in it are found."""
+    """Map the index of each word with a number to its group and status, per side."""
     compared = compare_numbers(source.text, target.text, languages)
-    found = [_words_of(side, numbers) for side, numbers in zip((source, target), compared, strict=True)]
-    if all(LACKS in [how for _, how in facts.values()] for facts in found):
-        return [{place: (group, how or EXCHANGED) for place, (group, how) in facts.items()} for facts in found]
-    return found
+    facts_of_sides = [_words_of(side, numbers) for side, numbers in zip((source, target), compared, strict=True)]
+    if all(LACKS in [how for _, how in facts.values()] for facts in facts_of_sides):
+        return [
+            {place: (group, how or EXCHANGED) for place, (group, how) in facts.items()} for facts in facts_of_sides
+        ]
+    return facts_of_sides
 
 
 def _words_of(side: Segments, numbers: Sequence[Number]) -> dict[int, tuple[int, int]]:
@@ -250,10 +257,10 @@ def _words_of(side: Segments, numbers: Sequence[Number]) -> dict[int, tuple[int,
 
 
 def _groups(words: Sequence[str], negations: frozenset[str]) -> dict[int, int]:
-    found = {place: group for place, word in enumerate(words) if (group := _group(word)) is not None}
+    groups = {place: group for place, word in enumerate(words) if (group := _group(word)) is not None}
     if negations:
-        found |= {place: NEGATION for place, word in enumerate(words) if word.lower() in negations}
-    return dict(sorted(found.items()))
+        groups |= {place: NEGATION for place, word in enumerate(words) if word.lower() in negations}
+    return dict(sorted(groups.items()))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -270,7 +277,7 @@ def _denies(word: str) -> bool:
 
 
 def _capitals(words: Sequence[str], groups: dict[int, int]) -> list[str]:
-    """Return the capitalised words of a side in lower case, or all its words where none is capitalised."""
+    """Return the capitalised words of a side in lower case, or all its words if none is capitalised."""
     capitals = [words[place].lower() for place, group in groups.items() if group == _NAME]
     return capitals or [word.lower() for word in words]
 
@@ -281,7 +288,7 @@ def _letter_pairs(word: str) -> frozenset[str]:
 
 
 def alike(first: str, second: str) -> bool:
-    """Return whether words are spelt alike (Dice coefficient of pairs of letters); numbers must be the same."""
+    """Return whether words are spelt alike (Dice coefficient of letter bigrams); numbers must be equal."""
     if first == second:
         return True
     if first[:1].isdigit() or second[:1].isdigit():
@@ -291,27 +298,26 @@ def alike(first: str, second: str) -> bool:
 
 
 def alike_among(first: Iterable[str], second: Iterable[str]) -> Both[set[str]]:
-    """Return which words of both have one that is `alike` in the other; no word begins with a digit."""
-    found: Both[set[str]] = set(), set()
+    """Return the words of both sides with an `alike` word in the other; words must not begin with a digit."""
+    matched: Both[set[str]] = set(), set()
     others = [(other, _letter_pairs(other)) for other in second]
     for word in first:
         letters = _letter_pairs(word)
         for other, more in others:
             if word == other or 2 * len(letters & more) > 0.55 * (len(letters) + len(more)):
-                found[0].add(word)
-                found[1].add(other)
-    return found
+                matched[0].add(word)
+                matched[1].add(other)
+    return matched
 
 
 @dataclass(frozen=True)
 class FactModel:
-    """What facts with and without a counterpart say, as `check_learning.fit_facts` learns it.
+    """Model of facts with and without a counterpart, made by `check_learning.fit_facts`.
 
     Args:
-        table: log-ratio of how often a fact is found so where it was changed and in clean pairs, (2 sides, groups, how
-            it is found, bins of `field`).
-        head: bias and weights of the line's `features`, (1 + 2 * groups,).
-        field: the field of `LinkEvidence` that is counted, "known" or "best".
+        table: Log-ratio of the frequencies in changed and in clean pairs, (2 sides, groups, status, bins of `field`).
+        head: Bias and weights of the `fact_features` of a line, (1 + 2 * groups,).
+        field: Field of `LinkEvidence` that is binned, "known" or "best".
     """
 
     table: np.ndarray
@@ -327,10 +333,11 @@ class FactModel:
         return cls(np.array(values["table"], float), np.array(values["head"], float), values["field"])
 
     def evidence(self, line: LinkEvidence, facts: BothFacts) -> list[list[FactEvidence]]:
-        """Return the place, the group and the evidence against each fact of the source, and of the target.
+        """Return the index, the group and the evidence against each fact, per side.
 
         Args:
-            facts: as `find_facts` finds them.
+            line: Evidence of the pair.
+            facts: Facts of the pair, from `find_facts`.
         """
         if not any(facts):
             return [[], []]
@@ -348,12 +355,12 @@ class FactModel:
         ]
 
 
-# Of a model that has not learned from facts yet.
+# Model before training.
 NO_FACTS = FactModel(np.zeros((2, len(FACT_GROUPS), 3, 5)), np.array([-30.0] + [0.0] * 2 * len(FACT_GROUPS)), "best")
 
 
 def fact_features(evidence: Sequence[Sequence[FactEvidence]]) -> list[float]:
-    """Return the largest evidence against a fact of each group, of the source and then of the target; 0 for none."""
+    """Return the largest evidence against a fact of each group, source first; 0 for none."""
     values = [0.0] * (2 * len(FACT_GROUPS))
     for side, found in enumerate(evidence):
         for _, group, value in found:
@@ -363,10 +370,11 @@ def fact_features(evidence: Sequence[Sequence[FactEvidence]]) -> list[float]:
 
 
 def changed_facts(evidence: Sequence[Sequence[FactEvidence]], broken: Sequence[str]) -> tuple[str, ...]:
-    """Return what was changed by name: the rules that are broken, or else what there is the most evidence against.
+    """Return the names of changes: the broken rules, or else the fact with the most evidence against it.
 
     Args:
-        evidence: as `FactModel.evidence` gives it. broken: names of broken rules.
+        evidence: Evidence from `FactModel.evidence`.
+        broken: Names of broken rules.
     """
     if broken:
         return tuple(broken)
@@ -387,17 +395,18 @@ def fit_fact_table(
     languages: Languages = (None, None),
     denials: BothDenials = NO_DENIALS,
 ) -> np.ndarray:
-    """Return the `FactModel.table`.
+    """Fit the `FactModel.table`.
 
-    A number is compared by its value, and what the aligner thinks of it counts nothing.
+    Numbers are compared only by value, so their bins have the same evidence.
 
     Args:
-        good: of clean pairs.
-        bad: of pairs with planted errors; with the kind, and the places of the words that were changed on each side.
-        field: see `FactModel`. languages, denials: see `find_facts`.
+        good: Evidence of clean pairs.
+        bad: Evidence of pairs with planted errors, their kind, and the indices of the changed words on each side.
+        field: Field of `LinkEvidence`, see `FactModel`.
+        languages, denials: See `find_facts`.
     """
     edges, kinds = FACT_EDGES[field], list(FACT_GROUPS.values())
-    counts = np.zeros((2, 2, len(kinds), 3, len(edges) + 1))  # clean or changed, side, group, how it is found, bin
+    counts = np.zeros((2, 2, len(kinds), 3, len(edges) + 1))  # clean or changed, side, group, status, bin
     nowhere: Both[Sequence[int]] = (), ()
     lines = [(0, line, "", nowhere) for line in good] + [(1, *line) for line in bad]
     for changed, line, kind, places in lines:

@@ -1,6 +1,6 @@
-"""Classes of words, and what the check looks at: features of words, for a network, and features of lines.
+"""Word classes, features of words and features of lines for `attncal check`.
 
-All lines of a window are looked at together. Shapes use N = words of one side of all lines, L = lines, W = words of
+All lines of a window are processed together. Shapes use N = words of one side of all lines, L = lines, W = words of
 the longest side, F = features.
 """
 
@@ -18,31 +18,31 @@ from .evidence import Both, LinkEvidence, both
 from .facts import HAS, alike_among, words_with_numbers
 from .number_values import Languages, language_of
 
-# A word is more frequent than this: one in so many words of its side.
+# Lower bounds of the frequency bands, relative to the words of a side.
 BANDS = (3e-6, 2e-5, 1.5e-4, 1.2e-3, 1.2e-2)
 CLASSES = (
     *(f"frequency {band}" for band in range(len(BANDS) + 1)),
     "rare, with its like", "number", "number, with its like", "negation", "punctuation",
 )  # fmt: skip
 _LIKE, _NUMBER, _NUMBER_LIKE, _NEGATION, PUNCTUATION = range(len(BANDS) + 1, len(CLASSES))
-MOST_WORDS = 40_000  # of a side that are kept, the most frequent ones
-_RARE = 1  # the highest band of which the form counts
-_MOST_ODDS = 3.0  # log-odds of a language
-_ENTERED, _LEFT = 0.02, 0.25  # a run of words without a partner begins, or ends, at a word
-_MOST_AGAINST = 8.0  # evidence of one word
+MOST_WORDS = 40_000  # most frequent words of a side that are stored
+_RARE = 1  # highest band in which words are compared by form
+_MOST_ODDS = 3.0  # bound of the log-odds of a language
+_ENTERED, _LEFT = 0.02, 0.25  # transition probabilities into and out of a run of words without a partner
+_MOST_AGAINST = 8.0  # bound of the evidence against one word
 _RAREST = 14.0  # nats
 _WINDOWS = (2, 4, 6)  # words
-_STRICT = 1.0  # nats a word that a strict run takes less, and a mild one more, for evidence
-_COMMON = 4.0  # nats: words of less surprisal may be said again
-_INSIDE = 8.0  # what a repetition inside a word counts for
+_STRICT = 1.0  # nats per word, subtracted for strict runs and added for mild ones
+_COMMON = 4.0  # nats of surprisal below which words may be repeated
+_INSIDE = 8.0  # weight of a repetition inside a word
 _NEAR = 4  # words
-_AGAIN_AND_AGAIN = regex.compile(r"(\p{L}{2,}?)\1{2,}")
+_REPEATED_LETTERS = regex.compile(r"(\p{L}{2,}?)\1{2,}")
 _CLASSES = np.eye(len(CLASSES))
 _SHIFTS = {"best": (-2, -1, 1, 2), "known": (-1, 1), "share": (-1, 1)}
 _SHIFTS_OF_LESS = (-2, -1, 1, 2)
 _EDGE = {"best": -1.0, "known": 3.0, "share": 0.8, "less than usual": 0.0}
 
-OF_WORDS = (
+NETWORK_FEATURES = (
     *("best", "known", "forward", "backward", "share", "claimed", "jump before", "jump after", "near"),
     *(f"{name} {step:+d}" for name, steps in _SHIFTS.items() for step in steps),
     *("surprisal", "surprisal of the partner", "partner is punctuation", "words", "other words", "longer"),
@@ -50,14 +50,14 @@ OF_WORDS = (
     *(f"{name}{of}" for of in ("", " of the partner") for name in ("usual", "without a partner", "less than usual")),
     *(f"less than usual {step:+d}" for step in _SHIFTS_OF_LESS),
 )  # fmt: skip
-_OF_SIDE = (
+_SIDE_FEATURES = (
     *("evidence", "unpartnered", "support", "language", "known", "run", "mass"),
     *("mild run", "strict run", "in 2 words", "in 4 words", "in 6 words", "in a row", "likeliest", "highest", "third"),
     *("middle", "first words", "last words", "weight", "share of weight"),
 )
 _REPEATED = ("repeated", "repeated much", "repeated near")
 FEATURES = (
-    *(f"{side} {name}" for side in ("source", "target") for name in _OF_SIDE),
+    *(f"{side} {name}" for side in ("source", "target") for name in _SIDE_FEATURES),
     *_REPEATED, "shorter", "longer", "length", "short", "more words",
 )  # fmt: skip
 
@@ -66,9 +66,9 @@ class Vocabulary:
     """Frequencies of the words on each side of clean text, in lower case.
 
     Args:
-        counts: of each side: word -> how often. Those beyond the most frequent are left out.
-        totals: words of each side in all.
-        languages: of each side, as far as its number words tell; see `number_values.language_of`.
+        counts: Count of each of the most frequent words, per side.
+        totals: Number of words on each side.
+        languages: Languages of both sides by their number words; see `number_values.language_of`. Default: unknown.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Vocabulary:
         for pair in pairs:
             for counter, side in zip(counters, pair, strict=True):
                 counter.update(word.lower() for word in side)
-        kept = both(dict(counter.most_common(most)) for counter in counters)
-        return cls(kept, both(counter.total() for counter in counters), both(map(language_of, kept)))
+        frequent = both(dict(counter.most_common(most)) for counter in counters)
+        return cls(frequent, both(counter.total() for counter in counters), both(map(language_of, frequent)))
 
     def without(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> "Vocabulary":
-        """Return what is left without some of the pairs."""
+        """Return the vocabulary without some of its pairs."""
         counts = both(map(dict, self.counts))
         for pair in pairs:
             for side, words in zip(counts, pair, strict=True):
@@ -101,16 +101,16 @@ class Vocabulary:
         return Vocabulary(counts, self.totals, self.languages)
 
     def look_up(self, word: str, side: int) -> tuple[int, float, float]:
-        """Return the class of a word alone, its surprisal in nats, and its log-odds of being in the source language.
+        """Return the class of a word, its surprisal in nats, and its log-odds of being in the source language.
 
-        The odds are 0 for punctuation, for numbers and for what neither side knows.
+        The odds are 0 for punctuation, numbers and words that are in neither vocabulary.
         """
-        known = self._known[side]
-        if word not in known:
-            if len(known) > 1 << 17:
-                known.clear()
-            known[word] = self._look_up(word.lower(), side)
-        return known[word]
+        cache = self._known[side]
+        if word not in cache:
+            if len(cache) > 1 << 17:
+                cache.clear()
+            cache[word] = self._look_up(word.lower(), side)
+        return cache[word]
 
     def _look_up(self, word: str, side: int) -> tuple[int, float, float]:
         rates = [
@@ -124,22 +124,22 @@ class Vocabulary:
         band = sum(rates[side] > least for least in BANDS) if word in self.counts[side] else 0
         if word in NEGATIONS:
             band = _NEGATION
-        # One more on both sides: a word that was seen once tells little of its language.
-        seen = [
+        # Add-one smoothing on both sides: a single occurrence is weak evidence of the language.
+        smoothed = [
             (counts.get(word, 0) + 1) / (total + 1) for counts, total in zip(self.counts, self.totals, strict=True)
         ]
-        known = any(word in counts for counts in self.counts)
-        odds = math.log(seen[0] / seen[1]) if known else 0.0
+        in_vocabulary = any(word in counts for counts in self.counts)
+        odds = math.log(smoothed[0] / smoothed[1]) if in_vocabulary else 0.0
         return band, surprisal, max(-_MOST_ODDS, min(_MOST_ODDS, odds))
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Words of a pair as the model sees them: arrays of each side.
+    """Words of a pair as arrays per side.
 
     Args:
-        classes: of the words, (S,) and (T,).
-        surprisal, odds: see `Vocabulary.look_up`.
+        classes: Word classes, (S,) and (T,).
+        surprisal, odds: Surprisal and log-odds of the source language, see `Vocabulary.look_up`.
     """
 
     classes: Both[np.ndarray]
@@ -148,7 +148,7 @@ class Sides:
 
 
 def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
-    """Return the classes of the words of a pair; a rare word and a number is looked for on the other side."""
+    """Return the classes of the words of a pair; rare words and numbers are compared with the other side."""
     pair = evidence.source.words, evidence.target.words
     columns = [
         list(zip(*(vocabulary.look_up(word, side) for word in words), strict=True)) or [(), (), ()]
@@ -179,22 +179,24 @@ def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
 
 
 def _known_of(lines: Sequence[LinkEvidence], side: int) -> list[np.ndarray]:
-    """Return `LinkEvidence.known` of a side of each line, 0 for an aligner without counts."""
+    """Return `LinkEvidence.known` of one side of each line; 0 for an aligner without counts."""
     return [np.zeros(len(line.best[side])) if line.known is None else line.known[side] for line in lines]
 
 
 def _usual_of(lines: Sequence[LinkEvidence], side: int) -> list[np.ndarray]:
-    """Return `LinkEvidence.usual` of a side of each line, 0 for an aligner without counts."""
+    """Return `LinkEvidence.usual` of one side of each line; 0 for an aligner without counts."""
     return [np.zeros((len(line.best[side]), 2)) if line.usual is None else line.usual[side] for line in lines]
 
 
 def features_of_words(
     lines: Sequence[LinkEvidence], sides: Sequence[Sides], longer: Sequence[float], side: int
 ) -> np.ndarray:
-    """Return what is looked at of each word of a side, of all lines one after the other, (N, F).
+    """Return `NETWORK_FEATURES` of the words of one side, all lines concatenated, (N, F).
 
     Args:
-        lines: with words on both sides. sides: of each. longer: `CheckModel.length_deviation` of each.
+        lines: Evidence of lines with words on both sides.
+        sides: Words of each line.
+        longer: `CheckModel.length_deviation` of each line.
         side: 0 for the source, 1 for the target.
     """
     lengths = np.array([len(line.links[side]) for line in lines])
@@ -215,8 +217,8 @@ def features_of_words(
     of_partner = np.repeat(others.cumsum() - others, lengths) + links[:, -1].astype(np.int64)
     surprisal, other_surprisal = np.minimum(surprisal, _RAREST), np.minimum(other_surprisal, _RAREST)
     best = np.log(links[:, 0] + 0.005)
-    known = np.concatenate(_known_of(lines, side))
-    values = {"best": best, "known": np.clip(known, -4, 9), "share": links[:, 3]}
+    known_values = np.concatenate(_known_of(lines, side))
+    values = {"best": best, "known": np.clip(known_values, -4, 9), "share": links[:, 3]}
     usual, of_partners = (np.concatenate(_usual_of(lines, one)) for one in (side, 1 - side))
     of_partners = of_partners[of_partner]
     less = [one[:, 0] - values["known"] for one in (usual, of_partners)]
@@ -258,24 +260,25 @@ def features_of_words(
 
 
 def side_by_side(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return arrays of different lengths as one, (L, W), with 0 behind each, and where they are."""
+    """Stack arrays of different lengths into one, (L, W), padded with 0; also return the mask."""
     lengths = np.array([len(one) for one in values])
     there = np.arange(max(lengths, default=0)) < lengths[:, None]
-    found = np.zeros(there.shape)
+    stacked = np.zeros(there.shape)
     if len(values):
-        found[there] = np.concatenate(values)
-    return found, there
+        stacked[there] = np.concatenate(values)
+    return stacked, there
 
 
 def chains(against: Sequence[np.ndarray], entered: float = _ENTERED, left: float = _LEFT) -> list[np.ndarray]:
-    """Return the probability of each word to have no partner, from the evidence against each, of each line (words,).
+    """Return the probability of each word to have no partner, (words,) per line.
 
-    The forward-backward pass of a hidden Markov chain of two states, of which the first word's is entered as any
-    other's; `exp(against)` is the ratio of their emissions.
+    It is the forward-backward pass of a hidden Markov chain of two states; `exp(against)` is the ratio of the
+    emissions. The first word has the same transition probability as any other.
 
     Args:
-        against: log-ratio of each word, of each line (words,).
-        entered: probability that a run of words without a partner begins at a word. left: that it ends before it.
+        against: Log-ratio of each word, (words,) per line.
+        entered: Probability that a run of words without a partner begins at a word. Default: 0.02.
+        left: Probability that a run ends before a word. Default: 0.25.
     """
     values, there = side_by_side(against)
     ratio = np.exp(np.clip(values, -_MOST_AGAINST, _MOST_AGAINST)).T
@@ -285,7 +288,7 @@ def chains(against: Sequence[np.ndarray], entered: float = _ENTERED, left: float
         bad = before * odds / (before * odds + 1 - before)
         forward[place] = bad
     posterior = np.empty(ratio.shape)
-    later = np.ones(ratio.shape[1])  # how much likelier what follows is after a word without a partner
+    later = np.ones(ratio.shape[1])  # likelihood ratio of the following words, for a word without and with a partner
     for place in range(len(ratio) - 1, -1, -1):
         odds = forward[place] * later / (1 - forward[place] + 1e-300)
         posterior[place] = odds / (1 + odds)
@@ -295,7 +298,7 @@ def chains(against: Sequence[np.ndarray], entered: float = _ENTERED, left: float
 
 
 def strongest_runs(against: np.ndarray) -> np.ndarray:
-    """Return the largest sum of the evidence against words in a row, (L,), 0 without any, from evidence (L, W)."""
+    """Return the largest sum of evidence over adjacent words, at least 0, (L,), from evidence (L, W)."""
     sums = np.pad(against.cumsum(axis=1), ((0, 0), (1, 0)))
     return (sums - np.minimum.accumulate(sums, axis=1)).max(axis=1)
 
@@ -310,12 +313,13 @@ def line_features(
     """Return the `FEATURES` of lines, (L, F).
 
     Args:
-        lines: with words on both sides. sides: of each.
-        against: of each side, of each line, the evidence against each word.
-        words: likewise its probability to have no partner (`chains`).
+        lines: Evidence of lines with words on both sides.
+        sides: Words of each line.
+        against: Evidence against each word, by side and line.
+        words: Probability of each word to have no partner (`chains`), by side and line.
         longer: `CheckModel.length_deviation` of each line.
     """
-    columns = [one for side in (0, 1) for one in _of_side(lines, sides, against[side], words[side], side)]
+    columns = [one for side in (0, 1) for one in _side_features(lines, sides, against[side], words[side], side)]
     columns += np.array([_repeated(*line) for line in zip(lines, sides, strict=True)]).T.tolist()
     deviation = np.array(longer)
     sizes = np.array([[len(line.source.words), len(line.target.words)] for line in lines], dtype=float)
@@ -327,41 +331,41 @@ def line_features(
     return np.column_stack(columns)
 
 
-def _of_side(lines, sides, against, words, side: int) -> list[np.ndarray]:
+def _side_features(lines, sides, against, words, side: int) -> list[np.ndarray]:
     raw, there = side_by_side(against)
     values = np.clip(raw, -_MOST_AGAINST, _MOST_AGAINST)
-    alone, _ = side_by_side(words)
+    unpartnered, _ = side_by_side(words)
     marks = side_by_side([one.classes[side] for one in sides])[0] == PUNCTUATION
     surprisal = np.where(marks, 0.0, side_by_side([one.surprisal[side] for one in sides])[0])
     weights, all_weight = np.minimum(surprisal, _RAREST), surprisal.sum(axis=1)
     odds, _ = side_by_side([one.odds[side] for one in sides])
     best, _ = side_by_side([line.best[side] for line in lines])
     number = there.sum(axis=1)
-    told = (odds != 0).sum(axis=1)  # names and numbers do not tell the language
+    with_language = (odds != 0).sum(axis=1)  # names and numbers have no language
     sums = np.pad(values.cumsum(axis=1), ((0, 0), (1, 0)))
     windows = []
     for length in _WINDOWS:
         inside = np.arange(max(0, sums.shape[1] - length)) <= (number - length)[:, None]
-        found = np.where(inside, sums[:, length:] - sums[:, :-length], -np.inf).max(axis=1, initial=-np.inf)
-        found = np.where(number >= length, found, sums[:, -1])
-        windows.append(np.sign(found) * np.log1p(np.abs(found)))
-    counted = (alone > 0.5) & ~marks
+        window = np.where(inside, sums[:, length:] - sums[:, :-length], -np.inf).max(axis=1, initial=-np.inf)
+        window = np.where(number >= length, window, sums[:, -1])
+        windows.append(np.sign(window) * np.log1p(np.abs(window)))
+    counted = (unpartnered > 0.5) & ~marks
     rows = counted.cumsum(axis=1)
-    rows = rows - np.maximum.accumulate(np.where((alone > 0.5) & there, 0, rows), axis=1)
-    said = there & ~marks
-    said[~said.any(axis=1)] = there[~said.any(axis=1)]
-    order = -np.sort(np.where(said, -values, np.inf), axis=1)
-    counts, lines_of = said.sum(axis=1), np.arange(len(lines))
+    rows = rows - np.maximum.accumulate(np.where((unpartnered > 0.5) & there, 0, rows), axis=1)
+    is_word = there & ~marks
+    is_word[~is_word.any(axis=1)] = there[~is_word.any(axis=1)]
+    order = -np.sort(np.where(is_word, -values, np.inf), axis=1)
+    counts, lines_of = is_word.sum(axis=1), np.arange(len(lines))
     of_known = np.clip(side_by_side(_known_of(lines, side))[0], -4, 9).sum(axis=1) / number
-    heavy = (alone * weights).sum(axis=1)
+    heavy = (unpartnered * weights).sum(axis=1)
     support = np.where(all_weight > 0, (best * surprisal).sum(axis=1) / np.maximum(all_weight, 1e-9), 1.0)
     return [
-        raw.sum(axis=1) / number, alone.sum(axis=1) / number, support,
-        odds.sum(axis=1) / (told + 1) * (1 if side else -1), of_known,
-        np.log1p(strongest_runs(values)), np.log1p(alone.sum(axis=1)),
+        raw.sum(axis=1) / number, unpartnered.sum(axis=1) / number, support,
+        odds.sum(axis=1) / (with_language + 1) * (1 if side else -1), of_known,
+        np.log1p(strongest_runs(values)), np.log1p(unpartnered.sum(axis=1)),
         np.log1p(strongest_runs(np.where(there, values + _STRICT, 0))),
         np.log1p(strongest_runs(np.where(there, values - _STRICT, 0))),
-        *windows, np.log1p(rows.max(axis=1)), alone.max(axis=1), order[:, 0],
+        *windows, np.log1p(rows.max(axis=1)), unpartnered.max(axis=1), order[:, 0],
         order[lines_of, np.minimum(2, counts - 1)], order[lines_of, np.minimum(counts // 2, counts - 1)],
         values[:, :3].sum(axis=1), sums[:, -1] - sums[lines_of, np.maximum(0, number - 3)],
         np.log1p(heavy), heavy / (weights.sum(axis=1) + 1),
@@ -379,12 +383,12 @@ def _repeated(line: LinkEvidence, sides: Sides) -> tuple[float, float, float]:
 
 
 def _inside(text: str) -> float:
-    """Count how often the same letters follow each other inside words, beyond twice (`WhiteWhiteWhite`)."""
-    return sum(len(found[0]) / len(found[1]) - 1 for found in _AGAIN_AND_AGAIN.finditer(text.lower()))
+    """Count repetitions of letter sequences inside words, from the third on (`WhiteWhiteWhite`)."""
+    return sum(len(found[0]) / len(found[1]) - 1 for found in _REPEATED_LETTERS.finditer(text.lower()))
 
 
 def _near(evidence: LinkEvidence, again: np.ndarray) -> float:
-    """Return how much of `again` is said within four words of the last time."""
+    """Return the part of `again` within four words of the previous occurrence."""
     if not again.any():
         return 0.0
     last: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Logistic regression, small networks, and probabilities as log-odds."""
+"""Logistic regression, small networks, and log-odds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-_MOST = 5.0  # standard deviations that a feature may be away
+_MOST = 5.0  # standard deviations at which a feature is clipped
 
 
 def scaled_features(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -20,36 +20,38 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 def log_odds(probability: np.ndarray) -> np.ndarray:
-    """Return the log-odds of probabilities, between those of 1e-9 and 1 - 1e-9."""
+    """Return the log-odds of probabilities, clipped to 1e-9 and 1 - 1e-9."""
     probability = np.clip(probability, 1e-9, 1 - 1e-9)
     return np.log(probability) - np.log1p(-probability)
 
 
 def fit_logistic(values: np.ndarray, truths: np.ndarray, weights: np.ndarray, penalty: float = 0.01) -> np.ndarray:
-    """Return the bias and weights of a logistic regression by Newton's method, (1 + features,).
+    """Fit a logistic regression by Newton's method; return its bias and weights, (1 + features,).
 
-    Minimised is the weighted mean of the cross-entropy plus `penalty / 2` times the squared weights, but for the bias.
+    The objective is the weighted mean cross-entropy plus `penalty / 2` times the squared weights, without the bias.
 
     Args:
-        values: (lines, features), scaled. truths: (lines,) of 0 and 1. weights: of the lines, (lines,).
+        values: Scaled features, (lines, features).
+        truths: Labels, 0 or 1, (lines,).
+        weights: Weights of the lines, (lines,).
     """
     design = np.column_stack([np.ones(len(values)), values])
     weights = weights / weights.sum()
     ridge = np.array([1e-9] + [penalty] * values.shape[1])
-    found = np.zeros(design.shape[1])
+    solution = np.zeros(design.shape[1])
     for _ in range(100):
-        expected = sigmoid(design @ found)
-        gradient = design.T @ (weights * (truths - expected)) - ridge * found
+        expected = sigmoid(design @ solution)
+        gradient = design.T @ (weights * (truths - expected)) - ridge * solution
         curvature = (design * (weights * expected * (1 - expected))[:, None]).T @ design + np.diag(ridge)
         step = np.linalg.solve(curvature, gradient)
-        found += step / max(1.0, float(np.abs(step).max()))
+        solution += step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-8:
             break
-    return found
+    return solution
 
 
 def mean_odds(probabilities: Sequence[np.ndarray], weights: Sequence[np.ndarray] | None = None) -> np.ndarray:
-    """Return the probabilities whose log-odds are the (weighted) means of those of the judges."""
+    """Return the probabilities with the (weighted) mean log-odds of the judges."""
     if len(probabilities) == 1:
         return probabilities[0]
     odds = np.stack([log_odds(one) for one in probabilities])
@@ -59,25 +61,25 @@ def mean_odds(probabilities: Sequence[np.ndarray], weights: Sequence[np.ndarray]
 
 @dataclass(frozen=True)
 class Network:
-    """Log-odds by `tanh` layers over features in units of their standard deviation; one layer is a regression.
+    """Network of `tanh` layers from standardised features to log-odds; with one layer, a logistic regression.
 
     Args:
-        scale: mean and standard deviation of the features, (2, F).
-        layers: weights and biases of each layer, (inputs + 1, outputs), the biases in the last row.
+        scale: Mean and standard deviation of the features, (2, F).
+        layers: Weights of each layer, (inputs + 1, outputs), with the biases in the last row.
     """
 
     scale: np.ndarray
     layers: tuple[np.ndarray, ...]
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
-        """Return the log-odds, (rows,), of features (rows, F)."""
+        """Return the log-odds, (rows,), from features (rows, F)."""
         values = np.clip((features - self.scale[0]) / self.scale[1], -_MOST, _MOST)
         for weights in self.layers[:-1]:
             values = np.tanh(values @ weights[:-1] + weights[-1])
         return (values @ self.layers[-1][:-1] + self.layers[-1][-1])[:, 0]
 
     def to_dict(self) -> dict[str, list]:
-        """Return plain data, of six digits."""
+        """Return plain data with six digits."""
         return {"scale": _rounded(self.scale), "layers": [_rounded(one) for one in self.layers]}
 
     @classmethod
@@ -85,8 +87,7 @@ class Network:
         return cls(np.array(values["scale"], float), tuple(np.array(one, float) for one in values["layers"]))
 
 
-# Of a model that has not learned yet.
-UNTRAINED = Network(np.zeros((2, 0)), ())
+UNTRAINED = Network(np.zeros((2, 0)), ())  # placeholder before training
 
 
 def fit_network(
@@ -98,13 +99,16 @@ def fit_network(
     decay: float = 1e-2,
     seed: int = 0,
 ) -> Network:
-    """Fit a network by the cross-entropy.
+    """Fit a network by cross-entropy.
 
     Args:
-        features: (rows, F). truths: of 0 and 1, (rows,).
-        weights: of the rows; None: those of both truths weigh the same.
-        hidden: sizes of the layers between. steps: of AdamW, of 1,024 rows each. decay: of its weights.
-        seed: of the weights that it begins with, and of the rows.
+        features: Features, (rows, F).
+        truths: Labels, 0 or 1, (rows,).
+        weights: Weights of the rows. Default: None, both labels have the same total weight.
+        hidden: Sizes of the hidden layers. Default: (32, 16).
+        steps: Number of AdamW steps of 1,024 rows each. Default: 3000.
+        decay: Weight decay. Default: 0.01.
+        seed: Seed of the initial weights and of the batches. Default: 0.
     """
     generator = torch.Generator().manual_seed(seed)
     scale = np.stack([features.mean(axis=0), features.std(axis=0) + 1e-3])
@@ -122,10 +126,12 @@ def fit_network(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):
         some = torch.randint(len(values), (1024,), generator=generator)
-        found = values[some]
+        outputs_of_batch = values[some]
         for number, layer in enumerate(layers):
-            found = (found if number == 0 else found.tanh()) @ layer[:-1] + layer[-1]
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(found[:, 0], truth[some], weight=weight[some])
+            outputs_of_batch = (outputs_of_batch if number == 0 else outputs_of_batch.tanh()) @ layer[:-1] + layer[-1]
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(
+            outputs_of_batch[:, 0], truth[some], weight=weight[some]
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -134,7 +140,7 @@ def fit_network(
 
 
 def mean_network(networks: Sequence[Network]) -> Network:
-    """Return the mean of networks of the same features, each of two layers, as one."""
+    """Merge two-layer networks over the same features into one that returns their mean."""
     inner = np.concatenate([network.layers[0] for network in networks], axis=1)
     outer = np.concatenate([network.layers[1][:-1] for network in networks]) / len(networks)
     bias = np.mean([network.layers[1][-1] for network in networks], axis=0)

@@ -1,11 +1,11 @@
-"""Read the numbers of a text as values, so that 2.000 Firmen and 2,000 companies are the same, and 12,5 is not 125.
+"""Parse the numbers of a text into values, so that 2.000 Firmen and 2,000 companies are equal, and 12,5 is not 125.
 
-What a number is worth depends on the language, the domain and the writer: 10.30 is a decimal or a time, 1.234 is a
-thousand or a little more than one. So a number has several readings, and two are the same if they share one. Values
-are tuples of a kind and a number: ("number", 12.5), ("time", minutes of the day), ("month", 10).
+The value of a number depends on the language, the domain and the writer: 10.30 is a decimal or a time, 1.234 is a
+thousand or a little more than one. So a number has several readings, and two numbers are equal if they share one.
+Values are tuples of a kind and a number: ("number", 12.5), ("time", minutes of the day), ("month", 10).
 
-Digits that stand together, as in 2011/2012, 3.10.1990 or 1 234 567, are a run. A run corresponds to the other side if
-it can be cut into numbers all of which the other side has, too.
+Adjacent groups of digits, as in 2011/2012, 3.10.1990 or 1 234 567, are a run. A run matches the other side if it can
+be split into numbers that are all on the other side.
 """
 
 import re
@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 Value = tuple[str, float]
-Languages = tuple[str | None, str | None]  # of the source and the target
+Languages = tuple[str | None, str | None]  # source and target
 
 _DIGIT = r"[\d\u00b2\u00b3\u00b9\u2070-\u2079\u2080-\u2089]"
-_BETWEEN = r"[.,'’:/\-–\u2212]|[ \u00a0\u202f\u2009]"  # inside a run; with a space on both sides, too
+_BETWEEN = r"[.,'’:/\-–\u2212]|[ \u00a0\u202f\u2009]"  # inside a run, also with spaces around
 _RUN = re.compile(rf"{_DIGIT}+(?:(?:[hH](?={_DIGIT}{{2}}(?!{_DIGIT}))|[ \u00a0]?(?:{_BETWEEN})[ \u00a0]?){_DIGIT}+)*")
 _GROUP = re.compile(rf"{_DIGIT}+")
 _THOUSANDS = frozenset(".,'’ ")
@@ -37,7 +37,7 @@ _SCALE = re.compile(
 _SCALES = ((1e3,), (1e6,), (1e9, 1e12))  # a billion is a thousand or a million millions
 _ROMAN = re.compile(r"\b(?=[IVXLCDM]{2})(M{0,3})(CM|CD|D?C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})(?=e\b|ème\b|\b)")
 _ROMAN_WORTH = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
-# Names of months: those of a column begin so in German, English, French, Spanish, Portuguese, Italian, Dutch, Danish.
+# Names of months in German, English, French, Spanish, Portuguese, Italian, Dutch and Danish.
 _MONTHS = (
     "januar january janvier enero janeiro gennaio januari jan jänner",
     "februar february février febrero fevereiro febbraio februari feb",
@@ -53,7 +53,7 @@ _MONTHS = (
     "dezember december décembre diciembre dezembro dicembre dez dec",
 )
 _MONTH_OF = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
-# Languages whose number words are known, each with some that tell it from the others.
+# Languages with number words. Each has some that no other has.
 LANGUAGES = ("de", "en", "fr", "es", "pt", "it", "nl", "da")
 _COMPOUND = re.compile(r"(?:jährig|wöchig|tägig|stündig|monatig|minütig|fach|köpfig|teilig)\w{0,2}$")  # zwanzigjährige
 _IN_DIGITS = re.compile(r"(\d+)[^\d\s]{0,3}")
@@ -61,7 +61,7 @@ _JOINS = frozenset(("-", "and", "und", "et", "e", "y", "en", "og"))
 
 
 class _Run(NamedTuple):
-    """Digits that stand together: where each group of digits is, and what groups i to j - 1 are worth together."""
+    """Run of digits: spans of its groups, values of groups i to j - 1 together, and possible months."""
 
     groups: tuple[tuple[int, int], ...]
     values: dict[tuple[int, int], frozenset[Value]]
@@ -69,12 +69,12 @@ class _Run(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A group of digits, or a number in words: its characters in the text, and whether the other side has its value.
+    """A group of digits or a number in words.
 
     Args:
-        start, stop: first character, and the one after the last.
-        has_counterpart: it is part of a reading of its run that the other side has.
-        in_words: it is written in words.
+        start, stop: First character, and the one after the last.
+        has_counterpart: True if the other side has a reading of it.
+        in_words: True if it is written in words. Default: False.
     """
 
     start: int
@@ -86,36 +86,36 @@ class Number(NamedTuple):
 def compare_numbers(
     source: str, target: str, languages: Languages = (None, None)
 ) -> tuple[list[Number], list[Number]]:
-    """Return the numbers of both texts, in their order, and of each whether the other text has it.
+    """Return the numbers of both texts in their order, compared with the other text.
 
     Args:
-        source, target: the texts.
-        languages: of both, some of `LANGUAGES`, for numbers in words; None of a side of which only digits are read.
+        source, target: The texts.
+        languages: Languages of both, from `LANGUAGES`, for numbers in words; None to read only digits. Default: None.
     """
     texts = source, target
     runs = [_runs(text) for text in texts]
     words = [_in_words(text, language) for text, language in zip(texts, languages, strict=True)]
     if not any(runs) and not any(words):
         return [], []
-    known = [
-        {value for run in found for values in run.values.values() for value in values}
+    values_of_sides = [
+        {value for run in side_runs for values in run.values.values() for value in values}
         | {value for *_, values in spelt for value in values}
         | (_others(text) if other else set())
-        for text, found, spelt, other in zip(texts, runs, words, reversed(runs), strict=True)
+        for text, side_runs, spelt, other in zip(texts, runs, words, reversed(runs), strict=True)
     ]
     result: tuple[list[Number], list[Number]] = ([], [])
-    for side, found in enumerate(runs):
-        for run in found:
-            explained = _explained(run, known[1 - side])
+    for side, side_runs in enumerate(runs):
+        for run in side_runs:
+            explained = _explained(run, values_of_sides[1 - side])
             result[side].extend(Number(*group, has) for group, has in zip(run.groups, explained, strict=True))
         for start, stop, values in words[side]:
-            result[side].append(Number(start, stop, not values.isdisjoint(known[1 - side]), True))
+            result[side].append(Number(start, stop, not values.isdisjoint(values_of_sides[1 - side]), True))
         result[side].sort()
     return result
 
 
 def _explained(run: _Run, known: Set[Value]) -> list[bool]:
-    """Return for each group whether it has a counterpart, in the reading of the run in which most have one."""
+    """Return whether each group has a counterpart, in the reading with the most counterparts."""
     has_months = any(kind == "month" for kind, _ in known)
     best: list[tuple[int, tuple[bool, ...]]] = [(0, ())]
     for stop in range(1, len(run.groups) + 1):
@@ -124,7 +124,7 @@ def _explained(run: _Run, known: Set[Value]) -> list[bool]:
             values = run.values.get((start, stop), frozenset())
             fits = not values.isdisjoint(known)
             if not fits and stop - start == 1 and start in run.months:
-                fits = not has_months  # the other side has its name, in a language that is not known here
+                fits = not has_months  # the other side may have its name, in a language without a list
             if fits or stop - start == 1:
                 count, before = best[start]
                 ways.append((count + (stop - start) * fits, before + (fits,) * (stop - start)))
@@ -137,23 +137,23 @@ def _runs(text: str) -> list[_Run]:
     return [_read(text, found) for found in _RUN.finditer(text)]
 
 
-def _read(text: str, found: re.Match) -> _Run:
-    groups = tuple((group.start(), group.end()) for group in _GROUP.finditer(text, found.start(), found.end()))
+def _read(text: str, match: re.Match) -> _Run:
+    groups = tuple((group.start(), group.end()) for group in _GROUP.finditer(text, match.start(), match.end()))
     digits = [_plain(text[start:stop]) for start, stop in groups]
     marks = [
         text[groups[k][1] : groups[k + 1][0]].replace("\u00a0", " ").replace("\u202f", " ").replace("\u2009", " ")
         for k in range(len(groups) - 1)
     ]
-    before = text[max(0, found.start() - 12) : found.start()]
+    before = text[max(0, match.start() - 12) : match.start()]
     signs = (-1,) if _MINUS.search(before) else (1, -1) if _PERHAPS_MINUS.search(before) else (1,)
     months = _months(digits, marks)
     values: dict[tuple[int, int], frozenset[Value]] = {}
     for start in range(len(groups)):
         for stop in range(start + 1, min(len(groups), start + 6) + 1):
             after = text[groups[stop - 1][1] : groups[stop - 1][1] + 16]
-            read = _values_of(digits, marks, start, stop, months, after, signs if not start else (1,))
-            if read:
-                values[start, stop] = frozenset(read)
+            readings = _values_of(digits, marks, start, stop, months, after, signs if not start else (1,))
+            if readings:
+                values[start, stop] = frozenset(readings)
     for place in months:
         values[place, place + 1] |= {("month", float(digits[place]))}
     return _Run(groups, values, months)
@@ -168,7 +168,7 @@ def _values_of(
     after: str,
     signs: Sequence[int],
 ) -> set[Value]:
-    """Return the values of groups `start` to `stop - 1` of a run, with the text `after` them."""
+    """Return the values of groups `start` to `stop - 1` of a run; `after` is the text after them."""
     numbers = set(_numbers(digits[start:stop], marks[start : stop - 1]))
     if stop - start == 1 and start and len(digits[start]) == 2 and len(digits[start - 1]) == 4:
         numbers.add(float(digits[start - 1][:2] + digits[start]))  # 2011/12
@@ -186,7 +186,7 @@ def _plain(digits: str) -> str:
 
 
 def _numbers(digits: Sequence[str], marks: Sequence[str]) -> Iterator[float]:
-    """Yield what groups of digits are worth as one number."""
+    """Yield the values of groups of digits as one number."""
     if not marks:
         yield float(digits[0])
         return
@@ -200,7 +200,7 @@ def _numbers(digits: Sequence[str], marks: Sequence[str]) -> Iterator[float]:
 
 
 def _in_thousands(digits: Sequence[str], marks: Sequence[str]) -> bool:
-    """Return whether groups are of three digits, or before the last of two (12,34,567); the same mark parts all."""
+    """Return whether groups are thousands with one separator: three digits each, or two as in 12,34,567."""
     if len(digits) == 1:
         return True
     inner = {len(group) for group in digits[1:-1]}
@@ -214,7 +214,7 @@ def _in_thousands(digits: Sequence[str], marks: Sequence[str]) -> bool:
 
 
 def _times(digits: Sequence[str], marks: Sequence[str], half: re.Match | None, hour: bool) -> set[float]:
-    """Return the minutes of the day that groups may stand for."""
+    """Return the possible times of groups, in minutes of the day."""
     kinds = [mark.strip() for mark in marks]
     short = all(len(group) <= 2 for group in digits) and all(len(group) == 2 for group in digits[1:])
     if (
@@ -235,21 +235,21 @@ def _times(digits: Sequence[str], marks: Sequence[str], half: re.Match | None, h
 
 
 def _months(digits: Sequence[str], marks: Sequence[str]) -> frozenset[int]:
-    """Return which groups may be the month of a date: 3.10.1990, 10/3/90, 1990-10-03, 3.10."""
+    """Return the groups that may be the month of a date: 3.10.1990, 10/3/90, 1990-10-03, 3.10."""
     marks = [mark.strip() for mark in marks]
-    found = set()
+    months = set()
     for start in range(len(digits)):
         three, parts = digits[start : start + 3], set(marks[start : start + 2])
         if len(three) == 3 and len(parts) == 1 and parts <= {".", "/", "-"}:
             year_first = len(three[0]) == 4
             places = (1,) if year_first or parts != {"/"} else (0, 1)
             if year_first or len(three[2]) in (2, 4):
-                found |= {start + k for k in places if len(three[k]) <= 2 and 1 <= int(three[k]) <= 12}
-    return frozenset(found)
+                months |= {start + k for k in places if len(three[k]) <= 2 and 1 <= int(three[k]) <= 12}
+    return frozenset(months)
 
 
 def _others(text: str) -> set[Value]:
-    """Return values of what is no number but may stand for one: names of months, Roman numerals."""
+    """Return the values of names of months and Roman numerals."""
     values: set[Value] = set()
     for word in text.lower().replace(".", " ").split():
         if word in _MONTH_OF:
@@ -268,11 +268,11 @@ def _others(text: str) -> set[Value]:
 
 @lru_cache(maxsize=1 << 12)
 def _in_words(text: str, language: str | None) -> list[tuple[int, int, frozenset[Value]]]:
-    """Return the numbers in words from two on: first character, the one after the last, values."""
+    """Return the numbers in words, from two on: first character, the one after the last, values."""
     if language is None:
         return []
     pieces = [(match.start(), match.end(), match[0].lower()) for match in re.finditer(r"[^\W\d_]+|-", text)]
-    found: list[tuple[int, int, frozenset[Value]]] = []
+    numbers: list[tuple[int, int, frozenset[Value]]] = []
     run: list[tuple[int, int, str]] = []
     for piece in [*pieces, (0, 0, "")]:
         word = piece[2]
@@ -283,15 +283,15 @@ def _in_words(text: str, language: str | None) -> list[tuple[int, int, frozenset
             run.pop()
         for start, stop, value, minutes in _with_minutes(_parts(run, language)) if run else ():
             if text[:start].rstrip()[-1:].isdigit() and value >= 1000:
-                continue  # the million of 2 million
+                continue  # "million" in "2 million"
             values = _spoken_values(text, start, stop, value, minutes)
-            found.append((start, stop, frozenset(values)))
+            numbers.append((start, stop, frozenset(values)))
         run = []
-    return found
+    return numbers
 
 
 def _spoken_values(text: str, start: int, stop: int, value: float, minutes: float | None) -> set[Value]:
-    """Return the values of a number in words: itself, or times of the day where the words around it say so."""
+    """Return the values of a number in words: itself, and times of the day if the context allows."""
     values: set[Value] = {("number", value)}
     if minutes is not None:
         return {("time", time) for time in _times([str(int(value)), str(int(minutes))], [":"], None, True)}
@@ -309,7 +309,7 @@ def _spoken_values(text: str, start: int, stop: int, value: float, minutes: floa
 def _with_minutes(
     parts: Iterable[tuple[int, int, float]],
 ) -> Iterator[tuple[int, int, float, float | None]]:
-    """Yield each number of a run with None, but an hour and its minutes ("six-thirty") as one."""
+    """Yield each number of a run with None, or an hour with its minutes ("six-thirty") as one."""
     parts = list(parts)
     if len(parts) == 2 and parts[0][2] <= 24 and 10 <= parts[1][2] < 60:
         yield parts[0][0], parts[1][1], parts[0][2], parts[1][2]
@@ -319,7 +319,7 @@ def _with_minutes(
 
 
 def _parts(run: list[tuple[int, int, str]], language: str) -> Iterator[tuple[int, int, float]]:
-    """Yield a run of number words as one number, or where it is none, each word of it."""
+    """Yield a run of number words as one number, or each word if the run is not a number."""
     words = [word for *_, word in run if word != "-"]
     whole = next(filter(None, (worth(mark.join(words), language) for mark in (" ", "-"))), None)
     if len(words) > 1 and whole is not None:
@@ -333,28 +333,31 @@ def _parts(run: list[tuple[int, int, str]], language: str) -> Iterator[tuple[int
 
 @lru_cache(maxsize=1 << 16)
 def worth(words: str, language: str) -> float | None:
-    """Return the value of a cardinal or an ordinal in words of one of the `LANGUAGES`; None of other words."""
+    """Return the value of a cardinal or ordinal number in words, in one of the `LANGUAGES`; None for other words."""
     from text_to_num import alpha2digit  # only a check needs it
 
     if language == "de":
         words = _COMPOUND.sub("", words)
-    found = _IN_DIGITS.fullmatch(alpha2digit(words, language, 0.0))
-    return float(found[1]) if found and not words[:1].isdigit() else None
+    match = _IN_DIGITS.fullmatch(alpha2digit(words, language, 0.0))
+    return float(match[1]) if match and not words[:1].isdigit() else None
 
 
 def language_of(counts: Mapping[str, int], most: int = 3000) -> str | None:
-    """Return the language that a text has the most number words of, from two to twelve; None with fewer than two.
+    """Return the language with the most number words from two to twelve in a text; None with fewer than two.
 
     Args:
-        counts: how often the text has each word, in lower case.
-        most: so many of the most frequent words are looked at.
+        counts: Count of each word, in lower case.
+        most: Number of the most frequent words that are tested. Default: 3000.
     """
-    found: dict[str, dict[float, int]] = {language: {} for language in LANGUAGES}
+    counts_by_language: dict[str, dict[float, int]] = {language: {} for language in LANGUAGES}
     for word in sorted(counts, key=counts.__getitem__, reverse=True)[:most]:
-        for language, values in found.items():
+        for language, values in counts_by_language.items():
             value = worth(word, language)
             if value is not None and 2 <= value <= 12:
                 values[value] = values.get(value, 0) + counts[word]
     # A word of another language may be frequent (Danish two is "to"), but not all of them are.
-    best = max(found, key=lambda language: (len(found[language]), sum(found[language].values())))
-    return best if len(found[best]) > 1 else None
+    best = max(
+        counts_by_language,
+        key=lambda language: (len(counts_by_language[language]), sum(counts_by_language[language].values())),
+    )
+    return best if len(counts_by_language[best]) > 1 else None

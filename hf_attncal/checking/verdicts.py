@@ -1,23 +1,24 @@
-"""The verdict on a sentence pair: probabilities of its faults, the spans that are marked, and their reasons."""
+"""Verdict on a sentence pair: probabilities of its faults, marked spans, and their reasons."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 VERDICTS = ("omission", "addition", "repeats", "unrelated", "changed")
-NOT_KNOWN = "language not known"  # name of a line without a verdict
-NOTES = ("empty source", "empty target", "identical sides", NOT_KNOWN)  # names that a line may have without a fault
-MARKED_ABOVE = 0.5  # probability of a word from which on it is marked
+NOT_KNOWN = "language not known"  # name on a line without a verdict
+NOTES = ("empty source", "empty target", "identical sides", NOT_KNOWN)  # names that a line without a fault may have
+MARKED_ABOVE = 0.5  # probability above which a word is marked
 
 
 @dataclass(frozen=True, slots=True)
 class FlaggedSpan:
-    """Words of one side that belong together.
+    """Adjacent words of one side that are marked together.
 
     Args:
-        words: the first and the one after the last, from 0. characters: likewise.
-        reason: why they are marked, in words.
-        probability: of its most probable word to be wrong.
+        words: First word and the one after the last, from 0.
+        characters: First character and the one after the last, from 0.
+        reason: Reason of the mark, in words.
+        probability: Probability of its most suspect word to be wrong.
     """
 
     words: tuple[int, int]
@@ -27,13 +28,13 @@ class FlaggedSpan:
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong with a line that is flagged.
+    """A fault of a flagged line.
 
     Args:
         kind: "omission", "addition", or a name of `PairVerdict.names`.
-        source, target: where; None where it is of no words of this side.
-        reason: in words.
-        probability: that it is wrong.
+        source, target: Span on each side; None for a fault without words on this side.
+        reason: Reason in words.
+        probability: Probability of the fault.
     """
 
     kind: str
@@ -45,28 +46,27 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """The verdict on one sentence pair.
+    """Verdict on one sentence pair.
 
     Args:
-        source, target: the texts.
-        wrong: probability that anything is wrong, from all that is known of the line; it decides what is flagged, what
-            is kept, and which line is the worst.
-        omission: probability that words of the source were left out.
-        addition: probability that the target says what the source does not.
-        repeats: probability that the target repeats itself.
-        unrelated: probability that the target as a whole is no translation of the source.
-        changed: probability that a number, a negation or a name is not that of the source.
-        source_words: probability of each source word to be left out, (S,): it has no partner, was changed, or was not
-            translated; at most `MARKED_ABOVE` in a line that is not flagged. target_words: of each target word to be
-            made up or said again, (T,).
-        omission_spans, addition_spans: where these are above `MARKED_ABOVE`.
-        names: what can be told by name: "empty source", "empty target", "identical sides", "untranslated", "wrong
-            language", "alien script", "one target for N sources", and where `changed` is flagged what was changed:
-            "wrong number", "negation lost", "negation added", "wrong name", or a rule that is broken (`rules.RULES`).
-            A line that is not flagged has no other than `NOTES`, and one that is has one of them or a span.
-        flagged: what is wrong with a line of which `wrong` is above the alarm: the most probable cause, and others
-            that are more probable than not; () of a line that is not flagged.
-        line: number of the pair in its text, from 1; None of a pair that is not of a text.
+        source, target: Both texts.
+        wrong: Probability of any fault. It decides which lines are flagged, which are kept, and the worst lines.
+        omission: Probability that words of the source have no translation.
+        addition: Probability that the target has content without a source.
+        repeats: Probability that the target repeats itself.
+        unrelated: Probability that the whole target is not a translation of the source.
+        changed: Probability that a number, a negation or a name differs from the source.
+        source_words: Probability of each source word to be wrong (no partner, changed, or untranslated), (S,). At most
+            `MARKED_ABOVE` in a line that is not flagged.
+        target_words: Probability of each target word to be an addition or a repetition, (T,).
+        omission_spans, addition_spans: Spans of words above `MARKED_ABOVE`.
+        names: Faults with a name: "empty source", "empty target", "identical sides", "untranslated", "wrong language",
+            "alien script", "one target for N sources". If `changed` is flagged, also "wrong number", "negation lost",
+            "negation added", "wrong name", or a broken rule (`rules.RULES`). A line that is not flagged only has names
+            of `NOTES`; a flagged line has at least one name or span.
+        flagged: Causes of a line with `wrong` above the alarm: the most probable one, and others above 0.5. () for a
+            line that is not flagged.
+        line: Number of the pair in its text, from 1. Default: None, for a pair outside a text.
     """
 
     source: str
@@ -87,7 +87,7 @@ class PairVerdict:
 
     @property
     def findings(self) -> list[Finding]:
-        """What is wrong, one by one: what is told by name, then the spans of both sides; none if not flagged."""
+        """Faults of a flagged line: those with a name, then the spans of both sides."""
         if not self.flagged:
             return []
         named = [Finding(name, None, None, name, self.wrong) for name in self.names]
@@ -97,11 +97,11 @@ class PairVerdict:
 
     @property
     def hallucinated(self) -> float:
-        """Probability that the target is made up, in part or as a whole, or repeats itself."""
+        """Probability that the target has an addition, or repeats itself."""
         return 1 - (1 - self.addition) * (1 - self.repeats)
 
     def to_dict(self) -> dict:
-        """Return plain data, for JSON: probabilities rounded to four decimals, None of a line without a verdict."""
+        """Return plain data for JSON: probabilities with four decimals, None for a line without a verdict."""
         sides = {"source": self.source, "target": self.target}
         judged = NOT_KNOWN not in self.names
         scores = {name: round(getattr(self, name), 4) if judged else None for name in ("wrong", *VERDICTS)}
@@ -136,7 +136,7 @@ def marked_text(
     after: str,
     written: Callable[[str], str] = str,
 ) -> str:
-    """Return the text, its pieces as `written` gives them, with `before` (one for each span) and `after` around."""
+    """Return the text with `before` (one per span) and `after` around each span; `written` escapes the pieces."""
     befores = [before] * len(spans) if isinstance(before, str) else before
     parts, done = [], 0
     for span, before in zip(spans, befores, strict=True):

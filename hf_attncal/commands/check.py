@@ -130,7 +130,7 @@ def _check_documents(
     """Check documents and write the findings; the arguments are those of `check`.
 
     Raises:
-        FoundError: a finding is more probable than `fail_above`.
+        FindingsError: a finding is more probable than `fail_above`.
     """
     for option, value in (("--source", source), ("--target", target)):
         if not (value is None or isinstance(value, str | os.PathLike)):

@@ -1,4 +1,4 @@
-"""An alarm that is set on a text without labels: clean text, another domain, faulty lines, and too little to tell."""
+"""Alarm set on a text without labels: clean text, another domain, faulty lines, and too few lines."""
 
 from types import SimpleNamespace
 
@@ -11,12 +11,12 @@ from hf_attncal.checking.logistic import log_odds, sigmoid
 
 
 def of_clean(generator, lines):
-    """Log-odds with a heavy end, as those of clean text have it."""
+    """Return log-odds with a heavy tail, like clean text."""
     return generator.gamma(2.0, 1.0, lines) - 6
 
 
 def with_odds(generator, lines, more):
-    """Lines whose log-odds to lie above any level are those of clean ones and so much more."""
+    """Return scores whose log-odds to exceed any level are shifted from clean text."""
     many = np.sort(of_clean(generator, 400_000))
     above = sigmoid(log_odds(generator.uniform(size=lines)) - more)
     return many[((1 - above) * len(many)).astype(int)]
@@ -53,7 +53,7 @@ def test_what_the_learned_alarm_means_on_a_text(model):
     other = meaning(model, sigmoid(with_odds(generator, 4000, 2.0)))
     assert other.right > 0.03
     assert other.right == pytest.approx(other.flagged, abs=0.02)
-    assert "of right lines" in str(other)
+    assert "of the right lines" in str(other)
 
 
 def test_what_too_little_is_known_of(model):
@@ -62,4 +62,4 @@ def test_what_too_little_is_known_of(model):
     assert alarm_for(model, np.zeros(0), 0.01).right is None
     two_texts = np.concatenate([of_clean(generator, 500) - 20, of_clean(generator, 500) + 20])
     assert "unlike" in alarm_for(model, two_texts, 0.01).why
-    assert "is not known" in str(alarm_for(model, two_texts, 0.01))
+    assert "is unknown" in str(alarm_for(model, two_texts, 0.01))

@@ -1,4 +1,4 @@
-"""What a translation left out and what it made up: formulas against loops, planted errors, and odd input."""
+"""Check of translations: formulas against loops, planted errors, and odd input."""
 
 import itertools
 import json
@@ -11,7 +11,7 @@ from helpers import assert_layouts_know
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
-from hf_attncal.checking.check_learning import SOUGHT, learn_check, without
+from hf_attncal.checking.check_learning import KIND_WEIGHTS, learn_check, without
 from hf_attncal.checking.check_model import CHECK_FILE, PLANTED, CheckModel, fit_lengths
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_counts
@@ -21,7 +21,7 @@ from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.features import (
     CLASSES,
-    OF_WORDS,
+    NETWORK_FEATURES,
     Vocabulary,
     chains,
     features_of_words,
@@ -45,7 +45,7 @@ def scores(verdict):
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """A folder with an aligner that counts and has learned to check, and pairs that neither has seen."""
+    """A folder with a statistical aligner and its check, and held-out pairs."""
     folder = tmp_path_factory.mktemp("learned")
     split = generate_split(1500, 150, 0, seed=2)
     write_pairs(split.train, folder / "train.en", folder / "train.de")
@@ -64,14 +64,14 @@ def checker(learned):
 
 
 def test_what_is_sought_more_is_planted():
-    assert set(SOUGHT) <= {*PLANTED, *PLANTED_FACTS}
+    assert set(KIND_WEIGHTS) <= {*PLANTED, *PLANTED_FACTS}
 
 
 # ---- formulas ----
 
 
 def chain_by_loops(against, entered, left):
-    """The posterior of each word, over all 2 ** n ways."""
+    """Return the posterior of each word, by summing over all 2 ** n paths."""
     total, bad = 0.0, np.zeros(len(against))
     for states in itertools.product((0, 1), repeat=len(against)):
         weight, before = 1.0, 0
@@ -101,7 +101,7 @@ def test_a_chain_of_many_words_and_of_none():
 
 
 def test_links_against_loops():
-    """What is looked at of each word, of a batch with padding."""
+    """Features of each word in a batch with padding."""
     rng, sizes = np.random.default_rng(6), [(4, 5), (1, 3), (2, 1)]
     scores, forward, backward = (np.zeros((3, 5, 6)) for _ in range(3))
     for row, size in enumerate(sizes):
@@ -127,22 +127,22 @@ def test_links_against_loops():
 
 
 def test_a_window_is_looked_at_as_line_by_line(checker, learned):
-    """Features of words and lines, chains and all: of many lines of different lengths as of each alone."""
+    """A batch of lines of different lengths has the same features and chains as each line by itself."""
     lines = read_evidence(checker.aligner, [*learned[1][:12], ("ein haus", "a"), ("a", "ein haus ist da")])
-    together = checker.model.look(lines)
+    together = checker.model.inputs(lines)
     for place, line in enumerate(lines):
-        alone = checker.model.look([line])
+        alone = checker.model.inputs([line])
         assert alone.features[0] == pytest.approx(together.features[place], abs=1e-9)
         for side in (0, 1):
             assert alone.words[0][side] == pytest.approx(together.words[place][side], abs=1e-9)
             assert alone.against[side][0] == pytest.approx(together.against[side][place], abs=1e-9)
     moved = features_of_words(lines, together.sides, [1.0] * len(lines), 1)
-    assert moved.shape[1] == len(OF_WORDS)
+    assert moved.shape[1] == len(NETWORK_FEATURES)
     assert not np.allclose(moved, features_of_words(lines, together.sides, [0.0] * len(lines), 1))
 
 
 def test_what_pairs_taught_is_taken_out_and_put_back(checker, learned):
-    """A rare word no longer knows its partner from its only line; of pairs that were not counted nothing is taken."""
+    """A rare word loses its partner without its only line; pairs that were not counted change nothing."""
     model, pairs = checker.aligner.model, learned[1]
     before = {name: table.clone() for name, table in model.named_buffers()}
     source = (learned[0].parent / "train.en").read_text().splitlines()[:200]
@@ -158,7 +158,7 @@ def test_what_pairs_taught_is_taken_out_and_put_back(checker, learned):
 
 
 def test_what_is_usual_for_a_token_against_loops(checker, learned):
-    """How known its partners are, and how often it has none; a word of two tokens has their mean."""
+    """Mean information of its partners, and share without a partner; a word of two tokens has their mean."""
     model = checker.aligner.model
     tables, size = usual_of_tokens(model), model.config.vocab_size
     cells = dict(zip(model.pairs.tolist(), model.counts.double().tolist(), strict=True))
@@ -342,7 +342,7 @@ def test_the_strongest_run_against_all_runs():
 
 
 def test_one_verdict_decides_everything(checker, learned):
-    """What is flagged, and for what; what is kept; which is the worst."""
+    """`wrong` decides the flagged lines, the kept lines, and the worst line."""
     pairs = learned[1][:60]
     moved = [(source, pairs[place - 1][1]) for place, (source, _) in enumerate(pairs)]
     doubled = [
@@ -386,7 +386,7 @@ def test_marks_and_reasons_are_those_of_flagged_lines(checker, learned):
 
 
 def test_what_was_changed_is_told_by_name(checker):
-    """By rules, whose words the aligner need not know."""
+    """Rules flag them, also with unknown words."""
     source, target = "The old man sees the big dog in 1998 .", "Der alte Mann sieht den großen Hund in 1998 ."
     changes = {
         "wrong number": target.replace("1998", "1989"),

@@ -1,4 +1,4 @@
-"""Numbers, negations and names that a translation changed: what counts as one, the table against loops."""
+"""Changed numbers, negations and names: detection, and the table against loops."""
 
 import math
 
@@ -20,13 +20,13 @@ from hf_attncal.checking.facts import (
     fact_features,
     find_facts,
     fit_fact_table,
-    lacking_kept,
+    lost_names,
 )
 from hf_attncal.data.segmentation import white_space_words
 
 
 def facts(source, target):
-    """(word, group, has a counterpart) of each side."""
+    """Return (word, group, has a counterpart) per side."""
     sides = white_space_words(source), white_space_words(target)
     return [
         [(side.words[fact.place], list(FACT_GROUPS.values())[fact.group][0], fact.found == HAS) for fact in of_side]
@@ -35,16 +35,16 @@ def facts(source, target):
 
 
 def test_a_name_that_the_other_side_keeps():
-    """Learned from how often both sides have it, as far as clean lines allow."""
+    """Kept words are learned from their share on both sides, while clean lines hardly lack any."""
     counts = DenialCounts()
     pairs = [(["Tom", "geht", "nach", "Boston"], ["Tom", "goes", "to", "Boston"])] * 40
     assert len(list(counts.passing([*pairs, (["die", "Rose"], ["the", "flower"])]))) == 41
     words = ({"tom": 41, "boston": 90, "rose": 1}, {"tom": 40, "boston": 40})
     denials = counts.keeping(counts.found(), words, [])
     assert [set(one.kept) for one in denials] == [{"tom"}, {"tom", "boston"}]
-    assert lacking_kept(line("Tom geht", "Peter goes"), denials) == [(0, 0)]
-    assert lacking_kept(line("er geht nach Boston", "he goes to Paris"), denials) == []  # no such name in German
-    assert lacking_kept(line("Toms Haus", "Tom 's house"), denials) == []
+    assert lost_names(line("Tom geht", "Peter goes"), denials) == [(0, 0)]
+    assert lost_names(line("er geht nach Boston", "he goes to Paris"), denials) == []  # no such name in German
+    assert lost_names(line("Toms Haus", "Tom 's house"), denials) == []
     lost = [line("Tom geht", "he goes")] * 2
     assert [set(one.kept) for one in counts.keeping(counts.found(), words, lost)] == [set(), set()]
 
@@ -109,7 +109,7 @@ def some_lines(seed, number):
 
 
 def test_the_table_is_a_ratio_of_shares():
-    """Against a count in loops: a share of counterparts, times one of bins with a prior of five words."""
+    """The table equals a count in loops: share of counterparts times share of bins, with a prior of five words."""
     good = list(some_lines(1, 60))
     bad = [(one, PLANTED_FACTS[number % 3], ((0, 1), (0, 2))) for number, one in enumerate(some_lines(2, 80))]
     table = fit_fact_table(good, bad, "known", ("de", "en"))
@@ -170,7 +170,7 @@ def test_evidence_is_looked_up_by_group_counterpart_and_bin():
 
 
 def test_what_denies_is_learned_from_clean_pairs():
-    """A word that stands for a negation; and the negation of a language of which none is known."""
+    """A word that may translate a negation, and the negation of a language without a built-in list."""
     counts = DenialCounts()
     german = [("er kommt nicht", "he does not come")] * 50 + [("er kommt ohne ihn", "he does not bring him")] * 10
     german += [("er kommt mit ihm", "he comes with him")] * 200 + [("er sieht ihn", "he sees him")] * 40

@@ -1,4 +1,4 @@
-"""Documents: each format is read with its places, goes back byte for byte, takes notes, and is refused if hostile."""
+"""Documents: reading with positions, unchanged bytes, notes, and refusal of hostile files."""
 
 import itertools
 import time
@@ -230,13 +230,13 @@ _OUTER = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><xliff><unit><se
 _HOSTILE = {
     "bomb.xlf": (_BOMB, "defines entities"),
     "outer.xlf": (_OUTER, "defines entities"),
-    "cut.xlf": (XLIFF1[:400], "line 8 is no XML"),
+    "cut.xlf": (XLIFF1[:400], "line 8 is not valid XML"),
     "source.xlf": ("<xliff><trans-unit id='1'><source>One two</source></trans-unit></xliff>", "has no <target>"),
     "old.srt": (SRT.replace("Bye", "Schön").encode("cp1252"), "cp1252"),
     "long.srt": ("".join(f"{n}\n00:00:01,000 --> 00:00:02,000\nHi there\n\n" for n in range(60_000)), "50,000 cues"),
-    "broken.po": (PO + '\nmsgid "x\nmsgstr y\n', "is no PO file that can be read (line"),
+    "broken.po": (PO + '\nmsgid "x\nmsgstr y\n', "is not a valid PO file (line"),
     "no.po": ("just some text\n", "no line that begins with `msgid`"),
-    "latin.po": (PO.replace("UTF-8", "x-unknown"), "says that it is x-unknown"),
+    "latin.po": (PO.replace("UTF-8", "x-unknown"), "has the charset x-unknown"),
     "quote.csv": ('a,b\n"x,y\n', "cannot be read"),
     "narrow.tsv": ("a\tb\nc\n", "line 2 has 1 columns"),
     "empty.md": ("\n\n", "has no text"),
@@ -259,7 +259,7 @@ def test_what_cannot_be_read_is_refused_in_a_line(read, name):
 
 
 def every_path(sources, targets):
-    """All sequences of steps of one with one, with none, and with two."""
+    """Yield all paths of beads 1-1, 1-0, 0-1, 1-2 and 2-1."""
     if not sources and not targets:
         yield ()
     for a, b in ((1, 1), (1, 0), (0, 1), (1, 2), (2, 1)):

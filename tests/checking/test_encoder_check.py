@@ -1,4 +1,4 @@
-"""The check by a pretrained encoder: features against loops, judges that agree, and languages that are not known."""
+"""Check with a pretrained encoder: features against loops, combined judges, and languages without coverage."""
 
 import copy
 import json
@@ -16,7 +16,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from hf_attncal import check
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking import check_self_test, encoder_check
-from hf_attncal.checking.check_model import CheckModel, judged_together
+from hf_attncal.checking.check_model import CheckModel, combined_judgement
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import Checker
 from hf_attncal.checking.encoder_check import (
@@ -28,7 +28,14 @@ from hf_attncal.checking.encoder_check import (
     saved_encoder_check,
     tail,
 )
-from hf_attncal.checking.encoder_evidence import TEMPERATURE, WORD_FEATURES, EncoderEye, Read, usual_of, word_features
+from hf_attncal.checking.encoder_evidence import (
+    TEMPERATURE,
+    WORD_FEATURES,
+    EvidenceReader,
+    WordStates,
+    text_statistics,
+    word_features,
+)
 from hf_attncal.checking.logistic import Network, log_odds, sigmoid
 from hf_attncal.checking.verdicts import NOT_KNOWN, VERDICTS
 from hf_attncal.commands import main
@@ -42,7 +49,7 @@ PAIRS = list(zip(SOURCES, TARGETS, strict=True))
 
 @pytest.fixture(scope="module")
 def made():
-    """A random BERT of three layers with a unigram tokenizer that knows letters and a few words."""
+    """A random BERT of three layers with a unigram tokenizer with letters and a few words."""
     letters = sorted({character for pair in PAIRS for text in pair for character in text} | set("我们走吧。"))
     pieces = [("<pad>", 0.0), ("<unk>", 0.0), ("▁", -2.0), ("▁the", -3.0), ("我们", -4.0)]
     pieces += [(letter, -5.0) for letter in letters if letter != " "]
@@ -57,13 +64,13 @@ def made():
 
 @pytest.fixture
 def encoder(made):
-    """A copy: layers above the one that is read are taken out of it."""
+    """Return a copy, without the layers above the one that is read."""
     return copy.deepcopy(made[0]), made[1]
 
 
 @pytest.fixture
 def judge(made, monkeypatch):
-    """Make judges by the encoder, as if the file of the package had been learned for it."""
+    """Make judges for the encoder, as if the file of the package had been made for it."""
     model, network, _, _ = saved_encoder_check()
     encoder = copy.deepcopy(made[0]), made[1]
     kind = encoder_kind(EncoderPrior(*encoder))
@@ -90,7 +97,7 @@ def test_the_file_of_the_package_is_small_and_whole():
 
 
 def test_another_encoder_is_refused(encoder):
-    with pytest.raises(ValueError, match=r"learned for intfloat/multilingual-e5-small alone.*hidden_size 16"):
+    with pytest.raises(ValueError, match=r"must be intfloat/multilingual-e5-small.*hidden_size 16"):
         EncoderJudge(EncoderPrior(*encoder))
 
 
@@ -105,7 +112,7 @@ def test_an_encoder_that_is_adapted_to_aligning_is_refused(encoder):
 
 
 def random_read(words, generator):
-    return Read(generator.normal(size=(words, SIZE)), generator.uniform(1, 20, words), np.ones(words, dtype=int))
+    return WordStates(generator.normal(size=(words, SIZE)), generator.uniform(1, 20, words), np.ones(words, dtype=int))
 
 
 def test_features_are_those_of_loops():
@@ -119,7 +126,7 @@ def test_features_are_those_of_loops():
     for pair in texts:
         sides = tuple(map(segment, pair))
         met.append((sides, tuple(random_read(len(side.words), generator) for side in sides)))
-    usual = usual_of(met, np.zeros(SIZE))
+    usual = text_statistics(met, np.zeros(SIZE))
     for sides, read in met:
         cosines = usual.cosines(*(one.states for one in read))
         means = [
@@ -173,11 +180,11 @@ def test_the_network_is_that_of_loops():
 
 
 def test_words_have_the_means_of_their_tokens(encoder):
-    """A word of Chinese whose token is longer has the state of it; each different text is read once."""
-    eye = EncoderEye(EncoderPrior(*encoder), None, np.zeros(SIZE, np.float32))
+    """A Chinese word inside a longer token has its state; each different text is read once."""
+    evidence_reader = EvidenceReader(EncoderPrior(*encoder), None, np.zeros(SIZE, np.float32))
     texts = [segment("the cat"), segment("吧我们走。"), segment(""), segment("the cat")]
-    found = eye.states_of(texts)
-    reader, layer = eye.encoder.reader, eye.encoder.layer
+    found = evidence_reader.states_of(texts)
+    reader, layer = evidence_reader.encoder.reader, evidence_reader.encoder.layer
     ids = reader.tokenizer("the cat", add_special_tokens=False)["input_ids"]
     with torch.no_grad():
         states = reader.states([np.array(ids)], 0)[layer][0].float().numpy()
@@ -198,7 +205,7 @@ def test_words_have_the_means_of_their_tokens(encoder):
 
 
 def test_an_encoder_alone_judges_a_text(judge, monkeypatch):
-    monkeypatch.setattr(EncoderJudge, "knows", True)
+    monkeypatch.setattr(EncoderJudge, "covers_languages", True)
     verdicts = Checker(None, encoder=judge()).check([*PAIRS, ("", "x"), ("a", "")])
     assert len(verdicts) == len(PAIRS) + 2
     for verdict, (source, target) in zip(verdicts, PAIRS, strict=False):
@@ -213,9 +220,9 @@ def test_an_encoder_alone_judges_a_text(judge, monkeypatch):
 
 
 def test_parts_are_added_as_far_as_they_are_rare(judge):
-    """A mark weighs a tenth of a word, a line has twenty usual words besides, and a long one says more."""
+    """Punctuation weighs a tenth of a word, twenty usual words are added to a line, and long lines count more."""
     of_text = judge()
-    lines = of_text.eye.read([tuple(map(segment, pair)) for pair in PAIRS])
+    lines = of_text.evidence_reader.read([tuple(map(segment, pair)) for pair in PAIRS])
     model = of_text.model
     found, before = model.judge(lines), CheckModel.judge(model, lines)
     parts = {name: log_odds(values) for name, values in before.causes.items()}
@@ -265,11 +272,11 @@ def test_levels_are_those_of_lines_that_weigh_alike_or_not():
 
 
 def test_languages_that_are_not_known_get_no_verdict(judge, caplog):
-    """Random states recognise no partners: it is said once, and every line says so."""
+    """Random states have no partners: one message, and a name on every line."""
     checker = Checker(None, encoder=judge())
     verdicts = checker.check(PAIRS * 3)
-    assert not checker.encoder.knows
-    assert caplog.text.count("does not know one of the languages") == 1
+    assert not checker.encoder.covers_languages
+    assert caplog.text.count("does not cover one of the languages") == 1
     assert all(verdict.names == (NOT_KNOWN,) and not verdict.flagged and not verdict.wrong for verdict in verdicts)
 
 
@@ -280,8 +287,13 @@ def test_a_text_with_every_line_twice_is_as_well_known():
         sides = segment(f"a b c d {chr(97 + number)}x"), segment(f"k l m n {chr(97 + number)}y")
         states = generator.normal(size=(5, SIZE))
         noise = generator.normal(size=(5, SIZE))
-        met.append((sides, (Read(states, np.ones(5), np.ones(5)), Read(states + 0.3 * noise, np.ones(5), np.ones(5)))))
-    once, twice = (usual_of(some, np.zeros(SIZE)).known for some in (met, met * 2))
+        met.append(
+            (
+                sides,
+                (WordStates(states, np.ones(5), np.ones(5)), WordStates(states + 0.3 * noise, np.ones(5), np.ones(5))),
+            )
+        )
+    once, twice = (text_statistics(some, np.zeros(SIZE)).known for some in (met, met * 2))
     assert once > 2
     assert twice == pytest.approx(once, rel=0.1)
 
@@ -289,11 +301,11 @@ def test_a_text_with_every_line_twice_is_as_well_known():
 def test_too_few_lines_tell_nothing_of_the_languages(judge, caplog):
     checker = Checker(None, encoder=judge())
     checker.check(PAIRS[:1])
-    assert checker.encoder.knows
-    assert "too few lines to tell" in checker.encoder.told()
-    assert caplog.text.count("too few lines to tell") == 1
+    assert checker.encoder.covers_languages
+    assert "too few lines to test" in checker.encoder.coverage_message()
+    assert caplog.text.count("too few lines to test") == 1
     checker.check(PAIRS * 3)
-    assert caplog.text.count("does not know one of the languages") == 1
+    assert caplog.text.count("does not cover one of the languages") == 1
 
 
 def test_judges_are_joined_by_the_means_of_their_log_odds():
@@ -302,11 +314,11 @@ def test_judges_are_joined_by_the_means_of_their_log_odds():
     for value, alarm in ((0.2, 0.5), (0.9, 0.7)):
         one = replace(model, alarm=alarm)
         one.wrong = lambda features, value=value: np.full(2, value)
-        found.append((one, encoder_check.Judged(
+        found.append((one, encoder_check.Judgement(
             {"addition": np.array([value, value])}, [(np.array([value]), np.array([0.5, value]))] * 2,
             [(np.array([0]), np.array([0, 1]))] * 2, [(), ()], [(), ("wrong name",)], np.zeros((2, 1)),
         )))  # fmt: skip
-    causes, words, changes = judged_together(found, [np.array([True, False]), np.array([True, True])], 0.6)
+    causes, words, changes = combined_judgement(found, [np.array([True, False]), np.array([True, True])], 0.6)
 
     def odds(value):
         return math.log(value / (1 - value))
@@ -329,16 +341,16 @@ def test_a_self_test_of_chinese_has_no_spaces_between_signs(judge):
 
 
 def test_a_self_test_leaves_the_checker_as_it_was(judge, monkeypatch):
-    """What it learns of its pairs is not usual in the text that is checked next."""
+    """Statistics of its pairs do not affect the text that is checked next."""
     monkeypatch.setattr(check_self_test, "NOT_KNOWN", "nothing")
     checker, fresh = Checker(None, encoder=judge()), Checker(None, encoder=judge())
     checker.check(PAIRS[:2])
-    before = vars(checker.encoder.eye).copy()
-    met = list(before["_met"])
+    before = vars(checker.encoder.evidence_reader).copy()
+    met = list(before["_sample"])
     assert plant_and_check(checker, PAIRS * 3, kinds=["word"]).found
-    assert all(vars(checker.encoder.eye)[name] is value for name, value in before.items())
-    assert checker.encoder.eye.learns
-    assert checker.encoder.eye._met == met
+    assert all(vars(checker.encoder.evidence_reader)[name] is value for name, value in before.items())
+    assert checker.encoder.evidence_reader.learns
+    assert checker.encoder.evidence_reader._sample == met
     fresh.check(PAIRS[:2])
     for one, other in zip(checker.check(PAIRS), fresh.check(PAIRS), strict=True):
         assert one == other
@@ -366,11 +378,11 @@ def test_the_command_takes_an_encoder_alone(encoder, judge, tmp_path, capsys):
         assert main(["check", "--encoder", str(tmp_path / "encoder"), *files, "--format", form]) == 1
         told = capsys.readouterr()
         assert not told.out
-        assert "does not know one of the languages" in told.err
+        assert "does not cover one of the languages" in told.err
         assert "Give MODEL" in told.err
     for job, *asked in (["test"], ["compare", "--other", files[3]]):
         assert main(["check", job, "--encoder", str(tmp_path / "encoder"), *files, *asked]) == 1
-        assert re.search("language is not known|does not know one of the languages", capsys.readouterr().err)
+        assert re.search("language is not known|does not cover one of the languages", capsys.readouterr().err)
     found = check(source=SOURCES, target=TARGETS, encoder=EncoderPrior(*encoder), format="summary")
     assert "encoder" in found.signature
     assert "aligner" not in found.signature
@@ -379,9 +391,9 @@ def test_the_command_takes_an_encoder_alone(encoder, judge, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "nothing to check with: give MODEL, a word aligner, or --encoder"),
+        ({}, "MODEL or --encoder must be given"),
         ({"encoder": "no/such/name/here"}, "no/such/name/here"),
-        ({"encoder": "x", "source": "a.md", "target": "b.md"}, "Documents are paired by a word aligner: give MODEL"),
+        ({"encoder": "x", "source": "a.md", "target": "b.md"}, "A word aligner pairs the documents: give MODEL"),
     ],
 )
 def test_what_cannot_be_checked_with_is_told(given, told):

@@ -1,4 +1,4 @@
-"""Numbers as values: the same however they are written, and another one where they are not."""
+"""Values of numbers: equal in different spellings, and different otherwise."""
 
 import random
 
@@ -138,7 +138,7 @@ def test_no_language_without_number_words():
 
 
 def test_numbers_of_both_conventions_drawn_at_random():
-    """German marks against English ones, and each with another value."""
+    """German against English separators, and each with another value."""
     rng = random.Random(0)
     for _ in range(300):
         value = rng.choice([rng.randint(0, 99), rng.randint(100, 10**7)])

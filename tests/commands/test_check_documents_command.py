@@ -160,8 +160,8 @@ def test_from_python(here):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("book.en.md",), "book.en.md is in one language: name its translation, too."),
-        (("de.po", "book.de.md"), "de.po has both languages (PO): name it alone."),
+        (("book.en.md",), "book.en.md is in one language: also name its translation."),
+        (("de.po", "book.de.md"), "de.po has both languages (PO): name only this file."),
         (("book.en.md", "book.de.srt"), "name two documents in one format."),
         (("book.en.md", "book.de.md", "--false-alarms", "1%"), "--false-alarms is for lines of text"),
     ],

@@ -1,4 +1,4 @@
-"""Check the files that people have: PO, XLIFF, Markdown, subtitles and tables, read, paired and noted.
+"""Check of documents: PO, XLIFF, Markdown, subtitles and tables.
 
-`document_formats.py` has the table: a row for each format. `check_documents.py` goes from two names to findings.
+`document_formats.py` has the table of formats. `check_documents.py` turns two file names into findings.
 """

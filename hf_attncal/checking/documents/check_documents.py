@@ -1,4 +1,4 @@
-"""Check a bilingual file, or two documents: read them, pair their segments, and tell what was left out or made up."""
+"""Check a bilingual file or two documents: read them, pair their segments, and return the findings."""
 
 import os
 import re
@@ -28,22 +28,22 @@ from .findings import (
     sarif,
     whole_segment,
 )
-from .pairing import Bead, have_same_times, look_alike, pair_by_time, pair_segments
+from .pairing import Bead, belong_together, have_same_times, pair_by_time, pair_segments
 from .segments import CODE, Document, Segment
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_FEWEST_WORDS = 4  # of both sides together, without those of both
+_FEWEST_WORDS = 4  # words that are on only one side
 _HIGHEST_ALARM, _LEAST = 0.97, 1e-6  # probabilities
-_LONG = 50  # segments of a document that has its own alarm
-_SURE_LANGUAGE = 0.9  # probability from which on a segment that is no copy is in the wrong language
-_COPY = 0.8  # share of words of a copy that stand in the source
-_FEWEST = 6  # segments of documents that can be told not to belong together
-_MOST_CUES = 6  # that are one sentence
+_LONG = 50  # segments from which a document has its own alarm
+_SURE_LANGUAGE = 0.9  # alarm for an untranslated segment that is not a copy
+_COPY = 0.8  # share of the words of a copy that are in the source
+_FEWEST = 6  # segments below which the language and the alarm of a document are not tested
+_MOST_CUES = 6  # cues in one sentence
 _SENTENCE_END = re.compile(r"""[.!?…。！？:;]["'”»«“)\]]*$""")
 
 
 class Unit(NamedTuple):
-    """Segments of both sides that are checked together; `near` is the segment of the target that follows."""
+    """Segments of both sides that are checked together; `near` is the next target segment."""
 
     source: SegmentSide
     target: SegmentSide
@@ -52,15 +52,17 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class DocumentCheck:
-    """What the check says of a document.
+    """Result of a check of a document.
 
     Args:
-        units: segments that belong together, in order. verdicts: on each; `line` is that of the target.
-        findings: what looks wrong, in the order of the file.
-        document: the file that notes go into. row: its format.
-        names: of source and target.
-        alarm: probability above which a segment is flagged: that of the check, or a higher one where the document is
-            unlike the clean text.
+        units: Paired segments, in order.
+        verdicts: Verdict on each unit; `line` is a line of the target.
+        findings: Findings, in the order of the file.
+        document: Document that notes are written into.
+        row: Format of the document.
+        names: Names of source and target.
+        alarm: Probability above which a segment is flagged: the alarm of the check, or a higher one if the document
+            is unlike the clean text. Default: 0.5.
     """
 
     units: tuple[Unit, ...]
@@ -75,7 +77,7 @@ class DocumentCheck:
         return "\n".join(finding_lines(self.findings))
 
     def summary(self) -> str:
-        """Return how many findings of each kind there are, and the mean probability that a segment is wrong."""
+        """Return the number of findings of each kind, and the mean probability that a segment is wrong."""
         kinds = Counter(one.kind for one in self.findings)
         rows = {"": ["segments", "findings", *kinds], "number": [str(len(self.units)), str(len(self.findings)),
                                                               *map(str, kinds.values())]}  # fmt: skip
@@ -84,10 +86,10 @@ class DocumentCheck:
         return "\n".join([*text_table(rows), "", mean])
 
     def form(self, name: str) -> bytes:
-        """Return the findings in a form, as `--format` of the command names it.
+        """Return the findings in an output format of `--format`.
 
         Raises:
-            CommandError: the format of the document takes no notes.
+            CommandError: The format of the document has no notes.
         """
         if name == "notes":
             check_notes(self.row, self.document.name)
@@ -101,7 +103,7 @@ class DocumentCheck:
         return "".join(f"{line}\n" for line in lines).encode()
 
 
-# Form -> its lines, of the forms that have findings and no verdicts.
+# Form -> its lines, for the forms of findings; the others have verdicts.
 _FORMS: dict[str, Callable[[DocumentCheck], Iterable[str]]] = {
     "summary": lambda check: [check.summary()],
     "sarif": lambda check: [sarif(check.findings)],
@@ -111,7 +113,7 @@ _FORMS: dict[str, Callable[[DocumentCheck], Iterable[str]]] = {
 
 
 def check_notes(row: Format, name: str) -> None:
-    """Raise CommandError for a format that takes no notes."""
+    """Raise CommandError if a format has no notes."""
     if not row.note:
         raise CommandError(f"--format notes writes into PO, XLIFF and VTT, and {name} is {row.name}. "
                            "Ask for json, sarif or html.")  # fmt: skip
@@ -129,51 +131,51 @@ def check_documents(
     """Check a bilingual file, or two documents in one format.
 
     Args:
-        checker: of their languages.
-        source: name of the bilingual file, or of the document in the language of the source.
-        target: name of the other; None for a bilingual file.
-        running: its longest line.
-        worst: so many findings, the most probable first; None for all in the order of the file.
-        dismissed: ids of findings that a person called right.
+        checker: Checker of their languages.
+        source: Name of the bilingual file, or of the source document.
+        target: Name of the target document; None for a bilingual file.
+        running: Longest line.
+        worst: Number of findings, the most probable first. Default: None, all in the order of the file.
+        dismissed: Ids of dismissed findings. Default: none.
 
     Raises:
-        CommandError: a file cannot be read, or the two do not belong together.
+        CommandError: A file cannot be read, or the documents are not translations of each other.
     """
     source = os.fspath(source)
     row, document, units = _units(checker, source, None if target is None else os.fspath(target))
     _check_lengths(units, running.longest_line or LONGEST_LINE)
-    checked = [unit for unit in units if not _unread(unit)]
+    checked = [unit for unit in units if not _is_code_unit(unit)]
     pairs = [(unit.source.text, unit.target.text) for unit in checked]
     try:
         verdicts = list(checker.stream(pairs, shared=SharedTargets([pair for pair in pairs if all(pair)])))
     except LineError as error:
         raise line_error(error.number, "cannot be checked", error.error) from error
-    telling = [verdict.wrong for unit, verdict in zip(checked, verdicts, strict=True) if not _says_nothing(unit)]
-    alarm = document_alarm(telling, checker.alarm)
-    found: list[DocumentFinding] = []
-    read, kept_verdicts = iter(verdicts), []
+    scores = [verdict.wrong for unit, verdict in zip(checked, verdicts, strict=True) if not _has_few_words(unit)]
+    alarm = document_alarm(scores, checker.alarm)
+    findings: list[DocumentFinding] = []
+    remaining, kept_verdicts = iter(verdicts), []
     for unit in units:
         whole = bool(unit.source.segments and unit.target.segments)
         if not whole:
-            found.append(whole_segment(*unit))
-        if _unread(unit):
+            findings.append(whole_segment(*unit))
+        if _is_code_unit(unit):
             continue
-        verdict = next(read)
+        verdict = next(remaining)
         if whole:
             verdict = _flagged_above(alarm, unit, verdict)
-            found += document_findings(verdict, unit.source, unit.target)
+            findings += document_findings(verdict, unit.source, unit.target)
         kept_verdicts.append(replace(verdict, line=(unit.target.segments or unit.source.segments)[0].line))
     if target is not None:
         _check_language(verdicts, source, os.fspath(target))
-    found = [finding for finding in found if finding.id not in dismissed] if dismissed else found
+    findings = [finding for finding in findings if finding.id not in dismissed] if dismissed else findings
     if worst is not None:
-        found = sorted(found, key=lambda one: -one.probability)[:worst]
+        findings = sorted(findings, key=lambda item: -item.probability)[:worst]
     names = source, source if target is None else os.fspath(target)
-    return DocumentCheck(tuple(checked), tuple(kept_verdicts), tuple(found), document, row, names, alarm)
+    return DocumentCheck(tuple(checked), tuple(kept_verdicts), tuple(findings), document, row, names, alarm)
 
 
 def _check_lengths(units: Iterable[Unit], longest: int) -> None:
-    """Raise CommandError for a text of more than `longest` bytes."""
+    """Raise CommandError if a text has more than `longest` bytes."""
     for side in (side for unit in units for side in (unit.source, unit.target)):
         if len(side.text.encode()) > longest:
             raise CommandError(f"line {side.segments[0].line} of {side.file} begins a text of more than {longest} "
@@ -181,9 +183,9 @@ def _check_lengths(units: Iterable[Unit], longest: int) -> None:
 
 
 def _flagged_above(alarm: float, unit: Unit, verdict: PairVerdict) -> PairVerdict:
-    """Return the verdict on a pair; below the alarm of the document without marks."""
+    """Return the verdict on a pair, without marks if it is below the alarm of the document."""
     bar = max(alarm, _SURE_LANGUAGE) if _shares_words(verdict) else alarm
-    if verdict.wrong > bar and not _says_nothing(unit):
+    if verdict.wrong > bar and not _has_few_words(unit):
         return verdict
     return replace(verdict, flagged=(), names=(), omission_spans=(), addition_spans=())
 
@@ -191,24 +193,25 @@ def _flagged_above(alarm: float, unit: Unit, verdict: PairVerdict) -> PairVerdic
 def document_alarm(wrong: Sequence[float], alarm: float) -> float:
     """Return the probability above which segments of a document are flagged.
 
-    An alarm is set on clean text, and 1 in 100 lines is above it. A document of another field lies higher as a whole.
-    Most of it is held to be right: above the median, log-odds fall off exponentially, as fast as its ninth decile
-    says, and 1 in 100 right segments is above the alarm. Up to a tenth of it may be wrong. The fewer segments, the
-    nearer it stays to the alarm of clean text: a short document tells little of itself, and may be full of faults.
+    The alarm of the check flags 1 in 100 lines of clean text. In another domain, all log-odds are higher. Most
+    segments are assumed to be right, at most a tenth wrong: above the median, log-odds fall off exponentially, at the
+    rate of the ninth decile, and 1 in 100 right segments is above the alarm. For short documents the result is
+    interpolated with the alarm of the check, as they may be full of faults.
 
     Args:
-        wrong: of each segment with a partner. alarm: of the check, below which nothing is flagged.
+        wrong: Probability of `wrong` for each segment with a partner.
+        alarm: Alarm of the check, the lowest result.
     """
     if len(wrong) < _FEWEST:
         return alarm
     middle, high = np.quantile(log_odds(np.clip(wrong, _LEAST, 1 - _LEAST)), (0.5, 0.9))
     own, clean = middle + (high - middle) * np.log(50) / np.log(5), log_odds(np.array(alarm))
-    found = float(sigmoid(clean + min(1.0, len(wrong) / _LONG) * (own - clean)))
-    return max(alarm, min(found, _HIGHEST_ALARM))
+    interpolated = float(sigmoid(clean + min(1.0, len(wrong) / _LONG) * (own - clean)))
+    return max(alarm, min(interpolated, _HIGHEST_ALARM))
 
 
-def _says_nothing(unit: Unit) -> bool:
-    """Return whether a pair has a side without text, or hardly a word that is not on both: code, `Tip` and `Tipp`."""
+def _has_few_words(unit: Unit) -> bool:
+    """Return whether a pair has an empty side, or hardly any word on only one side (code, `Tip` and `Tipp`)."""
     if not (unit.source.segments and unit.target.segments):
         return True
     sides = [set(_WORD.findall(side.text.lower())) for side in unit[:2]]
@@ -216,7 +219,7 @@ def _says_nothing(unit: Unit) -> bool:
 
 
 def _shares_words(verdict: PairVerdict) -> bool:
-    """Return whether a segment looks untranslated that is no copy: documents share code, names and loanwords."""
+    """Return whether a segment looks untranslated but is not a copy: it may share code, names and loanwords."""
     if not {"untranslated", "wrong language"} & set(verdict.names):
         return False
     sides = [_WORD.findall(text.lower()) for text in (verdict.source, verdict.target)]
@@ -224,7 +227,7 @@ def _shares_words(verdict: PairVerdict) -> bool:
 
 
 def _check_language(verdicts: Sequence[PairVerdict], source: str, target: str) -> None:
-    """Refuse two documents most of whose segments are in the language of the other side."""
+    """Raise CommandError if most segments are in the language of the other side."""
     wrong = sum("wrong language" in verdict.names for verdict in verdicts)
     if len(verdicts) >= _FEWEST and wrong > len(verdicts) / 2:
         raise CommandError(
@@ -233,45 +236,47 @@ def _check_language(verdicts: Sequence[PairVerdict], source: str, target: str) -
         )
 
 
-def _unread(unit: Unit) -> bool:
-    """Return whether a unit is code, of which an aligner says nothing."""
+def _is_code_unit(unit: Unit) -> bool:
+    """Return whether a unit is code, which is not checked."""
     return all(one.kind == CODE for side in unit[:2] for one in side.segments)
 
 
 def _units(checker: Checker, source: str, target: str | None) -> tuple[Format, Document, list[Unit]]:
-    """Read one bilingual file, or two documents, and return the units to check."""
+    """Read one bilingual file or two documents, and return the units to check."""
     row = format_of(source) or LINES
     if target is None:
         if not row.bilingual:
-            raise CommandError(f"{source} is in one language: name its translation, too.")
+            raise CommandError(f"{source} is in one language: also name its translation.")
         document = read_document(source, row)
         return row, document, [
             Unit(_side(source, pair.source), _side(source, pair.target), pair.source) for pair in document.pairs
         ]  # fmt: skip
-    other = format_of(target) or LINES
-    for name, one in ((source, row), (target, other)):
+    target_row = format_of(target) or LINES
+    for name, one in ((source, row), (target, target_row)):
         if one.bilingual:
-            raise CommandError(f"{name} has both languages ({one.name}): name it alone.")
-    if row is not other:
-        raise CommandError(f"{source} is {row.name} and {target} is {other.name}: name two documents in one format.")
-    ours, document = read_document(source, row).segments, read_document(target, row)
-    theirs = document.segments
+            raise CommandError(f"{name} has both languages ({one.name}): name only this file.")
+    if row is not target_row:
+        raise CommandError(
+            f"{source} is {row.name} and {target} is {target_row.name}: name two documents in one format."
+        )
+    source_segments, document = read_document(source, row).segments, read_document(target, row)
+    target_segments = document.segments
     if row is LINES:
-        if len(ours) != len(theirs):
-            raise CommandError(f"{source} has {len(ours)} lines, and {target} has {len(theirs)}.")
-        lines = zip(ours, theirs, strict=True)
-        return row, document, [Unit(_side(source, one), _side(target, two), two) for one, two in lines]
-    if have_same_times(ours, theirs):
-        beads = list(pair_by_time(ours, theirs))
+        if len(source_segments) != len(target_segments):
+            raise CommandError(f"{source} has {len(source_segments)} lines, and {target} has {len(target_segments)}.")
+        lines = zip(source_segments, target_segments, strict=True)
+        return row, document, [Unit(_side(source, first), _side(target, second), second) for first, second in lines]
+    if have_same_times(source_segments, target_segments):
+        beads = list(pair_by_time(source_segments, target_segments))
     else:
-        scored = list(pair_segments(checker.aligner, ours, theirs))
+        scored = list(pair_segments(checker.aligner, source_segments, target_segments))
         beads = [bead for bead, _ in scored]
-        if not look_alike(checker.aligner, ours, theirs, scored):
+        if not belong_together(checker.aligner, source_segments, target_segments, scored):
             raise CommandError(
-                f"{source} and {target} do not belong together: most of their segments are no translations of each "
+                f"{source} and {target} do not belong together: most of their segments are not translations of each "
                 "other. Are they versions of the same text?"
             )
-    return row, document, list(_joined(beads, ours, theirs, source, target))
+    return row, document, list(_joined(beads, source_segments, target_segments, source, target))
 
 
 def _side(file: str, segment: Segment | None) -> SegmentSide:
@@ -279,29 +284,33 @@ def _side(file: str, segment: Segment | None) -> SegmentSide:
 
 
 def _joined(
-    beads: Sequence[Bead], ours: Sequence[Segment], theirs: Sequence[Segment], source: str, target: str
+    beads: Sequence[Bead],
+    source_segments: Sequence[Segment],
+    target_segments: Sequence[Segment],
+    source: str,
+    target: str,
 ) -> Iterator[Unit]:
-    """Yield units: a bead, or cues that are one sentence."""
+    """Yield a unit per bead, or per sentence of cues."""
     done = 0
     sides: tuple[list[Segment], list[Segment]] = ([], [])
 
     def unit() -> Unit:
-        near = theirs[min(done, len(theirs) - 1)] if theirs else None
-        found = Unit(SegmentSide(source, tuple(sides[0])), SegmentSide(target, tuple(sides[1])), near)
+        near = target_segments[min(done, len(target_segments) - 1)] if target_segments else None
+        joined = Unit(SegmentSide(source, tuple(sides[0])), SegmentSide(target, tuple(sides[1])), near)
         for side in sides:
             side.clear()
-        return found
+        return joined
 
     for of_source, of_target in beads:
-        alone = not of_source or not of_target
-        if alone and any(sides):
+        unpaired = not of_source or not of_target
+        if unpaired and any(sides):
             yield unit()
-        sides[0].extend(ours[number] for number in of_source)
-        sides[1].extend(theirs[number] for number in of_target)
+        sides[0].extend(source_segments[number] for number in of_source)
+        sides[1].extend(target_segments[number] for number in of_target)
         if of_target:
             done = max(done, of_target[-1] + 1)
         goes_on = (
-            not alone
+            not unpaired
             and sides[0][0].kind == "cue"
             and len(sides[0]) < _MOST_CUES
             and not all(_SENTENCE_END.search(side[-1].text) for side in sides)

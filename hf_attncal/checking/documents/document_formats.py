@@ -1,8 +1,8 @@
 """Formats of documents: readers of files in two languages, and the table of all formats.
 
 A reader takes `(data, name)` and returns the segments of a file in one language, or the pairs of a bilingual one. It
-raises ValueError with what is wrong with the file; its name comes before that. A writer takes `(data, notes)` and
-returns the file with them; nothing else in it changes. Elements of XLIFF are read with their places.
+raises ValueError with the problem; the caller puts the file name before it. A writer takes `(data, notes)` and returns
+the file with the notes inserted and no other change.
 """
 
 import csv
@@ -34,15 +34,15 @@ from .segments import (
 )
 from .text_files import note_vtt, read_lines_of, read_markdown, read_subtitles
 
-_BROKEN_PO = "is no PO file that can be read ({}): `msgfmt --check` says what is wrong."
+_BROKEN_PO = "is not a valid PO file ({}): `msgfmt --check` shows the errors."
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _PO_LINE = re.compile(r'\s*(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s*)?"(?:[^"\\]|\\.)*"\s*|\s*(?:#.*)?')
-_NO_TEXT = re.compile(r"translator[-_]credits$|external ref=")  # names of translators, sums of pictures
+_NO_TEXT = re.compile(r"translator[-_]credits$|external ref=")  # names of translators, checksums of pictures
 _ACCELERATOR = re.compile(r"[_&](?=[^\W_])")
 _TAGS = re.compile(r"</?[A-Za-z][^<>]{0,500}>")
 _XLIFF_TEXTS = ("source", "target")
 _XLIFF_NOT_READ = ("alt-trans", "seg-source", "matches", "glossary")
-# Elements within a text whose own text is code, in XLIFF 1.2 and 2.
+# Inline elements with code as text, in XLIFF 1.2 and 2.
 _XLIFF_CODE = frozenset(("bpt", "ept", "ph", "it", "x", "bx", "ex", "sc", "ec", "cp"))
 _LIKE_ASCII = re.compile(rb"""encoding\s*=\s*["'](?:utf-8|us-ascii|iso-8859-\d+|windows-125\d)["']""", re.IGNORECASE)
 _COLUMNS = (  # names of the columns of the source, the translation and the key
@@ -56,10 +56,10 @@ _COLUMNS = (  # names of the columns of the source, the translation and the key
 
 
 def read_po(data: bytes, name: str) -> list[SegmentPair]:
-    """Read the entries of a PO file that are in use: no obsolete and no fuzzy ones, of plurals the last.
+    """Read the entries of a PO file except obsolete and fuzzy ones; of plurals, the last form.
 
     Raises:
-        ValueError: its encoding is not what its head says, or polib cannot read it; the message has the line.
+        ValueError: The encoding is not the one of the header, or polib cannot read it; the message has the line.
     """
     import polib
 
@@ -67,18 +67,18 @@ def read_po(data: bytes, name: str) -> list[SegmentPair]:
         raise ValueError(f"has more than {MOST_SEGMENTS:,} entries. Split it.")
     text = _po_text(data, name)
     if not re.search(r"^msgid\s", text, re.MULTILINE):
-        raise ValueError("has no line that begins with `msgid`: it is no PO file.")
+        raise ValueError("has no line that begins with `msgid`: it is not a PO file.")
     for number, line in enumerate(text.split("\n"), start=1):
         if not _PO_LINE.fullmatch(line):
             raise ValueError(_BROKEN_PO.format(f"line {number}"))
     try:
-        # A name of a file is short, and has no line end.
+        # polib takes a text without a line end for a file name.
         entries = polib.pofile(text + "\n")
     except (OSError, UnicodeError, IndexError, KeyError, AttributeError) as error:
         named = re.search(r"line \d+", str(error))
         raise ValueError(_BROKEN_PO.format(named[0] if named else one_line(error))) from error
     begins = list(accumulate((len(line) + 1 for line in data.split(b"\n")), initial=0))
-    found = []
+    pairs = []
     for entry in entries:
         if entry.obsolete or entry.fuzzy or not entry.msgid or _NO_TEXT.match(entry.msgid):
             continue
@@ -90,8 +90,8 @@ def read_po(data: bytes, name: str) -> list[SegmentPair]:
         at = begins[min(line, len(begins)) - 1]
         source, target = (_po_side(text, line, entry.msgctxt or "", at) for text in texts)
         if source is not None:
-            found.append(SegmentPair(source, target))
-    return found
+            pairs.append(SegmentPair(source, target))
+    return pairs
 
 
 def note_po(data: bytes, notes: Notes) -> bytes:
@@ -105,7 +105,7 @@ def note_po(data: bytes, notes: Notes) -> bytes:
 def _charset(data: bytes) -> str:
     head = _CHARSET.search(data[:8192])
     name = head[1].decode("ascii", "replace") if head else "utf-8"
-    return "utf-8" if name == "CHARSET" else name  # as in a template
+    return "utf-8" if name == "CHARSET" else name  # the placeholder of a template
 
 
 def _po_text(data: bytes, name: str) -> str:
@@ -116,7 +116,7 @@ def _po_text(data: bytes, name: str) -> str:
         return data.decode(charset)
     except (LookupError, UnicodeError) as error:
         raise ValueError(
-            f"says that it is {charset}, and cannot be read so: convert it with `msgconv -t UTF-8`."
+            f"has the charset {charset} in its header, but is not valid {charset}: convert it with `msgconv -t UTF-8`."
         ) from error
 
 
@@ -133,7 +133,7 @@ def _po_side(text: str, line: int, key: str, at: int) -> Segment | None:
 
 @dataclass(slots=True)
 class _Element:
-    """An element of XML with its place.
+    """An XML element with its position.
 
     Args:
         name: Without its namespace.
@@ -156,7 +156,7 @@ class _Element:
 
 
 class _XliffReader:
-    """Reader of the units of an XLIFF file; of the tree it keeps one unit at a time.
+    """Reader of the units of an XLIFF file; only one unit is in memory at a time.
 
     Args:
         data: Bytes of the file.
@@ -164,7 +164,7 @@ class _XliffReader:
 
     def __init__(self, data: bytes):
         self.data = data
-        self.found: list[SegmentPair] = []
+        self.pairs: list[SegmentPair] = []
         self.targets = 0
         self._open: list[_Element] = []
         self._skipped = 0  # open elements within a part that is not read
@@ -179,10 +179,10 @@ class _XliffReader:
         try:
             self._parser.Parse(self.data, True)
         except expat.ExpatError as error:
-            raise ValueError(f"line {error.lineno} is no XML: {expat.ErrorString(error.code)}.") from error
+            raise ValueError(f"line {error.lineno} is not valid XML: {expat.ErrorString(error.code)}.") from error
 
     def _refuse(self, *_: object) -> None:
-        raise ValueError("defines entities, which may read other files or fill the memory: it is not read.")
+        raise ValueError("defines entities, which may read other files or fill the memory. Remove them.")
 
     def _begin(self, name: str, attributes: dict[str, str]) -> None:
         name = name.rpartition(":")[2]
@@ -210,7 +210,7 @@ class _XliffReader:
             self._open[-1].content.append(element)
 
     def _add_segments(self, unit: _Element) -> None:
-        """Add the segments of a unit of XLIFF 2, whose notes stand before them."""
+        """Add the segments of an XLIFF 2 unit; its notes are before them."""
         place, key = 0, _key_of(unit)
         for part in unit:
             if part.name == "notes":
@@ -221,15 +221,15 @@ class _XliffReader:
                 self._add(part, f"{key}/{part.attributes['id']}" if "id" in part.attributes else key, place)
 
     def _add(self, unit: _Element, key: str, place: int) -> None:
-        """Add the pair of a <trans-unit>, whose notes stand behind its texts, or of a <segment>."""
+        """Add the pair of a <trans-unit>, with notes after its texts, or of a <segment>."""
         texts = {part.name: part for part in unit if part.name in _XLIFF_TEXTS}
         self.targets += "target" in texts
         if unit.name == "trans-unit" and texts:
             place = self.data.index(b">", max(part.end for part in texts.values())) + 1
         source, target = (_xliff_side(texts.get(name), key, place) for name in _XLIFF_TEXTS)
         if source is not None:
-            self.found.append(SegmentPair(source, target))
-            check_segments(len(self.found))
+            self.pairs.append(SegmentPair(source, target))
+            check_segments(len(self.pairs))
 
 
 def _key_of(unit: _Element) -> str:
@@ -263,19 +263,19 @@ def read_xliff(data: bytes, name: str) -> list[SegmentPair]:
     """Read the units of an XLIFF file, 1.2 or 2.
 
     Raises:
-        ValueError: it is no XML or defines entities, has no translation at all, or far too many units.
+        ValueError: The file is not XML, defines entities, has no translation, or has too many units.
     """
     reader = _XliffReader(data)
     reader.read()
     if b"xliff" not in data[:100_000]:
         raise ValueError("has no <xliff>: is it another kind of XML?")
-    if reader.found and not reader.targets:
+    if reader.pairs and not reader.targets:
         raise ValueError("has no <target>: it is not translated yet. Name the file of a translation.")
-    return reader.found
+    return reader.pairs
 
 
 def note_xliff(data: bytes, notes: Notes) -> bytes:
-    """Write a <note> behind the <target> (XLIFF 1.2), or in the <notes> of the unit (2)."""
+    """Write each note as a <note> after the <target> (XLIFF 1.2), or in the <notes> of the unit (2)."""
     head = data[:200]
     if head[:2] in (b"\xff\xfe", b"\xfe\xff") or (b"encoding" in head and not _LIKE_ASCII.search(head)):
         raise ValueError("takes notes only in UTF-8: convert it first, or ask for --format json.")
@@ -295,7 +295,7 @@ def note_xliff(data: bytes, notes: Notes) -> bytes:
 
 
 def _xml_indent(data: bytes, at: int) -> str:
-    """Return the line end and the white space that begin the line of a byte; "" if it is not XML on lines."""
+    """Return the line end and indentation of the line of a byte; "" on the first line."""
     begin = data.rfind(b"\n", 0, at) + 1
     line = data[begin:at]
     space = line[: len(line) - len(line.lstrip(b" \t"))].decode()
@@ -321,16 +321,16 @@ def read_tsv(data: bytes, name: str) -> list[SegmentPair]:
 
 
 def _read_table(rows) -> list[SegmentPair]:
-    """Read pairs: of the columns that the first row calls source and target, or else of the first two.
+    """Read pairs from the columns named source and target in the first row, or else from the first two.
 
     Args:
         rows: Reader of the module `csv`.
 
     Raises:
-        ValueError: a row has too few columns, or a field cannot be read.
+        ValueError: A row has too few columns, or a field cannot be read.
     """
     source, target, key = 0, 1, None
-    found: list[SegmentPair] = []
+    pairs: list[SegmentPair] = []
     line, first = 1, True
     try:
         for row in rows:
@@ -340,7 +340,9 @@ def _read_table(rows) -> list[SegmentPair]:
             if first:
                 first = False
                 names = [cell.strip().lower() for cell in row]
-                columns = [next((names.index(name) for name in known if name in names), None) for known in _COLUMNS]
+                columns = [
+                    next((names.index(name) for name in aliases if name in names), None) for aliases in _COLUMNS
+                ]
                 if columns[0] is not None and columns[1] is not None:
                     source, target, key = columns[0], columns[1], columns[2]
                     continue
@@ -350,11 +352,11 @@ def _read_table(rows) -> list[SegmentPair]:
             cells = (plain(row[source]), plain(row[target]))
             if any(cells):
                 sides = (Segment(text, "row", begin, of_key) if text else None for text in cells)
-                found.append(SegmentPair(*sides))
-                check_segments(len(found), "rows")
+                pairs.append(SegmentPair(*sides))
+                check_segments(len(pairs), "rows")
     except csv.Error as error:
         raise ValueError(f"line {line} cannot be read: {error}.") from error
-    return found
+    return pairs
 
 
 # ---- the table ----
@@ -366,15 +368,15 @@ _MOST_BYTES = 1 << 28
 
 
 class Format(NamedTuple):
-    """How files of one kind are read.
+    """Format of documents.
 
     Args:
-        name: what messages call it.
-        suffixes: ends of file names.
-        read: function that reads it.
-        bilingual: both languages are in one file.
-        note: function that writes notes into it; None for none.
-        extra: it needs the extra `documents`.
+        name: Name in messages.
+        suffixes: Suffixes of file names.
+        read: Reader.
+        bilingual: True if one file has both languages. Default: False.
+        note: Writer of notes. Default: None, the format has no notes.
+        extra: True if the reader needs the extra `documents`. Default: False.
     """
 
     name: str
@@ -385,7 +387,7 @@ class Format(NamedTuple):
     extra: bool = False
 
 
-# Translations in formats that are not read: they must not pass for lines of text.
+# Formats of translations without a reader; they must not be read as lines of text.
 NOT_READ = (".epub", ".usfm", ".sfm", ".tmx", ".vref", ".verses")
 LINES = Format("lines", (), read_lines_of)
 FORMATS = (
@@ -403,7 +405,7 @@ def format_of(name: object) -> Format | None:
     """Return the format of a file name; None for lines of plain text, and for anything but a name.
 
     Raises:
-        CommandError: the format is not read.
+        CommandError: The format has no reader.
     """
     if not isinstance(name, str | os.PathLike):
         return None
@@ -417,7 +419,7 @@ def format_of(name: object) -> Format | None:
 
 
 def is_document(source: object, target: object) -> bool:
-    """Return whether what is to be checked is a bilingual file, or two documents that are more than lines."""
+    """Return whether the input is a bilingual file or two documents, and not lines of text."""
     formats = format_of(source), format_of(target)
     return formats[0] is not None and (target is None or formats[1] is not None)
 
@@ -426,8 +428,8 @@ def read_document(name: str, row: Format) -> Document:
     """Read a file.
 
     Raises:
-        CommandError: it cannot be read; the message has its name, what is wrong, and a remedy.
-        ModuleNotFoundError: a package of the extra is missing.
+        CommandError: The file cannot be read; the message has its name, the problem and a remedy.
+        ModuleNotFoundError: A package of the extra is missing.
     """
     if row.extra:
         from hf_attncal.io.extras import need
@@ -438,17 +440,17 @@ def read_document(name: str, row: Format) -> Document:
     if len(data) > _MOST_BYTES:
         raise CommandError(f"{name} has more than {_MOST_BYTES >> 20} MB. Split it, by chapters for example.")
     try:
-        found = row.read(data, name)
-        check_segments(len(found))
+        parts = row.read(data, name)
+        check_segments(len(parts))
     except ValueError as error:
         message = one_line(error)
         raise CommandError(message if name in message else f"{name} {message}") from error
-    if not found:
-        raise CommandError(f"{name} has no text that could be checked. Is it {row.name}?")
-    pairs = tuple(part for part in found if isinstance(part, SegmentPair))
-    return Document(name, data, pairs, tuple(part for part in found if isinstance(part, Segment)))
+    if not parts:
+        raise CommandError(f"{name} has no text to check. Is it {row.name}?")
+    pairs = tuple(part for part in parts if isinstance(part, SegmentPair))
+    return Document(name, data, pairs, tuple(part for part in parts if isinstance(part, Segment)))
 
 
 def noted(document: Document, row: Format, notes: Notes) -> bytes:
-    """Return the bytes of a document with notes in it; without notes, exactly its bytes."""
+    """Return the bytes of a document with notes; without notes, its bytes unchanged."""
     return row.note(document.data, notes) if notes and row.note else document.data

@@ -1,7 +1,4 @@
-"""What the check found in a document: each finding with its kind, place, words, reason and probability.
-
-Its forms are lines, JSON, SARIF and notes in the file.
-"""
+"""Findings in a document, with kind, position, reason and probability, as lines, JSON, SARIF or notes in the file."""
 
 import hashlib
 import json
@@ -21,33 +18,35 @@ from ..rules import placeholders_of
 from ..verdicts import PairVerdict
 from .segments import Segment
 
-# Kind of a finding -> what it says in general.
+# Kind of a finding -> its description.
 FINDING_KINDS = {
     "missing": "A whole segment of the source has no translation.",
     "added": "A whole segment of the translation has no source.",
-    "omission": "The translation leaves out words of the source.",
-    "addition": "The translation says what the source does not.",
+    "omission": "Words of the source have no translation.",
+    "addition": "Words of the translation have no source.",
     "repeats": "The translation repeats itself.",
-    "unrelated": "The translation is none of this source.",
-    "changed": "A number, a name, a negation, a placeholder or an address is not that of the source.",
+    "unrelated": "The translation is not a translation of this source.",
+    "changed": "A number, a name, a negation, a placeholder or an address differs from the source.",
 }
-# How probable it is that a finding of these kinds is right, on documents in which nothing was left out on purpose.
+# Probability that a finding of these kinds is right, measured on unchanged documents.
 _SURE = {"missing": 0.95, "added": 0.95, "placeholders": 0.97}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _COLUMNS = ("id", "probability", "kind", "source", "target", "reason")
-_ERROR_ABOVE = 0.9  # probability from which on SARIF calls a finding an error
-_ERROR_STATUS = 2  # exit status of an error, where 1 means findings
+_ERROR_ABOVE = 0.9  # probability above which a finding is an error in SARIF
+_ERROR_STATUS = 2  # exit status of an error, if 1 means findings
 _SHOWN = 80  # characters of a text in a reason
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one side of a finding is.
+    """Position of one side of a finding.
 
     Args:
-        file: name of the file. line: in it, from 1. key: of the segment; "" for none.
-        text: of the segment.
-        span: characters of the text that it is about; None for all of it.
+        file: Name of the file.
+        line: Line in the file, from 1.
+        key: Key of the segment, or "".
+        text: Text of the segment.
+        span: First character of the finding in the text, and the one after the last. Default: None, the whole text.
     """
 
     file: str
@@ -62,14 +61,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class DocumentFinding:
-    """Something that looks wrong.
+    """Finding in a document.
 
     Args:
-        kind: one of `FINDING_KINDS`.
-        reason: what is wrong, in words.
-        probability: that it is.
-        source, target: where; None for a side that is not there.
-        at: segment whose note it is.
+        kind: Kind, one of `FINDING_KINDS`.
+        reason: Description in words.
+        probability: Probability that it is an error.
+        source, target: Position on each side; None for a missing side.
+        at: Segment before which its note is written. Default: None.
     """
 
     kind: str
@@ -81,22 +80,22 @@ class DocumentFinding:
 
     @property
     def id(self) -> str:
-        """Name of it by its kind and texts, so that it stays when lines move."""
+        """Identifier from the kind and the texts, which does not change when lines move."""
         sides = (" ".join(side.text.split()) if side else "" for side in (self.source, self.target))
         return hashlib.sha256("\0".join((self.kind, *sides)).encode()).hexdigest()[:12]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
-        found: dict[str, Any] = {"id": self.id, "kind": self.kind, "probability": round(self.probability, 4)}
-        found["reason"] = self.reason
+        values: dict[str, Any] = {"id": self.id, "kind": self.kind, "probability": round(self.probability, 4)}
+        values["reason"] = self.reason
         for name in ("source", "target"):
             place = getattr(self, name)
             if place is not None:
-                told = {"file": place.file, "line": place.line, "key": place.key}
-                found[name] = {key: value for key, value in told.items() if value} | {"text": place.text}
+                fields = {"file": place.file, "line": place.line, "key": place.key}
+                values[name] = {key: item for key, item in fields.items() if item} | {"text": place.text}
                 if place.span is not None:
-                    found[name]["span"] = list(place.span)
-        return found
+                    values[name]["span"] = list(place.span)
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +103,8 @@ class SegmentSide:
     """Segments of one document that are checked together.
 
     Args:
-        file: name of the document.
-        segments: of it, in order; their texts are joined by a space.
+        file: Name of the document.
+        segments: Segments in order; their texts are joined by spaces.
     """
 
     file: str
@@ -116,48 +115,48 @@ class SegmentSide:
         return " ".join(one.text for one in self.segments)
 
     def place(self, span: tuple[int, int] | None = None) -> Place:
-        """Return the place of characters of the joined text: the segment in which they begin; there must be one."""
-        begin, one = 0, self.segments[0]
-        for one in self.segments:
-            if span is None or span[0] < begin + len(one.text) + 1:
+        """Return the position of characters of the joined text: the segment in which they begin."""
+        begin, segment = 0, self.segments[0]
+        for segment in self.segments:
+            if span is None or span[0] < begin + len(segment.text) + 1:
                 break
-            begin += len(one.text) + 1
+            begin += len(segment.text) + 1
         if span is not None:
-            span = max(0, span[0] - begin), min(len(one.text), span[1] - begin)
-        return Place(self.file, one.line, one.key, one.text, span)
+            span = max(0, span[0] - begin), min(len(segment.text), span[1] - begin)
+        return Place(self.file, segment.line, segment.key, segment.text, span)
 
 
 def document_findings(verdict: PairVerdict, source: SegmentSide, target: SegmentSide) -> Iterator[DocumentFinding]:
-    """Yield what is wrong with segments that were paired: their placeholders, and what the verdict says, as one."""
+    """Yield the findings on paired segments: wrong placeholders, and the verdict as one finding."""
     wrong = _other_placeholders(source, target)
     if wrong is not None:
         at = target.segments[0]
         yield DocumentFinding("changed", wrong, _SURE["placeholders"], source.place(), target.place(), at)
-    told = [one for one in verdict.findings if not (wrong and one.kind == "wrong placeholders")]
-    if not told:
+    findings = [finding for finding in verdict.findings if not (wrong and finding.kind == "wrong placeholders")]
+    if not findings:
         return
     kind = max(verdict.flagged, key=lambda cause: getattr(verdict, cause))
-    omission = next((one.source.characters for one in told if one.source), None)
-    addition = next((one.target.characters for one in told if one.target), None)
+    omission = next((finding.source.characters for finding in findings if finding.source), None)
+    addition = next((finding.target.characters for finding in findings if finding.target), None)
     places = source.place(omission), target.place(addition)
     reasons = []
-    for one in told[:4]:
-        span, side = (one.source, source) if one.source else (one.target, target)
+    for finding in findings[:4]:
+        span, side = (finding.source, source) if finding.source else (finding.target, target)
         words = _quoted(side.text[slice(*span.characters)]) if span else ""
-        reasons.append(f"{one.kind} {words}: {one.reason}" if words else one.reason)
-    segment = next((one for one in target.segments if one.line == places[1].line), target.segments[0])
+        reasons.append(f"{finding.kind} {words}: {finding.reason}" if words else finding.reason)
+    segment = next((part for part in target.segments if part.line == places[1].line), target.segments[0])
     yield DocumentFinding(kind, "; ".join(reasons), verdict.wrong, *places, segment)
 
 
 def whole_segment(source: SegmentSide, target: SegmentSide, near: Segment | None) -> DocumentFinding:
-    """Return the finding on segments that only one document has; `near` is the next of the target."""
+    """Return the finding on segments that only one document has; `near` is the next target segment."""
     if not source.segments:
-        one = target.segments[0]
-        reason = f"added: the source has no {one.kind} {_quoted(target.text)}"
-        return DocumentFinding("added", reason, _SURE["added"], None, target.place(), one)
-    one = source.segments[0]
-    reason = f"left out: the whole {one.kind} {_quoted(source.text)}"
-    place = Place(target.file, near.line if near else 1, one.key, "")
+        segment = target.segments[0]
+        reason = f"added: the source has no {segment.kind} {_quoted(target.text)}"
+        return DocumentFinding("added", reason, _SURE["added"], None, target.place(), segment)
+    segment = source.segments[0]
+    reason = f"left out: the whole {segment.kind} {_quoted(source.text)}"
+    place = Place(target.file, near.line if near else 1, segment.key, "")
     return DocumentFinding("missing", reason, _SURE["missing"], source.place(), place, near)
 
 
@@ -166,34 +165,37 @@ def _quoted(text: str) -> str:
 
 
 def _other_placeholders(source: SegmentSide, target: SegmentSide) -> str | None:
-    """Say which placeholders and tags of a bilingual file differ; None where none do."""
+    """Return a reason with the placeholders and tags that differ in a bilingual file; None if all match."""
     if not any(one.kind == "entry" for one in source.segments) or not target.segments:
         return None
-    ours, theirs = (
+    source_counts, target_counts = (
         sum((placeholders_of(one.raw or one.text) for one in side.segments), start=placeholders_of(""))
         for side in (source, target)
     )
-    lost, new = (list((one - other).elements())[:3] for one, other in ((ours, theirs), (theirs, ours)))
+    lost, new = (
+        list((one - other).elements())[:3]
+        for one, other in ((source_counts, target_counts), (target_counts, source_counts))
+    )
     if not lost and not new:
         return None
-    told = [f"{' '.join(lost)} is missing" if lost else "", f"{' '.join(new)} is not in the source" if new else ""]
-    return f"wrong placeholders: {', and '.join(filter(None, told))}"
+    messages = [f"{' '.join(lost)} is missing" if lost else "", f"{' '.join(new)} is not in the source" if new else ""]
+    return f"wrong placeholders: {', and '.join(filter(None, messages))}"
 
 
 # ---- forms ----
 
 
 def finding_lines(findings: Iterable[DocumentFinding]) -> Iterator[str]:
-    """Yield a head, and a line for each finding, with tabs between the columns."""
+    """Yield a header and a line per finding, with tabs between the columns."""
     yield "\t".join(_COLUMNS)
-    for one in findings:
-        sides = (str(side) if side else "-" for side in (one.source, one.target))
-        row = one.id, f"{one.probability:.4f}", one.kind, *sides, one.reason
+    for finding in findings:
+        sides = (str(side) if side else "-" for side in (finding.source, finding.target))
+        row = finding.id, f"{finding.probability:.4f}", finding.kind, *sides, finding.reason
         yield "\t".join(" ".join(cell.split()) for cell in row)
 
 
 def sarif(findings: Iterable[DocumentFinding]) -> str:
-    """Return findings as SARIF 2.1.0, with what code scanning of GitHub needs
+    """Return findings as SARIF 2.1.0, with the fields that GitHub code scanning needs
     (https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning).
     """
     from hf_attncal._version import __version__
@@ -205,7 +207,7 @@ def sarif(findings: Iterable[DocumentFinding]) -> str:
             "shortDescription": {"text": text},
             "fullDescription": {"text": text},
             "help": {
-                "text": f"{text} If it is right all the same, put the line of the finding into the file of --dismiss."
+                "text": f"{text} If the translation is right, add the line of the finding to the file of --dismiss."
             },
             "defaultConfiguration": {"level": "warning"},
             "properties": {"precision": "high" if name in ("missing", "added") else "medium", "tags": ["translation"]},
@@ -218,21 +220,21 @@ def sarif(findings: Iterable[DocumentFinding]) -> str:
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=1)
 
 
-def _result(one: DocumentFinding, rule: int) -> dict[str, Any]:
-    places = [place for place in (one.target, one.source) if place is not None]
-    found: dict[str, Any] = {
-        "ruleId": one.kind,
+def _result(finding: DocumentFinding, rule: int) -> dict[str, Any]:
+    places = [place for place in (finding.target, finding.source) if place is not None]
+    result: dict[str, Any] = {
+        "ruleId": finding.kind,
         "ruleIndex": rule,
-        "level": "error" if one.probability >= _ERROR_ABOVE else "warning",
-        "message": {"text": one.reason},
+        "level": "error" if finding.probability >= _ERROR_ABOVE else "warning",
+        "message": {"text": finding.reason},
         "locations": [_location(places[0])],
-        "partialFingerprints": {"attncal/v1": one.id},
-        "rank": round(100 * one.probability, 1),
-        "properties": {"probability": round(one.probability, 4)},
+        "partialFingerprints": {"attncal/v1": finding.id},
+        "rank": round(100 * finding.probability, 1),
+        "properties": {"probability": round(finding.probability, 4)},
     }
     if len(places) > 1:
-        found["relatedLocations"] = [{"id": 1, "message": {"text": "the source"}} | _location(places[1])]
-    return found
+        result["relatedLocations"] = [{"id": 1, "message": {"text": "the source"}} | _location(places[1])]
+    return result
 
 
 def _location(place: Place) -> dict[str, Any]:
@@ -242,26 +244,28 @@ def _location(place: Place) -> dict[str, Any]:
 
 
 def notes_of(findings: Iterable[DocumentFinding]) -> list[tuple[int, list[str]]]:
-    """Return `(byte, lines)` for the notes of findings, in the order of the file."""
-    found: dict[int, list[str]] = defaultdict(list)
-    for one in findings:
-        if one.at is not None:
-            found[one.at.at].append(f"attncal {one.id}: {' '.join(one.reason.split())} ({one.probability:.2f})")
-    return sorted(found.items())
+    """Return the notes of findings as `(byte, lines)`, in the order of the file."""
+    notes: dict[int, list[str]] = defaultdict(list)
+    for finding in findings:
+        if finding.at is not None:
+            notes[finding.at.at].append(
+                f"attncal {finding.id}: {' '.join(finding.reason.split())} ({finding.probability:.2f})"
+            )
+    return sorted(notes.items())
 
 
-# ---- what a person called right ----
+# ---- dismissed findings ----
 
 
 def dismissed_ids(file: str | Path) -> frozenset[str]:
-    """Read which findings a person called right: lines that begin with an id, or are objects with one.
+    """Read the ids of dismissed findings, from lines of `--format tsv` or `--format json`.
 
-    Lines of `--format tsv` and `--format json` are such lines. Empty lines and those that begin with # say nothing.
+    Empty lines and lines that begin with # are skipped.
 
     Raises:
-        CommandError: a line has no id.
+        CommandError: A line has no id.
     """
-    found = set()
+    ids = set()
     for number, line in enumerate(read_lines(file), start=1):
         line = line.strip()
         if not line or line.startswith(("#", "id\t")):
@@ -272,22 +276,22 @@ def dismissed_ids(file: str | Path) -> frozenset[str]:
             name = ""
         if not (isinstance(name, str) and len(name) == 12 and set(name) <= set("0123456789abcdef")):
             raise CommandError(
-                f"line {number} of {file} has no id of a finding, such as 3f0c9a1b22de: "
-                "copy lines of --format tsv or json into it."
+                f"line {number} of {file} has no id of a finding, such as 3f0c9a1b22de. "
+                "Copy lines of --format tsv or json into it."
             )
-        found.add(name)
-    return frozenset(found)
+        ids.add(name)
+    return frozenset(ids)
 
 
-# ---- the exit status of continuous integration ----
+# ---- exit status for continuous integration ----
 
 
-class FoundError(CommandError):
-    """There are findings above the bar.
+class FindingsError(CommandError):
+    """Error for findings above the bar.
 
     Args:
-        message: number of the findings, and the first.
-        findings: the findings.
+        message: Number of the findings, and the first one.
+        findings: The findings.
     """
 
     exit_status = 1
@@ -298,11 +302,11 @@ class FoundError(CommandError):
 
 
 def raise_above(findings: Iterable[DocumentFinding], bar: float | None) -> None:
-    """Raise FoundError for findings that are more probable than a bar, if there is one."""
+    """Raise FindingsError if a finding is more probable than the bar; None for no bar."""
     above = () if bar is None else tuple(one for one in findings if one.probability > bar)
     if above:
         first = above[0]
-        raise FoundError(
+        raise FindingsError(
             f"{len(above)} finding{'s' * (len(above) > 1)} above {bar}, the first at "
             f"{first.target or first.source}: {first.reason}",
             above,
@@ -311,10 +315,10 @@ def raise_above(findings: Iterable[DocumentFinding], bar: float | None) -> None:
 
 @contextmanager
 def errors_exit_apart(bar: float | None) -> Iterator[None]:
-    """Give errors another exit status than findings, where findings have one."""
+    """Set the exit status of errors to 2 if findings have the status 1."""
     try:
         yield
     except Exception as error:
-        if bar is not None and not isinstance(error, FoundError):
+        if bar is not None and not isinstance(error, FindingsError):
             vars(error)["exit_status"] = _ERROR_STATUS
         raise

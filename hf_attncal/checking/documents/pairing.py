@@ -1,9 +1,9 @@
-"""Pair the segments of two documents: in order, one with one, one with two, or with none.
+"""Pair the segments of two documents, in order: one with one, one with two, or one with none.
 
-The best path through all pairs is found by dynamic programming, as sentences are aligned (Gale and Church, 1993,
-https://aclanthology.org/J93-1004). What tells a pair are the counts of the word aligner: how much likelier than chance
-the words of one segment translate words of the other, beside what is usual in these two documents. Length, kind of
-segment, numbers and time of cues add to it. An aligner without counts has only these.
+The best path is found by dynamic programming, as in sentence alignment (Gale and Church, 1993,
+https://aclanthology.org/J93-1004). The score of a pair comes from the counts of a statistical aligner: how much
+likelier than chance the words of one segment translate words of the other, relative to the two documents. Length, kind
+of segment, numbers and times of cues add to it. Without counts, only these are used.
 """
 
 import re
@@ -23,22 +23,22 @@ from .segments import CODE, Segment
 Bead = tuple[tuple[int, ...], tuple[int, ...]]
 Time = tuple[float, float]  # seconds
 
-_UNKNOWN, _MOST = 0.0, 8.0  # bounds of what counts say of two tokens
-_SAME = 5.0  # of a token on both sides, which may be a name or code
-_WINDOW, _KEPT = 900, 600  # segments that are paired at once, and those of them that stay so
+_UNKNOWN, _MOST = 0.0, 8.0  # bounds of the mutual information of two tokens
+_SAME = 5.0  # mutual information of a token with itself, which may be a name or code
+_WINDOW, _KEPT = 900, 600  # segments per window, and those whose pairs are final
 _CELLS = 1 << 24
-# In units of the spread of pairs that are none.
+# Scores in units of the spread of wrong pairs.
 _GAP, _MERGED = -2.0, -3.0
 _LEAST, _BEST = -4.0, 8.0
-_FEWEST = 6  # pairs that tell whether documents belong together
-_ALIKE = 0.7  # share of pairs with words that translate each other (at least 0.71 on 24 documents, dev)
-_SAME_TIMES = 0.9  # share of cues that are spoken while the other side speaks
-_TOLERANCE = 0.3  # seconds by which boundaries of cues differ
+_FEWEST = 6  # pairs below which two documents are assumed to belong together
+_ALIKE = 0.7  # share of pairs with related words (at least 0.71 on 24 development documents)
+_SAME_TIMES = 0.9  # share of target cues during a source cue
+_TOLERANCE = 0.3  # seconds by which boundaries of cues may differ
 _NUMBERS = re.compile(r"\d+")
 
 
 class _Lexicon:
-    """Scores of the words of all pairs of two lists of segments, by the counts of an aligner."""
+    """Lexical scores of all pairs of two lists of segments, by the counts of an aligner."""
 
     def __init__(self, aligner, source: Sequence[Segment], target: Sequence[Segment]):
         cut = segment if aligner.source.tokenize else white_space_words
@@ -51,7 +51,7 @@ class _Lexicon:
         kinds = [np.unique(np.concatenate([*side, np.zeros(0, dtype=np.int64)])) for side in tokens]
         places = [[np.searchsorted(known, ids) for ids in side] for known, side in zip(kinds, tokens, strict=True)]
         information = _information(aligner.model, kinds[0], kinds[1])
-        # (target, source kinds) and (source, target kinds): the best partner in a segment.
+        # Best partner in a segment for each kind of token: (target, source kinds) and (source, target kinds).
         self.best = [_largest(information.T, places[1]), _largest(information, places[0])]
         self.shares = [_shares(side, len(known)) for side, known in zip(places, kinds, strict=True)]
         self.lengths = [np.array([max(1, len(ids)) for ids in side], dtype=float) for side in places]
@@ -65,12 +65,12 @@ class _Lexicon:
         self.spread = (1.4826 * np.median(spread) * apart.size + 0.35 * 100) / (apart.size + 100)
 
     def turned(self) -> "_Lexicon":
-        """Return the same with source and target exchanged."""
-        other = copy(self)
-        other.best, other.shares, other.lengths = self.best[::-1], self.shares[::-1], self.lengths[::-1]
-        other.forward, other.backward = self.backward.T, self.forward.T
-        other.rows, other.columns = self.columns.T, self.rows.T
-        return other
+        """Return a copy with source and target swapped."""
+        swapped = copy(self)
+        swapped.best, swapped.shares, swapped.lengths = self.best[::-1], self.shares[::-1], self.lengths[::-1]
+        swapped.forward, swapped.backward = self.backward.T, self.forward.T
+        swapped.rows, swapped.columns = self.columns.T, self.rows.T
+        return swapped
 
     def single(self) -> np.ndarray:
         """Return the scores of each source with each target, (sources, targets)."""
@@ -95,7 +95,7 @@ def _of_two(source: Sequence[Segment], target: Sequence[Segment], lexicon: _Lexi
 
 @torch.no_grad()
 def _information(model, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return how much likelier than chance kinds of tokens translate each other, as a logarithm, (source, target)."""
+    """Return the mutual information of kinds of tokens, (source, target)."""
     if not len(source) or not len(target):
         return np.zeros((len(source), len(target)), dtype=np.float32)
     sides = [torch.from_numpy(side).to(model.device) for side in (source, target)]
@@ -105,30 +105,30 @@ def _information(model, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         values, together = mutual_information(model, sides[0][None, start : start + step], sides[1][None])
         values = values.masked_fill(together < 0.01, _UNKNOWN).clamp(_UNKNOWN, _MOST)
         parts.append(values[0].cpu().numpy())
-    found = np.concatenate(parts)
+    information = np.concatenate(parts)
     _, i, j = np.intersect1d(source, target, return_indices=True)
-    found[i, j] = np.maximum(found[i, j], _SAME)
-    return found
+    information[i, j] = np.maximum(information[i, j], _SAME)
+    return information
 
 
 def _largest(information: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
-    """Return for each segment the largest value of its tokens with each kind of token of the other side."""
-    found = np.zeros((len(places), information.shape[1]), dtype=np.float32)
+    """Return the largest value per segment and kind of token of the other side, (segments, kinds)."""
+    largest = np.zeros((len(places), information.shape[1]), dtype=np.float32)
     for number, ids in enumerate(places):
         if len(ids):
-            found[number] = information[np.unique(ids)].max(axis=0)
-    return found
+            largest[number] = information[np.unique(ids)].max(axis=0)
+    return largest
 
 
 def _shares(places: Sequence[np.ndarray], kinds: int) -> np.ndarray:
-    found = np.zeros((len(places), kinds), dtype=np.float32)
+    shares = np.zeros((len(places), kinds), dtype=np.float32)
     for number, ids in enumerate(places):
-        np.add.at(found[number], ids, 1 / max(1, len(ids)))
-    return found
+        np.add.at(shares[number], ids, 1 / max(1, len(ids)))
+    return shares
 
 
 def _usual(values: np.ndarray, axis: int) -> np.ndarray:
-    """Return the medians along an axis, as of ten more values that are the median of all."""
+    """Return the medians along an axis, shrunk to the overall median with the weight of ten values."""
     size = values.shape[axis]
     if not values.size:
         return np.zeros(values.shape[1 - axis])
@@ -136,33 +136,33 @@ def _usual(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _of_form(source: Sequence[Segment], target: Sequence[Segment]) -> np.ndarray:
-    """Return what length, kind, numbers, keys and times say of each pair, (sources, targets)."""
+    """Return the scores of each pair by length, kind, numbers, keys and times, (sources, targets)."""
     letters = [np.array([len(one.text) for one in side], dtype=float) for side in (source, target)]
     ratio = np.log(max(1.0, letters[1].sum()) / max(1.0, letters[0].sum())) if len(source) and len(target) else 0.0
     ratio = np.clip(ratio, -0.5, 0.5)
     far = np.log(letters[1][None] + 8) - np.log(letters[0][:, None] + 8) - ratio
-    found = 0.5 - np.minimum(4.0, (far / 0.35) ** 2 / 2)
+    scores = 0.5 - np.minimum(4.0, (far / 0.35) ** 2 / 2)
     kinds = sorted({one.kind for one in (*source, *target)})
     of_kind = [np.array([kinds.index(one.kind) for one in side]) for side in (source, target)]
     same = of_kind[0][:, None] == of_kind[1][None]
-    found += np.where(same, 0.5, -2.0)
+    scores += np.where(same, 0.5, -2.0)
     code = kinds.index(CODE) if CODE in kinds else -1
-    found -= 20.0 * (~same & ((of_kind[0][:, None] == code) | (of_kind[1][None] == code)))
-    found += _shared([set(_NUMBERS.findall(one.text)) for one in source],
+    scores -= 20.0 * (~same & ((of_kind[0][:, None] == code) | (of_kind[1][None] == code)))
+    scores += _shared([set(_NUMBERS.findall(one.text)) for one in source],
                      [set(_NUMBERS.findall(one.text)) for one in target])  # fmt: skip
     if any(one.key for one in source) and source[0].time is None:
         names = {one.key: j for j, one in enumerate(target) if one.key}
         for i, one in enumerate(source):
             if one.key in names:
-                found[i, names[one.key]] += 4.0
-    ours, theirs = _times(source), _times(target)
-    if ours and theirs:
-        found += _of_times(ours, theirs)
-    return found
+                scores[i, names[one.key]] += 4.0
+    source_times, target_times = _times(source), _times(target)
+    if source_times and target_times:
+        scores += _of_times(source_times, target_times)
+    return scores
 
 
 def _of_times(source: Sequence[Time], target: Sequence[Time]) -> np.ndarray:
-    """Return the score of the shared time of each pair of cues, (sources, targets); 0 for two cuts of a film."""
+    """Return the scores of pairs of cues by shared time, (sources, targets); 0 for two cuts of a film."""
     times = [np.array(side) for side in (source, target)]
     begin = np.maximum(times[0][:, None, 0], times[1][None, :, 0])
     end = np.minimum(times[0][:, None, 1], times[1][None, :, 1])
@@ -173,15 +173,15 @@ def _of_times(source: Sequence[Time], target: Sequence[Time]) -> np.ndarray:
 
 
 def _shared(source: list[set], target: list[set]) -> np.ndarray:
-    known = sorted(set().union(*source, *target))
-    if not known:
+    names_of_both = sorted(set().union(*source, *target))
+    if not names_of_both:
         return np.zeros((len(source), len(target)))
-    place = {name: number for number, name in enumerate(known)}
+    place = {name: number for number, name in enumerate(names_of_both)}
     sides = []
     for side in (source, target):
-        values = np.zeros((len(side), len(known)), dtype=np.float32)
-        for row, names in enumerate(side):
-            values[row, [place[name] for name in names]] = 1
+        values = np.zeros((len(side), len(names_of_both)), dtype=np.float32)
+        for row, row_names in enumerate(side):
+            values[row, [place[name] for name in row_names]] = 1
         sides.append(values)
     both = sides[0] @ sides[1].T
     either = sides[0].sum(axis=1)[:, None] + sides[1].sum(axis=1)[None] - both
@@ -192,8 +192,10 @@ def best_path(single, of_two_targets, of_two_sources, gap: float = _GAP) -> list
     """Return the beads of the path with the largest sum.
 
     Args:
-        single: (S, T). of_two_targets: (S, T - 1). of_two_sources: (S - 1, T).
-        gap: of a segment without a partner.
+        single: Scores of one source and one target, (S, T).
+        of_two_targets: Scores of one source and two targets, (S, T - 1).
+        of_two_sources: Scores of two sources and one target, (S - 1, T).
+        gap: Score of a segment without a partner. Default: -2.
     """
     sources, targets = single.shape
     none = -np.inf
@@ -229,26 +231,27 @@ def best_path(single, of_two_targets, of_two_sources, gap: float = _GAP) -> list
 def pair_segments(
     aligner: WordAligner | None, source: Sequence[Segment], target: Sequence[Segment]
 ) -> Iterator[tuple[Bead, float]]:
-    """Yield the beads of two documents in their order, with how much the words of each look like a translation; of one
-    without a partner it is 0.
+    """Yield the beads of two documents in their order, each with its lexical score, 0 without a partner.
 
     Args:
-        aligner: a `WordAligner` from the language of the source to that of the target.
-        source, target: segments; long documents are paired in windows.
+        aligner: Word aligner from the source to the target language.
+        source, target: Segments; long documents are paired in windows.
     """
     i = j = 0
     while i < len(source) or j < len(target):
         ends = min(len(source), i + _WINDOW), min(len(target), j + _WINDOW)
         last = ends == (len(source), len(target))
-        ours, theirs = source[i : ends[0]], target[j : ends[1]]
-        beads: list[Bead] = [((n,), ()) for n in range(len(ours))] + [((), (n,)) for n in range(len(theirs))]
-        if ours and theirs:
-            form = _of_form(ours, theirs)
-            lexicon = _Lexicon(aligner, ours, theirs) if has_counts(aligner) else None
+        source_window, target_window = source[i : ends[0]], target[j : ends[1]]
+        beads: list[Bead] = [((n,), ()) for n in range(len(source_window))] + [
+            ((), (n,)) for n in range(len(target_window))
+        ]
+        if source_window and target_window:
+            form = _of_form(source_window, target_window)
+            lexicon = _Lexicon(aligner, source_window, target_window) if has_counts(aligner) else None
             by_words = form if lexicon is None else lexicon.single()
             single = np.clip(form if lexicon is None else form + by_words, _LEAST, _BEST)
-            turned = _of_two(theirs, ours, lexicon and lexicon.turned())
-            beads = best_path(single, _of_two(ours, theirs, lexicon), turned.T)
+            turned = _of_two(target_window, source_window, lexicon and lexicon.turned())
+            beads = best_path(single, _of_two(source_window, target_window, lexicon), turned.T)
         done = [0, 0]
         for of_source, of_target in beads:
             if not last and max(done) >= _KEPT:
@@ -260,19 +263,21 @@ def pair_segments(
         i, j = i + done[0], j + done[1]
 
 
-def look_alike(
+def belong_together(
     aligner: WordAligner | None,
     source: Sequence[Segment],
     target: Sequence[Segment],
     scored: Sequence[tuple[Bead, float]],
 ) -> bool:
-    """Return whether two documents belong together.
+    """Return whether two documents are translations of each other.
 
-    In documents that do, nearly all pairs have words that translate each other. In others the best path looks no
-    better than that through one of them turned around.
+    If they are, nearly all pairs have words that translate each other. Otherwise the best path is no better than the
+    best path through one document in reverse order.
 
     Args:
-        scored: what `pair_segments` gave for them.
+        aligner: Word aligner.
+        source, target: Segments.
+        scored: Beads and scores from `pair_segments`.
     """
     share, mean, pairs = _alike(source, scored)
     if not has_counts(aligner) or pairs < _FEWEST or share >= _ALIKE:
@@ -289,33 +294,37 @@ def _alike(source: Sequence[Segment], scored: Sequence[tuple[Bead, float]]) -> t
 
 
 def _times(segments: Sequence[Segment]) -> list[Time] | None:
-    """Return when cues begin and end; None if any segment has no time."""
+    """Return begin and end of all cues; None if any segment has no time."""
     times = [one.time for one in segments if one.time is not None]
     return times if len(times) == len(segments) else None
 
 
 def have_same_times(source: Sequence[Segment], target: Sequence[Segment]) -> bool:
-    """Return whether these are cues of one cut of a film: nine in ten of the target begin while the source speaks."""
-    ours, theirs = _times(source), _times(target)
-    if not ours or not theirs:
+    """Return whether cues are of one cut of a film: nine in ten target cues have their middle in a source cue."""
+    source_times, target_times = _times(source), _times(target)
+    if not source_times or not target_times:
         return False
-    begins, ends = np.array(ours).T
+    begins, ends = np.array(source_times).T
     order = np.argsort(begins)
-    spoken = np.array(theirs).mean(axis=1)
+    spoken = np.array(target_times).mean(axis=1)
     place = np.searchsorted(begins[order], spoken, side="right") - 1
     return bool(((place >= 0) & (ends[order][place] > spoken)).mean() >= _SAME_TIMES)
 
 
 def pair_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iterator[Bead]:
-    """Yield the beads of cues of one cut of a film: parted where both sides have a boundary between cues.
+    """Yield the beads of cues of one cut of a film, split at the boundaries that both sides share.
 
-    Where the source speaks and the target is silent for longer than half of a usual cue, the cue of the source that
-    speaks most of that time has no partner. A cue of the target that comes while the source is silent ends the
-    sentence before it: translations are longer, and stay longer.
+    If the target is silent for more than 0.6 of a usual source cue, the source cue with most of that time has no
+    partner. A target cue during silence of the source continues the bead before it, as translations stay longer on the
+    screen.
     """
-    ours, theirs = _times(source) or [], _times(target) or []
-    missing, late = _silent(ours, theirs), _silent(theirs, ours)
-    cues = [(time, side, number) for side, times in enumerate((ours, theirs)) for number, time in enumerate(times)]
+    source_times, target_times = _times(source) or [], _times(target) or []
+    missing, late = _silent(source_times, target_times), _silent(target_times, source_times)
+    cues = [
+        (time, side, number)
+        for side, times in enumerate((source_times, target_times))
+        for number, time in enumerate(times)
+    ]
     open_bead: tuple[list[int], list[int]] = ([], [])
     end = -np.inf
     for (begin, until), side, number in sorted(cues):
@@ -333,9 +342,9 @@ def pair_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iterat
 
 
 def _silent(speaking: Sequence[Time], other: Sequence[Time]) -> set[int]:
-    """Return the cues that speak while the other side is silent."""
+    """Return the cues during silence of the other side."""
     usual = float(np.median([end - begin for begin, end in speaking]))
-    found = set()
+    cues = set()
     gaps, end = [], 0.0
     for begin, until in sorted(other):
         if begin > end:
@@ -357,5 +366,5 @@ def _silent(speaking: Sequence[Time], other: Sequence[Time]) -> set[int]:
         for place, seconds in spoken.items():
             length = speaking[place][1] - speaking[place][0]
             if seconds > 0.6 * length or (seconds == max(spoken.values()) and total > 0.6 * usual):
-                found.add(place)
-    return found
+                cues.add(place)
+    return cues

@@ -1,13 +1,13 @@
-"""What a document is made of: its segments, each with its text and its place."""
+"""Segments of a document, with their text and position."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hf_attncal.io.encoding import decoded
 
-CODE = "code block"  # a kind of segment that is compared as it is, and not translated
+CODE = "code block"  # kind of a segment that is not translated
 MOST_SEGMENTS = 200_000
-Notes = list[tuple[int, list[str]]]  # byte before which lines of text are written, in ascending order
+Notes = list[tuple[int, list[str]]]  # lines of text to insert before a byte, in ascending order
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +15,13 @@ class Segment:
     """A piece of text that is translated as a whole.
 
     Args:
-        text: its text without markup, in one line, as an aligner reads it.
-        kind: what it is: paragraph, heading, item, row, cue, entry, line, or `CODE`.
-        line: of the file on which it begins, from 1.
-        key: its name in the file: id of an entry, number of a cue, anchor of a heading; "" for none.
-        raw: its text with placeholders and tags; "" where that is the same.
-        at: byte of the file before which a note on it is written.
-        time: seconds at which a cue begins and ends.
+        text: Text without markup, in one line.
+        kind: Kind of the segment: paragraph, heading, item, row, cue, entry, line, or `CODE`.
+        line: Line of the file on which it begins, from 1.
+        key: Name in the file: id of an entry, number of a cue, anchor of a heading. Default: "".
+        raw: Text with placeholders and tags; "" if it equals `text`. Default: "".
+        at: Byte of the file before which a note on it is written. Default: 0.
+        time: Begin and end of a cue, in seconds. Default: None.
     """
 
     text: str
@@ -34,20 +34,20 @@ class Segment:
 
 
 class SegmentPair(NamedTuple):
-    """A segment and its translation; a side is None where there is none."""
+    """A segment and its translation; None for a missing side."""
 
     source: Segment | None
     target: Segment | None
 
 
 class Document(NamedTuple):
-    """A file that was read.
+    """Document in memory.
 
     Args:
-        name: of the file.
-        data: its bytes.
-        pairs: of a bilingual file.
-        segments: of a file in one language.
+        name: Name of the file.
+        data: Bytes of the file.
+        pairs: Segment pairs of a bilingual file. Default: ().
+        segments: Segments of a file in one language. Default: ().
     """
 
     name: str
@@ -57,7 +57,7 @@ class Document(NamedTuple):
 
 
 def text_of(data: bytes, name: str) -> str:
-    """Decode UTF-8 with or without a mark; raise ValueError with the name of the file for anything else."""
+    """Decode UTF-8 with or without a byte order mark; raise ValueError with the file name for other encodings."""
     return decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
 
 
@@ -75,23 +75,23 @@ def plain(text: str) -> str:
 
 
 def check_segments(segments: int, what: str = "segments") -> None:
-    """Raise ValueError for more segments than can be paired in reasonable time."""
+    """Raise ValueError if there are too many segments to pair in reasonable time."""
     if segments > MOST_SEGMENTS:
         raise ValueError(f"has more than {MOST_SEGMENTS:,} {what}. Split it, by chapters for example.")
 
 
 def lines_with_places(data: bytes, text: str) -> list[tuple[str, int]]:
-    """Return each line of a text without its end, and the byte at which it begins; `data` may begin with a mark."""
+    """Return each line of a text without its end, and its first byte; `data` may have a byte order mark."""
     at = len(data) - len(text.encode())
-    found = []
+    lines = []
     for line in text.splitlines(keepends=True) if "\x0b" not in text else text.split("\n"):
-        found.append((line.rstrip("\r\n"), at))
+        lines.append((line.rstrip("\r\n"), at))
         at += len(line.encode())
-    return found
+    return lines
 
 
 def inserted(data: bytes, pieces: list[tuple[int, bytes]]) -> bytes:
-    """Return data with pieces put in before these bytes, in ascending order."""
+    """Insert pieces into data before the given bytes, in ascending order."""
     parts, done = [], 0
     for at, piece in pieces:
         parts += [data[done:at], piece]

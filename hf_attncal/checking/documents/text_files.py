@@ -1,6 +1,6 @@
-"""Files in one language: lines, Markdown (markdown-it-py), and the cues of SubRip and WebVTT.
+"""Readers of files in one language: lines, Markdown (markdown-it-py), SubRip and WebVTT.
 
-pysubs2 reads subtitles, too, but it loses line numbers and the spaces between cues, and takes a minute for a million.
+pysubs2 also reads subtitles, but it loses line numbers and the space between cues, and is slow.
 """
 
 import re
@@ -40,14 +40,14 @@ def read_lines_of(data: bytes, name: str) -> list[Segment]:
 
 
 def read_markdown(data: bytes, name: str) -> list[Segment]:
-    """Read the segments of a Markdown file (CommonMark with tables); front matter gives its title and description.
+    """Read the segments of a Markdown file (CommonMark with tables), with title and description of its front matter.
 
     Raises:
-        ValueError: it is not UTF-8.
+        ValueError: The file is not UTF-8.
     """
     from markdown_it import MarkdownIt
 
-    found, text = _front_matter(text_of(data, name))
+    segments, text = _front_matter(text_of(data, name))
     lists, before = 0, ""
     row: list[str] | None = None  # cells of the open row
     for token in MarkdownIt("commonmark").enable("table").parse(text):
@@ -59,14 +59,14 @@ def read_markdown(data: bytes, name: str) -> list[Segment]:
         elif kind == "tr_close" and row is not None:
             cells = [cell for cell in row if cell]
             if any(map(has_words, cells)):
-                found.append(Segment(" | ".join(cells), "row", row_line))
+                segments.append(Segment(" | ".join(cells), "row", row_line))
             row = None
         elif kind in ("fence", "code_block") and token.content.strip():
-            found.append(Segment(plain(token.content), CODE, line))
+            segments.append(Segment(plain(token.content), CODE, line))
         elif kind == "html_block":
             content = plain(_HTML_TAGS.sub(" ", _HTML_TEXT.sub(" ", token.content)))
             if has_words(content):
-                found.append(Segment(content, "html", line))
+                segments.append(Segment(content, "html", line))
         elif kind == "inline" and row is not None:
             row.append(_inline_text(token))
         elif kind == "inline":
@@ -76,22 +76,22 @@ def read_markdown(data: bytes, name: str) -> list[Segment]:
             if has_words(content):
                 block = "heading" if before == "heading_open" else "item" if lists else "paragraph"
                 block = CODE if _is_code(token) else block
-                found.append(Segment(content, block, line, anchor[1] if anchor else ""))
+                segments.append(Segment(content, block, line, anchor[1] if anchor else ""))
         before = kind
-        check_segments(len(found))
-    return found
+        check_segments(len(segments))
+    return segments
 
 
 def _front_matter(text: str) -> tuple[list[Segment], str]:
-    """Return the title and the description of front matter, and the text with empty lines in its place."""
+    """Return title and description of the front matter, and the text with empty lines in its place."""
     front = _FRONT_MATTER.match(text)
     if front is None:
         return [], text
-    found = []
+    segments = []
     for line in _FRONT_MATTER_TEXT.finditer(front[1]):
         number = text.count("\n", 0, front.start(1) + line.start()) + 1
-        found.append(Segment(plain(line[1].strip("\"'")), "front matter", number))
-    return found, "\n" * text.count("\n", 0, front.end()) + text[front.end() :]
+        segments.append(Segment(plain(line[1].strip("\"'")), "front matter", number))
+    return segments, "\n" * text.count("\n", 0, front.end()) + text[front.end() :]
 
 
 def _is_code(token) -> bool:
@@ -117,12 +117,12 @@ def read_subtitles(data: bytes, name: str) -> list[Segment]:
     """Read the cues of a file; the number of a cue is its key.
 
     Raises:
-        ValueError: it is not UTF-8, has no cue, or more than a film can have.
+        ValueError: The file is not UTF-8, or has too many cues.
     """
     if data.count(b"-->") > _MOST_CUES:
-        raise ValueError(f"has more than {_MOST_CUES:,} cues, as no film has. Split it.")
+        raise ValueError(f"has more than {_MOST_CUES:,} cues. Split it.")
     text = _subtitle_text(data, name)
-    found: list[Segment] = []
+    segments: list[Segment] = []
     lines = lines_with_places(data, text)
     number = place = 0
     while place < len(lines):
@@ -135,17 +135,19 @@ def read_subtitles(data: bytes, name: str) -> list[Segment]:
         first = place - 1 if has_name else place
         key = lines[first][0].strip() if has_name else str(number)
         place += 1
-        said = []
+        texts = []
         while place < len(lines) and lines[place][0].strip() and "-->" not in lines[place][0]:
-            said.append(lines[place][0])
+            texts.append(lines[place][0])
             place += 1
-        if place < len(lines) and "-->" in lines[place][0] and said:  # no empty line before the next
-            said.pop()
-        content = plain(_CUE_MARKUP.sub("", " ".join(said)))
+        if (
+            place < len(lines) and "-->" in lines[place][0] and texts
+        ):  # without an empty line, this is the number of the next cue
+            texts.pop()
+        content = plain(_CUE_MARKUP.sub("", " ".join(texts)))
         if has_words(content):
             time = _seconds(times.groups()[:4]), _seconds(times.groups()[4:])
-            found.append(Segment(content, "cue", first + 1, key, " ".join(said), lines[first][1], time=time))
-    return found
+            segments.append(Segment(content, "cue", first + 1, key, " ".join(texts), lines[first][1], time=time))
+    return segments
 
 
 def note_vtt(data: bytes, notes: Notes) -> bytes:
@@ -165,7 +167,7 @@ def _subtitle_text(data: bytes, name: str) -> str:
         if "is not UTF-8 (byte" in str(error) and b"\0" not in data:
             message = str(error).partition(". ")[0]
             raise ValueError(
-                f"{message}. Old subtitles often are Windows-1252 (for Western languages): `iconv -f cp1252 -t UTF-8`."
+                f"{message}. Old subtitles are often Windows-1252 (Western languages): `iconv -f cp1252 -t UTF-8`."
             ) from error
         raise
 
