@@ -55,7 +55,7 @@ class AlignmentFilter(FilterABC):
 
 
 class CheckFilter(AlignmentFilter):
-    """Accepts pairs in which probably nothing was left out, made up, repeated or changed."""
+    """Filter that keeps pairs without a probable omission, addition, repetition or change."""
 
     def load(self, name):
         return Checker.from_pretrained(name)
