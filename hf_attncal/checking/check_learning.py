@@ -102,7 +102,7 @@ def learn_check(
         )
     chosen = all_drawn[:sample]
     examples = _read(aligner, vocabulary, all_drawn, chosen, with_numbers.pairs(), seed, step)
-    step("learning from them", _FOLDS / (_FOLDS + 1))
+    step("fitting the model", _FOLDS / (_FOLDS + 1))
     model: CheckModel[LinkEvidence] = CheckModel(
         vocabulary,
         both(script_shares(" ".join(pair[side]) for pair in chosen) for side in (0, 1)),
