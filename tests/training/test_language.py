@@ -233,7 +233,7 @@ def test_lines_that_are_too_long_and_unknown_symbols_are_counted_and_said(text, 
         "unknown": LENGTH,
     }
     assert f"|unknown:{LENGTH}|" in results["dev"]["signature"]
-    unknown = f"Tokens that are not in the vocabulary, and are all the same unknown one to the model: {LENGTH}."
+    unknown = f"Tokens outside the vocabulary, replaced by the unknown token: {LENGTH}."
     assert unknown in [str(warning.message) for warning in told]
     assert f"Dropped 1 with no text (remove these lines). {unknown}\n" in capsys.readouterr().out
 
