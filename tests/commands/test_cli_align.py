@@ -260,7 +260,7 @@ def test_files_of_different_lengths_are_an_error_after_the_common_part(run, chec
     assert status == 1
     assert out.count("\n") == less
     assert f"source has {lengths['source']} lines, {tmp_path}" in err
-    assert f"target has {lengths['target']}," in err
+    assert f"target has {lengths['target']};" in err
     assert "Traceback" not in err
 
 
