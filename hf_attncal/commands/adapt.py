@@ -44,7 +44,7 @@ def adapt(
         attncal adapt model --source train.en --target train.de --output adapter --calibration none+leaky
         attncal adapt model --source train.en --target train.de --output adapter --links train.align
 
-        >>> hf_attncal.adapt("model", source="train.en", target="train.de", output="adapter").scores["test"]
+        >>> hf_attncal.adapt("model", source="train.en", target="train.de", output="adapter").scores
 
     Args:
         model: folder or Hub name of the model to adapt
