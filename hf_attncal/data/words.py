@@ -12,12 +12,14 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from functools import cache
 from itertools import accumulate, chain
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from .languages import check_target, codes_of, leading_code, source_prefixes
+
+if TYPE_CHECKING:  # a command that only reads its options needs no numpy
+    import numpy as np
 
 SEPARATORS = ("white-space", "spaces")  # word separators: any white space of Unicode, or ASCII only
 _WORD = re.compile(r"\S+")
@@ -38,7 +40,6 @@ NEGATIONS = frozenset(
 )
 _METASPACE = "▁"
 _MAX_CACHED_WORDS = 1 << 17  # some 50 MB of tokens
-_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # U+3000 is the last white space of Unicode
 
 
 def split_words(text: str, words: str = SEPARATORS[0]) -> list[str]:
@@ -63,8 +64,8 @@ class WordTokens(NamedTuple):
         words: number of words.
     """
 
-    ids: np.ndarray
-    word_ids: np.ndarray
+    ids: "np.ndarray"
+    word_ids: "np.ndarray"
     words: int
 
     def tokens_of_words(self) -> list[list[int]]:
@@ -107,6 +108,7 @@ def tokenize_words(
 
 def encode_sources(tokenizer, texts: Sequence[str], prefix: str = "") -> list[list[int]]:
     """Return the token ids of sources with language codes and special tokens; raises as `tokenize_words`."""
+
     whole = [front + text for front, text in zip(source_prefixes(tokenizer, texts, prefix), texts, strict=True)]
     return _encode(tokenizer, whole, False, True)["input_ids"]
 
@@ -147,6 +149,8 @@ class WordTokenizer:
         if new := sorted(used - self._ids.keys()):
             self._ids.update(zip(new, _encode(self.tokenizer, new, False, False)["input_ids"], strict=True))
         pieces = [self._ids[word] for line in lines for word in line]
+        import numpy as np
+
         lengths = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
         words = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
         before = np.concatenate([[0], np.cumsum(words)])
@@ -205,7 +209,7 @@ def target_text(tokenizer, ids: Sequence[int], skip_special_tokens: bool = True,
     return tokenizer.convert_tokens_to_string([name for name in token_names(tokenizer, ids) if name not in special])
 
 
-def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray]:
+def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> "tuple[str, np.ndarray]":
     """Decode generated tokens; return the text and the word of each token, (tokens,) int64.
 
     Tokenising the text again may result in different tokens, so they are decoded from left to right. A token without
@@ -219,6 +223,8 @@ def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray
 
     text = decode(tokens)
     words = len(text.split())
+    import numpy as np
+
     word_ids = np.full(len(tokens), NO_WORD)
     waiting: list[int] = []
     before = ""
@@ -271,6 +277,8 @@ def _encode(tokenizer, texts: Sequence[str], target: bool, special_tokens: bool,
 
 def _by_offsets(tokenizer, texts: Sequence[str], prefix: str, target: bool, special_tokens: bool) -> list[WordTokens]:
     """Find words by the offsets of a fast tokenizer, for all texts at once: alignment spends its time here."""
+    import numpy as np
+
     texts = [prefix + text for text in texts]
     options = {"return_offsets_mapping": True, "return_special_tokens_mask": special_tokens}
     encoded = _encode(tokenizer, texts, target, special_tokens, **options)
@@ -281,7 +289,8 @@ def _by_offsets(tokenizer, texts: Sequence[str], prefix: str, target: bool, spec
     # All texts are joined into one array of characters, with a line end after each. The word of a character is the
     # number of words that end before it, so white space belongs to the next word.
     codes = np.frombuffer("\n".join([*texts, ""]).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
+    white_space = _white_space()
+    space = white_space[np.minimum(codes, len(white_space) - 1)]
     ended = np.cumsum(np.concatenate([[False], ~space[:-1] & space[1:]]))
     text_start = np.cumsum([0, *(len(text) + 1 for text in texts)])
     first = text_start[:-1] + len(prefix.rstrip())  # after the words of the prefix
@@ -297,13 +306,25 @@ def _by_offsets(tokenizer, texts: Sequence[str], prefix: str, target: bool, spec
     return _split_texts(ids, word_ids, words, [0, *accumulate(lengths)])
 
 
-def _split_texts(ids: np.ndarray, word_ids: np.ndarray, words: np.ndarray, bounds: Sequence[int]) -> list[WordTokens]:
+def _split_texts(
+    ids: "np.ndarray", word_ids: "np.ndarray", words: "np.ndarray", bounds: Sequence[int]
+) -> list[WordTokens]:
     """Split the tokens of all texts; `bounds` are the first token of each text, and the number of tokens."""
     parts = zip(bounds[:-1], bounds[1:], words.tolist(), strict=True)
     return [WordTokens(ids[begin:stop], word_ids[begin:stop], number) for begin, stop, number in parts]
 
 
-def _flat(rows, count: int) -> np.ndarray:
+@cache
+def _white_space() -> "np.ndarray":
+    """Return for each character code whether it is white space; U+3000 is the last one of Unicode."""
+    import numpy as np
+
+    return np.array([chr(code).isspace() for code in range(0x3002)])
+
+
+def _flat(rows, count: int) -> "np.ndarray":
+    import numpy as np
+
     return np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=count)
 
 
@@ -311,6 +332,8 @@ def _by_matching(
     tokenizer, texts: Sequence[str], before: Sequence[str], target: bool, special_tokens: bool
 ) -> list[WordTokens]:
     """Find words by the tokens of each single word from a slow tokenizer; each text has its own prefix."""
+    import numpy as np
+
     whole = [front + text for front, text in zip(before, texts, strict=True)]
     vocabulary = sorted({word for text in whole for word in text.split()})
     single = _encode(tokenizer, vocabulary, target, False)["input_ids"] if vocabulary else []
