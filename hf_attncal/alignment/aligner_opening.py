@@ -310,7 +310,8 @@ class AlignBatch:
             )
         pairs = zip(*(_sentences(batch[name], name) for name in (self.source, self.target)), strict=True)
         found = self._loaded(rank).align(pairs, spans=self.offsets, **self.aligning)
-        columns = {self.links: [one.offsets() if self.offsets else one.pharaoh() for one in found]}
+        links = [one.offsets() if self.offsets else one.pharaoh() for one in found]
+        columns: dict[str, list[Any]] = {self.links: links}
         if self.score is not None:
             columns[self.score] = [one.score for one in found]
         return {**batch, **columns}

@@ -170,12 +170,12 @@ def _generated_lengths(model, tokens: Tensor) -> list[int]:
 
 def _real_source(attention_mask: Tensor | None, tokenizer, tokenized: list[WordTokens] | None, width: int) -> Tensor:
     """Return which source tokens are not padding, (inputs, source), on the CPU."""
-    if attention_mask is None and tokenized is None:
-        raise ValueError("`attention_mask`, or `tokenizer` and `sources`, must tell which source tokens are padding.")
     lengths = None if tokenized is None else torch.tensor([len(tokens.ids) for tokens in tokenized])
     if attention_mask is not None:
         real = attention_mask.to("cpu").bool()
         widest = real.shape[1]
+    elif lengths is None:
+        raise ValueError("`attention_mask`, or `tokenizer` and `sources`, must tell which source tokens are padding.")
     else:
         places = torch.arange(width)
         right = tokenizer.padding_side == "right"

@@ -291,7 +291,7 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
 
 def in_one_piece(model: Any) -> Any:
     """Return a model with all its weights, on every process: itself, or a new one of the class that FSDP2 sharded."""
-    if not isinstance(model, FSDPModule):
+    if FSDPModule not in type(model).__bases__:
         return model
     weights = model.state_dict()
     whole = type(model).__bases__[1](model.config)  # FSDP2 makes a class of its own from this one
