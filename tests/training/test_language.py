@@ -207,9 +207,9 @@ def test_what_cannot_be_read_or_has_no_place_is_told(text, tmp_path):
     wrong = {
         "data.train=null": "`data.train` must name the text to train on",
         "data.train.text=nothing": "Text file `.*nothing` does not exist",
-        "data.train.text=empty": "Text file `.*empty` is empty",
-        "data.dev.text=empty": "Text file `.*empty` is empty",
-        "data.max_length=5": r"No sequence is left .* Dropped 60 with more than 5 tokens",
+        "data.train.text=empty": "`.*empty` is empty",
+        "data.dev.text=empty": "`.*empty` is empty",
+        "data.max_length=5": r"No sequence is left\. .*Dropped 60 with more than 5 tokens",
         "data.max_length=65": r"`data.max_length` must be at most `model.max_position_embeddings` \(64\), got 65",
         "data.test.text=mark": r"must not contain the special token '<s>', got '\( <s> \)'",
         "tokenizer.vocab_size=3": "`vocab_size` must be above the 3 special tokens, got 3",
