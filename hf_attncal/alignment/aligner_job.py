@@ -155,7 +155,7 @@ class AlignerConfig(ModelSettings):
         if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
             for name in ("max_steps", "num_train_epochs", "least_steps"):
                 chosen["training"].pop(name, None)
-        steps = cls.steps_given(values)
+        steps = cls.explicit_steps(values)
         for name, share in _WARMUPS.items() if steps else ():
             chosen["training"][name] = min(chosen["training"].get(name, 0), int(share * steps))
         return chosen | {"data": {"held_out_pairs": 0 if size == _COUNTS else 500}}  # all pairs count
@@ -308,7 +308,7 @@ class AlignerJob(Job):
 
     def prepare(self, links):
         config, text = self.config, self.splits["train"]
-        if config.family.counted and not (config.preset or config.given.get("model", {}).get("size")):
+        if config.family.counted and not (config.preset or config.explicit.get("model", {}).get("size")):
             print(
                 f"{len(text):,} pairs: counts alone, since a network gains little over them with fewer than "
                 f"{_LEAST_PAIRS:,}, and takes hours. `--config {_NETWORK}` trains one all the same."

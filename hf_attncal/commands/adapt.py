@@ -8,7 +8,7 @@ from hf_attncal.inference.running import Spoken
 from .kinds import File, Files, Model, ModelFolder, Names, Preset, Setting
 
 if TYPE_CHECKING:
-    from hf_attncal.training.asked import Trained
+    from hf_attncal.training.request import TrainingResult
 
 
 def adapt(
@@ -27,7 +27,7 @@ def adapt(
     dry_run: bool = False,
     resume: bool = False,
     running: Spoken = Spoken(),
-) -> "Trained":
+) -> "TrainingResult":
     """Train an adapter that calibrates the attention of a finished model.
 
     Add calibrated or leaky cross-attention to a translation model (Marian, BART, mBART, Pegasus, M2M100, NLLB), or
@@ -69,12 +69,12 @@ def adapt(
     Raises:
         CommandError: files, names or settings that do not fit, or a folder with another run.
     """
-    from hf_attncal.training.asked import Asked, adapter_chosen
+    from hf_attncal.training.request import TrainingRequest, adapter_settings
 
-    asked = Asked("adapt", settings, source, target, dev, test, links, output, config, minutes)
-    asked.speak(running)
-    base = {"model": {"checkpoint": os.fspath(model)}, "adapter": adapter_chosen(calibration, asked)}
-    return asked.run("adapter", _job, base, use="attncal translate {} < source.txt", dry_run=dry_run, resume=resume)
+    request = TrainingRequest("adapt", settings, source, target, dev, test, links, output, config, minutes)
+    request.set_languages(running)
+    base = {"model": {"checkpoint": os.fspath(model)}, "adapter": adapter_settings(calibration, request)}
+    return request.run("adapter", _job, base, use="attncal translate {} < source.txt", dry_run=dry_run, resume=resume)
 
 
 def _job() -> type:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from .kinds import Encoder, File, Files, ModelFolder, Setting
 
 if TYPE_CHECKING:
-    from hf_attncal.training.asked import Trained
+    from hf_attncal.training.request import TrainingResult
 
 
 def train_aligner(
@@ -21,7 +21,7 @@ def train_aligner(
     minutes: float | None = None,
     dry_run: bool = False,
     resume: bool = False,
-) -> "Trained":
+) -> "TrainingResult":
     """Train a word aligner from parallel text.
 
     Train a tokenizer unless one is given (`tokenizer.pretrained=NAME`) and a model (Mask-Align). From annotated dev
@@ -62,12 +62,14 @@ def train_aligner(
         CommandError: files or settings that do not fit, or a folder with another run.
     """
     from hf_attncal.alignment.aligner_opening import name_of_encoder
-    from hf_attncal.training.asked import Asked
+    from hf_attncal.training.request import TrainingRequest
 
-    asked = Asked("train_aligner", settings, source, target, dev, test, links, output, config, minutes, default=None)
+    request = TrainingRequest(
+        "train_aligner", settings, source, target, dev, test, links, output, config, minutes, default=None
+    )
     use = "attncal align run {} --source source.txt --target target.txt"
     base = {} if encoder is None else {"counts": {"encoder": name_of_encoder(encoder)}}
-    return asked.run("aligner", _job, base, use=use, dry_run=dry_run, resume=resume, scores=_scores)
+    return request.run("aligner", _job, base, use=use, dry_run=dry_run, resume=resume, scores=_scores)
 
 
 def _job() -> type:

@@ -8,7 +8,7 @@ from hf_attncal.inference.running import Spoken
 from .kinds import File, Files, ModelFolder, Names, Preset, Setting
 
 if TYPE_CHECKING:
-    from hf_attncal.training.asked import Trained
+    from hf_attncal.training.request import TrainingResult
 
 _USES = {
     "translation": "attncal translate {} < source.txt",
@@ -31,7 +31,7 @@ def train(
     dry_run: bool = False,
     resume: bool = False,
     running: Spoken = Spoken(),
-) -> "Trained":
+) -> "TrainingResult":
     """Train a translation model, a summariser or a language model.
 
     Train a vocabulary and a model whose size and number of steps fit the text, and measure BLEU (of summaries ROUGE,
@@ -81,12 +81,12 @@ def train(
     Raises:
         CommandError: files, names or settings that do not fit, or a folder with another run.
     """
-    from hf_attncal.training.asked import Asked, model_chosen
+    from hf_attncal.training.request import TrainingRequest, model_settings
 
-    asked = Asked("train", settings, source, target, dev, test, links, output, config, minutes)
-    asked.speak(running)
-    job, base = model_chosen(model, asked)
-    return asked.run(job, partial(_job, job), base, use=_USES[job], dry_run=dry_run, resume=resume)
+    request = TrainingRequest("train", settings, source, target, dev, test, links, output, config, minutes)
+    request.set_languages(running)
+    job, base = model_settings(model, request)
+    return request.run(job, partial(_job, job), base, use=_USES[job], dry_run=dry_run, resume=resume)
 
 
 def _job(name: str) -> type:

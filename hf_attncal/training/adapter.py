@@ -1,4 +1,4 @@
-"""Job that trains an adapter on a finished translation model, or what it is compared with: LoRA, all weights."""
+"""Training job of an adapter on a finished translation model, or of its baselines: LoRA and full fine-tuning."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -44,22 +44,30 @@ from .text import LINKS_OF_SPLITS, DataConfig, linker
 ADAPTER_METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
 TASK = TaskType.SEQ_2_SEQ_LM
 METHOD = {"method": Literal[tuple(ADAPTER_METHODS)]}
-# Set by the job, or with `model.label_smoothing`, for every method in the same way.
-_NOT_IN_FILES = {"label_smoothing", "base_model_type", "base_d_model", "task_type", "peft_type", "inference_mode"}
-# Names of code that PEFT would import, and of another base model than `model.checkpoint`.
-_NOT_IN_FILES |= {"auto_mapping", "base_model_name_or_path", "megatron_config", "megatron_core"}
+# The job or `model.label_smoothing` sets these for every method in the same way.
+_FIELDS_NOT_IN_FILES = {
+    "label_smoothing",
+    "base_model_type",
+    "base_d_model",
+    "task_type",
+    "peft_type",
+    "inference_mode",
+}
+# PEFT would import code by these names, or load another base model than `model.checkpoint`.
+_FIELDS_NOT_IN_FILES |= {"auto_mapping", "base_model_name_or_path", "megatron_config", "megatron_core"}
 # Mean weight of NULL in each head before a leaky adapter of a preset is trained.
 _NULL_MASS = 0.02
-_SEARCHED = ("num_beams", "length_penalty", "max_new_tokens")  # settings of the search that a card states
-# Settings that say which head learns links, and of how many pairs the head is chosen where they do not.
-_PLACE, _READ = {"layers", "guided_layer", "guided_head", "guided_shift"}, 200
-# Of a LoRA beside a calibration: what would change the base model, or be reached by the mask network's loss.
-_ONLY_PLAIN = {"bias", "init_lora_weights", "modules_to_save", "trainable_token_indices", "use_dora"}
+_SEARCH_FIELDS_OF_CARD = ("num_beams", "length_penalty", "max_new_tokens")  # search settings shown in the model card
+# Fields that choose the guided head, and the number of pairs that choose it where they are missing.
+_GUIDED_HEAD_FIELDS, _PAIRS_TO_CHOOSE_HEAD = {"layers", "guided_layer", "guided_head", "guided_shift"}, 200
+# A LoRA next to a calibration leaves these at their defaults: they would change the base model, or the mask network's
+# loss would reach them.
+_LORA_FIELDS_AT_DEFAULT = {"bias", "init_lora_weights", "modules_to_save", "trainable_token_indices", "use_dora"}
 
 
 @dataclass
 class BaseModelConfig:
-    """The model to adapt, and the label smoothing that it is trained with."""
+    """The model to adapt, and the label smoothing of its training."""
 
     checkpoint: str | None = None
     revision: str | None = None
@@ -69,10 +77,10 @@ class BaseModelConfig:
 
 @dataclass
 class AdapterConfig(Settings):
-    """All settings of one run; `adapter` holds `method`, fields of its configuration, and for `attncal` two more.
+    """Settings of one run; `adapter` holds `method`, fields of its configuration, and two more for `attncal`.
 
-    `null_mass` is what `set_null_mass` gives NULL before training; without it that is left to `null_bias`. `lora`
-    holds fields of `LoraConfig` for a LoRA that is trained together with an attention-calibration adapter.
+    `null_mass` is the mean weight of NULL before training (`set_null_mass`; default: as `null_bias` sets it). `lora`
+    holds fields of `LoraConfig` for a LoRA trained together with an attention-calibration adapter.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -89,13 +97,13 @@ class AdapterConfig(Settings):
         sections = {"adapter": {"method": "attncal"}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
         if values.get("preset"):
             merge_settings(sections, sections_of(cls, values, adapter_defaults, texts))
-        given = values.get("adapter", {})
-        if given.get("method", "attncal") != "attncal":
-            sections["adapter"] = {}  # a preset's are fields of this method
-        elif values.get("preset") and given.get("leaky"):
+        section = values.get("adapter", {})
+        if section.get("method", "attncal") != "attncal":
+            sections["adapter"] = {}  # the preset has fields of `attncal`
+        elif values.get("preset") and section.get("leaky"):
             sections["adapter"]["null_mass"] = _NULL_MASS
-        if sections["adapter"] and given.get("guided"):
-            sections["adapter"]["calibration"] = None  # what learns links need change nothing else
+        if sections["adapter"] and section.get("guided"):
+            sections["adapter"]["calibration"] = None  # learning links needs no change of attention
         if values.get("preset"):
             anneal(sections, "adapter", values)
         return sections
@@ -126,30 +134,30 @@ class AdapterConfig(Settings):
 
     @property
     def guided(self) -> bool:
-        """True if the adapter learns links."""
+        """True if the adapter learns word links."""
         return bool(self.adapter.get("guided"))
 
     def _check_lora(self, lora: dict[str, Any]) -> None:
-        """Check a LoRA beside a calibration: it adapts named linear layers, and can be switched off."""
+        """Check a LoRA next to a calibration: it adapts named linear layers only, and can be switched off."""
         check_section(lora, _hints(LoraConfig), "adapter.lora")
         if not lora.get("target_modules"):
             raise ValueError(f"`adapter.lora` must be fields of LoraConfig with `target_modules`, got {lora!r}.")
         plain = {f.name: f.default for f in dataclasses.fields(LoraConfig)}
-        for name in _ONLY_PLAIN & lora.keys():
+        for name in _LORA_FIELDS_AT_DEFAULT & lora.keys():
             if lora[name] != plain[name] and lora[name] not in (None, False):
                 raise ValueError(
-                    f"`adapter.lora.{name}` must be left out, got {lora[name]!r}: beside a calibration the base model "
-                    "has to stay what it is, and nothing but linear layers can be adapted."
+                    f"`adapter.lora.{name}` must be left out, got {lora[name]!r}: next to a calibration, only linear "
+                    "layers can be adapted, and the base model must not change."
                 )
         if self.adapter.get("layers") is not None and not self.adapter.get("renormalize", True):
             raise ValueError(
-                "`adapter.lora` with `layers` needs `renormalize: true`, got false: the two are exported as one model."
+                "`adapter.lora` with `layers` needs `renormalize: true`, got false: both are exported as one model."
             )
         with naming("adapter.lora", lora):
             LoraConfig(task_type=TASK, **lora)
 
     def method_config(self) -> AttentionCalibrationConfig | LoraConfig | None:
-        """Return the configuration of the method, or None if all weights are trained."""
+        """Return the configuration of the method; None for full fine-tuning."""
         fields = {name: value for name, value in self.adapter.items() if name not in ("method", "null_mass", "lora")}
         if self.adapter["method"] == "attncal":
             return AttentionCalibrationConfig(**fields, label_smoothing=self.model.label_smoothing)
@@ -157,15 +165,15 @@ class AdapterConfig(Settings):
 
 
 def _hints(config_class: type | None) -> dict[str, Any]:
-    """Return the fields of a method's configuration that a file may set, with their types."""
+    """Return the types of the configuration fields that a settings file may set."""
     hints = hints_of(config_class) if config_class else {}
     if config_class is LoraConfig:
-        hints["init_lora_weights"] = bool | str  # some of its names have a number in them
-    return {name: hint for name, hint in hints.items() if name not in _NOT_IN_FILES}
+        hints["init_lora_weights"] = bool | str  # some values contain a number
+    return {name: hint for name, hint in hints.items() if name not in _FIELDS_NOT_IN_FILES}
 
 
 class AdapterJob(Seq2SeqJob):
-    """Train an adapter, or what it is compared with, and score it beside the model that it adapts."""
+    """Train an adapter or a baseline, and score it and its base model."""
 
     settings = AdapterConfig
 
@@ -182,11 +190,11 @@ class AdapterJob(Seq2SeqJob):
         return build(config, self.checkpoint, self.nearest if config.guided else None)
 
     def nearest(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Return the place of the head that is nearest to the links of the text, and say it; {} if it is set."""
-        if _PLACE & self.config.adapter.keys():
+        """Find and print the head nearest to the links of the text; return its fields, {} if they are set."""
+        if _GUIDED_HEAD_FIELDS & self.config.adapter.keys():
             return {}
         text, collator = self.tokenized["train"], LinkCollator(DataCollatorForSeq2Seq(self.tokenizer))
-        rows = text.select(range(0, len(text), -(-len(text) // _READ))).select_columns(
+        rows = text.select(range(0, len(text), -(-len(text) // _PAIRS_TO_CHOOSE_HEAD))).select_columns(
             ["input_ids", "labels", "links"]
         )
         batches = (collator(list(rows.select(range(n, min(n + 16, len(rows)))))) for n in range(0, len(rows), 16))
@@ -194,8 +202,8 @@ class AdapterJob(Seq2SeqJob):
         if self.run.args.process_index == 0:
             step = "reads" if head.shift else "predicts"
             print(
-                f"Layer {head.layer}, head {head.heads[0]} (from 0) learns the links, at the step that {step} a "
-                f"token: it is nearest to them, right for {share:.1%} of the linked tokens."
+                f"Guided head: layer {head.layer}, head {head.heads[0]} (counted from 0), at the step that {step} a "
+                f"token. It is nearest to the links: right for {share:.1%} of the linked tokens."
             )
         return {"guided_layer": head.layer, "guided_head": head.heads[0], "guided_shift": head.shift}
 
@@ -207,7 +215,7 @@ class AdapterJob(Seq2SeqJob):
         return trainer
 
     def score(self, model):
-        # Trained in all of its weights, a model has no base any more.
+        # After full fine-tuning there is no base model to score.
         self.states = {"trained": nullcontext}
         if injected_adapters(model) or isinstance(model, PeftModel):
             self.states["base"] = partial(_base, model)
@@ -215,14 +223,14 @@ class AdapterJob(Seq2SeqJob):
         for name in self.measured:
             for state_name, state in self.states.items():
                 with state():
-                    results[name][state_name] = self.written(model, name, f".{state_name}")
+                    results[name][state_name] = self.generate_and_score(model, name, f".{state_name}")
         return results | self.attention_scores(model)
 
     def save(self, folder, model, results):
         names = injected_adapters(model)
         for name in names:
             save_adapter(model, folder / name, adapter_name=name)
-            if target_code(self.tokenizer):  # which the base model's may not have
+            if target_code(self.tokenizer):  # the tokenizer of the base model may lack it
                 self.tokenizer.save_pretrained(folder / name)
         if names and model.config.model_type in backbones():
             export_calibrated(model).save_pretrained(folder / "full")
@@ -237,15 +245,15 @@ class AdapterJob(Seq2SeqJob):
         results["adapter_bytes"] = sum(file.stat().st_size for file in files if file.exists())
 
     def write_cards(self, folder: Path, model: PreTrainedModel | PeftModel, results: dict[str, Any]) -> None:
-        """Write the card of each adapter, and of each model of this package, that was saved below a folder."""
+        """Write the card of each adapter and of each of our models saved below a folder."""
         config, base = self.config, self.config.model.checkpoint
-        called = {"trained": "", "base": ", the base model"}
+        state_labels = {"trained": "", "base": ", the base model"}
         about = about_run(config, results)
         about["results"] = [
             score
             for split in self.measured
             for state in self.states
-            for score in score_results(results[split][state], split_name(config, split) + called[state])
+            for score in score_results(results[split][state], split_name(config, split) + state_labels[state])
         ]
         for file in sorted(folder.rglob(ADAPTER_CONFIG)):
             method = model.peft_config[file.parent.name if file.parent != folder else "default"]
@@ -261,7 +269,7 @@ class AdapterJob(Seq2SeqJob):
                 summary=f"An adapter for {base_name(base)}: {kind}.",
                 base_model=None if local else base,
                 base=f"`{base_name(base)}`" + (f" (`{revision_of(base)}`)" if local else ""),
-                search={name: search[name] for name in _SEARCHED if search[name] is not None},
+                search={name: search[name] for name in _SEARCH_FIELDS_OF_CARD if search[name] is not None},
             )
         for file in sorted(folder.rglob(CONFIG)):
             switches = model_config(file.parent)
@@ -292,18 +300,18 @@ def check_base(settings: BaseModelConfig, method: str) -> None:
 def base_checkpoint(
     config: AdapterConfig, tokenizer: PreTrainedTokenizerBase, output: Path, write: bool = True
 ) -> str:
-    """Return the checkpoint to adapt: the named one, or a stock copy of a model of ours without switches.
+    """Return the checkpoint to adapt: the named one, or a stock copy of one of our models without switches.
 
-    A folder is given by its whole path: the adapter names it, and is to be loaded from anywhere.
+    A folder becomes an absolute path, since the adapter names it and may be loaded from anywhere.
 
     Args:
-        config: settings of the run: its `model` names the checkpoint; its `evaluation` says how the copy generates.
+        config: settings of the run: `model` names the checkpoint, `evaluation` sets how the copy generates.
         tokenizer: tokenizer of the checkpoint.
-        output: the output folder.
-        write: make the copy; without it, another process has.
+        output: output folder.
+        write: write the copy; False if another process does. Default: True.
 
     Raises:
-        ValueError: a model of ours with a switch.
+        ValueError: one of our models with a switch on.
     """
     checkpoint, revision = config.model.checkpoint or "", config.model.revision
     saved = model_config(checkpoint, revision=revision)
@@ -313,16 +321,15 @@ def base_checkpoint(
     on = [f"`{name}={getattr(saved, name)!r}`" for name in SWITCHES if getattr(saved, name)]
     if on:
         raise ValueError(
-            f"{checkpoint} cannot get an adapter: it was trained with {', '.join(on)}, and an adapter brings "
-            "a cross-attention of its own. Adapt a stock model, or one that was trained without (`attncal train` with "
-            "no calibration nor another variant). To train this one further: `attncal train model.init_from=FOLDER`."
+            f"{checkpoint} was trained with {', '.join(on)} and cannot get an adapter, which has its own "
+            "cross-attention. Adapt a stock model, or train this one further: `attncal train model.init_from=FOLDER`."
         )
     if write:
         stock = backbones()[kind].stock
-        assert stock is not None  # as every backbone has one
+        assert stock is not None  # every backbone has one
         ours = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, revision=revision)
-        known = hints_of(stock.config_class).keys() - {"architectures", "model_type", "auto_map"}
-        copied = stock.config_class(**{name: value for name, value in saved.to_dict().items() if name in known})
+        fields = hints_of(stock.config_class).keys() - {"architectures", "model_type", "auto_map"}
+        copied = stock.config_class(**{name: value for name, value in saved.to_dict().items() if name in fields})
         model = stock.model_class.from_pretrained(None, config=copied, state_dict=ours.state_dict())
         model.generation_config = ours.generation_config
         search_as_scored(model, tokenizer, config.evaluation)
@@ -338,12 +345,12 @@ def base_checkpoint(
 def build(
     config: AdapterConfig, checkpoint: str, nearest: Callable[[PreTrainedModel], dict[str, Any]] | None = None
 ) -> PreTrainedModel | PeftModel:
-    """Build the model to train: a frozen base with an adapter, or a model of which all is trained.
+    """Build the model to train: a frozen base with an adapter, or a model with all weights trainable.
 
-    `nearest` gives further fields of the adapter's configuration.
+    `nearest` returns further fields of the adapter's configuration for the base model.
 
-    A stock model has no label smoothing of its own and ignores how many tokens a step has; so LoRA and full training
-    of Marian and BART use our class with every switch off, which is the stock model with both.
+    A stock model has no label smoothing and ignores the number of tokens of a step. LoRA and full training of Marian
+    and BART therefore use our class with every switch off, which is the stock model with both.
     """
     settings, method, lora = config.model, config.method_config(), config.adapter.get("lora")
     common: dict[str, Any] = {"revision": settings.revision if checkpoint == settings.checkpoint else None}
@@ -356,7 +363,7 @@ def build(
         if lora is None:
             with peft_uses_old_names():
                 return get_peft_model(model, method, revision=common["revision"])
-        method.revision = common["revision"]  # PEFT's models hold one method; transformers' interface holds several
+        method.revision = common["revision"]  # PEFT's models hold one method, transformers' interface several
         model.add_adapter(method, "calibration")
         model.add_adapter(LoraConfig(task_type=TASK, **lora), "lora")
         model.set_adapter(["calibration", "lora"])
@@ -380,7 +387,7 @@ def build(
 
 @contextmanager
 def _base(model: PreTrainedModel | PeftModel) -> Iterator[None]:
-    """Switch the adapters of a model off for the block."""
+    """Disable the adapters of a model in the block."""
     with ExitStack() as stack:
         if isinstance(model, PeftModel):
             stack.enter_context(model.disable_adapter())

@@ -1,14 +1,13 @@
 """A thin `Seq2SeqTrainer` for calibrated models.
 
 Plain `Seq2SeqTrainer` trains these models correctly: one `backward()` of `loss` carries the gradients of both
-objectives. This subclass adds what it cannot know:
+objectives. This subclass adds:
 
-- the losses of the two objectives are logged by name, exact under gradient accumulation and with several processes;
-- the mask network has a learning rate of its own (Adam divides a constant loss weight away, so the learning rate is
-  the way to set its speed) and its gradients are clipped on their own (one common norm would let the size of one
-  objective's gradient scale the other's);
-- the annealing step (Lu et al. 2021, eq. 11) follows the optimiser steps and is saved with the model;
-- batches are built by length and bounded by a number of tokens.
+- named logs of both losses, exact under gradient accumulation and with several processes;
+- a separate learning rate of the mask network (Adam cancels a constant loss weight, so the learning rate sets its
+  speed) and separate clipping (with one common norm, one objective's gradient would scale the other's);
+- the annealing step (Lu et al. 2021, eq. 11), which follows the optimiser steps and is saved with the model;
+- batches by length, limited by a number of tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,25 +30,25 @@ from .token_batches import TokenBatchTrainer
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
 TOKEN_LOSSES = ("nmt_loss", "lm_loss", "receptive_field_size", "mask_loss", "mask_penalty", "uam_loss", "guided_loss")
-# Means over what one forward pass saw.
+# Means over one forward pass.
 MEANS = ("mask_mean", "gate_mean")
 
 
 class AnnealingCallback(TrainerCallback):
-    """Keeps `model.annealing_step` equal to the number of optimiser steps the model has been trained for.
+    """Keeps `model.annealing_step` equal to the number of optimiser steps of the model's whole training.
 
-    The step is part of the model's saved state. A model that was trained before (`annealing_step` = n at the start of
-    a new run) goes on from n, so fine-tuning does not change the function it computes; a resumed run finds
-    n + `global_step` in its checkpoint, so the difference is again n. A model without annealing is left alone.
+    The step is part of the model's saved state. A model trained before (`annealing_step` = n at the start of a new
+    run) continues at n, so fine-tuning does not change its function; a resumed run has n + `global_step` in its
+    checkpoint, so the difference is again n. Models without annealing do not change.
+
+    A plain `Seq2SeqTrainer` needs this callback to train an annealed model or adapter.
 
     Args:
-        position: returns the place in the schedules in steps, which a time budget moves; None: the optimiser steps.
-
-    The same for a model whose active adapter is annealed. A plain `Seq2SeqTrainer` needs this callback for it.
+        position: function that returns the place in the schedules, in steps. Default: the optimiser step.
     """
 
     steps_before = 0
-    counters: Sequence[Any] = ()  # what counts optimiser steps for an annealed calibration (eq. 11)
+    counters: Sequence[Any] = ()  # modules with an annealed calibration (eq. 11)
 
     def __init__(self, position: Callable[[], float] | None = None):
         self.position = position
@@ -73,20 +72,20 @@ class AnnealingCallback(TrainerCallback):
 
 
 class OwnTokensCallback(TrainerCallback):
-    """Gives a model its special tokens back that the stock Trainer takes from its tokenizer.
+    """Restores the special token ids of a model that the stock Trainer overwrites with the tokenizer's.
 
-    A tokenizer with a vocabulary for each language (Marian's `separate_vocabs`) tells their numbers in sources, and
-    the model's are those in targets.
+    A tokenizer with one vocabulary per language (Marian's `separate_vocabs`) has the ids of the source language; the
+    model has the ids of the target language.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self.kept = [
+        self.tokens_of_configs = [
             (config, {name: getattr(config, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")})
             for config in (model.config, model.generation_config)
         ]
 
     def on_train_begin(self, args, state, control, **kwargs):
-        for config, tokens in self.kept:
+        for config, tokens in self.tokens_of_configs:
             for name, number in tokens.items():
                 setattr(config, name, number)
 
@@ -94,19 +93,18 @@ class OwnTokensCallback(TrainerCallback):
 class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
     """`Seq2SeqTrainer` with named losses, a learning rate for the mask network, annealing and batches by tokens.
 
-    Takes the arguments of `Seq2SeqTrainer`; `args` are `AttnCalTrainingArguments`, or plain ones without their
-    settings. A `label_smoothing_factor` takes the place of the model's (or adapter's) own `label_smoothing`. Trains
-    models with an adapter of `hf_attncal.adapters`, too. Trains stock models and their LoRAs (nothing is added but the
-    batches), with the mean over micro-batches as their loss: they ignore `num_items_in_batch`, so the Trainer has to
-    divide by the accumulation steps.
+    Takes the arguments of `Seq2SeqTrainer`; `args` may be `AttnCalTrainingArguments` or plain
+    `Seq2SeqTrainingArguments`. A `label_smoothing_factor` replaces the `label_smoothing` of the model or adapter.
+    Trains our models, models with an adapter of `hf_attncal.adapters`, and also stock models and their LoRAs. Stock
+    models ignore `num_items_in_batch`, so their loss is the mean over micro-batches.
 
-    Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `lm_loss`, `receptive_field_size`,
-    `mask_loss`, `mask_penalty`, `uam_loss`, `guided_loss`, `mask_mean` and `gate_mean` that the model returns,
-    `mask_grad_norm` (before clipping), and `target_tokens_per_second`.
+    Logs, averaged since the last log: `loss`; the outputs `nmt_loss`, `lm_loss`, `receptive_field_size`, `mask_loss`,
+    `mask_penalty`, `uam_loss`, `guided_loss`, `mask_mean` and `gate_mean` where the model has them; `mask_grad_norm`
+    (before clipping); and `target_tokens_per_second`.
 
     Raises:
-        TypeError: `args` are no `Seq2SeqTrainingArguments`.
-        ValueError: `label_smoothing_factor` is out of its range.
+        TypeError: `args` are not `Seq2SeqTrainingArguments`.
+        ValueError: `label_smoothing_factor` is out of range.
     """
 
     def __init__(self, model=None, args: Seq2SeqTrainingArguments | None = None, **kwargs):
@@ -127,13 +125,13 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
         self._mask_grad_norm = None
 
     def call_model_init(self, trial=None) -> torch.nn.Module:
-        """Make the model as the stock Trainer does, and let it smooth labels."""
+        """Make the model as the stock Trainer does, with label smoothing inside the model."""
         model = super().call_model_init(trial)
         smoothed_inside(model, self.args.label_smoothing_factor)
         return model
 
     def _set_signature_columns_if_needed(self) -> None:
-        """Keep the column `links` for a guided adapter; the stock Trainer looks at the base model alone."""
+        """Keep the column `links` for a guided adapter; the stock Trainer looks only at the base model."""
         super()._set_signature_columns_if_needed()
         settings, columns = active_settings(self.model), self._signature_columns
         if settings is not None and settings.guided and columns is not None and "links" not in columns:
@@ -158,24 +156,24 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if model.training:
             self.start_totals()
-        # A copy, as the smoothing of a stock model takes the labels away.
+        # A copy, because label smoothing of a stock model removes the labels.
         loss, outputs = super().compute_loss(model, {**inputs}, True, num_items_in_batch=num_items_in_batch)
         if model.training:
             self._add_named_losses(loss, outputs, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
     def _add_named_losses(self, loss, outputs, inputs, num_items_in_batch) -> None:
-        """Add one micro-batch to the running totals that `log` divides by the number of optimiser steps."""
+        """Add one micro-batch to the running totals; `log` divides them by the number of optimiser steps."""
         steps = self.share_of_step
         global_mean = num_items_in_batch is not None and self.model_accepts_loss_kwargs
         weight = 1.0 if global_mean else steps
-        # The sums of every process are divided by the number of tokens of all: as the Trainer does with `loss`, undo
-        # the mean over processes that follows.
+        # Each process divides its sum by the tokens of all processes. The factor undoes the mean over processes that
+        # follows, as the Trainer does for `loss`.
         scale = self.accelerator.num_processes if global_mean and self.args.average_tokens_across_devices else 1
         for name in TOKEN_LOSSES:
             value = outputs.get(name)
             if value is not None:
-                # The Trainer has scaled `loss` in place, where this one may share its memory: read it from there.
+                # The Trainer scales `loss` in place, and a named loss may share its memory.
                 shared = value.data_ptr() == loss.data_ptr()
                 value = loss if shared else value * scale
                 self.add_total(name, value * weight)
@@ -189,10 +187,10 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
     def extra_logs(self) -> dict[str, float]:
         return {} if self._mask_grad_norm is None else {"mask_grad_norm": float(self._mask_grad_norm)}
 
-    # ---- adapters beside each other ----
+    # ---- several adapters ----
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """Save as the stock Trainer does, but several active adapters each in a folder."""
+        """Save as the stock Trainer does; of several active adapters, each in a folder."""
         names = injected_adapters(self.model)
         if len(names) < 2 or not self.args.should_save:
             super()._save(output_dir, state_dict)
@@ -205,17 +203,17 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
         torch.save(self.args, folder / TRAINING_ARGS_NAME)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
-        """Load as the stock Trainer does, and adapters of transformers' interface too."""
+        """Load as the stock Trainer does, and also adapters of transformers' interface."""
         if not self._restore_adapters(resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_best_model(self) -> None:
-        """Load as the stock Trainer does, and adapters of transformers' interface too."""
+        """Load as the stock Trainer does, and also adapters of transformers' interface."""
         if not self._restore_adapters(self.state.best_model_checkpoint):
             super()._load_best_model()
 
     def _restore_adapters(self, checkpoint: str | None) -> bool:
-        """Fill the adapters of transformers' interface from a checkpoint; False if the model has none."""
+        """Load the adapters of transformers' interface from a checkpoint; return False if the model has none."""
         names = injected_adapters(self.model)
         if not names or checkpoint is None:
             return False
@@ -228,7 +226,7 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: TrainingArguments, model=None) -> tuple[Any, dict[str, Any]]:
-        """Add the accumulator of Adagrad, which the stock Trainer's `optim_args` do not reach."""
+        """Add the initial accumulator of Adagrad, which `optim_args` of the stock Trainer do not set."""
         optimizer_class, options = Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args, model)
         accumulator = getattr(args, "adagrad_initial_accumulator", None)
         if accumulator is not None:
@@ -236,7 +234,7 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
         return optimizer_class, options
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
-        """Make the stock optimiser, and give the mask network parameter groups of its own."""
+        """Make the stock optimiser with separate parameter groups of the mask network."""
         if self.optimizer is not None:
             return super().create_optimizer(model)
         optimizer = super().create_optimizer(model)
@@ -253,10 +251,9 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
         return optimizer
 
     def _clip_grad_norm(self, model):
-        """Clip the gradients of the two objectives separately; returns the norm without the mask network.
+        """Clip the gradients of the two objectives separately; return the norm without the mask network.
 
-        Where the backend clips the whole model by itself (DeepSpeed, XLA, Megatron) the two are clipped jointly as in
-        the stock Trainer.
+        Backends that clip the whole model (DeepSpeed, XLA, Megatron) clip both together, as in the stock Trainer.
         """
         mask_parameters = mask_network_parameters(model)
         plain = self.accelerator.distributed_type in (
@@ -268,23 +265,24 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
         if not mask_parameters or not plain:
             return super()._clip_grad_norm(model)
         self.accelerator.unscale_gradients()
-        of_mask = {id(p) for p in mask_parameters}
-        others = [p for p in model.parameters() if id(p) not in of_mask]
-        norms = [clip_grad_norm_(parameters, self.args.max_grad_norm) for parameters in (mask_parameters, others)]
+        mask_ids = {id(p) for p in mask_parameters}
+        model_parameters = [p for p in model.parameters() if id(p) not in mask_ids]
+        groups = mask_parameters, model_parameters
+        norms = [clip_grad_norm_(parameters, self.args.max_grad_norm) for parameters in groups]
         self._mask_grad_norm, norm = (norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms)
         return norm
 
 
 def smoothed_inside(model: Any, factor: float) -> bool:
-    """Let a model of ours, or one with our adapter, smooth labels by the Trainer's `label_smoothing_factor`.
+    """Copy the Trainer's `label_smoothing_factor` into one of our models or adapters.
 
-    The Trainer itself would take the labels out of the batch, and with them the loss of the mask network.
+    The Trainer's own label smoothing removes the labels from the batch, and with them the loss of the mask network.
 
     Returns:
-        False for a factor of 0, and for another model, whose labels the Trainer smooths.
+        False for a factor of 0, and for a model whose labels the Trainer smooths.
 
     Raises:
-        ValueError: the factor is out of its range.
+        ValueError: the factor is out of range.
     """
     if not 0 <= factor < 1:
         raise ValueError(f"`label_smoothing_factor` must be in [0, 1), got {factor}.")
@@ -298,13 +296,13 @@ def smoothed_inside(model: Any, factor: float) -> bool:
 
 
 def injected_adapters(model: Any) -> list[str]:
-    """Return the names of the active adapters that a model has by transformers' interface, not by PEFT's."""
+    """Return the names of the active adapters of transformers' interface; none for PEFT's own models."""
     return list(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else []
 
 
 def mask_network_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """Return the trainable parameters of every mask network of the model (theta_m), if it has any."""
-    # By attribute and not by class: a model loaded as remote code has a class of its own.
+    """Return the trainable parameters of all mask networks of a model (theta_m); [] if it has none."""
+    # By attribute and not by class: remote code has other classes.
     attentions: list[Any] = [module for module in model.modules() if getattr(module, "switches", None) is not None]
     networks = [module.mask_network for module in attentions if module.switches.calibration is not None]
     return [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]

@@ -1,6 +1,6 @@
-"""Checkpoints that a killed or interrupted training goes on from exactly, their mean, and weights shared by FSDP2.
+"""Checkpoints from which a killed or interrupted training resumes exactly, their mean, and weights shared by FSDP2.
 
-Writing and reading them is the Trainer's. Added here is what says that one is whole, and Ctrl-C.
+The Trainer writes and reads them. This file adds a mark of complete checkpoints and the handling of Ctrl-C.
 """
 
 import json
@@ -37,38 +37,38 @@ _STOPPING = b"\nStopping after this step, with a checkpoint. Ctrl-C again: at on
 
 
 def last_checkpoints(folder: str | Path, count: int | None = None) -> list[Path]:
-    """Return the last `count` whole checkpoints of a folder, by step, oldest first, or all there are."""
-    found = [path.parent for path in Path(folder).glob(f"checkpoint-*/{CLOCK}")]
-    found.sort(key=lambda path: int(path.name.removeprefix("checkpoint-")))
-    return found[max(0, len(found) - count) :] if count is not None else found
+    """Return the last `count` complete checkpoints of a folder, oldest first; all for None."""
+    checkpoints = [path.parent for path in Path(folder).glob(f"checkpoint-*/{CLOCK}")]
+    checkpoints.sort(key=lambda path: int(path.name.removeprefix("checkpoint-")))
+    return checkpoints[max(0, len(checkpoints) - count) :] if count is not None else checkpoints
 
 
 class WholeCheckpointsTrainer(Trainer):
-    """Writes `clock.json` into a checkpoint when all else is on the disk.
+    """Trainer that writes `clock.json` last, when all other files of a checkpoint are on disk.
 
-    A checkpoint without it is of a process that was killed. `train(resume_from_checkpoint=FOLDER)` goes on with the
-    seconds that led there, and a run that has reached its last step trains no further.
+    A checkpoint without it was cut off by a kill. `train(resume_from_checkpoint=FOLDER)` continues the count of
+    seconds, and does not train a finished run further.
     """
 
     model: Any  # a PreTrainedModel, or PEFT's around one
     budget: TimeBudget | None = None
-    # The next checkpoint is one that no uninterrupted run would have: it goes when the next one is there.
+    # True for a checkpoint that only Ctrl-C has caused; it is deleted once there is a later one.
     out_of_turn = False
     _started = 0.0
 
     @property
     def folder(self) -> Path:
-        """The folder of the checkpoints."""
+        """Folder of the checkpoints."""
         return Path(self.args.output_dir or "")
 
     @property
     def wall_seconds(self) -> float:
-        """Seconds of training up to now, with those before a resume."""
+        """Seconds of training so far, including those before a resume."""
         return time.monotonic() - self._started
 
     @property
     def position(self) -> float:
-        """Where the training is in its schedules, in optimiser steps: see `TimeBudget`."""
+        """Place in the schedules, in optimiser steps (see `TimeBudget`)."""
         return self.state.global_step if self.budget is None else self.budget.position
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
@@ -117,21 +117,21 @@ class WholeCheckpointsTrainer(Trainer):
             super()._load_best_model()
 
     def _run_epoch(self, *args, **kwargs) -> None:
-        """Train nothing in a finished run: the stock Trainer would only look at the number of steps after a step."""
+        """Stop a finished run before its first step; the stock Trainer checks the number of steps after one."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
-            self._delete_older(self.folder)  # a kill may have come before
+            self._delete_older(self.folder)  # a kill may have prevented it
             return
         super()._run_epoch(*args, **kwargs)
 
     def _save_checkpoint(self, model, trial) -> None:
-        """Let the stock method write a checkpoint, mark it as whole, and only then delete older ones."""
+        """Write a checkpoint as the stock Trainer does, mark it as complete, and then delete older ones."""
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             super()._save_checkpoint(model, trial)
         finally:
             self.args.save_total_limit = limit
-        self.accelerator.wait_for_everyone()  # every process has files in it
+        self.accelerator.wait_for_everyone()  # every process writes files
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial))
             newest = folder / f"checkpoint-{self.state.global_step}"
@@ -145,7 +145,7 @@ class WholeCheckpointsTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
     def _delete_older(self, folder: Path) -> None:
-        """Delete the checkpoints that are out of turn, and the oldest over `save_total_limit`."""
+        """Delete checkpoints out of turn, and the oldest ones over `save_total_limit`."""
         checkpoints = last_checkpoints(folder)
         if self.args.should_save and checkpoints and not _out_of_turn(checkpoints[-1]):
             for path in filter(_out_of_turn, checkpoints):
@@ -153,7 +153,7 @@ class WholeCheckpointsTrainer(Trainer):
             rotate_checkpoints(str(folder), self.args.save_total_limit, self.state.best_model_checkpoint)
 
     def _finalize_training(self, *args, **kwargs):
-        """Find the best checkpoint in a folder that may have moved."""
+        """Look up the best checkpoint again, since the folder may have moved."""
         best = Path(self.folder, f"checkpoint-{self.state.best_global_step}")
         if best.is_dir():
             self.state.best_model_checkpoint = str(best)
@@ -166,14 +166,14 @@ def _out_of_turn(checkpoint: Path) -> bool:
 
 @contextmanager
 def whole_weights(checkpoint: str | Path | None, model: nn.Module) -> Iterator[None]:
-    """Refuse a checkpoint that the block loads into `model`, unless it fills every trained weight with numbers.
+    """Refuse a checkpoint, loaded into `model` in the block, that lacks a trained weight or holds NaN.
 
-    The stock Trainer only warns of missing weights, and reads NaN without a word.
+    The stock Trainer only warns of missing weights, and loads NaN without a warning.
 
     Raises:
-        ValueError: it cannot be read, or a weight is missing or not finite; naming the checkpoint and the weight.
+        ValueError: the checkpoint cannot be read, or a weight is missing or not finite; the message names both.
     """
-    # What fills a weight in place counts up its version; by which of its names it was saved does not matter then.
+    # Filling a weight in place raises its version, whichever of its names it was saved by.
     before = {name: weight._version for name, weight in model.named_parameters() if weight.requires_grad}
     try:
         yield
@@ -181,7 +181,7 @@ def whole_weights(checkpoint: str | Path | None, model: nn.Module) -> Iterator[N
         check_missing("it", model, [name for name, version in before.items() if after[name]._version == version])
         check_finite(model)
     except (ValueError, RuntimeError, SafetensorError) as error:
-        raise ValueError(f"{checkpoint} cannot be gone on from: {error}") from error
+        raise ValueError(f"{checkpoint} cannot be resumed: {error}") from error
 
 
 # ---- Ctrl-C ----
@@ -189,62 +189,64 @@ def whole_weights(checkpoint: str | Path | None, model: nn.Module) -> Iterator[N
 
 @contextmanager
 def saved_on_interrupt(trainer: WholeCheckpointsTrainer) -> Iterator[None]:
-    """Let the first Ctrl-C end `trainer.train()` after a step or an evaluation, with a checkpoint.
+    """Turn the first Ctrl-C into a stop of `trainer.train()` after a step or an evaluation, with a checkpoint.
 
-    Not in a run that keeps no checkpoints, or none to go on from (`save_only_model`), where several processes or
-    workers get the signal at different steps, or where the caller has a handler of its own.
+    Does nothing in a run without checkpoints to resume from (also `save_only_model`), with several processes or
+    workers, which get the signal at different steps, or with a signal handler of the caller.
 
     Raises:
-        KeyboardInterrupt: at the end of the block, with how far the run has come.
+        KeyboardInterrupt: at the end of the block; the message has the number of steps done.
     """
     args = trainer.args
-    alone = args.world_size == 1 and args.dataloader_num_workers == 0
-    kept = args.save_strategy != "no" and not args.save_only_model
-    ours = threading.current_thread() is threading.main_thread()
+    single_process = args.world_size == 1 and args.dataloader_num_workers == 0
+    saves_checkpoints = args.save_strategy != "no" and not args.save_only_model
+    in_main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
-    if not (kept and alone and ours and handler in (signal.default_int_handler, interrupt)):
+    if not (
+        saves_checkpoints and single_process and in_main_thread and handler in (signal.default_int_handler, interrupt)
+    ):
         yield
         return
     stop = _Stop(trainer, handler)
     trainer.add_callback(stop)
-    signal.signal(signal.SIGINT, stop.ask)
+    signal.signal(signal.SIGINT, stop.request)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
         trainer.remove_callback(stop)
-    if stop.asked:
+    if stop.requested:
         raise KeyboardInterrupt(f"stopped after {trainer.state.global_step} of {trainer.state.max_steps} steps")
 
 
 @dataclass
 class _Stop(TrainerCallback):
-    """Asks for the checkpoint, and for the end, at the next moment at which a run can go on exactly."""
+    """Saves a checkpoint and stops at the next point from which a run resumes exactly."""
 
     trainer: WholeCheckpointsTrainer
     handler: Callable
-    asked: bool = False
+    requested: bool = False
 
-    def ask(self, number: int, frame) -> None:
-        """Handle the signal: stop at the next moment at which a run can go on exactly."""
-        self.asked = True
+    def request(self, number: int, frame) -> None:
+        """Handle the signal: stop at the next point from which a run resumes exactly."""
+        self.requested = True
         signal.signal(signal.SIGINT, self.handler)
-        with suppress(OSError):  # nobody may be there to read it
-            os.write(2, _STOPPING)  # and what was interrupted may be a `print`
+        with suppress(OSError):  # stderr may be closed
+            os.write(2, _STOPPING)  # `print` may be what the signal interrupted
 
     def on_step_end(self, args, state, control, **kwargs):
-        # An evaluation that is due draws random numbers, so the checkpoint is the one after it.
-        if self.asked and not control.should_evaluate:
+        # A due evaluation draws random numbers, so the checkpoint comes after it.
+        if self.requested and not control.should_evaluate:
             self._stop(control)
 
     def on_evaluate(self, args, state, control, **kwargs):
-        if self.asked:
+        if self.requested:
             self._stop(control)
 
     def on_epoch_end(self, args, state, control, **kwargs):
-        if self.asked and state.epoch % 1:  # it is not over
+        if self.requested and state.epoch % 1:  # the epoch is incomplete
             control.should_log = control.should_evaluate = control.should_save = False
-        elif self.asked and control.should_save:
+        elif self.requested and control.should_save:
             self.trainer.out_of_turn = False
 
     def _stop(self, control) -> None:
@@ -252,10 +254,10 @@ class _Stop(TrainerCallback):
         control.should_save = control.should_training_stop = True
 
 
-def how_to_go_on(folder: str | Path, command: Sequence[str]) -> str:
-    """Tell a user who has interrupted this command how to go on with the run in a folder."""
+def resume_advice(folder: str | Path, command: Sequence[str]) -> str:
+    """Return advice on how to resume an interrupted command."""
     if not last_checkpoints(folder):
-        return f"There is no checkpoint in {folder} yet: start anew."
+        return f"There is no checkpoint in {folder} yet. Start again."
     command = [*command, *(["--resume"] if "--resume" not in command else [])]
     return f"Go on with: {shlex.join(command)}"
 
@@ -264,10 +266,10 @@ def how_to_go_on(folder: str | Path, command: Sequence[str]) -> str:
 
 
 def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
-    """Return the state dict of the mean of checkpoint folders, given oldest first (Lu et al. 2021 average ten).
+    """Return the mean state dict of checkpoint folders, oldest first (Lu et al. 2021 average ten).
 
-    Sums are kept in float32 and the result has the type of the last checkpoint. Other tensors (the annealing step) are
-    those of the last checkpoint.
+    Floating-point tensors are summed in float32 and returned in the type of the last checkpoint. Other tensors (the
+    annealing step) come from the last checkpoint.
 
     Raises:
         ValueError: no paths, or checkpoints of different models (names or shapes differ).
@@ -281,8 +283,8 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
         state = load_file(Path(path) / WEIGHTS)
         if {n: t.shape for n, t in state.items()} != {n: t.shape for n, t in last.items()}:
             raise ValueError(
-                f"`paths` must hold checkpoints of one model: the tensors of {path} and {paths[-1]} have different "
-                "names or shapes. Average checkpoints of one run."
+                f"`paths` must be checkpoints of one run: the tensors of {path} and {paths[-1]} have different "
+                "names or shapes."
             )
         for name in sums:
             sums[name] += state[name].float()

@@ -1,8 +1,8 @@
-"""Output folder of a run: one run uses it at a time, `run.json` says which, and its files are always whole.
+"""Output folder of a run: locked by one run at a time, described by `run.json`, with files that are always complete.
 
-`run.json` states from the first second what the run depends on; `--resume` compares. Whatever is more than a few
-bytes is written in `unfinished/`, brought to the disk and renamed, so a process may be killed at any system call, or
-the power fail: what has its own name is whole. A run is finished when `run.json` says so, which is written last.
+`run.json` records all that the run depends on before it starts; `--resume` compares with it. Larger files are written
+in `unfinished/`, synced and then renamed, so a file under its own name is complete even after a kill or a power
+failure. A run is finished once `run.json` has `finished: true`, which is written last.
 """
 
 import json
@@ -28,8 +28,8 @@ from .checkpoints import last_checkpoints
 from .settings import Settings
 from .token_batches import TokenBatchArguments
 
-# Training arguments that do not change a run: places, what is logged, workers. The beginnings of their names.
-_FREE = re.compile(
+# Beginnings of the names of training arguments that do not change the result: paths, logging, workers.
+_NEUTRAL_ARGUMENTS = re.compile(
     "output_dir|log|disable_tqdm|report_to|run_name|project|save_total_limit|use_cpu|debug|"
     "dataloader_(num_workers|pin_memory|persistent|prefetch|multiprocessing)|local_rank|ddp_(timeout|backend)|do_|"
     "resume_from_checkpoint|skip_memory_metrics"
@@ -39,15 +39,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has its folder.
+    """A run that holds its output folder.
 
     Args:
-        args: the Trainer's arguments.
-        checkpoint: what to go on from; None to start.
-        changes: settings that differ from those the run began with: `key`, `was`, `is`, and the checkpoint since when.
-        results: results of a run that is finished; None for one that has something to do.
-        started: when this process began with it, by `time.monotonic`.
-        ends: when the time of `minutes` is over, by `time.monotonic`; None without.
+        args: arguments of the Trainer.
+        checkpoint: checkpoint to resume from; None starts a new training.
+        changes: settings changed on resume: `key`, `was`, `is`, and the checkpoint at which they changed.
+        results: results of a finished run; None for an unfinished one.
+        started: start in this process, by `time.monotonic`.
+        ends: end of the time budget, by `time.monotonic`; None for no budget.
     """
 
     args: TokenBatchArguments
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """The output folder."""
+        """Output folder."""
         return Path(self.args.output_dir or "")
 
 
@@ -67,12 +67,12 @@ class Run:
 def claimed(
     config: Settings, args: TokenBatchArguments, resume: bool, allow_changes: bool, started: float
 ) -> Iterator[Run]:
-    """Claim the output folder for this run alone; the first process decides, and all follow.
+    """Lock the output folder for this run in the block; the first process decides for all.
 
-    After an error nothing unfinished is left, and a run that has no checkpoint gives its folder back.
+    After an error no unfinished files are left, and a run without a checkpoint frees its folder.
 
     Raises:
-        ValueError: the folder is in use, holds another run or model, or one with other settings or data.
+        ValueError: the folder is in use, or holds another run or model, or a run with other settings or data.
     """
     folder, first = Path(args.output_dir or ""), args.process_index == 0
     with job(), ExitStack() as stack:
@@ -83,7 +83,7 @@ def claimed(
             yield run
         except BaseException:
             if first and run.results is None and not last_checkpoints(folder):
-                _give_back(folder, config.job)
+                _release(folder, config.job)
             raise
 
 
@@ -104,66 +104,66 @@ def in_first_process(first: bool, function: Callable[[], Value]) -> Value:
 def _claim(
     folder: Path, stack: ExitStack, config: Settings, args: TokenBatchArguments, resume: bool, allow_changes: bool
 ) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None]:
-    """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
+    """Lock the folder, check its content and write `run.json`; return checkpoint, changes and results of the `Run`."""
     note_inputs(*config.data.files().values(), *config.starts().values())
     stack.enter_context(saving_into(folder, config.job, "`training.output_dir`"))
     stack.callback(shutil.rmtree, folder / UNFINISHED, ignore_errors=True)
-    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
-    checkpoint, held = next(iter(last_checkpoints(folder, 1)), None), run_in(folder, resume)
+    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # left by a killed process
+    checkpoint, earlier_file = next(iter(last_checkpoints(folder, 1)), None), run_in(folder, resume)
     now, changes = identity(config, args), []
-    then = _read(folder) if held else {}
-    finished = bool(then) and then["finished"] and (folder / RESULTS).is_file()
+    earlier = _read(folder) if earlier_file else {}
+    finished = bool(earlier) and earlier["finished"] and (folder / RESULTS).is_file()
     if checkpoint or finished:
-        changes = then["changes"]
-        different = list(_differences(then["run"], now))
+        changes = earlier["changes"]
+        different = list(_differences(earlier["run"], now))
         if different and not allow_changes:
             key, was, new = different[0]
             raise ValueError(
-                f"`{key}` is {_shown(new)}, but the run in {folder} began with {_shown(was)}. Go on with what it "
-                "began with, say `resume=changed` (to training/train.py --allow-changes), or name another folder."
+                f"`{key}` is {_shortened(new)}, but the run in {folder} began with {_shortened(was)}. Resume with the "
+                "old value, pass `resume=changed` (training/train.py: --allow-changes), or name another folder."
             )
         if finished and not different:
             results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-            print(f"{folder}: the run is finished after {results['steps']} steps. There is nothing to train.")
+            print(f"{folder}: the run is finished ({results['steps']} steps). Nothing to train.")
             return checkpoint, changes, results
         if checkpoint is None:
             raise ValueError(
-                f"`{different[0][0]}` is other than it was, and the finished run in {folder} has no checkpoint to go "
-                "on from. Name another folder."
+                f"`{different[0][0]}` has changed, and the finished run in {folder} has no checkpoint to resume from. "
+                "Name another folder."
             )
         if args.save_only_model:
             raise ValueError(
-                f"`training.save_only_model` must be false to go on from {checkpoint}, got true: the state of the "
-                "optimiser is not saved. Name another folder."
+                f"`training.save_only_model` must be false to resume {checkpoint}, got true: the optimiser state is "
+                "not saved. Name another folder."
             )
         changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
-    for path in {*folder.glob("checkpoint-*")} - {*last_checkpoints(folder)}:  # of a process that was killed
+    for path in {*folder.glob("checkpoint-*")} - {*last_checkpoints(folder)}:  # left by a killed process
         shutil.rmtree(path)
     state = run_record(config.job, run=now, software=records.software(), changes=changes, finished=False)
     fill(folder, lambda staged: (staged / RUN).write_text(json_text(state), encoding="utf-8"))
     return checkpoint, changes, None
 
 
-def _give_back(folder: Path, by: str) -> None:
-    """Let another run have a folder that has no checkpoint: its mark stays while it holds a tokenizer or counts."""
+def _release(folder: Path, by: str) -> None:
+    """Free a folder without a checkpoint for another run; its mark stays while it holds a tokenizer or counts."""
     (folder / RUN).unlink(missing_ok=True)
     if kind_of_folder(folder) is not None:
         write_json(run_record(by), folder / RUN)
 
 
 def run_in(folder: Path, resume: bool) -> str:
-    """Return the name of a file or folder that an earlier run has left, or "".
+    """Return the name of a file or folder left by an earlier run, or "".
 
     Raises:
-        ValueError: there is one, and the run is not to be resumed.
+        ValueError: there is one, and `resume` is False.
     """
     names = sorted(path.name for path in folder.glob("*"))
     left = [name for name in names if name in (RUN, RESULTS) or re.fullmatch(r"checkpoint-\d+|.*\.safetensors", name)]
-    if left == [RUN] and read_run_record(folder).keys() == run_record("").keys():  # given back
+    if left == [RUN] and read_run_record(folder).keys() == run_record("").keys():  # released
         left = []
     if left and not resume:
         raise ValueError(
-            f"{folder} holds another run ({left[0]}). Pass --resume to go on with it, or name another folder."
+            f"{folder} holds another run ({left[0]}). Pass --resume to continue it, or name another folder."
         )
     return next(iter(left), "")
 
@@ -171,65 +171,62 @@ def run_in(folder: Path, resume: bool) -> str:
 def _read(folder: Path) -> dict[str, Any]:
     run = dict(read_run_record(folder))
     if not {"run", "changes", "finished"} <= run.keys():
-        raise ValueError(
-            f"{folder / RUN} is missing or damaged, so nothing says what was trained. Name another folder."
-        )
+        raise ValueError(f"{folder / RUN} is missing or damaged, so the run cannot be resumed. Name another folder.")
     return run
 
 
-# ---- what a run is ----
+# ---- identity of a run ----
 
 
 def identity(config: Settings, args: TokenBatchArguments) -> dict[str, Any]:
-    """Return all that changes a run as plain data: processes, settings, and SHA-256 of its text and models.
+    """Return all that decides the result of a run as plain data: processes, settings, SHA-256 of text and models.
 
     A model or tokenizer is identified by `revision_of`.
     """
     plain = config.published()
-    plain.pop("card")  # words about the model
-    files, known = config.data.files(), config.data.hashes()
-    hashes = {name: f"sha256:{known[name]}" if known[name] else f"no file {path}" for name, path in files.items()}
+    plain.pop("card")  # text about the model
+    files, file_hashes = config.data.files(), config.data.hashes()
+    hashes = {
+        name: f"sha256:{file_hashes[name]}" if file_hashes[name] else f"no file {path}" for name, path in files.items()
+    }
     for split, key, names in config.data.named_files():
         plain["data"][split][key] = [hashes[name] for name in names]
     for (section, key), named in config.starts().items():
         plain[section][key] = revision_of(named, plain[section].get("revision"))
-    plain["training"] = {key: value for key, value in args.to_dict().items() if not _FREE.match(key)}
+    plain["training"] = {key: value for key, value in args.to_dict().items() if not _NEUTRAL_ARGUMENTS.match(key)}
     return json.loads(json.dumps({"processes": args.world_size, **plain}, default=str))
 
 
-def _differences(then: dict[str, Any], now: dict[str, Any], section: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield `section.key`, the old value and the new one of every setting that differs."""
-    for key in now | then:
-        was, new, name = then.get(key), now.get(key), f"{section}{key}"
+def _differences(earlier: dict[str, Any], now: dict[str, Any], section: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield `section.key`, old value and new value of every setting that differs."""
+    for key in now | earlier:
+        was, new, name = earlier.get(key), now.get(key), f"{section}{key}"
         if isinstance(was, dict) and isinstance(new, dict):
             yield from _differences(was, new, f"{name}.")
-        # Another version of transformers may know other training arguments.
-        elif was != new and (section != "training." or (key in then and key in now)):
+        # Another version of transformers may have other training arguments.
+        elif was != new and (section != "training." or (key in earlier and key in now)):
             yield name, was, new
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) < 100 else f"{text[:97]}..."
 
 
-# ---- whole files ----
+# ---- complete files ----
 
 
-# Put what a function writes into the folder of a run; weights and then results come last.
+# Fill the folder of a run with the files that a function writes; weights and then results come last.
 fill = partial(fill_folder, last=("*.safetensors", RESULTS))
 
 
 def finish(run: Run, results: dict[str, Any], save: Callable[[Path], None]) -> dict[str, Any]:
-    """Fill the output folder with the final model and `results.json`; then the run is finished.
+    """Fill the output folder with the final model and `results.json`, mark the run as finished, return the results.
 
     Args:
-        run: the run that has the folder.
+        run: run that holds the folder.
         results: content of `results.json`.
-        save: writes the model into the folder that it gets.
-
-    Returns:
-        The results.
+        save: function that writes the model into a folder.
     """
 
     def save_all(staged: Path) -> None:

@@ -1,6 +1,6 @@
-"""Skeleton of a job: settings, text, tokenizer, model, trainer, training, scores, and the folder that it leaves.
+"""Base class of the training jobs: settings, text, tokenizer, model, Trainer, scores, output folder.
 
-`command_table.JOBS` names the jobs. What is particular to one is a subclass of `Job`, in a file of its own.
+`command_table.JOBS` names the jobs. Each has a subclass of `Job` in its own file.
 """
 
 import copy
@@ -27,42 +27,42 @@ from hf_attncal.io.files import writing
 from hf_attncal.metrics import records
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 
-from .checkpoints import average_checkpoints, how_to_go_on, in_one_piece, last_checkpoints, saved_on_interrupt
+from .checkpoints import average_checkpoints, in_one_piece, last_checkpoints, resume_advice, saved_on_interrupt
 from .folder import Run, claimed, fill, finish, run_in
 from .progress import TimeBudget, bars_are_shown, shown_progress
 from .sections import hints_of
 from .settings import ModelSettings, Settings
-from .text import SPLITS, annotated, as_list, given_links, held_out_rows, hold_out
+from .text import SPLITS, annotated, as_list, guide_links, held_out_rows, hold_out
 from .token_batches import TokenBatchTrainer
 
-# Nats of a target token. Between a pass and a pass without any perturbation lie some thousandths, which dropout draws.
-_LEAST_GAIN = 0.01
-# Input of the example in a card: whose sentences a text holds is not ours to publish.
+# Nats per target token. Dropout alone makes two unperturbed passes differ by some thousandths.
+_MIN_MASK_GAIN = 0.01
+# Input of the example in a card; sentences of the training text may not be ours to publish.
 SENTENCE = "A sentence to translate."
 SUMMARY_EXAMPLE = "A text that is longer than its summary."
 PAIR = "A source sentence . ||| Its translation ."
-BEGINNING = ""  # of a text: any has it
-# The scores of generated text, by their keys in a results file.
+BEGINNING = ""  # prompt of a language model
+# Scores of generated text: key in a results file -> label.
 CARD_MEASURES = {"bleu": "BLEU"}
 CARD_MEASURES |= {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
 
 
 class Job:
-    """A run of a job, from its text to its scores; a subclass says what is particular to it.
+    """One run of a training job, from text to scores; subclasses define the model and its scores.
 
     Attributes:
         config, run: settings and run.
         golds: annotated pairs of dev and test, by split.
-        held_out: rows of train that become dev; splits: the text after that, by split.
-        measured: the splits that are measured: all but train.
+        held_out: rows of train that become dev; splits: text by split, after that.
+        measured: names of the splits that are scored: all but train.
         tokenizer: tokenizer of the model.
-        reports: what was kept of each text.
+        reports: reports of tokenisation, by split: pairs kept, too long and so on.
         counted: log of the statistical aligner whose links guide the training, for the results.
-        trainer: once it trains.
+        trainer: Trainer, set when training starts.
     """
 
     settings: ClassVar[type[Settings]]
-    lowercased_gold: ClassVar[bool] = True  # False where the model lower-cases what it is given
+    lowercased_gold: ClassVar[bool] = True  # False if the model itself lower-cases its input
     config: Any
     tokenizer: PreTrainedTokenizerBase
     trainer: TokenBatchTrainer
@@ -78,7 +78,7 @@ class Job:
         self.measured = [name for name in self.splits if name != "train"]
         self.reports: dict[str, Any] = {}
         self.counted: dict[str, Any] = {}
-        self.prepare(given_links(data, text["train"], self.held_out))
+        self.prepare(guide_links(data, text["train"], self.held_out))
 
     @classmethod
     def train(
@@ -92,27 +92,27 @@ class Job:
     ) -> dict[str, Any]:
         """Train, measure, and fill the folder `training.output_dir`.
 
-        With several processes (`accelerate launch`, `torchrun`) every one calls this.
+        With several processes (`accelerate launch`, `torchrun`), each of them calls this.
 
         Args:
             config: settings, from `Settings.make`.
-            resume: go on from the last checkpoint of the output folder, if there is one.
-            allow_changes: allow settings or data other than those that the run began with.
-            dry_run: say what would be trained, no more.
-            command: what the user typed, for the message of an interruption.
-            started: when the time of `minutes` began, by `time.monotonic`; None for now.
+            resume: go on from the last checkpoint of the output folder, if there is one. Default: False.
+            allow_changes: allow other settings or data on resume. Default: False.
+            dry_run: print sizes and settings only. Default: False.
+            command: command line of the user, for the message of an interruption. Default: empty.
+            started: start of the time budget, by `time.monotonic`. Default: now.
 
         Returns:
-            The content of `results.json`: what `run_trainer` gives, and scores; of a dry run what `describe` gives.
+            Content of `results.json`: the head from `run_trainer`, and scores; for a dry run, sizes and settings.
 
         Raises:
-            ValueError: settings, text, links or a model that do not fit, or an output folder that holds another run.
-            OSError: among others a full disk, with the output folder's name where the system names no file.
-            KeyboardInterrupt: the user interrupted the run; the message says how to go on.
+            ValueError: invalid settings, text, links or model, or an output folder that holds another run.
+            OSError: an error of the system, such as a full disk.
+            KeyboardInterrupt: the user interrupted the run; the message has the command that resumes it.
         """
         folder, started = config.training["output_dir"], time.monotonic() if started is None else started
         check_start(config, resume, allow_changes, dry_run)
-        records.commit()  # of the code that the run begins with
+        records.commit()  # the commit at the start: code may change during the run
         if dry_run:
             run_in(Path(folder), resume=False)
             return describe(config)
@@ -125,13 +125,13 @@ class Job:
         except KeyboardInterrupt as error:
             if not command:
                 raise
-            advice = how_to_go_on(folder, command)
+            advice = resume_advice(folder, command)
             raise KeyboardInterrupt(f"{str(error) or 'interrupted'}. {advice}") from None
 
-    # ---- what a job says of itself ----
+    # ---- methods that each job defines ----
 
     def prepare(self, links: LinkRows | None) -> None:
-        """Make the tokenizer, the token ids of the text, and `reports`; `links` are those of `data.train.guide`."""
+        """Make the tokenizer, the token ids of the text, and `reports`; `links` come from `data.train.guide`."""
         raise NotImplementedError
 
     def build(self, config: Any, args: TrainingArguments) -> TokenBatchTrainer:
@@ -139,20 +139,17 @@ class Job:
         raise NotImplementedError
 
     def score(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Return the scores of the trained model, by their keys in the results."""
+        """Return the scores of the trained model by their keys in the results."""
         raise NotImplementedError
 
-    # ---- what a job may do in another way ----
+    # ---- methods that a job may override ----
 
     def reads(self) -> Sequence[str]:
-        """Return the splits whose text is read."""
+        """Return the names of the splits to read."""
         return SPLITS
 
     def save(self, folder: Path, model: PreTrainedModel, results: dict[str, Any]) -> None:
-        """Write the model and its tokenizer into a folder.
-
-        A job adds the card, for which `about_run` gives the common arguments.
-        """
+        """Write the model and its tokenizer into a folder; jobs add the model card (see `about_run`)."""
         model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
@@ -161,38 +158,35 @@ class Job:
         self.trainer = self.build(self.config, self.run.args)
         if self.config.minutes is not None:
             before = time.monotonic() - self.run.started
-            # The seconds of a training that goes on count from its first start.
+            # The seconds of a resumed training count from its first start.
             budget = TimeBudget(60 * self.config.minutes, lambda: before + self.trainer.wall_seconds)
             self.trainer.budget = budget
             self.trainer.add_callback(budget)
         model, results = run_trainer(self.trainer, self.config, self.reports, self.run)
         results |= self.counted | self.score(model)
-        # Without the Trainer's totals, which are of the steps since it was started: `wall_seconds` is of all.
+        # Drop the Trainer's totals, which cover only the time since a resume; `wall_seconds` covers all.
         results["log_history"] = [entry for entry in self.trainer.state.log_history if "train_runtime" not in entry]
         return finish(self.run, results, lambda folder: self.save(folder, model, results))
 
 
 def check_start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool) -> None:
-    """Raise ValueError for a run without text or model to begin with, or for options that do not go together."""
+    """Raise ValueError for a run without text, with a starting model that is missing, or with conflicting options."""
     config.check_starts()
     if config.data.train is None:
         raise ValueError("`data.train` must name the text to train on, got none.")
     if allow_changes and not resume:
-        raise ValueError("--allow-changes goes with --resume: a run that starts has nothing to differ from.")
+        raise ValueError("--allow-changes needs --resume. Give both or none.")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if config.minutes is not None and processes > 1:
-        raise ValueError(
-            f"`minutes` is for one process, got {config.minutes} in {processes}: each has a clock of its own. Give "
-            "`training.max_steps`."
-        )
+        raise ValueError(f"`minutes` needs a single process, got {processes}. Give `training.max_steps` instead.")
     if dry_run and resume:
-        raise ValueError("--dry-run goes without --resume: it says what a run would be that begins.")
+        raise ValueError("--dry-run describes a new run and excludes --resume. Leave one of them out.")
 
 
 def describe(config: Settings) -> dict[str, Any]:
-    """Print and return the size of each text of a run, and its settings, of which the text decides some."""
+    """Print and return the number of lines of each text and all settings, including those fitted to the text."""
     described = {name: len(config.data.load(name)) for name in SPLITS if getattr(config.data, name)}
-    config.arguments()  # are checked
+    config.arguments()  # raises for invalid ones
     for name, lines in described.items():
         print(f"{name}: {lines:,} lines")
     settings = config.published()
@@ -203,19 +197,18 @@ def describe(config: Settings) -> dict[str, Any]:
 def build_tokenizer(
     config: ModelSettings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS
 ) -> PreTrainedTokenizerBase:
-    """Load the named tokenizer or that of `model.init_from`, or else train one on the text.
+    """Load `tokenizer.pretrained` or the tokenizer of `model.init_from`, or else train one on the text.
 
-    It is learned by the first process and read from the output folder by every one; a run that goes on finds it
-    there.
+    The first process trains it, and every process reads it from the output folder, also on resume.
 
     Args:
         config: settings with the sections `tokenizer` and `model`.
-        run: the run, from `start`.
+        run: run that holds its folder.
         text: training text.
-        special_tokens: special tokens of what is learned: a joint BPE, or words, maybe fewer than were asked for.
+        special_tokens: special tokens of a trained tokenizer. Default: `SPECIAL_TOKENS`.
 
     Raises:
-        ValueError: the text has fewer pieces than were asked for (not: than a preset has as its limit).
+        ValueError: the text has fewer pieces than the `vocab_size` of the user's settings.
     """
     settings = config.tokenizer
     pretrained = settings.pretrained or config.model.get("init_from")
@@ -228,11 +221,11 @@ def build_tokenizer(
             trained = (train_word_tokenizer if words else train_bpe_tokenizer)(
                 all_lines(text), settings.vocab_size, show_progress=bars_are_shown(args), special_tokens=special_tokens
             )
-            asked = config.given.get("tokenizer", {}).get("vocab_size", 0)
-            if len(trained) < asked and not words:
+            wanted = config.explicit.get("tokenizer", {}).get("vocab_size", 0)
+            if len(trained) < wanted and not words:
                 raise ValueError(
-                    f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, in which no more pieces "
-                    f"occur twice, got {settings.vocab_size}. Lower it, or give more text."
+                    f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, got {settings.vocab_size}. "
+                    "Lower it, or give more text."
                 )
             fill(run.folder, trained.save_pretrained)
         return AutoTokenizer.from_pretrained(run.folder)
@@ -246,25 +239,26 @@ def build_model(
     Args:
         family: family of the model.
         config: settings of the run, with `checked_model`.
-        tokens: fields of a fresh model's configuration that belong to the tokenizer; the section goes before them.
-        always: fields of any model's configuration, which go before the section.
-        causal: build the decoder-only language model of the family.
+        tokens: configuration fields of a new model that depend on the tokenizer; the section overrides them.
+        always: configuration fields that override the section. Default: none.
+        causal: build the decoder-only language model of the family. Default: False.
 
     Raises:
-        ValueError: a configuration that no model can have.
+        ValueError: an invalid configuration.
     """
-    made, start = copy.deepcopy(config.checked_model), config.model.get("init_from")
-    hints = hints_of(type(made))
+    model_config, start = copy.deepcopy(config.checked_model), config.model.get("init_from")
+    hints = hints_of(type(model_config))
     if "decoder_vocab_size" in hints and "vocab_size" in tokens:
         tokens = tokens | {"decoder_vocab_size": tokens["vocab_size"]}
     for name, value in (({} if start else tokens) | config.model | (always or {})).items():
         if name in hints:
-            setattr(made, name, value)
-    made.validate()
+            setattr(model_config, name, value)
+    model_config.validate()
     model_class = family.causal_class if causal else family.model_class
     if not start:
-        return model_class(made)
-    return model_class.from_pretrained(start, config=made, attn_implementation=config.model.get("attn_implementation"))
+        return model_class(model_config)
+    kernel = config.model.get("attn_implementation")
+    return model_class.from_pretrained(start, config=model_config, attn_implementation=kernel)
 
 
 def run_trainer(
@@ -272,14 +266,14 @@ def run_trainer(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Train; return the final model (the mean of the last `averaged` checkpoints) and the head of its results.
 
-    The head has settings, software, hardware, data, sentence pairs (or sequences), numbers of parameters, steps,
+    The head holds settings, software, hardware, data, sentence pairs (or sequences), numbers of parameters, steps,
     seconds and tokens.
 
     Args:
-        trainer: its Trainer.
+        trainer: Trainer of the run.
         config: settings of the run.
-        reports: what was kept of each text.
-        run: the run, from `start`.
+        reports: reports of tokenisation, by split.
+        run: run that holds its folder.
     """
     args = run.args
     if args.process_index == 0:
@@ -289,21 +283,20 @@ def run_trainer(
         torch.set_num_threads(args.threads)
     with shown_progress(trainer), saved_on_interrupt(trainer):
         trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
-    trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
+    trainer.accelerator.wait_for_everyone()  # the first process writes checkpoints, all read them
     warn_of_idle_masks(trainer.state.log_history)
     seconds = trainer.wall_seconds
     speeds = [entry[trainer.tokens_name] for entry in trainer.state.log_history if trainer.tokens_name in entry]
 
     model = in_one_piece(trainer.model)
-    # Accelerate leaves autocast around the forward of what it was given: of a whole model that is the one that
-    # `generate` calls, of PEFT's it is not. Every model is scored in the precision of its weights.
-    # (Its `unwrap_model` would take transformers' own decorators off, too.)
+    # Score every model in the precision of its weights: Accelerate leaves autocast around `forward`, which `generate`
+    # calls for a whole model but not for PEFT's. (Its `unwrap_model` would also remove transformers' decorators.)
     vars(model).pop("forward", None)
     parameters = list(model.parameters())
     averaged = last_checkpoints(run.folder, config.averaged) if config.averaged > 1 else []
     weights = model.state_dict()
     for name, tensor in average_checkpoints(averaged).items() if averaged else ():
-        weights[name].copy_(tensor)  # in place, which reaches tied weights too
+        weights[name].copy_(tensor)  # in place, to reach tied weights as well
     results = {
         **recorded(config, processes=args.world_size, bf16=args.bf16),
         config.data.units: {name: asdict(report) for name, report in reports.items()},
@@ -311,7 +304,7 @@ def run_trainer(
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         "steps": trainer.state.global_step,
         "wall_seconds": seconds,
-        **({trainer.tokens_name: sum(speeds) / len(speeds)} if speeds else {}),  # of logs, which may never be due
+        **({trainer.tokens_name: sum(speeds) / len(speeds)} if speeds else {}),  # no log may have been due
         "averaged_checkpoints": [path.name for path in averaged],
         **({"changed_on_resume": run.changes} if run.changes else {}),
     }
@@ -326,26 +319,24 @@ def recorded(config: Settings, **other_hardware: Any) -> dict[str, Any]:
 
 
 def warn_of_idle_masks(history: list[dict[str, float]]) -> None:
-    """Say that a mask network has found nothing that the model cannot do without, so that contributions mean nothing.
+    """Warn if the mask network learned nothing, so that contributions are meaningless.
 
-    It learns where blurring the attention hurts. As long as attention has not found anything, blurring does not hurt,
-    and the masks go to 1, where they have no gradient left to come back by. Two things show it: the perturbation is
-    smaller than masks have to differ by (`LEAST_SPREAD`, of which its size is a bound); or it gains the mask network
-    less than blurring nothing would, whose objective (Lu et al., eq. 4) is minus the loss of the translation.
+    The mask network learns where blurring the attention hurts. While attention is not useful yet, blurring does not
+    hurt, and masks saturate at 1 with no gradient. There are two signs: the perturbation is smaller than the least
+    useful spread of masks (`LEAST_SPREAD`); or the mask objective (Lu et al., eq. 4) is hardly better than without
+    blurring, where it is minus the translation loss.
 
     Args:
-        history: what a Trainer logged.
+        history: log of a Trainer.
     """
     last = next((entry for entry in reversed(history) if "mask_penalty" in entry), None)
     if last is None:
         return
     gain = -last["mask_loss"] - last["nmt_loss"]
-    if last["mask_penalty"] < LEAST_SPREAD or gain < _LEAST_GAIN:
+    if last["mask_penalty"] < LEAST_SPREAD or gain < _MIN_MASK_GAIN:
         warnings.warn(
-            f"The mask network has learned nothing: with a mean mask of {last['mask_mean']:.4f}, blurring the "
-            f"attention where it says makes its objective better by {gain:.3f} nats a target token, and less than "
-            f"{_LEAST_GAIN} is noise. So contributions say nothing, and `attncal analyze` leaves them out. "
-            f"{WITHOUT_MASKS}.",
+            f"The mask network learned nothing (mean mask {last['mask_mean']:.4f}, gain {gain:.3f} nats per target "
+            f"token; below {_MIN_MASK_GAIN} is noise). `attncal analyze` leaves contributions out. {WITHOUT_MASKS}.",
             stacklevel=2,
         )
 
@@ -354,7 +345,7 @@ def warn_of_idle_masks(history: list[dict[str, float]]) -> None:
 
 
 def base_name(base: str) -> str:
-    """Return the name of a base model for a card, without the folders that it lies in."""
+    """Return the name of a base model for a card, without parent folders."""
     return Path(base).resolve().name if Path(base).is_dir() else base
 
 
@@ -363,20 +354,20 @@ def split_name(config: Settings, split: str) -> str:
     return f"{split} (held-out training text)" if getattr(config.data, split) is None else split
 
 
-def score_results(score: dict[str, Any], what: str) -> list[Result]:
+def score_results(score: dict[str, Any], text_name: str) -> list[Result]:
     """Return the scores of generated text as results for a card."""
     measures = {label: score[name] for name, label in CARD_MEASURES.items() if name in score}
-    return [Result(f"{label} on {what}", value, score["signature"]) for label, value in measures.items()]
+    return [Result(f"{label} on {text_name}", value, score["signature"]) for label, value in measures.items()]
 
 
 def attention(config: Any) -> str:
-    """Say in words which attention the configuration of a model, or of an adapter, describes."""
+    """Describe the attention of a configuration of a model or adapter in words."""
     family = FAMILIES.get(getattr(config, "model_type", ""))
     return (switches_in_words if family is None else family.resolve("attention"))(config)
 
 
 def switches_in_words(config: Any) -> str:
-    """Say in words which switches are on in a configuration, of those that it has."""
+    """Describe the switches that are on in a configuration in words."""
     calibration = getattr(config, "calibration", None)
     words = {
         "calibration": f"{calibration} calibration",
@@ -391,18 +382,18 @@ def switches_in_words(config: Any) -> str:
 
 
 def window_in_words(config: Any) -> str:
-    """Say in words which attention a recurrent model has, if it has any."""
+    """Describe the attention of a recurrent model in words."""
     return "no attention" if config.attention_window is None else switches_in_words(config)
 
 
 def streams_in_words(config: Any) -> str:
-    """Say in words which attention a Discrete Transformer has."""
+    """Describe the attention of a Discrete Transformer in words."""
     streams = "one stream" if config.streams == 1 else "a syntactic and a semantic stream"
     return f"{'hard' if config.hard_attention else 'soft'} attention in {streams}"
 
 
 def about_run(config: Settings, results: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that say the same in every card: name, training data, languages, licence."""
+    """Return the arguments common to all model cards: name, training data, languages, licence."""
     data, train = config.data, config.data.entry("train")
     files = [name for side in data.sides for name in as_list(train.get(side, []))]
     names = [train["dataset"]] if "dataset" in train else files

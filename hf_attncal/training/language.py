@@ -1,4 +1,4 @@
-"""Job that trains a Discrete Transformer language model from text, a sequence a line."""
+"""Training job of a Discrete Transformer language model, from text with one sequence per line."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -31,13 +31,13 @@ from .settings import ModelSettings, VocabularyConfig
 from .text import PlainConfig
 
 FAMILY = default_of("language")
-# Of sums (..., 2): predictions and tokens in their receptive fields.
+# Its sums, (..., 2): predictions, and tokens in their receptive fields.
 FIELD_SIZE = Metric("ReceptiveFieldSize", lambda sums: sums[..., 1] / sums[..., 0], lower_is_better=True)
 
 
 @dataclass
 class LanguageConfig(ModelSettings):
-    """All settings of one run; `model` holds fields of `DiscreteTransformerConfig`."""
+    """Settings of one run; `model` holds fields of `DiscreteTransformerConfig`."""
 
     data: PlainConfig = field(default_factory=PlainConfig)
     tokenizer: VocabularyConfig = field(default_factory=VocabularyConfig)
@@ -51,7 +51,7 @@ class LanguageConfig(ModelSettings):
         if values.get("preset"):
             merge_settings(sections, sections_of(cls, values, language_defaults, texts))
             if values.get("model", {}).get("init_from"):
-                sections["model"] = {}  # the size is that model's own
+                sections["model"] = {}  # sizes come from that model
             harden(sections, values)
         return sections
 
@@ -62,22 +62,21 @@ class LanguageConfig(ModelSettings):
 
 @torch.no_grad()
 def sequence_sums(model, batches: Iterable[Mapping[str, Tensor]]) -> np.ndarray:
-    """Return sums over the predictions of each sequence; the model's mode is left as it is.
+    """Return sums over the predictions of each sequence, in the model's current mode.
 
     Args:
-        model: a `DiscreteTransformerForCausalLM`.
-        batches: of `input_ids`, `attention_mask` and `labels`, (batch, length), right-padded.
+        model: `DiscreteTransformerForCausalLM`.
+        batches: batches with `input_ids`, `attention_mask` and `labels`, (batch, length), right-padded.
 
     Returns:
         (sequences, 3), float64: negative log-probabilities in nats (without label smoothing), number of predictions,
-        and number of tokens in their receptive fields: exact where attention has chosen (a hard model in evaluation
-        mode), else expected.
+        and number of tokens in their receptive fields (exact for hard attention in evaluation mode, else expected).
     """
     rows = [np.zeros((0, 3))]
     for batch in batches:
-        given = {name: tensor.to(model.device) for name, tensor in batch.items()}
-        targets = given.pop("labels")[:, 1:]
-        outputs = model(**given, output_receptive_fields=True)
+        inputs = {name: tensor.to(model.device) for name, tensor in batch.items()}
+        targets = inputs.pop("labels")[:, 1:]
+        outputs = model(**inputs, output_receptive_fields=True)
         predicted = targets != -100
         losses = torch.nn.functional.cross_entropy(
             outputs.logits[:, :-1].float().transpose(1, 2), targets, ignore_index=-100, reduction="none"
@@ -89,10 +88,10 @@ def sequence_sums(model, batches: Iterable[Mapping[str, Tensor]]) -> np.ndarray:
 
 
 class LanguageTrainer(AttnCalTrainer):
-    """`AttnCalTrainer` whose evaluation is exact: means over predictions, whatever the batches and the processes.
+    """`AttnCalTrainer` with an exact evaluation: means over predictions, for any batches and number of processes.
 
-    An evaluation gives `eval_loss`, the cross-entropy in nats per token without label smoothing, `eval_perplexity`
-    and `eval_receptive_field_size`, tokens in the field of a prediction.
+    An evaluation returns `eval_loss` (cross-entropy in nats per token, without label smoothing), `eval_perplexity`
+    and `eval_receptive_field_size` (tokens in the field of a prediction).
     """
 
     def evaluate(
@@ -110,7 +109,7 @@ class LanguageTrainer(AttnCalTrainer):
         return self.report_evaluation(metrics, metric_key_prefix)
 
     def read(self, dataset: Dataset) -> np.ndarray:
-        """Return the `sequence_sums` of a tokenised text; every process reads its share, and all get the whole."""
+        """Return the `sequence_sums` of a tokenised text; the processes share the work, and all get the result."""
         share = dataset.select_columns(["input_ids"])
         share = share.select(range(self.args.process_index, len(dataset), self.args.world_size))
         batches = DataLoader(share, self.args.per_device_eval_batch_size, collate_fn=self.data_collator)
@@ -119,7 +118,7 @@ class LanguageTrainer(AttnCalTrainer):
 
 
 class LanguageJob(Job):
-    """Train a language model from text and measure its perplexity and its receptive fields."""
+    """Training job of a language model, scored by perplexity and receptive fields."""
 
     settings = LanguageConfig
     trainer: LanguageTrainer
@@ -155,7 +154,7 @@ class LanguageJob(Job):
         return results
 
     def scores(self, split: str) -> dict[str, float | int | str]:
-        """Return cross-entropy, perplexity and mean receptive field of the predictions in a split, with signatures."""
+        """Return cross-entropy, perplexity and mean receptive field of a split, with signatures."""
         config, sums = self.config, self.trainer.read(self.tokenized[split])
         pretrained = config.tokenizer.pretrained or config.model.get("init_from")
         score = perplexity(
@@ -186,19 +185,19 @@ class LanguageJob(Job):
 
 
 def build_language_tokenizer(config: LanguageConfig, run: Run, text: Dataset) -> PreTrainedTokenizerBase:
-    """Build the tokenizer, which puts `<s>` before a text and nothing after it.
+    """Build a tokenizer that puts `<s>` before a text and nothing after it.
 
     Raises:
-        ValueError: a given one has no padding token, or puts something else around a text.
+        ValueError: a pretrained tokenizer has no padding token, or adds other tokens to a text.
     """
     special = [token for token in LANGUAGE_TOKENS if token != EOS or config.data.end_of_sequence]
     tokenizer = build_tokenizer(config, run, text, special)
     begin, empty = tokenizer.bos_token_id, list(tokenizer("")["input_ids"])
     if begin is None or empty != [begin] or tokenizer.pad_token_id is None:
         raise ValueError(
-            "`tokenizer` must have a padding token, and put its token for the beginning before a text and nothing "
-            f"behind it, so that the text can be gone on from; of an empty text it makes {empty}, its beginning is "
-            f"{begin}, its padding {tokenizer.pad_token_id}. Change its post-processor, or have one trained."
+            "`tokenizer` must have a padding token and add only its bos token, before the text, so that a model can "
+            f"continue the text; got {empty} for an empty text, bos {begin}, padding {tokenizer.pad_token_id}. Change "
+            "its post-processor, or leave `tokenizer.pretrained` out to train one."
         )
     return tokenizer
 
@@ -207,14 +206,14 @@ def build_language_model(config: LanguageConfig, tokenizer: PreTrainedTokenizerB
     """Build the model of the section `model` for the vocabulary of the tokenizer.
 
     Raises:
-        ValueError: fewer positions than `data.max_length`.
+        ValueError: the model has fewer positions than `data.max_length`.
     """
     tokens = {
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "bos_token_id": tokenizer.bos_token_id,
         "decoder_start_token_id": tokenizer.bos_token_id,
-        # Without an end in the text, generation goes on to the length that it is given.
+        # Text without an end symbol is generated up to the length limit.
         "eos_token_id": tokenizer.eos_token_id if config.data.end_of_sequence else None,
         "forced_eos_token_id": None,
     }

@@ -1,16 +1,14 @@
-"""Presets: settings made for a purpose, a file each in `presets/`, and settings that fit the amount of text.
+"""Presets: the settings files in `presets/`, and settings fitted to the amount of text.
 
-A "small" run is made for two CPU cores and about half an hour at 100,000 pairs, less for fewer. Every number is a
-smooth, rounded function of the number of pairs between 2,000 and 2,000,000; below and above, that of the nearer end.
-docs/log.md says what was measured; at 100,000 pairs these are the settings of
-configs/translation/wpt03_small.yaml, and above that they go on in the same direction, unmeasured.
+A "small" run takes about half an hour on two CPU cores for 100,000 pairs. Each number is a smooth, rounded function of
+the number of pairs, constant below 2,000 and above 2,000,000. Measurements are in docs/log.md. At 100,000 pairs these
+are the settings of configs/translation/wpt03_small.yaml; larger texts are extrapolated, not measured.
 
-- Little text needs nearly as many steps as much of it: until attention has found which words belong together, hundreds
-  of steps pass at any size, and a model that has not come so far cannot translate.
-- A shallow, narrow model gets there first, and with subwords that are nearly words: sentences are short then.
-- The peak of the learning rate is that of the width, 0.5 / d_model.
-- Warm-up, evaluations and checkpoints are shares of the steps, so a run of another length keeps its shape: give
-  `steps`.
+- Little text needs nearly the same number of steps: it takes hundreds of steps at any size until attention links the
+  right words, and before that a model cannot translate.
+- A shallow, narrow model with long subwords gets there first, because sentences are short then.
+- The peak of the learning rate depends on the width: 0.5 / d_model.
+- Warm-up, evaluations and checkpoints are shares of the number of steps.
 """
 
 import math
@@ -24,16 +22,16 @@ from .sections import check_section, hints_of, merge_settings, read_settings
 from .settings import Settings
 from .text import Texts
 
-LEAST_PAIRS, MOST_PAIRS = 2_000, 2_000_000
-# Where the two sides of most rules meet: the text of configs/translation/wpt03_small.yaml, whose numbers these are.
+MIN_PAIRS, MAX_PAIRS = 2_000, 2_000_000
+# Number of pairs of configs/translation/wpt03_small.yaml, at which most rules have their kink.
 _ANCHOR = 100_000
 _EVALUATIONS = 4
 _CHECKPOINTS = 20
 _AVERAGED = 5
 _FOLDER = Path(__file__).with_name("presets")
-_FITTED = ("small", "probe")  # presets whose sizes and steps follow from the amount of text
-_HARDENED = 2 / 3  # of the steps
-_ANNEALED = 2 / 3  # of the steps, as in Lu et al. (2021): 1e5 of 150,000
+_FITTED = ("small", "probe")  # presets with sizes and steps fitted to the amount of text
+_HARDENED = 2 / 3  # share of the steps
+_ANNEALED = 2 / 3  # share of the steps; Lu et al. (2021): 1e5 of 150,000
 _MASK_COST = 0.1  # docs/experiments/translation.md, "A mask network that always learns"
 _SHARES = ("warmup_steps", "logging_steps", "eval_steps", "save_steps")
 
@@ -54,24 +52,24 @@ def sections_of(
     fitted: Callable[[int, int | None], dict[str, Any]],
     texts: Texts,
 ) -> dict[str, Any]:
-    """Return the sections of the preset that `values` name, fitted to their text.
+    """Return the sections of the preset named in `values`, fitted to their text.
 
     Args:
-        config_class: class of the settings of the job.
-        values: settings as YAML gives them.
-        fitted: gives sections for a number of lines of text, and of optimiser steps (None: as many as fit the text).
-        texts: reads the text.
+        config_class: settings class of the job.
+        values: settings as in YAML.
+        fitted: function from number of lines and of optimiser steps (None: fitted to the text) to sections.
+        texts: reader of the text.
 
     Raises:
-        ValueError: no such preset, or no text to fit it to.
+        ValueError: an unknown preset, or no text to fit it to.
     """
     name, job = values["preset"], config_class.job
     check_section({"preset": name}, {"preset": Literal[preset_names(job)]})
     sections = read_preset(job, name)
     if name in _FITTED:
-        steps = config_class.steps_given(values)
+        steps = config_class.explicit_steps(values)
         fitting = fitted(count_lines(values.get("data", {}), config_class, texts), steps or None)
-        if "num_train_epochs" in values.get("training", {}) and not steps:  # how many steps is up to the tokens
+        if "num_train_epochs" in values.get("training", {}) and not steps:  # the number of steps depends on the tokens
             planned = fitting["training"].pop("max_steps")
             fitting["training"] |= {key: fitting["training"][key] / planned for key in _SHARES}
         sections = merge_settings(fitting, sections)
@@ -79,22 +77,22 @@ def sections_of(
 
 
 def check_preset(job: str, preset: str | None, family: Family, families: dict[str, Family]) -> None:
-    """Raise ValueError if a preset of the job is not for this family; `families` are those that the job can train."""
+    """Raise ValueError if a preset of the job does not support a family; `families` are all families of the job."""
     if preset in preset_names(job) and preset not in family.presets:
         others = ", ".join(other.name for other in families.values() if preset in other.presets)
         fitting = " or ".join(repr(name) for name in preset_names(job) if name in family.presets)
         raise ValueError(
-            f"`preset` must be {fitting} with `model.backbone` {family.name}, got {preset!r}, which is for {others}."
+            f"`preset` must be {fitting} with `model.backbone` {family.name}, got {preset!r} (for {others})."
         )
 
 
 def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> None:
-    """Let an annealed calibration of a preset be annealed when two thirds of the steps are done.
+    """Set the annealing steps of a preset's annealed calibration to two thirds of the steps.
 
     Args:
-        sections: defaults, which are changed.
+        sections: defaults, changed in place.
         section: name of the section with the switches.
-        values: settings as YAML gives them.
+        values: settings as in YAML.
     """
     switches = sections[section] | values.get(section, {})
     if switches.get("calibration") == "annealed" and "annealing_steps" not in switches:
@@ -104,26 +102,26 @@ def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> No
 
 
 def wait_for_attention(sections: dict[str, Any], values: dict[str, Any]) -> None:
-    """Let the mask network of a new, calibrated model of a preset wait until its attention is of use.
+    """Set a mask cost that delays the mask network of a new calibrated model until its attention is useful.
 
     Args:
-        sections: defaults, which are changed.
-        values: settings as YAML gives them.
+        sections: defaults, changed in place.
+        values: settings as in YAML.
     """
-    given = values.get("model", {})
-    if given.get("calibration") and not given.get("init_from"):
+    section = values.get("model", {})
+    if section.get("calibration") and not section.get("init_from"):
         sections["model"]["mask_cost"] = _MASK_COST
 
 
 def harden(sections: dict[str, Any], values: dict[str, Any]) -> None:
-    """Give a Discrete Transformer of a preset what hard attention is learned with (docs/experiments/other_models.md).
+    """Set the defaults with which a preset's Discrete Transformer learns hard attention.
 
-    Relative positions, no noise, and one-hot weights that have taken the place of soft ones when two thirds of the
-    steps are done.
+    These are relative positions, no noise, and one-hot weights that replace soft ones after two thirds of the steps
+    (docs/experiments/other_models.md).
 
     Args:
-        sections: defaults, which are changed.
-        values: settings as YAML gives them.
+        sections: defaults, changed in place.
+        values: settings as in YAML.
     """
     model_settings = values.get("model", {})
     if model_settings.get("hard_attention") is False or model_settings.get("init_from"):
@@ -136,10 +134,10 @@ def harden(sections: dict[str, Any], values: dict[str, Any]) -> None:
 
 
 def count_lines(section: dict[str, Any], config_class: type[Settings], texts: Texts) -> int:
-    """Return the number of lines of the training text, of each side, that a section `data` names.
+    """Return the number of lines per side of the training text in a section `data`.
 
     Raises:
-        ValueError: it names none, or text that cannot be read.
+        ValueError: no training text, or text that cannot be read.
     """
     data_class = hints_of(config_class)["data"]
     check_section(section, hints_of(data_class), "data")
@@ -153,11 +151,12 @@ def count_lines(section: dict[str, Any], config_class: type[Settings], texts: Te
 
 
 def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
-    """Return settings of a small Marian for so many pairs, as in `configs/reference_translation.yaml`.
+    """Return settings of a small Marian for a number of pairs, as in `configs/reference_translation.yaml`.
 
     Args:
         pairs: number of pairs of the training text.
-        steps: optimiser steps instead of those that fit the text; warm-up, evaluations and checkpoints follow.
+        steps: number of optimiser steps, with which warm-up, evaluations and checkpoints scale. Default: fitted to the
+            text.
 
     Raises:
         ValueError: `pairs` or `steps` below 1.
@@ -194,14 +193,14 @@ def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]
 
 
 def recurrent_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
-    """Return settings of a small recurrent model (`luong`) for so many pairs.
+    """Return settings of a small recurrent model (`luong`) for a number of pairs.
 
-    Those of a Marian for as many, but for the model itself; not measured by the amount of text. (The learning rate was
-    chosen on the dev text of Multi30k.)
+    All but the model is as for a Marian; the scaling with the amount of text is not measured. The learning rate was
+    chosen on the dev text of Multi30k.
 
     Args:
         pairs: number of pairs of the training text, translations or summaries.
-        steps: as for `translation_defaults`.
+        steps: number of optimiser steps. Default: fitted to the text.
 
     Raises:
         ValueError: `pairs` or `steps` below 1.
@@ -221,11 +220,11 @@ def recurrent_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
 def language_defaults(lines: int, steps: int | None = None) -> dict[str, Any]:
     """Return settings of a small language model, as in `configs/reference_language.yaml`.
 
-    Those of a translation model for as many pairs, with four layers; not measured.
+    They are the settings of a translation model with four layers; not measured.
 
     Args:
         lines: number of lines of the training text.
-        steps: as for `translation_defaults`.
+        steps: number of optimiser steps. Default: fitted to the text.
 
     Raises:
         ValueError: `lines` or `steps` below 1.
@@ -241,11 +240,12 @@ def language_defaults(lines: int, steps: int | None = None) -> dict[str, Any]:
 def adapter_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
     """Return settings of an adapter's training, as in `configs/reference_adapter.yaml`.
 
-    Fewer steps than a model from nothing needs: the adapted model can translate already.
+    There are fewer steps than for a new model, since the adapted model can already translate.
 
     Args:
         pairs: number of pairs of the training text.
-        steps: optimiser steps instead of those that fit the text; warm-up, evaluations and checkpoints follow.
+        steps: number of optimiser steps, with which warm-up, evaluations and checkpoints scale. Default: fitted to the
+            text.
 
     Raises:
         ValueError: `pairs` or `steps` below 1.
@@ -261,30 +261,30 @@ def adapter_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
 
 
 def _size(pairs: int) -> float:
-    """Return the number of pairs as a multiple of the anchor's."""
+    """Return the number of pairs as a multiple of `_ANCHOR`."""
     if pairs < 1:
         raise ValueError(f"`pairs` must be at least 1, got {pairs}.")
-    return min(max(pairs, LEAST_PAIRS), MOST_PAIRS) / _ANCHOR
+    return min(max(pairs, MIN_PAIRS), MAX_PAIRS) / _ANCHOR
 
 
 def _power(text: float, below: float, above: float) -> float:
-    """Raise the size to a power, with one exponent below the anchor and another above it."""
+    """Raise the size to the power `below` under the anchor, `above` over it."""
     return text ** (below if text < 1 else above)
 
 
 def _rounded(value: float, step: int, least: int = 0) -> int:
-    """Return the nearest multiple of `step` that is not below `least`."""
+    """Return the nearest multiple of `step`, at least `least`."""
     return max(least, step * round(value / step))
 
 
 def _dropout(text: float) -> float:
-    """Return 0.2 at 2,000 pairs, 0.1 from 100,000 on, and a line over the logarithm of the pairs between."""
-    share = math.log(text) / math.log(LEAST_PAIRS / _ANCHOR)
+    """Return the dropout: 0.2 at 2,000 pairs, 0.1 from 100,000 on, linear in their logarithm between."""
+    share = math.log(text) / math.log(MIN_PAIRS / _ANCHOR)
     return round(0.1 + 0.1 * max(0.0, share), 2)
 
 
 def _schedule(steps: int) -> dict[str, Any]:
-    """Return warm-up, decay, evaluations and checkpoints for a run of so many steps."""
+    """Return warm-up, decay, evaluations and checkpoints of a run of `steps` steps."""
     if steps < 1:
         raise ValueError(f"`steps` must be at least 1, got {steps}.")
     return {

@@ -1,4 +1,4 @@
-"""Progress and time of a training: a bar or a few lines, and a budget that shortens the training to what fits."""
+"""Progress of a training as a bar or a few lines, and a time budget that shortens the training."""
 
 import sys
 import time
@@ -12,8 +12,8 @@ from tqdm.auto import tqdm
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
-_LINES = 10  # most lines beside evaluations where there is no bar
-# Name in the Trainer's logs -> what to call it, and how to write it.
+_MAX_LINES = 10  # progress lines without a bar, not counting evaluations
+# Name in the Trainer's logs -> label and format.
 _LOGGED = {
     "loss": "loss {:.3f}",
     "guided_loss": "guided loss {:.3f}",
@@ -28,29 +28,29 @@ _LOGGED = {
     "eval_loss": "dev loss {:.3f}",
 }
 
-# Share of the time that is for saving and for the scores at the end, beside this many evaluations.
+# Share of the budget reserved for saving and the final scores, and number of evaluations reserved in addition.
 _RESERVED, _EVALUATIONS = 0.1, 2
-# Steps after which it is said how many there will be, and the share of those wanted below which that is a warning.
-_MEASURED, _TOO_FEW = 5, 0.3
+# Steps before the number of steps is estimated, and share of the planned steps below which it is a warning.
+_STEPS_BEFORE_ESTIMATE, _LOW_SHARE = 5, 0.3
 
 
 def bars_are_shown(args: TrainingArguments) -> bool:
-    """Tell whether this process draws progress bars: the first one does, on a terminal, unless `disable_tqdm` is set.
+    """Return True for the first process on a terminal, unless `disable_tqdm` is set.
 
-    The terminal is that of `sys.stdout`, which `-q` leads elsewhere.
+    `sys.stdout` decides about the terminal, because `-q` redirects it.
     """
     return args.process_index == 0 and not args.disable_tqdm and sys.stdout.isatty()
 
 
 @contextmanager
 def shown_progress(trainer: Trainer) -> Iterator[None]:
-    """Show step, losses, dev scores and the time left during the block, in place of the Trainer's dictionaries."""
+    """Show step, losses, dev scores and remaining time in the block, in place of the Trainer's dictionaries."""
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
     bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # there is one for each checkpoint
+    transformers_logging.disable_progress_bar()  # each checkpoint would show one
     bar = bars_are_shown(trainer.args)
-    # The last ones, so that the evaluations of the lines are complete.
+    # Added last, because `ScoreCallback` adds to the metrics of an evaluation.
     callbacks: list[TrainerCallback] = [ProgressLines(bar), *([ProgressBar()] if bar else [])]
     for callback in callbacks:
         trainer.add_callback(callback)
@@ -64,19 +64,19 @@ def shown_progress(trainer: Trainer) -> Iterator[None]:
 
 
 class ProgressBar(ProgressCallback):
-    """The Trainer's bar, without its dictionaries."""
+    """Progress bar of the Trainer, without its dictionaries."""
 
     def on_step_end(self, args, state, control, **kwargs):
         if self.training_bar is not None:
-            self.training_bar.total = state.max_steps  # which a time budget changes
+            self.training_bar.total = state.max_steps  # a time budget changes it
         super().on_step_end(args, state, control, **kwargs)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        """Print nothing: `ProgressLines` does."""
+        """Print nothing, because `ProgressLines` does."""
 
 
 class ProgressLines(TrainerCallback):
-    """A line for each evaluation and, where there is no bar, for each tenth of the steps."""
+    """Progress lines: one per evaluation and, without a bar, one per tenth of the steps."""
 
     def __init__(self, bar: bool):
         self.bar = bar
@@ -88,7 +88,7 @@ class ProgressLines(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         self.logged |= {name: value for name, value in (logs or {}).items() if not name.startswith("eval_")}
-        due = "loss" in logs and state.global_step - self.written >= state.max_steps / _LINES
+        due = "loss" in logs and state.global_step - self.written >= state.max_steps / _MAX_LINES
         if due and not self.bar and not control.should_evaluate:
             self._write(state, self.logged)
 
@@ -96,7 +96,7 @@ class ProgressLines(TrainerCallback):
         self._write(state, self.logged | (metrics or {}))
 
     def _write(self, state, values: dict[str, float]) -> None:
-        """Write the step, the last averages and scores, and the time left."""
+        """Write the step, the last averages and scores, and the remaining time."""
         if not state.is_world_process_zero:
             return
         self.written = state.global_step
@@ -113,7 +113,7 @@ class ProgressLines(TrainerCallback):
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time in words, in the unit that a person would use."""
+    """Return a duration in seconds, minutes or hours, in words."""
     if seconds < 100:
         return f"{seconds:.0f} seconds"
     if seconds < 6000:
@@ -123,36 +123,35 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class TimeBudget(TrainerCallback):
-    """Revises after each step how many more the time has room for, and ends the training when it has none.
+    """Time budget: estimates the remaining steps after each step, and ends the training in time.
 
     Args:
-        seconds: seconds of the budget.
-        spent: returns how many of them are gone.
+        seconds: budget in seconds.
+        spent: function that returns the seconds used so far.
 
     Attributes:
-        position: place in the schedules, in steps of a training without a budget: it gets to their end with the last
-            step, however many steps that takes.
+        position: place in the schedules, in steps of a training without a budget; the last step reaches their end.
     """
 
     seconds: float
     spent: Callable[[], float]
     position: float = 0.0
     wanted: int = field(init=False, default=0)
-    _evaluation: float = field(init=False, default=0.0)  # seconds of the last one
+    _evaluation: float = field(init=False, default=0.0)  # seconds of the last evaluation
 
     def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs):
         self.wanted, self._first, self._began = state.max_steps, state.global_step, self.spent()
         if self._began >= (1 - _RESERVED) * self.seconds:
             raise ValueError(
-                f"`minutes` must leave time to train, got {self.seconds / 60:g}, and {self._began:.0f} seconds are "
-                "gone before the first step. Give more minutes, or less text."
+                f"`minutes` must leave time to train, got {self.seconds / 60:g}: {self._began:.0f} seconds passed "
+                "before the first step. Give more minutes, or less text."
             )
         schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # Accelerate wraps it
         if isinstance(schedule, LambdaLR):
             schedule.lr_lambdas = [self.moved(rate) for rate in schedule.lr_lambdas]
 
     def moved(self, rate: Callable[[float], float]) -> Callable[[int], float]:
-        """Return a schedule over positions for one over steps."""
+        """Return a schedule that reads `position` in place of the step."""
         return lambda step: rate(self.position)
 
     def on_optimizer_step(self, args, state, control, **kwargs):
@@ -161,11 +160,11 @@ class TimeBudget(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self._last, done = self.spent(), state.global_step - self._first
-        pace = (self._last - self._began) / done  # with its share of evaluations and checkpoints
+        pace = (self._last - self._began) / done  # seconds per step, evaluations and checkpoints included
         time_left = (1 - _RESERVED) * self.seconds - self._last - _EVALUATIONS * self._evaluation
         left = max(0, int(time_left / max(pace, 1e-9)))
         state.max_steps = min(state.global_step + left, self.wanted)
-        if done == _MEASURED and state.max_steps < self.wanted:
+        if done == _STEPS_BEFORE_ESTIMATE and state.max_steps < self.wanted:
             self._announce(state)
         if not left and not control.should_training_stop:
             control.should_save = args.save_strategy != "no"
@@ -176,11 +175,11 @@ class TimeBudget(TrainerCallback):
             self._evaluation = self.spent() - self._last
 
     def _announce(self, state) -> None:
-        """Say how long the training will be, and evaluate, save and log as often as in one of full length."""
+        """Print the number of steps, and scale the intervals of evaluations, checkpoints and logs to it."""
         share = state.max_steps / self.wanted
         for name in ("logging_steps", "eval_steps", "save_steps"):
             setattr(state, name, max(1, round(share * getattr(state, name))))
         text = f"{self.seconds / 60:g} minutes: about {state.max_steps:,} of {self.wanted:,} steps"
         print(text, flush=True)
-        if share < _TOO_FEW:
-            warnings.warn(f"{text}. The model may be of little use: give more minutes.", stacklevel=2)
+        if share < _LOW_SHARE:
+            warnings.warn(f"{text}. Expect low quality, or give more minutes.", stacklevel=2)

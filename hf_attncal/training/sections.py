@@ -1,6 +1,6 @@
-"""Sections of settings as YAML files have them: inheritance, overrides, and the check of keys and types.
+"""Settings in YAML sections: inheritance, overrides, and the check of keys and types.
 
-A file states only what differs from the file named by its `base:` key (relative to it), or from the defaults.
+A file lists only differences from the file of its `base:` key (a relative path), or from the defaults.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ from huggingface_hub.errors import StrictDataclassError
 from hf_attncal.io.encoding import decoded
 from hf_attncal.io.files import load_yaml
 
-Positive = Annotated[int, 1]  # the number is the least that is allowed; a second one is the most
+Positive = Annotated[int, 1]  # minimum, and optionally a maximum
 NotNegative = Annotated[int, 0]
-# The kernels of attention that settings may choose: transformers gets others from the Hub, as code.
+# Attention kernels allowed in settings; transformers would load others as code from the Hub.
 Kernel = Literal["eager", "sdpa"] | None
-# What people who know other tools, or older files, may call a key.
+# Names of keys in other tools and older files.
 _OTHER_NAMES = {"max_tokens": "tokens_per_batch", "valid": "dev", "valid_pairs": "held_out_pairs"}
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
 
@@ -33,42 +33,44 @@ _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "tex
 # ---- files ----
 
 
-def read_settings(path: str | Path, overrides: list[str] | None = None, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Return the nested dictionary of a YAML file with all it inherits and overrides, not yet checked.
+def read_settings(
+    path: str | Path, overrides: list[str] | None = None, children: tuple[Path, ...] = ()
+) -> dict[str, Any]:
+    """Return a YAML file with its bases and overrides as a nested dictionary, before the check.
 
     Args:
         path: path of the file.
-        overrides: `section.key=value` settings.
-        seen: files that inherit from this one.
+        overrides: `section.key=value` settings. Default: none.
+        children: files that inherit from this one. Default: none.
 
     Raises:
-        ValueError: a malformed override, a file that is no YAML or holds no sections, or `base:` files in a circle.
+        ValueError: a malformed override, a file that is no YAML or has no sections, or `base:` files in a circle.
         FileNotFoundError: the file or one of its bases does not exist.
     """
     path = Path(path)
-    if path.resolve() in seen:
-        raise ValueError(f"`base` files must not form a circle: {' -> '.join(p.name for p in (*seen, path))}.")
+    if path.resolve() in children:
+        raise ValueError(f"`base` files must not form a circle: {' -> '.join(p.name for p in (*children, path))}.")
     data = path.read_bytes()
     try:
         values = load_yaml(decoded(data.removeprefix(BOM_UTF8), path.name)) or {}
     except ValueError as error:
-        raise ValueError(f"{path} is no YAML file: {str(error).removesuffix('.')}.") from error
+        raise ValueError(f"{path} is not a YAML file: {str(error).removesuffix('.')}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path.name} must hold sections of keys, got {type(values).__name__}.")
-    values = {key: value for key, value in values.items() if value is not None}  # a section left empty
+    values = {key: value for key, value in values.items() if value is not None}  # an empty section
     base = values.pop("base", None)
     if base is not None:
         if not isinstance(base, str):
             raise ValueError(f"`base` must be the name of a file, got {base!r}.")
-        values = merge_settings(read_settings(path.parent / base, None, (*seen, path.resolve())), values)
+        values = merge_settings(read_settings(path.parent / base, None, (*children, path.resolve())), values)
     return apply_overrides(values, overrides or [])
 
 
 def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """Put `section.key=value` settings into a nested dictionary, and return it.
+    """Update a nested dictionary with `section.key=value` settings, and return it.
 
     Raises:
-        ValueError: a setting that is not of this form, or whose value is no YAML.
+        ValueError: a setting of another form, or a value that is not YAML.
     """
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -99,32 +101,33 @@ def merge_settings(into: dict[str, Any], values: dict[str, Any]) -> dict[str, An
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """Takes the place of a key's type where settings, which are shared as checkpoints are, may not set it.
+    """Type of a key that settings may not set.
 
     Args:
-        remedy: what to do instead.
+        remedy: advice at the end of the error message.
     """
 
     remedy: str
 
 
 def hints_of(cls: type) -> dict[str, Any]:
-    """Return the types of the fields that a dataclass can be given, by name."""
+    """Return the types of the init fields of a dataclass, by name."""
     # transformers' configurations name `torch` and import it for type checkers only.
     types = get_type_hints(cls, localns={"torch": torch}, include_extras=True)
     return {f.name: types[f.name] for f in dataclasses.fields(cls) if f.init}
 
 
 def check_section(values: Any, hints: dict[str, Any], section: str = "") -> None:
-    """Refuse what is no section, a key that is not known (with the closest that is), and a value of another type.
+    """Check the keys and the types of the values of a section.
 
     Args:
-        values: a section as YAML gives it.
-        hints: known key -> type; `Annotated[int, 1]` is an integer >= 1, `Annotated[int, 1, 9]` one from 1 to 9.
-        section: its name, for the message.
+        values: section as in YAML.
+        hints: key -> type; `Annotated[int, 1]` is an integer >= 1, `Annotated[int, 1, 9]` an integer from 1 to 9.
+        section: name of the section, for the message. Default: none.
 
     Raises:
-        ValueError: naming `section.key`, the rule and the value; of a token not the value.
+        ValueError: no section, an unknown key (the message has the closest known key), or a wrong value; the value of
+            a token is not shown.
     """
     if not isinstance(values, dict):
         raise ValueError(f"`{section}` must be a section of keys, got {values!r}.")
@@ -159,7 +162,7 @@ def naming(section: str, known: Container[str]) -> Iterator[None]:
 
 
 def _rule(hint: Any) -> tuple[Callable[[Any], bool], str]:
-    """Return a test of the values of a type, and the rule in words."""
+    """Return a predicate of the values of a type, and the rule in words."""
     origin, inner = get_origin(hint), get_args(hint)
     kind = origin or hint
     if origin is Annotated:
@@ -168,7 +171,7 @@ def _rule(hint: Any) -> tuple[Callable[[Any], bool], str]:
         words = f">= {least}" if most == math.inf else f"from {least} to {most}"
         return lambda value: fits(value) and least <= value <= most, f"{_NAMES[inner[0]]} {words}"
     if origin in (Union, UnionType):
-        # "An enumeration or text": the enumeration has the texts that mean something.
+        # In "enumeration or text", only the texts of the enumeration are valid.
         enums = [choice for choice in inner if isinstance(choice, type) and issubclass(choice, Enum)]
         rules = [_rule(choice) for choice in inner if not (enums and choice is str)]
         return lambda value: any(fits(value) for fits, _ in rules), " or ".join(rule for _, rule in rules)
@@ -193,7 +196,7 @@ def _rule(hint: Any) -> tuple[Callable[[Any], bool], str]:
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)  # `yes` is an integer to Python
+    return isinstance(value, int) and not isinstance(value, bool)  # True is an int in Python
 
 
 def _is_number(value: Any) -> bool:

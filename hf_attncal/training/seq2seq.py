@@ -1,4 +1,4 @@
-"""Jobs whose models read a text and write another: settings, the run, and scores of generated text; translation."""
+"""Training jobs of encoder-decoders: settings, run and scores of generated text; the translation job."""
 
 import warnings
 from collections.abc import Sequence
@@ -57,19 +57,19 @@ from .sections import Positive, check_section, merge_settings
 from .settings import ModelSettings, VocabularyConfig
 from .text import LINKS, LINKS_OF_SPLITS, DataConfig, linker
 
-# Whether a model aligns by a unified attention model, and whether it has slots for copied words -> its collator.
+# (has a unified attention model, has slots for copied words) -> collator
 _COLLATORS = {
     (False, False): DataCollatorForSeq2Seq,
     (True, False): NullCollator,
     (False, True): CopyCollator,
     (True, True): CopyNullCollator,
 }
-# The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
+# The Trainer's defaults are for fine-tuning with metrics on logits; these jobs need only the loss.
 TRAINING_DEFAULTS = {
     "prediction_loss_only": True,
     "per_device_eval_batch_size": 64,
     "bf16": "auto",
-    # The Trainer would write its own default, False, into the config, and the saved model would generate slowly.
+    # The Trainer's default, False, would be saved in the config and make generation slow.
     "use_cache": True,
     "seed": 1,
 }
@@ -77,7 +77,7 @@ TRAINING_DEFAULTS = {
 
 @dataclass
 class EvaluationConfig:
-    """Settings of how text is generated from dev (during training) and test (at the end); each job adds a score."""
+    """Settings for generating text from dev (during training) and test (at the end); each job adds a score."""
 
     num_beams: Positive = 4
     length_penalty: float = 1.0
@@ -88,17 +88,17 @@ class EvaluationConfig:
 
     @property
     def search(self) -> Search:
-        """The search at the end of a training, which the saved model uses by default, too."""
+        """Search at the end of a training; also the default of the saved model."""
         return Search(self.num_beams, self.length_penalty, self.max_new_tokens)
 
     def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-        """Return the scores by their keys in `job.CARD_MEASURES`, and their `signature`."""
+        """Return the scores by their keys in `job.CARD_MEASURES`, and a `signature`."""
         raise NotImplementedError
 
 
 @dataclass
 class BleuConfig(EvaluationConfig):
-    """Settings of how dev (during training) and test (at the end) are translated and scored."""
+    """Settings for translating and scoring dev (during training) and test (at the end)."""
 
     bleu_tokenize: str = "13a"
 
@@ -114,7 +114,7 @@ class BleuConfig(EvaluationConfig):
 
 @dataclass
 class Seq2SeqConfig(ModelSettings):
-    """All settings of one run; `model` holds `backbone` and fields of our configuration of it."""
+    """Settings of one run; `model` holds `backbone` and fields of its configuration."""
 
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: VocabularyConfig = field(default_factory=VocabularyConfig)
@@ -122,23 +122,23 @@ class Seq2SeqConfig(ModelSettings):
     average_last: Positive = 1
     languages: str | None = None
 
-    job: ClassVar[str]  # "translation": of presets and folders, and as the Hub calls the task
-    example: ClassVar[str]  # of the model card
-    guided = False  # whether the model learns links
+    job: ClassVar[str]  # "translation": name of presets and folders, and of the task on the Hub
+    example: ClassVar[str]  # input of the example in the model card
+    guided = False  # True if the model learns word links
 
     @classmethod
     def defaults(cls, values, texts):
         own = {"backbone": default_of(cls.job).name}
-        given = values.get("model", {})
-        backbone, families = (own | given)["backbone"], translators()
+        section = values.get("model", {})
+        backbone, families = (own | section)["backbone"], translators()
         check_section({"backbone": backbone}, {"backbone": Literal[tuple(families)]}, "model")
         family = families[backbone]
         sections = {"model": own.copy(), "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"}}
         if values.get("preset"):
             check_preset(cls.job, values["preset"], family, families)
             merge_settings(sections, sections_of(cls, values, family.resolve("sizes"), texts))
-            if given.get("init_from"):
-                sections["model"] = own  # the rest is that model's own
+            if section.get("init_from"):
+                sections["model"] = own  # the other fields come from that model
             anneal(sections, "model", values)
             wait_for_attention(sections, values)
         if family.after_preset is not None:
@@ -160,10 +160,10 @@ class Seq2SeqConfig(ModelSettings):
 
 
 def check_guide(data: DataConfig, guided: bool, section: str) -> None:
-    """Refuse files of links for a model, or an adapter, that learns none; `section` is where it would say so.
+    """Refuse files of links if nothing learns links; `section` is the section with the field `guided`.
 
     Raises:
-        ValueError: the first of them.
+        ValueError: a file of links, and `guided` is false.
     """
     for split, key, _ in data.named_files():
         if key in LINKS and not guided:
@@ -174,7 +174,7 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
     """Build the model of the section `model` for the vocabulary of the tokenizer.
 
     Raises:
-        ValueError: the tokenizer lacks a token for padding or for the end of sentence.
+        ValueError: the tokenizer has no padding or end-of-sentence token.
     """
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     if pad is None or eos is None:
@@ -205,27 +205,27 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
 
 
 def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: EvaluationConfig) -> None:
-    """Put into the generation config, which is saved with the model, how the texts that are scored are searched."""
+    """Copy the search used for scoring into the generation config, which is saved with the model."""
     limit = position_limit(model, tokenizer)
     search = settings.search.saved(limit)
-    if settings.max_new_tokens is None and limit >= LARGE_INTEGER:  # neither model nor tokenizer has a limit
+    if settings.max_new_tokens is None and limit >= LARGE_INTEGER:  # no limit of model or tokenizer
         del search["max_length"], search["max_new_tokens"]
     model.generation_config.update(**search)
 
 
 class Seq2SeqJob(Job):
-    """A job whose model reads a text and writes another; `new_model` makes it of the settings and the tokenizer."""
+    """Training job of an encoder-decoder; `new_model` builds it from settings and tokenizer."""
 
     new_model = staticmethod(build_seq2seq_model)
 
     def prepare(self, links):
         data = self.config.data
-        self.tokenizer, made, copies = self.begin()
-        if self.config.languages is not None and codes_of(self.tokenizer):  # else they are for the card alone
+        self.tokenizer, model_settings, copies = self.begin()
+        if self.config.languages is not None and codes_of(self.tokenizer):  # otherwise only the card uses them
             set_languages(None, self.tokenizer, self.config.languages)
         check_target(self.tokenizer)
         if data.max_source_length is None:
-            self.check_sources(made)
+            self.check_sources(model_settings)
         self.tokenized = {}
         for name in [name for name in self.splits if name != "test"]:
             options = data.max_length, data.max_source_length, copies, links if name == "train" else None
@@ -235,35 +235,35 @@ class Seq2SeqJob(Job):
             self.tokenized["train"], self.counted = counted
 
     def begin(self) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, CopyTokenizer | None]:
-        """Return the tokenizer, the configuration of the model, and what numbers the words that are copied."""
+        """Return the tokenizer, the configuration of the model, and the tokenizer of copied words, if any."""
         tokenizer = build_tokenizer(self.config, self.run, self.splits["train"])
         longest = self.config.data.max_source_length
         if longest is not None:
-            tokenizer.model_max_length = longest  # saved with it: whoever uses the model cuts so
-        made, section = self.config.checked_model, self.config.model
+            tokenizer.model_max_length = longest  # saved with it, so that users of the model truncate in the same way
+        model_settings, section = self.config.checked_model, self.config.model
         if section.get("uam"):
-            null_token_id(tokenizer)  # adds the token if need be: slots for copied words stand behind it
-        if not getattr(made, "max_copied_tokens", 0):
-            return tokenizer, made, None
-        size = max(len(tokenizer), made.vocab_size if section.get("init_from") else 0)
-        slots = SimpleNamespace(vocab_size=size, max_copied_tokens=made.max_copied_tokens)
-        return tokenizer, made, CopyTokenizer(tokenizer, slots)
+            null_token_id(tokenizer)  # may add the token, which must come before the slots for copied words
+        if not getattr(model_settings, "max_copied_tokens", 0):
+            return tokenizer, model_settings, None
+        size = max(len(tokenizer), model_settings.vocab_size if section.get("init_from") else 0)
+        slots = SimpleNamespace(vocab_size=size, max_copied_tokens=model_settings.max_copied_tokens)
+        return tokenizer, model_settings, CopyTokenizer(tokenizer, slots)
 
-    def check_sources(self, made: PreTrainedConfig) -> None:
-        """Look for sources of dev and test that the model cannot read, before anything is trained.
+    def check_sources(self, model_settings: PreTrainedConfig) -> None:
+        """Check, before training, that the sources of dev and test are not too long for the model.
 
-        Held-out training text loses their pairs, as training does.
+        Pairs with a longer source are left out of held-out training text, as in training.
 
         Args:
-            made: configuration of the model, which says how many tokens it can read.
+            model_settings: configuration of the model.
 
         Warns:
-            UserWarning: held-out text has lost pairs; the message has their lines.
+            UserWarning: pairs were left out of held-out text; the message has their lines.
 
         Raises:
-            ValueError: dev or test text of the settings has such a source; the message has its line and file.
+            ValueError: a source of dev or test is too long; the message has its line and file.
         """
-        data, limit = self.config.data, source_limit(SimpleNamespace(config=made), self.tokenizer)
+        data, limit = self.config.data, source_limit(SimpleNamespace(config=model_settings), self.tokenizer)
         for name in self.measured:
             pairs = self.splits[name]
             long = longer_than(limit, self.tokenizer, pairs["source"])
@@ -278,8 +278,8 @@ class Seq2SeqJob(Job):
             rows = sorted(self.held_out)
             lines = ", ".join(data.line("train", rows[row]) for row in list(long)[:5])
             warnings.warn(
-                f"Left out of the held-out text: {len(long)} of {len(pairs)} pairs with a source of more than "
-                f"{limit} tokens, which the model cannot read ({lines}{', ...' if len(long) > 5 else ''}).",
+                f"{len(long)} of {len(pairs)} pairs were left out of the held-out text: their sources have more than "
+                f"{limit} tokens, the limit of the model ({lines}{', ...' if len(long) > 5 else ''}).",
                 stacklevel=2,
             )
             self.splits = self.splits | {name: pairs.select([n for n in range(len(pairs)) if n not in long])}
@@ -305,13 +305,13 @@ class Seq2SeqJob(Job):
         return trainer
 
     def score(self, model):
-        results = {name: self.written(model, name) for name in self.measured}
+        results = {name: self.generate_and_score(model, name) for name in self.measured}
         return results | self.attention_scores(model)
 
-    def written(self, model: PreTrainedModel, split: str, kind: str = "") -> dict[str, Any]:
+    def generate_and_score(self, model: PreTrainedModel, split: str, kind: str = "") -> dict[str, Any]:
         """Generate from the sources of a split, write the text to a file with `kind` in its name, return its score.
 
-        The score says how many sources were truncated, if the job truncates any.
+        The score has the number of truncated sources, if the job truncates any.
         """
         pairs, tokenizer = self.splits[split], self.tokenizer
         progress = bars_are_shown(self.run.args)
@@ -323,22 +323,20 @@ class Seq2SeqJob(Job):
             score["truncated"] = len(longer_than(limit, tokenizer, pairs["source"]))
             message += f"; {score['truncated']} of {len(pairs)} sources cut to {limit} tokens"
         if score["unknown"]:
-            message += f"; {score['unknown']} unknown words left out of what was written"
+            message += f"; {score['unknown']} unknown words left out of the text"
         if self.run.args.process_index == 0:
             write_text("\n".join(hypotheses) + "\n", self.run.folder / f"{split}{kind}.hypotheses.txt")
             print(f"{split}{kind}:{message}")
         return score
 
     def attention_scores(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Return `attention`, the reliability of a calibrated model, and `alignment`, the AER of a guided one.
+        """Return `verdict`, `attention` (reliability of a calibrated model) and `alignment` (AER of a guided model).
 
-        Besides, `verdict`, whether to trust the attention, of any model that has some, where there is text of dev.
-
-        The settings with which the guided attention aligns are kept in `guided`.
+        `verdict` and `attention` need dev text. The alignment settings of the guided head are stored in `self.guided`.
         """
         results, dev, self.guided = {}, self.tokenized.get("dev"), None
         if dev is not None:
-            with suppress(ValueError):  # of a model whose attention nobody can read
+            with suppress(ValueError):  # the model has no attention weights to read
                 text = self.splits["dev"][:MOST_READ]
                 results["verdict"] = verdict_of(
                     source_use(model, self.tokenizer, text["source"], text["target"])
@@ -346,7 +344,7 @@ class Seq2SeqJob(Job):
         if dev is not None and calibration_of(model) is not None:
             slots = bool(getattr(model.config, "max_copied_tokens", 0))
             dev = dev.select_columns(["input_ids", "labels", *["extended_input_ids"] * slots])
-            # Not the Trainer's own, which may extend targets by steps that no translation has.
+            # The Trainer's own collator may pad targets with extra steps.
             collator = (CopyCollator if slots else DataCollatorForSeq2Seq)(self.tokenizer, model)
             batches = DataLoader(dev, self.run.args.per_device_eval_batch_size, collate_fn=collator)
             results["attention"] = attention_report(model, batches)
@@ -383,15 +381,15 @@ def evaluate(
 ) -> tuple[list[str], dict[str, float | str]]:
     """Generate from the sources of `pairs` and score the text; processes share the work, and all get the result.
 
-    The score counts as `unknown` the unknown tokens that were written: they are in no text.
+    The `unknown` of the score is the number of generated unknown tokens, which are left out of the text.
 
     Args:
-        model: an encoder-decoder, in evaluation or training mode.
-        tokenizer: its tokenizer.
-        pairs: columns "source" and "target".
-        config: settings of the run: its `evaluation`, and whether its `data` truncates sources.
-        num_beams: beams to use in place of those of `evaluation`.
-        progress: show a progress bar over sources.
+        model: encoder-decoder, in evaluation or training mode.
+        tokenizer: tokenizer of the model.
+        pairs: pairs in the columns "source" and "target".
+        config: settings of the run with the sections `evaluation` and `data`.
+        num_beams: number of beams. Default: `evaluation.num_beams`.
+        progress: show a progress bar over sources. Default: False.
     """
     state, settings = PartialState(), config.evaluation
     search = settings.search if num_beams is None else replace(settings.search, num_beams=num_beams)
@@ -414,13 +412,11 @@ def evaluate(
 
 @dataclass
 class ScoreCallback(TrainerCallback):
-    """Adds the score of some dev pairs to every evaluation of the Trainer, as `eval_bleu` or such.
-
-    It reaches the Trainer's history and whatever `report_to` names, as the Trainer's own numbers do.
+    """Adds a score such as `eval_bleu` to every evaluation of the Trainer, its history and its `report_to`.
 
     Args:
-        trainer: the Trainer.
-        dev: the pairs.
+        trainer: Trainer of the run.
+        dev: pairs to score.
         config: settings of the run.
     """
 
@@ -440,7 +436,7 @@ class ScoreCallback(TrainerCallback):
 
 @dataclass
 class TranslationConfig(Seq2SeqConfig):
-    """All settings of one run; `model` holds `backbone` and fields of our configuration of it."""
+    """Settings of one run; `model` holds `backbone` and fields of its configuration."""
 
     evaluation: BleuConfig = field(default_factory=BleuConfig)
 
@@ -449,7 +445,7 @@ class TranslationConfig(Seq2SeqConfig):
 
 
 class TranslationJob(Seq2SeqJob):
-    """Train a translation model from text and score it by BLEU."""
+    """Training job of a translation model, scored by BLEU."""
 
     settings = TranslationConfig
 

@@ -1,7 +1,7 @@
 """Settings of a training run: typed sections, and the checks between them.
 
-The references in configs/ (`reference_translation.yaml`, `_summarization`, ...) explain every key.
-A wrong key or value is refused before any text is read, in one form: `section.key`, the rule, the value.
+The references in configs/ (`reference_translation.yaml`, `_summarization`, ...) explain every key. A wrong key or
+value raises an error with `section.key`, rule and value before any text is read.
 """
 
 import copy
@@ -35,33 +35,33 @@ class TokenizerConfig:
 
 @dataclass
 class VocabularyConfig(TokenizerConfig):
-    """`kind` "bpe", or "words", which white space parts: for languages of symbols, and to copy unknown words."""
+    """`kind` "bpe", or "words" separated by white space (for symbol languages, and to copy unknown words)."""
 
     kind: Literal["bpe", "words"] = "bpe"
 
 
 @dataclass
 class CardConfig:
-    """Facts for the model card that the run does not know.
+    """Entries of the model card that the run cannot derive.
 
     Args:
-        license: licence of the model, as the Hub spells it ("cc-by-4.0"); None: the card names none.
-        languages: codes, source first ("en", "de").
+        license: licence of the model in the Hub's spelling ("cc-by-4.0"). Default: none.
+        languages: language codes, source first ("en", "de"). Default: the languages of the model.
     """
 
     license: str | None = None
     languages: list[str] = field(default_factory=list)
 
 
-_PUBLISHED = "Publish the trained folder with `attncal publish`, which looks at what is in it first."
-_LOCAL = "Trackio writes to this machine without it."
-# Of the training arguments: what is a key besides their fields, what is narrower than they say, and what is refused.
+_PUBLISHED = "Publish the trained folder with `attncal publish`, which checks its content first."
+_LOCAL = "Without it, Trackio writes to this machine."
+# Training arguments: additional keys, types narrower than those of the class, and keys that are refused.
 TRAINING_HINTS = {
     **{f.name: Refused(_PUBLISHED) for f in dataclasses.fields(TrainingArguments) if "hub" in f.name.split("_")},
     **dict.fromkeys(("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"), Refused(_LOCAL)),
     **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), Positive),
     **dict.fromkeys(("learning_rate", "warmup_steps", "max_grad_norm"), Annotated[float, 0]),
-    "generation_config": Refused("Say in the section `evaluation` how text is generated."),
+    "generation_config": Refused("Set the search in the section `evaluation`."),
     "label_smoothing_factor": Annotated[float, 0, 0.99],
     "dataloader_num_workers": Annotated[int, 0, 256],
     "dataloader_prefetch_factor": Annotated[int, 1, 1000] | None,
@@ -74,13 +74,13 @@ TRAINING_HINTS = {
 
 @dataclass
 class Settings:
-    """The settings of a run: what every job has. A job adds its sections as fields.
+    """Settings common to all jobs; each job adds its sections as fields.
 
-    A section that is a dictionary is checked against the fields of the class that it describes.
+    A section that is a dictionary is checked against the fields of the class that it configures.
 
     Args:
-        preset: a file of `presets/`, whose settings hold where no other is given (`presets.sections_of`).
-        minutes: time budget; a run that would take longer gets fewer optimiser steps (`progress.TimeBudget`).
+        preset: name of a file in `presets/` with defaults (`presets.sections_of`). Default: none.
+        minutes: time budget in minutes; a longer run is shortened (`progress.TimeBudget`). Default: none.
     """
 
     data: TextConfig = field(default_factory=DataConfig)
@@ -91,7 +91,7 @@ class Settings:
 
     job: ClassVar[str]
     arguments_class: ClassVar[type[TokenBatchArguments]] = AttnCalTrainingArguments
-    # What an entry of `data` names besides text.
+    # Split -> key of the file of links that its entry in `data` may have.
     links: ClassVar[dict[str, str]] = {}
 
     @classmethod
@@ -99,16 +99,16 @@ class Settings:
         """Return the checked settings of a nested dictionary (the content of a YAML file).
 
         Args:
-            values: the dictionary; its `job`, if it has one, must be this one.
-            texts: files that are read already.
+            values: nested dictionary; a `job` in it must be this job.
+            texts: reader with the text files read so far. Default: a new one.
 
         Raises:
-            ValueError: another job, an unknown key (with the closest known one), a value of the wrong type or outside
-                its range, or settings that contradict each other.
+            ValueError: another job, an unknown key, a value of the wrong type or out of range, or settings that
+                contradict each other.
         """
         values = copy.deepcopy(values)
         if (job := values.pop("job", cls.job)) != cls.job:
-            raise ValueError(f"`job` must be {cls.job} here, got {job!r}: these settings are for something else.")
+            raise ValueError(f"`job` must be {cls.job} here, got {job!r}. Use settings of the job {cls.job}.")
         hints, texts = hints_of(cls), texts or Texts()
         check_section(values, hints)
         merged = merge_settings(copy.deepcopy(cls.defaults(values, texts)), copy.deepcopy(values))
@@ -116,37 +116,37 @@ class Settings:
             if dataclasses.is_dataclass(hints[name]):
                 check_section(value, hints_of(hints[name]), name)
                 merged[name] = hints[name](**value)
-        made = cls(**merged)
-        made.given, made.data.texts = values, texts
-        return made
+        settings = cls(**merged)
+        settings.explicit, settings.data.texts = values, texts
+        return settings
 
     @classmethod
     def defaults(cls, values: dict[str, Any], texts: Texts) -> dict[str, Any]:
-        """Return preset values for the keys missing from `values`; those of the classes stay as they are."""
+        """Return preset values for the keys missing from `values`, not including the defaults of the classes."""
         raise NotImplementedError
 
     @classmethod
-    def steps_given(cls, values: dict[str, Any]) -> int:
-        """Return the `training.max_steps` of a nested dictionary, or 0 if something else decides their number."""
+    def explicit_steps(cls, values: dict[str, Any]) -> int:
+        """Return the `training.max_steps` of a nested dictionary; 0 if it has none."""
         steps = values.get("training", {}).get("max_steps", 0)
         check_section({"max_steps": steps}, {"max_steps": int}, "training")
         return max(0, steps)
 
     def __post_init__(self):
-        self.given: dict[str, Any] = {}  # the argument of `make`
+        self.explicit: dict[str, Any] = {}  # argument of `make`: settings without the defaults
         for name in ("eval_strategy", "save_strategy", "logging_strategy"):
-            if self.training.get(name) is False:  # what YAML makes of `no`
+            if self.training.get(name) is False:  # YAML reads `no` as False
                 self.training[name] = "no"
         check_section(self.training, hints_of(self.arguments_class) | TRAINING_HINTS, "training")
-        try:  # here, as the Trainer would try them after all text is read
+        try:  # here, because the Trainer would try them only after all text is read
             for reporter in get_reporting_integration_callbacks(self.training.get("report_to")):
                 reporter()
         except (ValueError, RuntimeError, ImportError) as error:
-            raise ValueError(f"`training.report_to` must name what is installed, or none: {error}") from error
-        kept = self.training.get("save_total_limit")
-        if kept is not None and kept < self.averaged:
+            raise ValueError(f"`training.report_to` must be an installed reporter, or none: {error}") from error
+        limit = self.training.get("save_total_limit")
+        if limit is not None and limit < self.averaged:
             raise ValueError(
-                f"`training.save_total_limit` must be at least `average_last` ({self.averaged}), got {kept}."
+                f"`training.save_total_limit` must be at least `average_last` ({self.averaged}), got {limit}."
             )
         steps = self.training.get("max_steps", -1)
         if steps == 0:
@@ -161,22 +161,22 @@ class Settings:
 
     @property
     def averaged(self) -> int:
-        """Number of the last checkpoints whose mean is the final model."""
+        """Number of last checkpoints averaged into the final model."""
         return getattr(self, "average_last", 1)
 
     def starts(self) -> dict[tuple[str, str], str]:
-        """Return the folders and Hub names of the model and tokenizer to begin with, by section and key."""
-        named = {}
+        """Return the folders and Hub names of the starting model and tokenizer, by section and key."""
+        names = {}
         for section, key in (("model", "init_from"), ("model", "checkpoint"), ("tokenizer", "pretrained")):
             values = getattr(self, section, {})
-            named[section, key] = values.get(key) if isinstance(values, dict) else getattr(values, key, None)
-        return {place: name for place, name in named.items() if name}
+            names[section, key] = values.get(key) if isinstance(values, dict) else getattr(values, key, None)
+        return {place: name for place, name in names.items() if name}
 
     def check_starts(self) -> None:
-        """Refuse names of models that nothing can be loaded from.
+        """Check the names of the starting model and tokenizer.
 
         Raises:
-            ValueError: a name is refused; see `inference.opening.check_name`.
+            ValueError: nothing can be loaded from a name; see `inference.opening.check_name`.
         """
         for (section, key), name in self.starts().items():
             revision = getattr(getattr(self, section), "revision", None)
@@ -201,24 +201,27 @@ class Settings:
         return plain
 
     def arguments(self, **changed: Any) -> TokenBatchArguments:
-        """Return the Trainer's arguments, with `tokens_per_step`, `bf16: auto` and the kept checkpoints worked out.
+        """Return the Trainer's arguments, with `tokens_per_step`, `bf16: auto` and `save_total_limit` resolved.
 
-        `changed` takes the place of what the section `training` says.
+        `changed` overrides the section `training`.
 
-        The tokens of one optimiser step are `tokens_per_batch` x processes x accumulation steps, so the same file
-        gives the same training on any number of processes that divides it, dropout apart.
+        An optimiser step has `tokens_per_batch` x processes x accumulation steps tokens, so a file gives the same
+        training (except for dropout) on any number of processes that divides it.
         """
-        # Said aloud, because the Trainer takes bf16 on a CPU only from those who ask for the CPU.
+        # `use_cpu` is explicit, because the Trainer requires it for bf16 on a CPU.
         machine = {"use_cpu": not torch.accelerator.is_available(), "dataloader_pin_memory": torch.cuda.is_available()}
         values = machine | self.training | changed
-        kept = values.get("save_total_limit") or self.averaged
-        # With one only, the Trainer would in the end delete the last step that a run goes on from.
+        limit = values.get("save_total_limit") or self.averaged
+        # With a limit of 1 the Trainer would keep the best checkpoint and delete the last one, needed to resume.
         best = values.get("load_best_model_at_end") or values.get("metric_for_best_model")
-        values["save_total_limit"] = max(kept, 2) if best else kept
+        values["save_total_limit"] = max(limit, 2) if best else limit
         if values.get("bf16") == "auto":
             values["bf16"] = bf16_is_fast()
         elif values.get("bf16") and not torch.cuda.is_available() and not bf16_is_fast():
-            warnings.warn("This CPU emulates bfloat16: `training.bf16: auto` or false trains faster.", stacklevel=2)
+            warnings.warn(
+                "`training.bf16` is true, but this CPU emulates bfloat16. Set it to auto or false to train faster.",
+                stacklevel=2,
+            )
         per_step = values.pop("tokens_per_step", None)
         if per_step is not None:
             if "gradient_accumulation_steps" in values:
@@ -229,8 +232,8 @@ class Settings:
             processes, per_batch = int(os.environ.get("WORLD_SIZE", "1")), values.get("tokens_per_batch")
             if per_batch is None:
                 raise ValueError(
-                    "`training.tokens_per_step` needs `training.tokens_per_batch`, the tokens of one batch of one "
-                    "process."
+                    "`training.tokens_per_step` needs `training.tokens_per_batch` (of one batch of one process), got "
+                    "none."
                 )
             if per_step % (per_batch * processes):
                 raise ValueError(
@@ -244,28 +247,28 @@ class Settings:
 
 @dataclass
 class ModelSettings(Settings):
-    """Settings of a job that makes a model and its tokenizer; `model` holds fields of the model's configuration."""
+    """Settings of a job that builds a model and its tokenizer; `model` holds fields of the model's configuration."""
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: dict[str, Any] = field(default_factory=dict)
 
     def check_model(self, config_class: Any, **own: Any) -> None:
-        """Check the section `model`, which says `own` keys (with their types) and fields of a configuration class.
+        """Check the section `model`: its `own` keys (name -> type) and fields of a configuration class.
 
-        The configuration is made here, once; `job.build_model` adds what belongs to the tokenizer.
+        The configuration is stored as `checked_model`; `job.build_model` adds the fields that depend on the tokenizer.
         """
         own |= {"init_from": str | None, "attn_implementation": Kernel}
         hints = hints_of(config_class)
         check_section(self.model, hints | own, "model")
         fields = {name: value for name, value in self.model.items() if name not in own}
         if fields.get("max_copied_tokens"):
-            fields.setdefault("unk_token_id", 0)  # the tokenizer's, which is not known yet
+            fields.setdefault("unk_token_id", 0)  # a placeholder until there is a tokenizer
         fields["attn_implementation"] = self.model.get("attn_implementation")
         start = self.model.get("init_from")
         if start:
             self.check_starts()
-            model_config(start)  # refuses what the class would build, or run
+            model_config(start)  # refuses code, and sizes that are too large
         with naming("model", hints):
-            made = config_class.from_pretrained(start, **fields) if start else config_class(**fields)
-            made.validate()
-        self.checked_model: PreTrainedConfig = made
+            checked = config_class.from_pretrained(start, **fields) if start else config_class(**fields)
+            checked.validate()
+        self.checked_model: PreTrainedConfig = checked

@@ -1,4 +1,4 @@
-"""Job that trains a model to write summaries, or headlines, of texts."""
+"""Training job of a model that writes summaries or headlines."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Literal
@@ -13,11 +13,11 @@ from .text import DataConfig
 
 @dataclass
 class SummaryDataConfig(DataConfig):
-    """Texts, and a summary of each, a line each.
+    """Texts and their summaries, one per line.
 
     Args:
-        max_length: most tokens of a summary in training; pairs with a longer one are left out and counted.
-        max_source_length: tokens that are read of a source; a longer one is truncated, and counted.
+        max_length: maximum tokens of a summary in training; longer ones are left out and counted.
+        max_source_length: maximum tokens of a source; longer ones are truncated and counted. Default: 400.
     """
 
     max_source_length: Annotated[int, 2] = 400
@@ -27,7 +27,7 @@ class SummaryDataConfig(DataConfig):
 
 @dataclass
 class RougeConfig(EvaluationConfig):
-    """Settings of how dev (during training) and test (at the end) are summarised and scored."""
+    """Settings for generating and scoring summaries of dev (during training) and test (at the end)."""
 
     rouge_tokenize: str = "rouge"
     rouge_stemmer: bool = False
@@ -42,7 +42,7 @@ class RougeConfig(EvaluationConfig):
 
 @dataclass
 class SummarizationConfig(Seq2SeqConfig):
-    """All settings of one run; `model` holds `backbone` and fields of our configuration of it."""
+    """Settings of one run; `model` holds `backbone` and fields of its configuration."""
 
     data: SummaryDataConfig = field(default_factory=SummaryDataConfig)
     evaluation: RougeConfig = field(default_factory=RougeConfig)
@@ -51,6 +51,6 @@ class SummarizationConfig(Seq2SeqConfig):
 
 
 class SummarizationJob(Seq2SeqJob):
-    """Train a model that summarises and score it by ROUGE."""
+    """Training job of a summarisation model, scored by ROUGE."""
 
     settings = SummarizationConfig

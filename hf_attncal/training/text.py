@@ -1,4 +1,4 @@
-"""The text of a run: the sections `data`, each file read once, rows that are held out, and links of words."""
+"""Text of a run: the section `data`, a reader that reads each file once, held-out rows, and word links."""
 
 import hashlib
 import os
@@ -23,10 +23,10 @@ from .sections import NotNegative, Positive, check_section
 
 SPLITS = ("train", "dev", "test")
 LINKS = ("guide", "gold")
-# The files of links that an entry of `data` may name besides text, where links are learned.
+# Split -> key of the file of links that its entry in `data` may have, in jobs that learn links.
 LINKS_OF_SPLITS = {"train": "guide", "dev": "gold", "test": "gold"}
-LONGEST_GOLD = 10_000  # bytes: two such sides take at most 3 GB to align
-# Functions that make word links and find the heads that learn them, by name. The wing of alignment puts its own here.
+MAX_GOLD_BYTES = 10_000  # per side; two such sides take at most 3 GB to align
+# Functions for word links and guided heads, by name; `hf_attncal.alignment` registers them.
 LINKERS: dict[str, Callable[..., Any]] = {}
 
 
@@ -35,7 +35,7 @@ LINKERS: dict[str, Callable[..., Any]] = {}
 
 @dataclass
 class TextFile:
-    """A text file that was read: its lines until they are taken, their number, and the SHA-256 of its bytes."""
+    """Text file in memory: lines (until `Texts.take`), number of lines, and SHA-256 of its bytes."""
 
     lines: list[str] | None
     size: int
@@ -44,15 +44,15 @@ class TextFile:
 
 @dataclass
 class Texts:
-    """Text files, each of which is read once however often its lines, their number and its SHA-256 are asked for."""
+    """Reader of text files that reads each file once for its lines, their number and its SHA-256."""
 
     _files: dict[Path, TextFile] = field(default_factory=dict)
 
     def read(self, path: Path) -> TextFile:
-        """Read a file, unless it has been read.
+        """Read a file, or return it if it was read before.
 
         Raises:
-            ValueError: it cannot be read; see `files.read_lines`.
+            ValueError: the file cannot be read; see `files.read_lines`.
         """
         if path not in self._files:
             digest = hashlib.sha256()
@@ -61,14 +61,14 @@ class Texts:
         return self._files[path]
 
     def take(self, path: Path) -> list[str]:
-        """Return the lines, which are not kept here any longer; errors are those of `read`."""
+        """Return the lines of a file and free their memory here; raises as `read` does."""
         file = self.read(path)
         lines, file.lines = file.lines, None
         return read_lines(path) if lines is None else lines
 
 
 def as_list(names: str | list[str]) -> list[str]:
-    """Return one name or several, as YAML has them, as a list."""
+    """Return one name or several as a list."""
     return [names] if isinstance(names, str) else names
 
 
@@ -77,12 +77,12 @@ def as_list(names: str | list[str]) -> list[str]:
 
 @dataclass
 class TextConfig:
-    """Text; file names are under `root`. A kind of text has a class, with the sides that an entry names.
+    """Section `data`; subclasses define the sides of an entry (source and target, or text).
 
     Args:
-        root: folder of the files.
-        max_length: most tokens of a side in training; what is longer is left out and counted.
-        lowercase: lower-case the text, annotated pairs too. An aligner then lower-cases what it aligns.
+        root: folder of the files. Default: the working directory.
+        max_length: maximum tokens per side in training; longer lines are left out and counted. Default: 128.
+        lowercase: lower-case the text and the annotated pairs; an aligner then lower-cases its input. Default: False.
         train, dev, test: files or lists of files, by side, or a Hub dataset (see `data.corpora`).
     """
 
@@ -94,56 +94,55 @@ class TextConfig:
     test: dict[str, Any] | None = None
 
     sides: ClassVar[tuple[str, ...]]
-    units: ClassVar[str]  # what results call the rows that were kept
-    held_out: ClassVar[property]  # where there is no dev text, so many rows of train are taken for it, evenly spread
+    units: ClassVar[str]  # name of the rows in results
+    held_out: ClassVar[property]  # number of train rows to use as dev where there is no dev text
 
     @cached_property
     def texts(self) -> Texts:
-        """Reader of the files; `Settings.make` sets the one that has read some of them already."""
+        """Reader of the files; `Settings.make` replaces it by the reader of the run."""
         return Texts()
 
     def load(self, split: str) -> Dataset:
-        """Load the text of a split, with a column a side.
+        """Load the text of a split, with a column per side.
 
         Raises:
-            ValueError: it cannot be read.
+            ValueError: the text cannot be read.
         """
         raise NotImplementedError
 
     def entry(self, split: str) -> dict[str, Any]:
-        """Return the entry of a split; empty where there is none."""
+        """Return the entry of a split; {} if there is none."""
         return getattr(self, split) or {}
 
     def corpus(self, split: str) -> dict[str, Any]:
-        """Return the text of a split in the form that `data.corpora` takes."""
+        """Return the entry of a split as an argument of `data.corpora`, without links."""
         entry, files = self.entry(split), self.files()
         sides = {side: [str(files[name]) for name in as_list(entry[side])] for side in self.sides if side in entry}
         return {key: value for key, value in entry.items() if key not in LINKS} | sides
 
     def named_files(self) -> Iterator[tuple[str, str, list[str]]]:
-        """Yield split, key (a side, or links) and names of all files of the settings."""
+        """Yield split, key (side or links) and file names of all entries."""
         for split in SPLITS:
             for key in (*self.sides, *LINKS):
                 if names := self.entry(split).get(key):
                     yield split, key, as_list(names)
 
     def files(self) -> dict[str, Path]:
-        """Return the path of every file by the name that the settings give it.
+        """Map each file name in the settings to its path.
 
         Raises:
-            ValueError: one is a pipe.
+            ValueError: a file is a pipe.
         """
         files = {name: Path(self.root or "", name) for _, _, names in self.named_files() for name in names}
         for path in files.values():
             if path.is_fifo():
                 raise ValueError(
-                    f"{path} must be a file, got a pipe: a run that goes on reads its text again. Write it to a file "
-                    "first."
+                    f"{path} must be a file, got a pipe, which cannot be read twice. Write it to a file first."
                 )
         return files
 
     def hashes(self) -> dict[str, str]:
-        """Return the SHA-256 of every file, by the name that the settings give it, or "" if it does not exist."""
+        """Map each file name in the settings to its SHA-256, or "" for a missing file."""
         files, hashes = self.files(), {}
         for _, key, names in self.named_files():
             for name in names:
@@ -154,10 +153,10 @@ class TextConfig:
         return hashes
 
     def size(self) -> int:
-        """Return the number of lines of the training text, of each side.
+        """Return the number of lines per side of the training text.
 
         Raises:
-            ValueError: no text is named, or it cannot be read.
+            ValueError: there is no training text, or it cannot be read.
         """
         if self.train is None:
             raise ValueError("`data.train` must name the text to train on, got none.")
@@ -167,7 +166,7 @@ class TextConfig:
         return sum(self.texts.read(Path(file)).size for file in entry[self.sides[0]])
 
     def line(self, split: str, row: int) -> str:
-        """Return where a row of a split's text comes from: its line and file, or the row of a Hub dataset."""
+        """Describe the origin of a row of a split: line and file, or the row of a Hub dataset."""
         entry = self.corpus(split)
         for file in map(Path, entry.get(self.sides[0], ())):
             size = self.texts.read(file).size
@@ -177,17 +176,17 @@ class TextConfig:
         return f"row {row + 1} of {entry['dataset']}"
 
     def published_names(self) -> dict[str, str]:
-        """Return the name of each file in results: as in the settings, without the common folder of absolute paths."""
+        """Map each file name to its name in results; absolute paths lose their common folder."""
         names = self.files()
         whole = {name: Path(name) for name in names if Path(name).is_absolute()}
         shared = os.path.commonpath([path.parent for path in whole.values()]) if whole else ""
         return {name: str(whole[name].relative_to(shared)) if name in whole else name for name in names}
 
     def check(self, links: Mapping[str, str]) -> None:
-        """Check the entries of the splits; `links` are what they may name besides text, by split.
+        """Check the entries of the splits; `links` maps a split to its key of a file of links.
 
         Raises:
-            ValueError: an entry that names neither the files of each side nor a dataset, or one file as both sides.
+            ValueError: an entry without the files of each side or a dataset, or with one file as both sides.
         """
         files = {side: str | list[str] for side in self.sides}
         dataset = {"dataset": str, "config": str | None, "split": str} | {f"{side}_field": str for side in self.sides}
@@ -203,22 +202,22 @@ class TextConfig:
                 raise ValueError(f"`data.{split}` must name {named}, got {entry}.")
             names = [name for side in self.sides for name in set(as_list(entry.get(side, [])))]
             if len(set(names)) < len(names):
-                both = min(name for name in names if names.count(name) > 1)
+                repeated = min(name for name in names if names.count(name) > 1)
                 raise ValueError(
-                    f"`data.{split}` must name a text in each language, got {both} as source and as target."
+                    f"`data.{split}` must name a text in each language, got {repeated} as source and as target."
                 )
 
 
 @dataclass
 class DataConfig(TextConfig):
-    """Parallel text.
+    """Section `data` of parallel text.
 
     Args:
-        train, dev, test: as in `TextConfig`. In the job of an aligner and of a guided model `guide` and `gold` name
-            files of links of the pairs in Pharaoh format: links to learn from, and annotated ones to measure with.
-        train_pairs: the first so many pairs of train are all that there is; None for all of it.
-        held_out_pairs: where there is no dev text, so many pairs of train are taken for it, evenly spread, at most a
-            tenth.
+        train, dev, test: files by side, or a Hub dataset. For an aligner or a guided model also files of links in
+            Pharaoh format: `guide` (train) to learn from, and `gold` (dev, test) to compute AER.
+        train_pairs: number of first pairs of train to use. Default: all.
+        held_out_pairs: number of pairs of train, evenly spread and at most a tenth, to use as dev if there is no dev
+            text. Default: 0.
     """
 
     train_pairs: Positive | None = None
@@ -230,7 +229,7 @@ class DataConfig(TextConfig):
 
     @property
     def max_source_length(self) -> int | None:
-        """Tokens that are read of a source; None if sources are not truncated."""
+        """Maximum tokens of a source; None if sources are not truncated."""
         return None
 
     def size(self) -> int:
@@ -249,13 +248,13 @@ class DataConfig(TextConfig):
 
 @dataclass
 class PlainConfig(TextConfig):
-    """Plain text, a sequence a line.
+    """Section `data` of plain text, one sequence per line.
 
     Args:
-        max_length: most tokens of a sequence, special tokens included.
-        end_of_sequence: a sequence ends in `</s>`, which the model learns to predict; False for sequences of a fixed
-            length, whose end says nothing.
-        held_out_lines: as `DataConfig.held_out_pairs`.
+        max_length: maximum tokens of a sequence, special tokens included. Default: 128.
+        end_of_sequence: learn to predict `</s>` at the end; False for sequences of a fixed length. Default: True.
+        held_out_lines: number of lines of train, evenly spread and at most a tenth, to use as dev if there is no dev
+            text. Default: 0.
     """
 
     end_of_sequence: bool = True
@@ -273,14 +272,14 @@ class PlainConfig(TextConfig):
 
 
 def held_out_rows(text: dict[str, Dataset], wanted: int) -> frozenset[int]:
-    """Return which rows of train become dev: `wanted`, at most a tenth, evenly spread; none beside a dev."""
+    """Return the rows of train that become dev: `wanted`, at most a tenth, evenly spread; none beside a dev text."""
     size = len(text["train"])
     count = 0 if "dev" in text else min(wanted, size // 10)
     return frozenset(size * (2 * number + 1) // (2 * count) for number in range(count))
 
 
 def hold_out(text: dict[str, Dataset], rows: Collection[int]) -> dict[str, Dataset]:
-    """Return the text with these rows of train as dev, if there are any."""
+    """Return the text with these rows moved from train to dev."""
     train = text["train"]
     if not rows:
         return text
@@ -294,25 +293,25 @@ def hold_out(text: dict[str, Dataset], rows: Collection[int]) -> dict[str, Datas
 
 
 def linker(name: str) -> Callable[..., Any]:
-    """Return one of `LINKERS`; raise ValueError if nothing was imported that makes links."""
+    """Return a function of `LINKERS`; raise ValueError if it is not registered."""
     if name not in LINKERS:
         raise ValueError(
-            "Nothing makes the word links of a guided training. Import hf_attncal.alignment.counting first: it does."
+            "A guided training needs `hf_attncal.alignment.counting` for its word links. Import it first."
         )
     return LINKERS[name]
 
 
-def given_links(data: TextConfig, train: Dataset, held_out: Collection[int]) -> LinkRows | None:
-    """Return the links in the file `data.train.guide` of each pair of train that is not held out, if there is one.
+def guide_links(data: TextConfig, train: Dataset, held_out: Collection[int]) -> LinkRows | None:
+    """Return the links in `data.train.guide` of the pairs that are not held out; None without such a file.
 
     Args:
         data: settings of the text.
-        train: its pairs, before any is held out.
-        held_out: their rows that are.
+        train: all pairs of train.
+        held_out: rows of train that become dev.
 
     Raises:
-        ValueError: see `iter_links`; also a link of words that a pair does not have (with the line), or links that do
-            not count from 0.
+        ValueError: see `iter_links`; also a link to a word that its pair lacks (with the line), or links not counted
+            from 0.
     """
     name = data.entry("train").get("guide")
     if not name:
@@ -323,36 +322,35 @@ def given_links(data: TextConfig, train: Dataset, held_out: Collection[int]) -> 
     try:
         check_index_base(links, np.array(list(words), dtype=np.int32).T, "take 1 from each index")
     except ValueError as error:
-        raise ValueError(f"{path}: {error} Check the order of the sides and of the lines, too.") from error
+        raise ValueError(f"{path}: {error} Also check the order of the sides and of the lines.") from error
     return links.selected(np.setdiff1d(np.arange(len(train)), list(held_out))) if held_out else links
 
 
 def annotated(data: TextConfig, lowercase: bool = False) -> dict[str, Gold]:
-    """Return the annotated pairs of dev and of test, where there are some.
+    """Return the annotated pairs of dev and of test, by split.
 
     Args:
         data: settings of the text.
-        lowercase: read text in lower case, for a model whose training text is.
+        lowercase: lower-case the text. Default: False.
 
     Raises:
-        ValueError: see `Gold.load`; a line of more than `LONGEST_GOLD` bytes.
+        ValueError: see `Gold.load`; a line of more than `MAX_GOLD_BYTES` bytes.
     """
     golds = {}
     for name in SPLITS[1:]:
         if links := data.entry(name).get("gold"):
             golds[name] = Gold.load(data.corpus(name), data.files()[links], lowercase)
             sizes = [max(len(side.encode()) for side in pair) for pair in golds[name].pairs]
-            if max(sizes) > LONGEST_GOLD:
+            if max(sizes) > MAX_GOLD_BYTES:
                 where = data.line(name, sizes.index(max(sizes)))
                 raise ValueError(
-                    f"{where} (`data.{name}`) has a side of {max(sizes)} bytes, an annotated pair may have "
-                    f"{LONGEST_GOLD}: aligning takes memory by the square of its words. Leave the pair out of all "
-                    "three files."
+                    f"{where} (`data.{name}`) has {max(sizes)} bytes, the limit is {MAX_GOLD_BYTES} "
+                    "(memory grows with the square of its words). Leave the pair out of all three files."
                 )
     return golds
 
 
 def with_links(text: Dataset, links: Rows) -> Dataset:
-    """Add a column of links to a tokenised text: source and target token of each link in turn."""
-    fingerprint = generate_random_fingerprint()  # computing one would copy all links
+    """Add a column `links` to a tokenised text, with source and target token of each link in turn."""
+    fingerprint = generate_random_fingerprint()  # computing a real one would copy all links
     return text.add_column("links", links.column(), new_fingerprint=fingerprint, feature=List(Value("int32")))

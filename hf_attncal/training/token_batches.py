@@ -1,4 +1,4 @@
-"""Batches by tokens and losses logged by name, for any Trainer, and the training arguments of our Trainers."""
+"""Trainer with batches by tokens and named losses, and the training arguments of our Trainers."""
 
 import math
 import time
@@ -20,21 +20,21 @@ from .checkpoints import WholeCheckpointsTrainer
 
 @dataclass
 class TokenBatchArguments(TrainingArguments):
-    """`TrainingArguments` with the settings that all our Trainers add."""
+    """`TrainingArguments` with the additional settings of all our Trainers."""
 
     tokens_per_batch: int | None = field(
         default=None,
         metadata={
             "help": "Length-bucketed training batches of at most this many tokens (sentences x longest side), per "
-            "process and micro-batch; takes the place of `per_device_train_batch_size`. None: batches of sentences."
+            "process and micro-batch; replaces `per_device_train_batch_size`. Default: batches of sentences."
         },
     )
 
     threads: int | None = field(
         default=None,
         metadata={
-            "help": "CPU threads of PyTorch. None: `OMP_NUM_THREADS`, else PyTorch's own choice. The same number "
-            "repeats a training to the bit."
+            "help": "Number of CPU threads of PyTorch; the same number repeats a training to the bit. Default: "
+            "`OMP_NUM_THREADS`, or PyTorch's choice."
         },
     )
 
@@ -46,29 +46,28 @@ class TokenBatchArguments(TrainingArguments):
                 raise ValueError(f"`tokens_per_batch` must be >= 1, got {tokens}. Leave it out for no limit.")
             if self.train_sampling_strategy != "random":
                 raise ValueError(
-                    "`train_sampling_strategy` must be 'random' with `tokens_per_batch`, which orders the examples "
-                    f"itself, got {self.train_sampling_strategy!r}. Leave one of the two out."
+                    "`train_sampling_strategy` must be 'random' with `tokens_per_batch`, got "
+                    f"{self.train_sampling_strategy!r}. Leave one of the two out."
                 )
             if self.auto_find_batch_size:
                 raise ValueError(
-                    "`auto_find_batch_size` has no effect on batches of `tokens_per_batch`, got both. Leave one out."
+                    "`auto_find_batch_size` has no effect with `tokens_per_batch`. Leave one of the two out."
                 )
         super().__post_init__()
 
 
 @dataclass
 class AttnCalTrainingArguments(TokenBatchArguments, Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with the settings of `AttnCalTrainer`."""
+    """`Seq2SeqTrainingArguments` with the additional settings of `AttnCalTrainer`."""
 
     mask_learning_rate: float | None = field(
         default=None,
-        metadata={"help": "Learning rate of the mask network; follows the same schedule. None: `learning_rate`."},
+        metadata={"help": "Learning rate of the mask network, on the same schedule. Default: `learning_rate`."},
     )
     adagrad_initial_accumulator: float | None = field(
         default=None,
         metadata={
-            "help": "What the sums of squared gradients of `optim: adagrad` begin with, the mask network too. None: "
-            "0, as PyTorch's."
+            "help": "Initial sum of squared gradients of `optim: adagrad`, also for the mask network. Default: 0."
         },
     )
 
@@ -86,15 +85,15 @@ class AttnCalTrainingArguments(TokenBatchArguments, Seq2SeqTrainingArguments):
         super().__post_init__()
         if accumulator is not None and self.optim != OptimizerNames.ADAGRAD:
             raise ValueError(
-                "`adagrad_initial_accumulator` must be left out with another optimizer than `optim: adagrad`, got "
-                f"{accumulator} with `optim` {self.optim.value!r}."
+                f"`adagrad_initial_accumulator` needs `optim: adagrad`, got {accumulator} with `optim` "
+                f"{self.optim.value!r}. Leave it out, or change `optim`."
             )
 
 
 class SetEpochCallback(TrainerCallback):
-    """Tells a batch sampler the epoch, however deep the Trainer's data loader has wrapped it.
+    """Sets the epoch of a batch sampler, however deep the Trainer's data loader has wrapped it.
 
-    Several processes that resume inside an epoch need it: neither transformers 5.23 nor accelerate 1.15 reach the
+    Several processes need this to resume inside an epoch. Transformers 5.23 and accelerate 1.15 do not reach the
     sampler then, so the resumed epoch would skip batches in the order of epoch 0.
     """
 
@@ -106,10 +105,10 @@ class SetEpochCallback(TrainerCallback):
 
 
 class TokenBatchTrainer(WholeCheckpointsTrainer):
-    """Trainer with batches by tokens, losses logged by name, and whole checkpoints.
+    """Trainer with batches by tokens, named losses, and complete checkpoints.
 
-    A subclass overrides `compute_loss`: it calls `start_totals` first and then `add_batch`.
-    The total "steps" is what the others are divided by, "tokens" gives `tokens_name`.
+    A subclass overrides `compute_loss`, which calls `start_totals` first and then `add_batch`. All totals are divided
+    by the total "steps"; "tokens" becomes `tokens_name`.
     """
 
     args: TokenBatchArguments
@@ -123,27 +122,27 @@ class TokenBatchTrainer(WholeCheckpointsTrainer):
     # ---- named losses ----
 
     def start_totals(self) -> None:
-        """Start the clock of a new average; here and not in `log`, as evaluations and saving come after that."""
+        """Start the clock of a new average; not in `log`, because evaluations and saving come after it."""
         if not self._totals:
             self._totals_since = time.monotonic()
 
     def add_total(self, name: str, value: torch.Tensor) -> None:
-        """Add to a running total that the next log divides by the number of optimiser steps."""
-        # Kept on the device: reading a value at every step would wait for the device at every step.
+        """Add to a running total, which the next log divides by the number of optimiser steps."""
+        # Stays on the device: reading it would wait for the device at every step.
         value = value.detach().float().mean()
         self._totals[name] = self._totals[name] + value if name in self._totals else value
 
     @property
     def share_of_step(self) -> float:
-        """The share of a micro-batch in an optimiser step."""
+        """Share of a micro-batch in an optimiser step."""
         return 1 / getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
 
     def add_batch(self, tokens: torch.Tensor, means: Mapping[str, torch.Tensor | None]) -> None:
         """Add a micro-batch to the running totals.
 
         Args:
-            tokens: number of its tokens.
-            means: means over the batch by the names to log them by; None is left out.
+            tokens: number of tokens in the batch.
+            means: means over the batch by name in the log; None is left out.
         """
         share = self.share_of_step
         for name, value in means.items():
@@ -153,7 +152,7 @@ class TokenBatchTrainer(WholeCheckpointsTrainer):
         self.add_total("tokens", tokens)
 
     def report_evaluation(self, metrics: Mapping[str, float], prefix: str) -> dict[str, float]:
-        """Log the metrics of an evaluation with a prefix to their names, tell the callbacks, and return them."""
+        """Log the metrics of an evaluation as PREFIX_NAME, call the callbacks, and return them."""
         metrics = {f"{prefix}_{name}": float(value) for name, value in metrics.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -169,7 +168,7 @@ class TokenBatchTrainer(WholeCheckpointsTrainer):
         super().log(logs, start_time)
 
     def _named_losses(self) -> dict[str, float]:
-        """Return means since the last call, over optimiser steps and processes, and empty the totals."""
+        """Return means over optimiser steps and processes since the last call, and reset the totals."""
         names = sorted(self._totals)
         totals = torch.stack([self._totals[name] for name in names])[None]
         means = dict(zip(names, nested_gather(totals, self.args.parallel_mode).mean(0).tolist(), strict=True))
@@ -183,28 +182,28 @@ class TokenBatchTrainer(WholeCheckpointsTrainer):
     # ---- data ----
 
     def get_train_dataloader(self) -> DataLoader:
-        """Return length-bucketed batches of at most `tokens_per_batch` tokens, or the stock loader without it.
+        """Return length-bucketed batches of at most `tokens_per_batch` tokens, or the stock loader.
 
-        The number of batches of an epoch is a multiple of the batches in one optimiser step (processes x accumulation
-        steps), so that p processes with accumulation k / p see, step by step, what one process sees with k.
+        The batches of an epoch are a multiple of the batches of an optimiser step (processes x accumulation steps), so
+        that p processes with accumulation k / p see the same examples per step as one process with k.
         """
-        tokens = getattr(self.args, "tokens_per_batch", None)  # plain arguments have none
+        tokens = getattr(self.args, "tokens_per_batch", None)  # plain arguments lack it
         if tokens is None:
             return super().get_train_dataloader()
         if self.train_dataset is None:
-            raise ValueError("`train_dataset` is needed for training, got None. Pass it to the Trainer.")
+            raise ValueError("`train_dataset` must be a dataset, got None. Pass it to the Trainer.")
         lengths = _lengths(self.train_dataset)
         if max(lengths, default=0) > tokens:
             raise ValueError(
                 f"`tokens_per_batch` must be at least the longest training example, got {tokens} but one has "
-                f"{max(lengths)} tokens. Raise `tokens_per_batch`, or lower the `max_length` of tokenisation."
+                f"{max(lengths)} tokens. Raise `tokens_per_batch`, or lower `max_length`."
             )
         dataset = self._remove_unused_columns(self.train_dataset, description="Training")
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         sampler = TokenBatchSampler(
             lengths, tokens, seed=seed, multiple_of=self.args.world_size * self.args.gradient_accumulation_steps
         )
-        self.pop_callback(SetEpochCallback)  # of an earlier call of `train`
+        self.pop_callback(SetEpochCallback)  # remove the sampler of an earlier call of `train`
         self.add_callback(SetEpochCallback(sampler))
         loader = DataLoader(
             dataset,
@@ -219,7 +218,7 @@ class TokenBatchTrainer(WholeCheckpointsTrainer):
 
 
 def _lengths(dataset) -> list[int]:
-    """Return the tokens of the longer side of every example; `tokenize_pairs` leaves them in a column."""
+    """Return the tokens of the longer side of each example, from the column `length` if there is one."""
     if "length" in dataset.column_names:
         return list(dataset["length"])
     target = "labels" if "labels" in dataset.column_names else "target_input_ids"

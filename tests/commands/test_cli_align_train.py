@@ -80,7 +80,7 @@ def test_training_goes_on_from_a_checkpoint(corpus, tmp_path, capsys):
     assert train(corpus, output, "training.max_steps=4", *SMALL) == 1
     assert "holds another run" in capsys.readouterr().err
     assert train(corpus, output, "training.max_steps=4", "--resume", saved, *SMALL) == 0
-    assert "There is nothing to train" in capsys.readouterr().out
+    assert "Nothing to train" in capsys.readouterr().out
     assert train(corpus, output, "training.max_steps=6", "--resume", saved, *SMALL) == 1
     assert "`training.max_steps` is 6, but the run in" in capsys.readouterr().err
     assert train(corpus, output, "training.max_steps=6", "resume=changed", *SMALL) == 0
@@ -114,7 +114,7 @@ def test_training_on_a_pipe_is_refused(corpus, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
     files = ["--source", str(tmp_path / "pipe"), "--target", str(corpus / "train.de")]
     assert main(["align", "train", *files, "--output", str(tmp_path / "aligner")]) == 1
-    assert "pipe must be a file, got a pipe: a run that goes on reads its text again" in capsys.readouterr().err
+    assert "pipe must be a file, got a pipe" in capsys.readouterr().err
     assert not (tmp_path / "aligner").exists()
 
 

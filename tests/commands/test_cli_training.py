@@ -21,7 +21,7 @@ import hf_attncal
 from hf_attncal.commands import main
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.training.adapter import AdapterConfig
-from hf_attncal.training.asked import Asked
+from hf_attncal.training.request import TrainingRequest
 
 LAYERS = ["encoder_layers=1", "decoder_layers=1", "max_position_embeddings=64"]
 TINY = [f"model.{setting}" for setting in ("d_model=16", *LAYERS)]
@@ -61,7 +61,7 @@ def results(folder: Path) -> dict:
 def asked(monkeypatch):
     """What is asked for, job and settings, of each command that runs in the test, which trains nothing."""
     runs = []
-    monkeypatch.setattr(Asked, "run", lambda self, job, load, base, **_: runs.append((self, job, base)))
+    monkeypatch.setattr(TrainingRequest, "run", lambda self, job, load, base, **_: runs.append((self, job, base)))
     return runs
 
 
@@ -155,11 +155,11 @@ def test_links_of_the_command_line_are_of_the_text_of_the_file(command, text, tm
         file.write_text(f"job: {job}\ndata: {{{inside}{entries}}}\n")
         given = [*command, f"--config={file}", f"--output={tmp_path / 'model'}"]
         assert main([*given, f"--links={links}", f"--dev={text / 'dev.align'}"]) == 0
-        data = Asked.values(*asked.pop())["data"]
+        data = TrainingRequest.values(*asked.pop())["data"]
         assert data["train"] == {"source": "s.en", "target": "s.de", "guide": links}
         assert data["dev"] == {"source": "d.en", "target": "d.de", "gold": str(text / "dev.align")}
         assert main([*given, *files(text)]) == 0
-        assert "guide" not in Asked.values(*asked.pop())["data"]["train"]
+        assert "guide" not in TrainingRequest.values(*asked.pop())["data"]["train"]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_the_calibration_of_an_adapter_is_what_is_asked_for(given, calibration, 
     file.write_text("adapter: {calibration: gated}\n")
     given = [option.format(file=file) for option in given]
     assert main(["adapt", str(base), *files(text), f"--output={tmp_path / 'adapter'}", *given]) == 0
-    assert AdapterConfig.make(Asked.values(*asked[0])).method_config().calibration == calibration
+    assert AdapterConfig.make(TrainingRequest.values(*asked[0])).method_config().calibration == calibration
 
 
 @pytest.mark.parametrize(("command", "links_from"), [("train", "file"), ("adapt", "counts")])
@@ -377,8 +377,8 @@ def test_a_file_of_another_job_is_refused_by_name(command, made_for, others, tex
     file = tmp_path / "settings.yaml"
     file.write_text(f"job: {made_for}\n")
     assert main([*command, *files(text), f"--config={file}", f"--output={tmp_path / 'o'}"]) == 1
-    told = f"settings.yaml: `job` is {made_for}, and this command trains another: {others}."
-    assert told in capsys.readouterr().err
+    message = f"settings.yaml: `job` must be {others} for this command, got {made_for}."
+    assert message in capsys.readouterr().err
 
 
 # ---- a dry run ----
@@ -441,7 +441,7 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
     assert "Traceback" not in err
     last = err.splitlines()[-1]
     if moment == "run.json":
-        assert last == f"attncal: interrupted. There is no checkpoint in {tmp_path / 'run'} yet: start anew."
+        assert last == f"attncal: interrupted. There is no checkpoint in {tmp_path / 'run'} yet. Start again."
         return
     told = re.fullmatch(r"attncal: stopped after (\d+) of 60 steps. Go on with: attncal (.*) --resume", last)
     assert (tmp_path / "run" / f"checkpoint-{told[1]}").is_dir()
@@ -462,15 +462,15 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
             ["--source={text}/train.en", "--output=o", "--config=base"],
             "`preset` must be one of ('small',), got 'base'",
         ),
-        (["--source={text}/train.en", "--model=summarizer"], "--model names a summarization, which is of pairs"),
-        (["--source={text}/train.en", "--model=luong"], "`luong` of --model is for pairs of --source and --target"),
+        (["--source={text}/train.en", "--model=summarizer"], "--model names a summarization, which needs pairs"),
+        (["--source={text}/train.en", "--model=luong"], "`luong` of --model needs --target"),
         (["--source={text}/train.en", "--links={text}/train.align"], "--links is for pairs of --source and --target."),
         (
             ["--source={text}/train.en", "--dev", "{text}/dev.en", "{text}/dev.de"],
             "--dev takes one file of a language",
         ),
         ([*PAIRS, "--dev", *["{text}/dev.en"] * 4], "--dev takes SOURCE TARGET [LINKS], got 4 files."),
-        ([*PAIRS, "--model=mariana"], "--model must be names of marian, bart, "),
+        ([*PAIRS, "--model=mariana"], "--model must be one or more of marian, bart, "),
         ([*PAIRS, "--model=gated+fixed"], "`gated` and `fixed` of --model cannot go together"),
         ([*PAIRS, "--model=discrete-1+discrete-2"], "`discrete-1` and `discrete-2` of --model cannot go together"),
         (
@@ -481,7 +481,7 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
             [*PAIRS, "--model=luong", "--config=base", "--output=o"],
             "`preset` must be 'small' with `model.backbone` luong",
         ),
-        ([*PAIRS, "--model=guided+summarizer"], "`guided` is for a translation"),
+        ([*PAIRS, "--model=guided+summarizer"], "`guided` needs a translation"),
         ([*PAIRS, "--output=o", "--dev={text}/dev.align"], "`data.dev` must name `source` and `target`, got"),
         (PAIRS, "--output must be given, or `training.output_dir`"),
         ([*PAIRS, "--output=o", "resume=again"], "`resume` must be changed"),

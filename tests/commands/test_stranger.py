@@ -320,7 +320,7 @@ def test_a_file_of_settings_that_cannot_be_read_is_named(name, told, here, capsy
 @pytest.mark.parametrize("text", [b"a: [", b"*.md: %", b"\xff"])
 def test_a_file_that_is_no_yaml_is_named(text, here):
     (here / "settings.yaml").write_bytes(text)
-    with pytest.raises(ValueError, match=r"^settings\.yaml is no YAML file: [^\n]*\.$"):
+    with pytest.raises(ValueError, match=r"^settings\.yaml is not a YAML file: [^\n]*\.$"):
         read_settings("settings.yaml")
 
 

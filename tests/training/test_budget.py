@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import DefaultFlowCallback, TrainerCallback, TrainerControl, TrainerState
 
 from hf_attncal.training import seq2seq
-from hf_attncal.training.checkpoints import how_to_go_on, last_checkpoints, saved_on_interrupt
+from hf_attncal.training.checkpoints import last_checkpoints, resume_advice, saved_on_interrupt
 from hf_attncal.training.progress import TimeBudget
 from hf_attncal.training.sections import read_settings
 from hf_attncal.training.seq2seq import TranslationConfig, TranslationJob, train_translation
@@ -98,7 +98,7 @@ def test_a_budget_is_kept_and_schedules_end_with_it(seconds, strategy, recwarn):
     assert rates == sorted(rates, reverse=True)
     assert abs(rates[-1]) < 0.02 + 10 / state.global_step
     assert (4 <= evaluations <= 6) == (strategy == "steps")
-    assert "little use" in str(recwarn.pop(UserWarning).message)
+    assert "low quality" in str(recwarn.pop(UserWarning).message)
 
 
 @pytest.mark.slow
@@ -243,11 +243,11 @@ def test_handlers_of_others_stay(tmp_path):
         signal.signal(signal.SIGINT, before)
 
 
-def test_how_to_go_on_is_the_command_itself(tmp_path):
+def test_advice_to_resume_is_the_command_itself(tmp_path):
     command = ["attncal", "train", "--source", "a file"]
-    assert how_to_go_on(tmp_path, command) == f"There is no checkpoint in {tmp_path} yet: start anew."
+    assert resume_advice(tmp_path, command) == f"There is no checkpoint in {tmp_path} yet. Start again."
     (tmp_path / "checkpoint-3").mkdir()  # half of one
-    assert "start anew" in how_to_go_on(tmp_path, command)
+    assert "Start again" in resume_advice(tmp_path, command)
     (tmp_path / "checkpoint-3" / "clock.json").write_text("{}")
     told = "Go on with: attncal train --source 'a file' --resume"
-    assert how_to_go_on(tmp_path, command) == how_to_go_on(tmp_path, [*command, "--resume"]) == told
+    assert resume_advice(tmp_path, command) == resume_advice(tmp_path, [*command, "--resume"]) == told

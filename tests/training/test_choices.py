@@ -4,14 +4,14 @@ import warnings
 
 import pytest
 
-from hf_attncal.training.asked import Asked, model_chosen
+from hf_attncal.training.request import TrainingRequest, model_settings
 
 
 def test_a_text_without_target_is_a_language_model_and_said_to_be_one(tmp_path):
     (tmp_path / "text").write_text("a b\n", encoding="utf-8")
-    asked = Asked("train", source=tmp_path / "text")
+    asked = TrainingRequest("train", source=tmp_path / "text")
     with pytest.warns(UserWarning, match="no --target"):
-        assert model_chosen(None, asked)[0] == "language"
+        assert model_settings(None, asked)[0] == "language"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert model_chosen("discrete-2", asked) == ("language", {"model": {"streams": 2}})
+        assert model_settings("discrete-2", asked) == ("language", {"model": {"streams": 2}})

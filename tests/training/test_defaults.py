@@ -6,8 +6,8 @@ import pytest
 
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.presets import (
-    LEAST_PAIRS,
-    MOST_PAIRS,
+    MAX_PAIRS,
+    MIN_PAIRS,
     adapter_defaults,
     recurrent_defaults,
     translation_defaults,
@@ -32,23 +32,23 @@ def test_more_text_never_makes_less_of_a_run(defaults):
             for key in keys:
                 if key in fewer.get(section, {}):
                     assert fewer[section][key] <= more[section][key]
-    least, most = defaults(LEAST_PAIRS), defaults(MOST_PAIRS)
+    least, most = defaults(MIN_PAIRS), defaults(MAX_PAIRS)
     assert least["training"]["max_steps"] < most["training"]["max_steps"]
     assert defaults(1) == least
-    assert defaults(10 * MOST_PAIRS) == most
+    assert defaults(10 * MAX_PAIRS) == most
 
 
 def test_more_text_needs_less_dropout_and_a_wider_model_smaller_steps():
     for fewer, more in itertools.pairwise(map(translation_defaults, PAIRS)):
         assert fewer["model"]["dropout"] >= more["model"]["dropout"]
         assert fewer["training"]["learning_rate"] >= more["training"]["learning_rate"]
-    assert translation_defaults(LEAST_PAIRS)["model"]["dropout"] > translation_defaults(100_000)["model"]["dropout"]
+    assert translation_defaults(MIN_PAIRS)["model"]["dropout"] > translation_defaults(100_000)["model"]["dropout"]
 
 
 def test_neighbours_are_alike():
     # Smooth: a tenth more text changes no number by more than a quarter, or by one step of its rounding.
-    pairs = LEAST_PAIRS
-    while pairs < MOST_PAIRS:
+    pairs = MIN_PAIRS
+    while pairs < MAX_PAIRS:
         here, there = translation_defaults(pairs), translation_defaults(int(1.1 * pairs))
         for section, key, rounding in (
             ("tokenizer", "vocab_size", 500),

@@ -32,7 +32,7 @@ from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.seq2seq import TranslationConfig, build_seq2seq_model, train_translation
 from hf_attncal.training.settings import DataConfig
 from hf_attncal.training.summarization import SummarizationConfig
-from hf_attncal.training.text import annotated, given_links
+from hf_attncal.training.text import annotated, guide_links
 
 SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2}
 SIZES |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 64}
@@ -293,7 +293,7 @@ def test_bad_files_of_links(corpus, tmp_path, line, links, message):
     train = {"source": "train.en", "target": "train.de", "guide": "train.bad"}
     data = DataConfig(root=str(corpus), train=train, held_out_pairs=20)
     with pytest.raises(ValueError, match=message):
-        given_links(data, data.load("train"), range(20))
+        guide_links(data, data.load("train"), range(20))
 
 
 @pytest.mark.parametrize("words", [1, 9])
@@ -303,7 +303,7 @@ def test_a_file_of_links_that_counts_from_1(tmp_path, words):
     text = Dataset.from_dict({side: ["a " * words] * 12 for side in ("source", "target")})
     data = DataConfig(root=str(tmp_path), train={"source": "a", "target": "b", "guide": "links"})
     with pytest.raises(ValueError, match=r"1-based.*take 1"):
-        given_links(data, text, ())
+        guide_links(data, text, ())
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_nothing_is_trained_once_a_run_is_finished(arguments, tmp_path, capsys):
     capsys.readouterr()
     copy = tmp_path / "copy.json"
     again = script.main([*arguments, "--resume", "--results", str(copy), "training.logging_steps=3"])
-    assert "the run is finished after 4 steps. There is nothing to train." in capsys.readouterr().out
+    assert "the run is finished (4 steps). Nothing to train." in capsys.readouterr().out
     assert again == json.loads(copy.read_text(encoding="utf-8")) == json.loads(json.dumps(results))
     assert contents(tmp_path / "run") == before
 

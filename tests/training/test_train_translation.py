@@ -371,7 +371,7 @@ def test_average_of_checkpoints(tmp_path):
 
 def test_averages_that_make_no_sense(tmp_path):
     paths = [checkpoint(tmp_path, 1, weight=torch.ones(2)), checkpoint(tmp_path, 2, weight=torch.ones(3))]
-    with pytest.raises(ValueError, match="one model"):
+    with pytest.raises(ValueError, match=r"`paths`.*one run"):
         average_checkpoints(paths)
     with pytest.raises(ValueError, match="checkpoint, got none"):
         average_checkpoints([])

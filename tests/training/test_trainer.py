@@ -404,8 +404,8 @@ def test_resume_equals_uninterrupted(family, batches, tmp_path):
     ("arguments", "message"),
     [
         ({"mask_learning_rate": 0.0}, r"`mask_learning_rate` must be > 0, got 0.0"),
-        (ADAGRAD | {"optim": "sgd"}, r"`adagrad_initial_accumulator` must be left out .* got 0.1 with `optim` 'sgd'"),
-        ({"adagrad_initial_accumulator": 0.1}, r"`adagrad_initial_accumulator` must be left out"),
+        (ADAGRAD | {"optim": "sgd"}, r"`adagrad_initial_accumulator` .*got 0.1 with `optim` 'sgd'"),
+        ({"adagrad_initial_accumulator": 0.1}, r"`adagrad_initial_accumulator` needs `optim: adagrad`"),
         (ADAGRAD | {"adagrad_initial_accumulator": -0.1}, r"`adagrad_initial_accumulator` must be >= 0 .*got -0.1"),
         ({"tokens_per_batch": 0}, r"`tokens_per_batch` must be >= 1, got 0"),
         (

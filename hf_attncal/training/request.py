@@ -1,4 +1,4 @@
-"""From what a user asks for (files, names, `key=value`) to the settings of a job, and its run."""
+"""Training requests: turn files, names and `key=value` settings into the settings of a job, and run it."""
 
 import copy
 import os
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 _PRESETS = Path(__file__).with_name("presets")
 _DEFAULT_PRESET = "small"
-_JOBS = {"translator": "translation", "summarizer": "summarization"}
+_JOB_OF_MODEL_NAME = {"translator": "translation", "summarizer": "summarization"}
 _LANGUAGE = "language"
-_SLOTS = 50  # for words of a source that are not in the vocabulary
+_COPY_SLOTS = 50  # copied words per source that are not in the vocabulary
 Values = dict[str, Any]
 Rows = Mapping[str, Values]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a training has left; as text the lines that a command prints at its end.
+class TrainingResult:
+    """Result of a training; as text the lines that a command prints at its end.
 
     Args:
         folder: folder of the model.
-        scores: content of results.json; of a dry run the settings.
-        lines: what to say of it.
+        scores: content of results.json, or the settings after a dry run.
+        lines: summary of the result, printed line by line.
     """
 
     folder: Path
@@ -52,24 +52,24 @@ class Trained:
 
 
 @dataclass
-class Asked:
-    """What a user asks a training for, and the files and folders are there.
+class TrainingRequest:
+    """Arguments of a training command; its files are checked when it is made.
 
     Args:
         function: name of the public function that was called.
-        settings: `key=value`, which go before all else; `resume=changed` is for the run, not for its job.
-        source, target: files of the training text; a language model has a source alone.
-        dev, test: source, target and links; source and target; or links of the text of `config`. Of a language model
-            a text.
+        settings: `key=value` settings, which override all others; `resume=changed` is a setting of the run.
+        source, target: files of the training text; a language model has a source only.
+        dev, test: files: source, target and links; source and target; or links of the text in `config`. A language
+            model takes one text.
         links: file of links of the training text.
         output: folder of the model.
         config: name of a preset, or a YAML file of settings.
-        minutes: time budget.
-        default: the preset without `config`; None: the job chooses.
-        started: when it began, by `time.monotonic`.
+        minutes: time budget in minutes.
+        default: preset in place of a missing `config`; None leaves the choice to the job.
+        started: start of the run, by `time.monotonic`. Default: now.
 
     Raises:
-        CommandError: a file is missing, or cannot be what it is given for.
+        CommandError: a file is missing or of the wrong kind.
     """
 
     function: str
@@ -89,7 +89,7 @@ class Asked:
 
     def __post_init__(self):
         files = (
-            name for paths in (self.source, self.target, self.dev, self.test, self.links) for name in named(paths)
+            name for paths in (self.source, self.target, self.dev, self.test, self.links) for name in file_names(paths)
         )
         check_readable(*files)
         preset = self.preset
@@ -106,17 +106,18 @@ class Asked:
 
     @property
     def preset(self) -> str | None:
-        """The preset that `config` names; None if it is a file, as `./small` is, or left out."""
+        """Preset named by `config`; None for a file (`./small`) or no `config`."""
         return self.config if self.config in {path.stem for path in _PRESETS.glob("*/*.yaml")} else None
 
-    def speak(self, running: Spoken) -> None:
-        """Take the languages of the text, which go before those of `config`."""
-        if running.languages is not None:
-            given = running.languages
-            self.overrides = {"languages": given if isinstance(given, str) else "-".join(given)} | self.overrides
+    def set_languages(self, running: Spoken) -> None:
+        """Set the languages of the text, which override those of `config`."""
+        languages = running.languages
+        if languages is not None:
+            text = languages if isinstance(languages, str) else "-".join(languages)
+            self.overrides = {"languages": text} | self.overrides
 
     def section(self, name: str) -> Values:
-        """Return a section of the settings, not checked yet; empty where it is no section."""
+        """Return a section of the settings before its check; empty if it is no section."""
         sections = [values.get(name) for values in (self.file, self.overrides)]
         return {key: value for values in sections if isinstance(values, dict) for key, value in values.items()}
 
@@ -131,22 +132,22 @@ class Asked:
             raise CommandError("--source and --target belong together: give all or none.")
         if plain and self.links is not None:
             raise CommandError("--links is for pairs of --source and --target. Leave it out for a language model.")
-        sides = {"text" if plain else "source": named(self.source), "target": named(self.target)}
+        sides = {"text" if plain else "source": file_names(self.source), "target": file_names(self.target)}
         entries["train"] = sides | ({} if self.links is None else {"guide": os.fspath(self.links)})
-        for split, files in (("dev", named(self.dev)), ("test", named(self.test))):
+        for split, files in (("dev", file_names(self.dev)), ("test", file_names(self.test))):
             if len(files) > (1 if plain else 3):
                 rule = "one file of a language model" if plain else "SOURCE TARGET [LINKS]"
                 raise CommandError(f"--{split} takes {rule}, got {len(files)} files.")
             keys = ("text",) if plain else ("source", "target", "gold")[-1 if len(files) == 1 else 0 :]
             entries[split] = dict(zip(keys, files, strict=False))
-        return {split: {key: given for key, given in entry.items() if given} for split, entry in entries.items()}
+        return {split: {key: files for key, files in entry.items() if files} for split, entry in entries.items()}
 
     def values(self, job: str, base: Values) -> Values:
         """Return the settings for a job: those of `config`, then `base` and the arguments, then `settings`.
 
         Args:
-            job: its name.
-            base: settings of arguments that one command alone has.
+            job: name of the job.
+            base: settings from the arguments of one command.
 
         Raises:
             CommandError: no text, no output folder, or a file of settings for another job.
@@ -154,9 +155,9 @@ class Asked:
         values = copy.deepcopy(self.file)
         for split, entry in self.text(job).items():
             if entry:
-                entry = {key: _absolute(given, values) for key, given in entry.items()}
+                entry = {key: _absolute(names, values) for key, names in entry.items()}
                 data = values.setdefault("data", {})
-                # Links alone are of the text of the file, and text has no links of another.
+                # Links without text belong to the file's text; new text must not get the links of the file's text.
                 data[split] = entry if entry.keys() & {"source", "text"} else (data.get(split) or {}) | entry
         if self.output is not None:
             merge_settings(values, {"training": {"output_dir": os.fspath(self.output)}})
@@ -168,8 +169,8 @@ class Asked:
                 raise CommandError(f"{option} must be given, or `{section}.{key}` in the file of --config.")
         if values.get("job", job) != job:
             raise CommandError(
-                f"{self.config or 'the settings'}: `job` is {values['job']}, and this command trains another: {job}. "
-                "Give it settings of that job."
+                f"{self.config or 'the settings'}: `job` must be {job} for this command, got {values['job']}. "
+                f"Give settings of the job {job}."
             )
         return values
 
@@ -183,21 +184,21 @@ class Asked:
         dry_run: bool = False,
         resume: bool = False,
         scores: Callable[[Values], list[str]] = lambda results: [],
-    ) -> Trained:
-        """Run a job, and say where its result is.
+    ) -> TrainingResult:
+        """Run a job and return its result.
 
         Args:
-            job: its name.
-            load: imports and returns its class.
-            base: as for `values`.
-            use: command that uses the result, with `{}` in the place of its folder.
-            dry_run: train nothing.
-            resume: go on from the last checkpoint.
-            scores: returns lines about the results.
+            job: name of the job.
+            load: function that imports and returns the job's class.
+            base: settings from the arguments of one command.
+            use: command that uses the result, with `{}` for its folder.
+            dry_run: print the settings and train nothing. Default: False.
+            resume: go on from the last checkpoint. Default: False.
+            scores: function that returns lines about the results. Default: no lines.
 
         Raises:
-            CommandError: whatever is wrong with settings or data.
-            KeyboardInterrupt: with how to go on.
+            CommandError: an error in settings or data.
+            KeyboardInterrupt: the user interrupted the training; the message has the command that resumes it.
         """
         typed = records.command_line()
         with user_errors(), records.recorded_as(f"hf_attncal.{self.function}"):
@@ -205,7 +206,9 @@ class Asked:
             config = runs.settings.make(values)
             folder = config.training["output_dir"]
             if dry_run:
-                return Trained(Path(folder), runs.train(config, resume=resume, dry_run=True, started=self.started))
+                return TrainingResult(
+                    Path(folder), runs.train(config, resume=resume, dry_run=True, started=self.started)
+                )
             changed = self.changed is not None
             with silenced_if_quiet():
                 results = runs.train(
@@ -219,53 +222,53 @@ class Asked:
             f"{folder}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes",
             f"Use it: {use.format(shlex.quote(folder))}",
         ]
-        told = [results["verdict"]["text"]] if "verdict" in results else []
-        return Trained(Path(folder), results, (*lines, *scores(results), *told))
+        verdict = [results["verdict"]["text"]] if "verdict" in results else []
+        return TrainingResult(Path(folder), results, (*lines, *scores(results), *verdict))
 
 
-def named(paths: Paths | None) -> list[str]:
-    """Return one file or several, or none, as a list of names."""
+def file_names(paths: Paths | None) -> list[str]:
+    """Return file names as a list; None is an empty one."""
     if paths is None:
         return []
     return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
 
 
-def _absolute(given: str | list[str], values: Values) -> str | list[str]:
-    """Return the names of files as absolute paths if the files of `config` are under a folder."""
+def _absolute(names: str | list[str], values: Values) -> str | list[str]:
+    """Return file names, as absolute paths if the settings have a `data.root`."""
     if not (values.get("data") or {}).get("root"):
-        return given
-    return str(Path(given).absolute()) if isinstance(given, str) else [str(Path(name).absolute()) for name in given]
+        return names
+    return str(Path(names).absolute()) if isinstance(names, str) else [str(Path(name).absolute()) for name in names]
 
 
-# ---- names of --model and --calibration, joined by + in any order ----
+# ---- names of --model and --calibration, joined by + ----
 
 
 def model_names() -> Rows:
-    """Return the names of `--model`, each with its settings of the section `model`, or its `job`."""
+    """Map each name of `--model` to its settings in the section `model`, or to its `job`."""
     families = translators().values()
     rows: dict[str, Values] = {family.name: {"backbone": family.name} for family in families}
     rows |= {name: {"backbone": family.name} | own for family in families for name, own in family.forms.items()}
     rows |= {variant.name: {variant.field: variant.value} for variant in VARIANTS.values()}
-    return rows | {"none": {"calibration": None}} | {name: {"job": job} for name, job in _JOBS.items()}
+    return rows | {"none": {"calibration": None}} | {name: {"job": job} for name, job in _JOB_OF_MODEL_NAME.items()}
 
 
 def adapter_names() -> Rows:
-    """Return the names of `--calibration`, each with its settings of the section `adapter`."""
+    """Map each name of `--calibration` to its settings in the section `adapter`."""
     rows: dict[str, Values] = {v.name: {v.field: v.value} for v in VARIANTS.values() if v.adapter}
     return rows | {"none": {"calibration": None}}
 
 
-def chosen(text: str | None, option: str, rows: Rows) -> Values:
-    """Return the settings of names that are joined by `+`.
+def settings_of_names(text: str | None, option: str, rows: Rows) -> Values:
+    """Return the settings of names joined by `+`.
 
     Raises:
-        CommandError: an unknown name, or two that set one thing to different values.
+        CommandError: an unknown name, or two names that set one key to different values.
     """
     settings: Values = {}
     names: dict[str, str] = {}
     for name in text.split("+") if text else ():
         if name not in rows:
-            raise CommandError(f"{option} must be names of {', '.join(rows)}, joined by +, got {name!r}.")
+            raise CommandError(f"{option} must be one or more of {', '.join(rows)}, joined by +, got {name!r}.")
         for key, value in rows[name].items():
             if settings.setdefault(key, value) != value:
                 raise CommandError(
@@ -275,84 +278,84 @@ def chosen(text: str | None, option: str, rows: Rows) -> Values:
     return settings
 
 
-def adapter_chosen(calibration: str | None, asked: Asked) -> Values:
-    """Return the section `adapter` for the names of `--calibration`; links of the text are to be learned.
+def adapter_settings(calibration: str | None, request: TrainingRequest) -> Values:
+    """Return the section `adapter` for the names of `--calibration`; `--links` turns `guided` on.
 
     Raises:
-        CommandError: see `chosen`.
+        CommandError: see `settings_of_names`.
     """
-    settings = chosen(calibration, "--calibration", adapter_names())
-    return settings if asked.links is None else settings | {"guided": True}
+    settings = settings_of_names(calibration, "--calibration", adapter_names())
+    return settings if request.links is None else settings | {"guided": True}
 
 
-def model_chosen(model: str | None, asked: Asked) -> tuple[str, Values]:
-    """Return the job, and settings, for the names of `--model` and the text.
+def model_settings(model: str | None, request: TrainingRequest) -> tuple[str, Values]:
+    """Return the job and its settings for the names of `--model` and the text.
 
     Raises:
-        CommandError: see `chosen`; names of another kind of text, or that a family does not take.
+        CommandError: unknown or conflicting names, names for another kind of text, or a variant that the family lacks.
     """
-    settings = chosen(model, "--model", model_names())
-    job = _job(settings.pop("job", None), asked)
+    settings = settings_of_names(model, "--model", model_names())
+    job = _job(settings.pop("job", None), request)
     if job == _LANGUAGE:
-        if model is None and asked.config is None:
+        if model is None and request.config is None:
             warnings.warn(
-                "there is no --target, so a language model is trained. Give --target for a model of pairs; "
-                "--model discrete-1 says that a language model is meant.",
+                "no --target: training a language model. Give --target to train on pairs, or --model discrete-1 to "
+                "silence this warning.",
                 stacklevel=2,
             )
         own = default_of(_LANGUAGE)
         for name in model.split("+") if model else ():
             if model_names()[name].get("backbone") != own.name:
                 raise CommandError(
-                    f"`{name}` of --model is for pairs of --source and --target; of --source alone {own.label} is "
-                    "trained, a language model. Give --target, or leave the name out."
+                    f"`{name}` of --model needs --target; --source only trains a language model ({own.label}). Give "
+                    "--target, or leave the name out."
                 )
         settings.pop("backbone", None)
         return job, {"model": settings} if settings else {}
-    if asked.links is not None:
+    if request.links is not None:
         settings["guided"] = True
     if "backbone" in settings:
         _check_variants(translators()[settings["backbone"]], settings)
     if settings.get("guided") and job == "summarization":
-        raise CommandError("`guided` is for a translation, whose words have links. Leave it out for summaries.")
+        raise CommandError("`guided` needs a translation, got a summarizer. Leave it out.")
     base = {"model": settings} if settings else {}
-    asked_model, tokenizer = asked.section("model"), asked.section("tokenizer")
-    pretrained = tokenizer.get("pretrained") or asked_model.get("init_from")
+    model_section, tokenizer = request.section("model"), request.section("tokenizer")
+    pretrained = tokenizer.get("pretrained") or model_section.get("init_from")
     if settings.get("copy") and not pretrained and tokenizer.get("kind", "words") == "words":
-        settings["max_copied_tokens"] = asked_model.get("max_copied_tokens", _SLOTS)
+        settings["max_copied_tokens"] = model_section.get("max_copied_tokens", _COPY_SLOTS)
         base["tokenizer"] = {"kind": "words"}
     return job, base
 
 
 def _check_variants(family: Family, settings: Values) -> None:
-    """Raise CommandError for a variant that the family does not have."""
+    """Raise CommandError for a variant that the family lacks."""
     for name, variant in VARIANTS.items():
         value = settings.get(variant.field, False)
         if value in (variant.value, None) and variant.field not in family.switches:
-            taken = ", ".join(name for name, other in VARIANTS.items() if other.field in family.switches)
+            variants = ", ".join(name for name, other in VARIANTS.items() if other.field in family.switches)
             raise CommandError(
                 f"`{'none' if value is None else name}` of --model is not for {family.label}, which takes "
-                f"{taken or 'no variant'}. Leave one of them out."
+                f"{variants or 'no variant'}. Leave one of them out."
             )
 
 
-def _job(wanted: str | None, asked: Asked) -> str:
-    """Return the job that names or text ask for, or else the settings.
+def _job(wanted: str | None, request: TrainingRequest) -> str:
+    """Return the job of the names or of the text, or else of the settings.
 
     Raises:
-        CommandError: text of another job, or a file that does not say its job.
+        CommandError: text of another job, or settings without a `job`.
     """
-    if asked.source is not None and asked.target is None:
+    if request.source is not None and request.target is None:
         if wanted is not None:
-            raise CommandError(f"--model names a {wanted}, which is of pairs: give --target, too.")
+            raise CommandError(f"--model names a {wanted}, which needs pairs. Give --target.")
         return _LANGUAGE
-    job = (asked.file | asked.overrides).get("job")
-    if wanted or not (job or (asked.config and asked.preset is None)):
+    job = (request.file | request.overrides).get("job")
+    if wanted or not (job or (request.config and request.preset is None)):
         return wanted or "translation"
-    jobs = (*_JOBS.values(), _LANGUAGE)
+    jobs = (*_JOB_OF_MODEL_NAME.values(), _LANGUAGE)
     if job not in jobs:
         raise CommandError(
-            f"`job` must be {', '.join(jobs[:-1])} or {jobs[-1]} here, got {job!r}. Add it to {asked.config} "
+            f"`job` must be {', '.join(jobs[:-1])} or {jobs[-1]} here, got {job!r}. Add it to {request.config} "
             f"(`job: {jobs[0]}`), or to the command (`job={jobs[0]}`)."
         )
     return job
