@@ -80,24 +80,27 @@ class AttentionVerdict:
         return {"level": self.level, "text": str(self), "missing": list(self.missing), "measured": numbers}
 
 
-def verdict_of(use: SourceUse | None, *, bootstrap: int = 1000, seed: int = 0) -> AttentionVerdict:
+def verdict_of(use: SourceUse | None, *, pairs: int = 0, bootstrap: int = 1000, seed: int = 0) -> AttentionVerdict:
     """Return the verdict on the attention of a model. Each number counts with the lower end of its interval.
 
     - "do not": the model hardly loses anything with another source; or the tokens with the most attention do not
-      clearly matter more than the average token and than the token at the same position; or one of these could not be
-      measured.
+      clearly matter more than the average token and than the token at the same position.
     - "trust": the model loses much with another source; the tokens with the most attention reach 70 % of the effect of
       the best tokens; and masks distinguish source tokens and select those that matter better than chance.
     - "in part": all other cases.
 
+    The attention is not evaluated with fewer than `FEWEST_SENTENCES` pairs, without resamples, or if nothing speaks
+    against it but all sources are the same.
+
     Args:
         use: measured effects of the source; None if there are none.
-        bootstrap: number of resamples of the pairs. Without any, or with fewer than `FEWEST_SENTENCES` pairs, the
-            attention is not evaluated.
+        pairs: number of sentence pairs if `use` is None. Default: 0.
+        bootstrap: number of resamples of the pairs. Default: 1000.
         seed: seed of the resamples.
     """
     if use is None:
-        return AttentionVerdict("do not", (), (f"needs at least {FEWEST_SENTENCES} sentence pairs",), {"pairs": 0})
+        few = f"needs at least {FEWEST_SENTENCES} sentence pairs, got {pairs}"
+        return AttentionVerdict("do not", (), (few,), {"pairs": pairs})
     if not all(np.isfinite(sums).all() for sums in (use.swapped, use.attention, use.diagonal) if sums is not None):
         reason = "its log-probabilities are not finite"
         return AttentionVerdict("do not", (reason,), ("everything else",), {"pairs": len(use.attention)})
@@ -113,6 +116,8 @@ def verdict_of(use: SourceUse | None, *, bootstrap: int = 1000, seed: int = 0) -
     missing = tuple(judged.missing)
     if judged.against:
         return AttentionVerdict("do not", tuple(judged.against), missing, judged.measured)
+    if use.swapped is None:
+        return AttentionVerdict("do not", (), ("needs two different source sentences, got 1",), judged.measured)
     if judged.short or missing:
         return AttentionVerdict("in part", (*judged.short, *judged.good), missing, judged.measured)
     return AttentionVerdict("trust", tuple(judged.good), (), judged.measured)
@@ -133,7 +138,6 @@ class _Judged:
     def source(self, use: SourceUse) -> None:
         """Judge by the loss with the source of another pair."""
         if use.swapped is None:
-            self.against.append("its use of the source is unknown")
             self.missing.append("the loss with another source (needs two different sources)")
             return
         loss = self.measured["source"] = _LOSS.measured(use.swapped, self.bootstrap, self.seed)

@@ -156,7 +156,7 @@ def report_on_sentences(
     untranslated = [source for source, target in pairs if target is None]
     written = iter(translate_texts(model, tokenizer, untranslated, num_beams=beams))
     sides = [source for source, _ in pairs], [next(written) if target is None else target for _, target in pairs]
-    judged = source_use(model, tokenizer, *sides) if len(lines) >= FEWEST_SENTENCES else None
+    effects = source_use(model, tokenizer, *sides) if len(lines) >= FEWEST_SENTENCES else None
     links = None
     if align is not None:
         links = [drawn.links for drawn in align(list(zip(*sides, strict=True)))]
@@ -165,7 +165,7 @@ def report_on_sentences(
     if _OCCLUSION in methods:
         views = list(_with_effects(model, tokenizer, views, beams))
     views = [replace(view, link_kind="link of the aligner") for view in views]
-    return Report(title, [str(verdict_of(judged))], (), (), views)
+    return Report(title, [str(verdict_of(effects, pairs=len(lines)))], (), (), views)
 
 
 def given_target(line: str) -> tuple[str, str | None]:

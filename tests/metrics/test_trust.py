@@ -37,7 +37,8 @@ def test_trust_needs_everything():
     [
         ({"source": 0.03}, "do not", "does not clearly use its source"),
         ({"source": 0.0}, "do not", "does not clearly use its source"),
-        ({"source": None}, "do not", "its use of the source is unknown"),
+        ({"source": None}, "do not", "Attention not evaluated: needs two different source sentences, got 1."),
+        ({"source": None, "attention": 0.0}, "do not", "do not clearly matter more than others"),
         ({"attention": 0.0}, "do not", "do not clearly matter more than others"),
         ({"attention": -0.5}, "do not", "do not clearly matter more than others: they have -4"),
         ({"attention": 0.2, "diagonal": 0.4}, "do not", "than the tokens at the same position"),
@@ -57,9 +58,9 @@ def test_whatever_is_not_shown_takes_from_it(changes, level, message):
 
 
 def test_nothing_measured_is_no_trust():
-    verdict = verdict_of(None)
+    verdict = verdict_of(None, pairs=2)
     assert (verdict.level, bool(verdict.missing)) == ("do not", True)
-    assert str(verdict) == "Attention not evaluated: needs at least 6 sentence pairs."
+    assert str(verdict) == "Attention not evaluated: needs at least 6 sentence pairs, got 2."
     without_intervals = verdict_of(use(), bootstrap=0)
     assert (without_intervals.level, without_intervals.reasons) == ("do not", ())
 

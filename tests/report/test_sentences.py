@@ -44,7 +44,7 @@ def test_translations_are_the_models_unless_they_are_given(texts):
     assert [view.target for view in views] == [*translate_texts(*texts, LINES, num_beams=2), "ein Haus"]
     assert list(views[0].weights) == ["attention", "calibrated", "contribution", "alti", "occlusion"]
     assert [(view.links, view.link_kind) for view in views] == [([(0, 0)], "link of the aligner")] * 3
-    assert found.summary[0].startswith("Attention not evaluated")
+    assert found.summary == ["Attention not evaluated: needs at least 6 sentence pairs, got 3."]
 
 
 def test_the_word_taken_away_is_the_one_whose_loss_is_largest(texts):
