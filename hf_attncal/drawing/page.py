@@ -1,4 +1,4 @@
-"""Pages and their text: the stylesheet and templates of all pages, widths of text, and tables for terminals."""
+"""HTML pages (stylesheet and templates), widths of text, and tables for terminals."""
 
 import re
 import unicodedata
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 PAGE_FOOT = "</main>\n</body>\n</html>"
-# Widths of characters; those of East Asia are as wide as high, other ones that are not named as `_OTHER`.
+# Widths of characters in em; wide East Asian characters are 1, all others `_OTHER`.
 _WIDTHS = {"ijlI.,:;'|!()[]/ft’": 0.4, "mwMW@%—…ЖШЩЮЫжшщюы": 1.0}
 _CHARACTERS = {character: width for characters, width in _WIDTHS.items() for character in characters}
 _CAPITAL, _OTHER = 0.75, 0.63
-# What HTML does not allow: control characters, halves of characters and what Unicode reserves.
+# Characters that HTML does not allow: control characters, surrogates and noncharacters.
 _NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 def text_width(text: str) -> float:
-    """Estimate how wide a text is in a usual proportional font, in em: rather too much than too little."""
+    """Return an upper estimate of the width of a text in a proportional font, in em."""
     return sum(map(_character_width, text))
 
 
@@ -36,12 +36,12 @@ def _character_width(character: str) -> float:
 
 
 def shown(text: str) -> str:
-    """Return the text with a replacement character for what no page may hold: control characters and the like."""
+    """Return the text with U+FFFD in place of characters that HTML does not allow."""
     return _NOT_TEXT.sub("\ufffd", text)
 
 
 def text_table(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table: its headings, then its rows; the first column is aligned left, numbers right."""
+    """Yield the lines of a table, headings first; the first column is left-aligned, the others right-aligned."""
     widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
     for name, *numbers in [list(columns), *zip(*columns.values(), strict=True)]:
         padded = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
@@ -52,7 +52,7 @@ def text_table(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def environment(folder: Path = _FOLDER) -> "Environment":
-    """Return the templates of a folder, which can import those of this one; everything they print is escaped."""
+    """Return the templates of a folder, with autoescape; they can import the templates of `drawing`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # not needed for tables in a terminal
 
     templates = Environment(
@@ -67,14 +67,12 @@ def environment(folder: Path = _FOLDER) -> "Environment":
 
 
 def page_beginning(title: str, lead: "str | Markup", kind: str) -> str:
-    """Return the beginning of a page that is written line by line, and that `PAGE_FOOT` ends.
-
-    It needs no other file and no script.
+    """Return the beginning of a self-contained page that ends with `PAGE_FOOT`.
 
     Args:
-        title: its title and heading.
-        lead: what stands below the heading; a `Markup` is HTML, other text is escaped.
-        kind: class of the lines, for the stylesheet.
+        title: title and heading.
+        lead: text below the heading; a `Markup` is HTML, other text is escaped.
+        kind: CSS class of the lines.
     """
     lead = lead if hasattr(lead, "__html__") else shown(lead)
     return str(_frame().beginning(shown(title), lead, kind)).strip()

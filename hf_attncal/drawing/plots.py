@@ -22,28 +22,28 @@ from torch import Tensor
 
 from hf_attncal.drawing.page import shown, text_width
 
-# The only colours of text and rules, so that a page can turn them round at night; and what lies behind them.
+# All text and rules use these colours, which a page inverts in its dark style.
 TEXT_COLOUR, FAINT = "#222222", "#6b6b6b"
 _BACKGROUND = "white"
 _RULE: dict[str, Any] = {"color": FAINT, "alpha": 0.35}
 _GRID: dict[str, Any] = {"color": FAINT, "alpha": 0.15, "linewidth": 0.8}
-_GOLD = "#e08214"  # orange on blue: told apart by everyone
-POINTS = 9  # size of words
-_INCHES = POINTS / 72  # of an em
-_CELL = 0.24  # inches, as everything below
+_GOLD = "#e08214"  # orange on blue is safe for colour blindness
+POINTS = 9  # font size
+_INCHES = POINTS / 72  # inches per em
+_CELL = 0.24  # inches, as all lengths below
 _GAP, _MARGIN = 0.30, 0.10
-_LINE = 0.24  # of a line of text
+_LINE = 0.24  # height of a line of text
 _BELOW, _LEGEND = 0.55, 3.9  # height and width of the legend below the panels
 
 
 class Picture(Figure):
-    """A figure that a notebook shows by itself, whether or not pyplot has been imported."""
+    """Figure that notebooks show, also without pyplot."""
 
     def __init__(self, **options):
         super().__init__(**{"facecolor": _BACKGROUND} | options)
 
     def draw(self, renderer) -> None:
-        """Draw without matplotlib's warning for each glyph: `families_for` has warned of all at once."""
+        """Draw without matplotlib's warning per missing glyph; `families_for` warns once."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
             super().draw(renderer)
@@ -58,33 +58,33 @@ class Picture(Figure):
 
 
 def families_for(text: str) -> list[str]:
-    """Return the font families that matplotlib shall try in turn, so that each character of a text is found.
+    """Return font families that together have all characters of a text.
 
-    They are the configured ones, and installed fonts with the characters that those lack.
+    These are the configured families, and installed fonts for missing characters.
 
     Warns:
-        UserWarning: no installed font has some of the characters, which are drawn as boxes.
+        UserWarning: no installed font has some characters, which are drawn as boxes.
     """
     families = list(matplotlib.rcParams["font.family"])
     missing = {character for character in text if character.isprintable() and not character.isspace()}
     for family in families:
         missing -= _characters(font_manager.findfont(font_manager.FontProperties(family=[family])))
     for font in _installed() if missing else ():
-        if found := missing & _characters(font.fname):
+        if available := missing & _characters(font.fname):
             families.append(font.name)
-            missing -= found
+            missing -= available
     if missing:
         shown = "".join(sorted(missing)[:10]) + ("..." if len(missing) > 10 else "")
         warnings.warn(
-            f"No installed font has the characters {shown}: boxes are drawn in their place. Install a font that has "
-            "them (the Noto fonts have those of most scripts) and start Python again.",
+            f"No installed font has the characters {shown}, so they are drawn as boxes. Install a font with them "
+            "(such as Noto) and restart Python.",
             stacklevel=3,
         )
     return families
 
 
 def _installed() -> list[font_manager.FontEntry]:
-    """Return the upright fonts of the machine. Those that matplotlib brings are its defaults, or for formulas."""
+    """Return the installed upright fonts, without the fonts of matplotlib."""
     own = Path(matplotlib.get_data_path())
     upright = (font for font in font_manager.fontManager.ttflist if font.style == "normal")
     return sorted((font for font in upright if own not in Path(font.fname).parents), key=lambda font: font.name)
@@ -94,7 +94,7 @@ def _installed() -> list[font_manager.FontEntry]:
 def _characters(path: str) -> frozenset[str]:
     try:
         return frozenset(map(chr, font_manager.get_font(path).get_charmap()))
-    except (OSError, RuntimeError):  # removed since matplotlib made its list, or no font at all
+    except (OSError, RuntimeError):  # deleted after matplotlib listed it, or not a font
         return frozenset()
 
 
@@ -109,37 +109,37 @@ def heat_map(
     title: str | None = None,
     change: tuple[str, Tensor] | None = None,
 ) -> Figure:
-    """Draw matrices over one sentence pair side by side: source words across, target words down, shared by all panels.
+    """Draw matrices of a sentence pair side by side: source words as columns, target words as rows.
 
-    All panels have one colour scale, from white at 0 to dark at the largest value of all: a cell is as dark as it
-    matters.
+    All panels share a colour scale, from white at 0 to dark at the largest value.
 
     Args:
         panels: name -> (target, source) matrix, not negative.
-        source_words: one label for every column.
-        target_words: one label for every row.
-        links: gold links (i source, j target), outlined in every panel.
-        title: a line above the panels.
-        change: name and matrix of one more panel, for differences: blue above 0, red below, on a scale of its own.
+        source_words: column labels.
+        target_words: row labels.
+        links: gold links (i source, j target), outlined in every panel. Default: none.
+        title: line above the panels. Default: none.
+        change: name and matrix of a panel of differences, blue above 0 and red below, with its own scale. Default:
+            none.
 
     Returns:
-        A figure, which a notebook shows; `figure.savefig("name.png", dpi=200)` writes it.
+        The figure; notebooks show it, and `figure.savefig("name.png", dpi=200)` writes it.
 
     Warns:
         UserWarning: no installed font has some characters of the words.
 
     Raises:
-        ValueError: no panel, or a matrix of another shape than the words ask for.
+        ValueError: no panel, or a matrix whose shape does not fit the words.
     """
     if not panels:
-        raise ValueError("`panels` is empty: give at least one matrix.")
+        raise ValueError("`panels` must have at least one matrix, got none.")
     matrices = {}
     shape = len(target_words), len(source_words)
     for name, matrix in (*panels.items(), *([] if change is None else [change])):
         if tuple(matrix.shape) != shape:
             raise ValueError(
-                f"Panel {name!r} has the shape {tuple(matrix.shape)}, but there are {shape[0]} target and {shape[1]} "
-                "source words."
+                f"`panels` must have matrices of shape {shape} (target words, source words), got "
+                f"{tuple(matrix.shape)} for {name!r}."
             )
         matrices[name] = torch.as_tensor(matrix).detach().float().cpu().numpy()
     largest = max((float(matrices[name].max()) for name in panels if matrices[name].size), default=0) or 1
@@ -148,16 +148,16 @@ def heat_map(
 
 
 def head_map(name: str, values: np.ndarray, layers: Sequence[int], measure: str) -> Figure:
-    """Draw a measure of each head of each layer: heads across, layers down, white at 0.
+    """Draw a measure per head and layer: heads as columns, layers as rows, white at 0.
 
     Args:
-        name: above the map.
+        name: title of the map.
         values: (layers, heads), not negative.
-        layers: their numbers.
-        measure: what it is.
+        layers: numbers of the layers, counted from 0.
+        measure: name of the measure.
 
     Returns:
-        A figure, as `heat_map` does.
+        A figure like that of `heat_map`.
     """
     matrix = values.astype(np.float32)
     sides = _Side("head", list(map(str, range(values.shape[1])))), _Side("layer", list(map(str, layers)))
@@ -165,14 +165,14 @@ def head_map(name: str, values: np.ndarray, layers: Sequence[int], measure: str)
 
 
 class _Side(NamedTuple):
-    """An axis of a matrix: its name and one label for every column or row."""
+    """Axis of a matrix: name and labels."""
 
     name: str
     words: Sequence[str]
 
     @property
     def inches(self) -> float:
-        """Return the width of the longest label."""
+        """Width of the longest label in inches."""
         return _INCHES * max(map(text_width, self.words), default=0)
 
 
@@ -186,17 +186,17 @@ def _draw_panels(
     title: str | None = None,
     signed: str | None = None,
 ) -> Figure:
-    """Draw matrices side by side, above the scale of all, on which `largest` of `measure` is dark.
+    """Draw matrices side by side above a common scale of `measure`, dark at `largest`.
 
-    That of the name `signed` has positive and negative values, and a scale of its own.
+    The matrix named `signed` has positive and negative values and its own scale.
     """
     families = families_for("".join((*across.words, *down.words)))
     left = _MARGIN + _LINE + down.inches + 0.1
     grid_width, grid_height = _CELL * len(across.words), _CELL * len(down.words)
-    # A name may be wider than its matrix, and the title or the legend wider than all of them.
+    # A name may be wider than its matrix, and the title or legend wider than all matrices.
     step = max(grid_width, *(1.2 * _INCHES * text_width(name) for name in matrices)) + _GAP
     heading = _LINE if title else 0
-    panel = 2 * _LINE + max(across.inches, _INCHES) + 0.1 + grid_height  # a matrix with its name and labels
+    panel = 2 * _LINE + max(across.inches, _INCHES) + 0.1 + grid_height  # height of a matrix with name and labels
     width = left + max(len(matrices) * step - _GAP, _LEGEND, _INCHES * text_width(title or "")) + _MARGIN
     height = heading + panel + _BELOW
     figure = Picture(figsize=(width, height))
@@ -217,10 +217,10 @@ def _draw_panels(
         _label_axes(axes, across, down if number == 0 else _Side("", ()), families)
         for i, j in links:
             outline = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_GOLD, linewidth=1.6, zorder=3)
-            axes.add_patch(outline).set_clip_on(False)  # or the edge of the grid would cut the line in half
+            axes.add_patch(outline).set_clip_on(False)  # or the edge of the grid would clip the line
     many = f"{measure}, {'other' if signed else 'in all'} panels"
     _draw_scale(figure, image, left, many if len(matrices) > 1 else measure)
-    if links:  # what the outlines are
+    if links:  # legend of the outlines
         x, size = left + 3.0, 0.13
         corner = x / width, (0.335 - size / 2) / height
         figure.add_artist(Rectangle(corner, size / width, size / height, fill=False, edgecolor=_GOLD, linewidth=1.6))
@@ -229,7 +229,7 @@ def _draw_panels(
 
 
 def _label_axes(axes, across: _Side, down: _Side, families: Sequence[str]) -> None:
-    """Write words and names of the axes; without words `down` those of another panel are meant."""
+    """Label the axes; without words in `down` only the columns."""
     style = {"fontsize": POINTS, "color": TEXT_COLOUR, "fontfamily": families, "parse_math": False}
     name = {"fontsize": POINTS - 1, "color": FAINT, "labelpad": 4}
     axes.xaxis.tick_top()
@@ -243,7 +243,7 @@ def _label_axes(axes, across: _Side, down: _Side, families: Sequence[str]) -> No
     axes.tick_params(length=0, pad=4)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    # White lines between the cells, drawn as the grid of the minor ticks.
+    # The minor grid draws white lines between the cells.
     rows, columns = axes.get_images()[0].get_array().shape
     axes.set_xticks([i - 0.5 for i in range(columns + 1)], minor=True)
     axes.set_yticks([j - 0.5 for j in range(rows + 1)], minor=True)
@@ -252,7 +252,7 @@ def _label_axes(axes, across: _Side, down: _Side, families: Sequence[str]) -> No
 
 
 def _draw_scale(figure: Figure, image, left: float, measure: str) -> None:
-    """Draw a colour scale below the panels, `left` inches from the edge, and what it measures."""
+    """Draw a colour scale and the name of its measure below the panels, `left` inches from the edge."""
     width, height = figure.get_size_inches()
     bar = figure.add_axes((left / width, 0.29 / height, 1.2 / width, 0.09 / height))
     scale = figure.colorbar(image, cax=bar, orientation="horizontal")
@@ -266,7 +266,7 @@ def _draw_scale(figure: Figure, image, left: float, measure: str) -> None:
     figure.text((left + 1.3) / width, 0.335 / height, measure, va="center", color=TEXT_COLOUR, fontsize=POINTS)
 
 
-# Of Okabe and Ito: told apart by everyone. Shapes and hatches tell them apart in print.
+# Colours of Okabe and Ito, safe for colour blindness; shapes and hatches also distinguish them in print.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", TEXT_COLOUR, "#e69f00", "#56b4e9")
 _SHAPES = "osD^vP*"
 _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "oo")
@@ -282,15 +282,15 @@ def lines(
     up: str,
     bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
 ) -> Figure:
-    """Draw a line with a mark at every point for each of several systems; both axes begin at 0.
+    """Draw lines with markers; both axes start at 0.
 
     Args:
         series: name -> points, in the order of the legend; at most seven.
-        across, up: what the axes are called.
-        bands: name -> the interval (low, high) of each point of a line, shaded; those without a name have none.
+        across, up: names of the axes.
+        bands: name -> interval (low, high) of each point, shaded. Default: none.
 
     Returns:
-        A figure, as `heat_map` does.
+        A figure like that of `heat_map`.
     """
     legend = _LINE * -(-len(series) // 2)  # two names side by side
     width, height = 1.4 * _PANEL, _PANEL + _BELOW + legend
@@ -316,14 +316,13 @@ def lines(
 
 
 def reliability_diagram(series: Mapping[str, Sequence[tuple[float, float, int]]]) -> Figure:
-    """Draw the share of statements that came true against their probability, bin by bin.
+    """Draw the share of right statements per bin of probability; below the dashed line probabilities are too high.
 
     Args:
-        series: name -> bins (mean probability, share that is right, how many), of `metrics.probabilities`. Below the
-            broken line of what was promised, probabilities are too high.
+        series: name -> bins (mean probability, share that is right, number), from `metrics.probabilities`.
 
     Returns:
-        A figure, as `heat_map` does.
+        A figure like that of `heat_map`.
     """
     points = {name: [bin[:2] for bin in bins] for name, bins in series.items()}
     figure = lines(points, "probability", "share that is right")
@@ -337,7 +336,7 @@ def reliability_diagram(series: Mapping[str, Sequence[tuple[float, float, int]]]
 
 
 def _rule(axes) -> None:
-    """Draw rules at the left and below, with their numbers."""
+    """Draw the left and the lower axis, with tick labels."""
     axes.tick_params(labelsize=POINTS - 1, labelcolor=TEXT_COLOUR, color=FAINT, length=2.5)
     for side, spine in axes.spines.items():
         spine.set(visible=side in ("left", "bottom"), **_RULE)
@@ -348,25 +347,24 @@ def _rule(axes) -> None:
 # A number with its interval; None for no interval.
 Bar = tuple[float, tuple[float, float] | None]
 _BAR = 0.15  # inches
-_WIDE, _NARROW = 5.2, 2.3  # all panels together, and a panel at least
+_WIDE, _NARROW = 5.2, 2.3  # width of all panels together, and minimum width of a panel
 
 
 def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str]) -> Figure:
-    """Draw numbers of several kinds of things with their intervals, each kind with horizontal bars of its own.
+    """Draw horizontal bars with intervals, grouped by label, in panels side by side.
 
-    Panels stand side by side and have the same kinds from top to bottom, each its own scale from 0. A name has the
-    same colour and hatch in all of them.
+    Each panel has its own scale from 0. A name has the same colour and hatch in all panels.
 
     Args:
-        panels: what is measured -> name -> a bar for every label; NaN for none. At most seven names in all.
-        labels: of the kinds, from top to bottom.
+        panels: measure -> name -> a bar per label, NaN for no bar; at most seven names.
+        labels: labels of the groups, from top to bottom.
 
     Returns:
-        A figure, as `heat_map` does.
+        A figure like that of `heat_map`.
     """
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
     most = max(map(len, panels.values()))
-    step = _BAR / (most * _BAR + 0.1)  # of a bar, where a kind is 1 high
+    step = _BAR / (most * _BAR + 0.1)  # height of a bar, in units of a group
     left = _MARGIN + _INCHES * max(map(text_width, labels)) + 0.15
     wide = max(_NARROW, _WIDE / len(panels))
     width = left + len(panels) * (wide + _GAP)

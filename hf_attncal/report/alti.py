@@ -1,22 +1,22 @@
-"""ALTI+ (Ferrando et al. 2022): the attentions of a Transformer as sums of vectors, and their shares of its output.
+"""ALTI+ (Ferrando et al. 2022): attention of a Transformer as a sum of vectors, and their shares of its output.
 
 An attention with the residual connection around it computes, for step t,
 
     state_t = residual_t + sum_j sum_h a_h[t, j] f_h(x_j) + b,    f_h(x) = (x W_V,h + b_V,h) W_O,h,
 
 with the output bias b. In a post-norm layer a layer norm follows, `(y - mean(y)) / s gamma + beta`. With s, the
-standard deviation of this state, held fixed, it is linear in y but for beta: so each vector of the sum goes through g,
-`g(y) = (y - mean(y)) / s gamma`, alone, and the output is
+standard deviation of this state, held fixed, the norm is linear in y except for beta. So
+`g(y) = (y - mean(y)) / s gamma` can be applied to each vector of the sum, and the output is
 
     output_t = g(residual_t) + sum_j g(sum_h a_h[t, j] f_h(x_j)) + g(b) + beta.
 
-In a pre-norm layer the norm is part of x_j, no norm follows, and g changes nothing. What is decomposed is what the
-model computes: the weights are those after calibration, and NULL is one more token.
+In a pre-norm layer the norm is part of x_j, no norm follows, and g is the identity. The weights are those after
+calibration, and NULL is one more token.
 
-The share of a vector z_j = g(...) is in proportion to `max(0, ||y||_1 - ||y - z_j||_1)`, with the output y, all biases
-included, as in the published code. In self-attention the residual belongs to the vector of its own position, in
-cross-attention it is a vector by itself. A row of which no vector comes close is the residual's. Feed-forward layers
-mix no positions, and are left out.
+The share of a vector z_j = g(...) is proportional to `max(0, ||y||_1 - ||y - z_j||_1)`, where y is the output with all
+biases, as in the published code. In self-attention the residual is part of the vector of its own position, in
+cross-attention it is a separate vector. If all shares of a row are 0, the residual gets 1. Feed-forward layers do not
+mix positions and are left out.
 
 Shares go through all layers, from the prediction down to the tokens. Let A be the shares (source, source) of an
 encoder layer; and of a decoder layer O those of the positions of the layer below (target, target), X those of the
@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from hf_attncal.inference.reading import read
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj", "num_heads", "head_dim")
-_MOST_NUMBERS = 2**24  # of vectors at once, 64 MB in float32
+_MAX_CHUNK_NUMBERS = 2**24  # numbers in a chunk of vectors, 64 MB in float32
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Block:
     """An attention over J tokens with its residual connection and the norm after it, on a batch.
 
     Args:
-        attention: the module.
-        weights: a, (batch, heads, steps, J); the last of the J is NULL where `has_null`.
+        attention: attention module.
+        weights: a, (batch, heads, steps, J); the last of the J is NULL if `has_null`.
         values: x W_V + b_V, (batch, heads, J, d_k).
         residual: (batch, steps, d_model).
-        state: residual and attention, the same shape.
-        norm: the layer norm behind it; None in a pre-norm layer.
-        has_null: whether NULL is there.
-        is_self_attention: what is attended to are the positions of the steps.
+        state: sum of residual and attention, (batch, steps, d_model).
+        norm: layer norm after the sum; None in a pre-norm layer.
+        has_null: True if NULL is one of the tokens.
+        is_self_attention: True if the tokens are the positions of the steps.
     """
 
     attention: Any
@@ -72,14 +72,14 @@ class Block:
         batch, heads, tokens, width = self.values.shape
         bias = self.attention.out_proj(self.values.new_zeros(self.residual.shape[-1]))
         by_head = []
-        for head in range(heads):  # by the module and not by its weight: it may be adapted or quantised
-            alone = self.values.new_zeros(batch, tokens, heads, width)
-            alone[:, :, head] = self.values[:, head]
-            by_head.append(self.attention.out_proj(alone.flatten(2)) - bias)
+        for head in range(heads):  # call the module, whose weight may be adapted or quantised
+            head_values = self.values.new_zeros(batch, tokens, heads, width)
+            head_values[:, :, head] = self.values[:, head]
+            by_head.append(self.attention.out_proj(head_values.flatten(2)) - bias)
         return torch.stack(by_head, dim=1)
 
     def g(self, vectors: Tensor, steps: slice = slice(None)) -> Tensor:
-        """Apply g to vectors (batch, steps, ..., d_model)."""
+        """Return g of vectors (batch, steps, ..., d_model)."""
         if self.norm is None:
             return vectors
         variance = self.state[:, steps].var(dim=-1, correction=0)
@@ -91,9 +91,9 @@ class Block:
         output = self.state if self.norm is None else self.norm(self.state)
         transformed = self.transformed()
         batch, _, length, tokens = self.weights.shape
-        size = max(1, _MOST_NUMBERS // (batch * tokens * self.state.shape[-1]))
+        size = max(1, _MAX_CHUNK_NUMBERS // (batch * tokens * self.state.shape[-1]))
         chunks = []
-        for start in range(0, length, size):  # all vectors at once could fill the memory
+        for start in range(0, length, size):  # all vectors together may not fit into memory
             steps = slice(start, start + size)
             vectors = torch.einsum("bhtj,bhjd->btjd", self.weights[:, :, steps], transformed)
             residual, whole = self.residual[:, steps], output[:, steps]
@@ -103,19 +103,19 @@ class Block:
                 residual = torch.zeros_like(residual)
             norm = whole.norm(p=1, dim=-1)
             near = norm.unsqueeze(-1) - (self.g(vectors, steps) - whole.unsqueeze(2)).norm(p=1, dim=-1)
-            alone = norm - (self.g(residual, steps) - whole).norm(p=1, dim=-1)
-            chunks.append((near.clamp(min=0), alone.clamp(min=0)))
-        near, alone = (torch.cat(side, dim=1) for side in zip(*chunks, strict=True))
-        total = near.sum(dim=-1) + alone
-        alone = torch.where(total > 0, alone, 1.0)
+            rest = norm - (self.g(residual, steps) - whole).norm(p=1, dim=-1)
+            chunks.append((near.clamp(min=0), rest.clamp(min=0)))
+        near, rest = (torch.cat(side, dim=1) for side in zip(*chunks, strict=True))
+        total = near.sum(dim=-1) + rest
+        rest = torch.where(total > 0, rest, 1.0)
         total = torch.where(total > 0, total, 1.0)
-        return near / total.unsqueeze(-1), alone / total
+        return near / total.unsqueeze(-1), rest / total
 
 
 def alti_shares(model, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the shares of source tokens, of the tokens that the decoder has read, and of NULL (None without).
+    """Return the shares of source tokens, of target prefix tokens, and of NULL (None if there is no NULL).
 
-    Args and errors are those of `read_blocks`.
+    Args and errors: see `read_blocks`.
     """
     encoder, decoder = read_blocks(model, batch)
 
@@ -145,7 +145,7 @@ def check_blocks(model) -> None:
     for stack in (model.get_encoder(), model.get_decoder()):
         layers = getattr(stack, "layers", None) or ()
         names = [(layer, name) for layer in layers for name in ("self_attn", "encoder_attn") if hasattr(layer, name)]
-        # A Discrete Transformer routes values between two streams, or chooses one of them: there are no weights.
+        # A Discrete Transformer has no usable weights: it routes values between two streams, or selects one.
         if (
             not layers
             or hasattr(model.config, "streams")
@@ -154,7 +154,7 @@ def check_blocks(model) -> None:
             or not all(hasattr(getattr(layer, name), part) for layer, name in names for part in _ATTENTION)
         ):
             raise ValueError(
-                "it works only on layers built as in Marian, BART, mBART or M2M100, not on those of model type "
+                "it needs layers built as in Marian, BART, mBART or M2M100, got model type "
                 f"{model.config.model_type!r}"
             )
 
@@ -169,17 +169,17 @@ class _Call(NamedTuple):
 
 
 def read_blocks(model, batch: Mapping[str, Tensor]) -> tuple[list[Block], list[tuple[Block, Block]]]:
-    """Run a model on a batch and take its layers apart; it must be in evaluation mode and form all its weights.
+    """Run a model on a batch and return the blocks of its layers.
 
     Args:
-        model: an encoder-decoder that passes `check_blocks`.
-        batch: tensors, as `inference.reading.read` takes them.
+        model: encoder-decoder that passes `check_blocks`, in evaluation mode, with attentions that return weights.
+        batch: tensors in the form of `inference.reading.read`.
 
     Returns:
         The self-attention of each encoder layer; and the self- and cross-attention of each decoder layer.
 
     Raises:
-        ValueError: a layer does something else between attention and norm.
+        ValueError: a layer has another operation between attention and norm.
     """
     stacks = model.get_encoder().layers, model.get_decoder().layers
     calls: dict[nn.Module, _Call] = {}
@@ -209,8 +209,8 @@ def _block(model, layer: nn.Module, name: str, calls: Mapping[nn.Module, _Call],
     residual = calls[norm].states if is_pre_norm else called.states
     if not torch.allclose(residual + called.output[0], state, rtol=1e-2, atol=1e-2 * float(state.abs().max())):
         raise ValueError(
-            f"`{name}` of a layer of model type {model.config.model_type!r} is not followed by a sum with its "
-            "residual, so that its output cannot be taken apart."
+            f"`method` 'alti' needs a residual sum after `{name}`, which model type {model.config.model_type!r} "
+            "lacks. Use another method."
         )
     attended = called.kwargs.get("key_value_states")
     values = attention.v_proj(called.states if attended is None else attended)
@@ -218,8 +218,8 @@ def _block(model, layer: nn.Module, name: str, calls: Mapping[nn.Module, _Call],
     weights, switched = called.output[1], switched_part(attention)
     if null is not None:
         weights = torch.cat([weights, null.unsqueeze(-1)], dim=-1)
-        of_null = switched.null.value[:, None].to(values.dtype).expand(len(values), -1, 1, -1)
-        values = torch.cat([values, of_null], dim=2)
+        null_values = switched.null.value[:, None].to(values.dtype).expand(len(values), -1, 1, -1)
+        values = torch.cat([values, null_values], dim=2)
     if switched is not None and switched.switches.output_gate:
         query = switched.q_proj(called.states).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
         weights = weights * switched.output_gate(query)
@@ -228,5 +228,5 @@ def _block(model, layer: nn.Module, name: str, calls: Mapping[nn.Module, _Call],
 
 
 def switched_part(attention: nn.Module) -> Any:
-    """Return what has our switches in an attention: itself, or an active adapter; None in a stock attention."""
+    """Return the module with our switches in an attention (itself or an active adapter); None in a stock attention."""
     return next((module for module in attention.modules() if getattr(module, "switches", None) is not None), None)

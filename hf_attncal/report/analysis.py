@@ -1,4 +1,4 @@
-"""Analyse a model: measure everything that a report says of it, and put the report together."""
+"""Analysis of a model: measure its attention and methods of attribution, and build the report."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,14 +31,13 @@ from .probe import check_can_have_probe, parted, trained_probe
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis(Report):
-    """The report of `analyze_corpus`, with the measurements that it was written from.
+    """Report of `analyze_corpus`, with its measurements.
 
     Args:
         observed: observations of the cross-attention over the corpus.
-        scored: method -> its links against the gold links; None without gold.
-        judged: faithfulness of the methods; None if it was not measured.
-        verdict: whether to trust the attention; the summary begins with it, of a stock model after the share of its
-            attention that is parked on what is no word.
+        scored: method -> links and AER; None without gold links.
+        judged: faithfulness of the methods; None if not measured.
+        verdict: verdict on the attention, the first sentence of the summary (the second for a stock model).
     """
 
     observed: Observations
@@ -47,7 +46,7 @@ class Analysis(Report):
     verdict: AttentionVerdict
 
     def save(self, folder: str | Path) -> None:
-        """Write the page, `report.html`, and every chart as `attncal analyze --report` does, into a folder.
+        """Write `report.html` and the files of all charts into a folder.
 
         Raises:
             OSError, ModuleNotFoundError: see `write_page` and `write_files`.
@@ -58,7 +57,7 @@ class Analysis(Report):
 
 @dataclass(frozen=True)
 class _Pairs(Iterable[PairView]):
-    """Sentence pairs that the model reads again at each iteration."""
+    """Sentence pairs, read by the model anew for each iteration."""
 
     read: Callable[[], Iterator[PairView]]
 
@@ -67,15 +66,15 @@ class _Pairs(Iterable[PairView]):
 
 
 def chosen_methods(model, names: Sequence[str] | None = None) -> list[str]:
-    """Return the methods of attribution to compare: those named, or all that work on the model.
+    """Return the names of the methods to compare: `names`, or all that work on the model.
 
     Raises:
-        ValueError: a name is that of no method, or of one that does not work on this model.
+        ValueError: an unknown method, or one that does not work on this model.
     """
-    usable = [name for name in works_on(model) if name != "posterior"]  # which needs an aligner
+    usable = [name for name in works_on(model) if name != "posterior"]  # it needs an aligner
     unknown = [name for name in names or () if name not in usable]
     if unknown:
-        raise ValueError(f"methods must be among {', '.join(usable)}, got {unknown[0]!r}.")
+        raise ValueError(f"`methods` must be among {', '.join(usable)}, got {unknown[0]!r}.")
     return usable if names is None else list(dict.fromkeys(names))
 
 
@@ -95,31 +94,31 @@ def analyze_corpus(
     load: Callable[[str], tuple] = load_seq2seq,
     step: Callable[..., None] = lambda name, done=0.0: None,
 ) -> Analysis:
-    """Measure what cross-attention and methods of attribution say about a model, and whether to believe them.
+    """Measure cross-attention and methods of attribution of a model, and judge whether to trust them.
 
-    Arguments are checked before a probe is trained or a pair is read. Texts are kept in memory; of what the model
-    computes, only sums and links are.
+    Arguments are checked before a probe is trained or a pair is read. Memory holds the texts, but only sums and links
+    of the model's outputs.
 
     Args:
-        model: folder or Hub name of an encoder-decoder with cross-attention, stock, ours, or of an adapter; or such a
-            model, on the device to use. Its mode is left as it is.
-        pairs: sentence pairs (source, target), or sources alone, for which the model writes the targets; or a
-            `Corpus`, which may have gold links and tags.
-        tokenizer: tokenizer of the model; None for a model given by name.
-        methods: names of methods of attribution; None for those that work on the model.
-        probe: train a probe for a model without masks; False for no contributions.
-        probe_text: text that the probe learns from; None for the rest of `pairs`, see `probe.parted`.
-        measured: number of pairs, from the first, on which faithfulness is measured; 0 for none.
-        browsed: number of pairs, from the first, that the page shows; 0 for none.
-        batch_size: pairs read at once.
-        bootstrap: resamples of the pairs for each interval.
-        seed: seed of draws, resamples and the probe.
+        model: folder or Hub name of an encoder-decoder with cross-attention, or of an adapter; or such a model on the
+            device to use. Its mode does not change.
+        pairs: sentence pairs (source, target); or sources, which the model then translates; or a `Corpus`, which may
+            have gold links and tags.
+        tokenizer: tokenizer of the model. Default: loaded with a model given by name.
+        methods: names of methods of attribution. Default: all that work on the model.
+        probe: train a probe for a model without masks. Default: True.
+        probe_text: training text of the probe. Default: most of `pairs` (see `probe.parted`).
+        measured: number of first pairs on which faithfulness is measured. Default: 30.
+        browsed: number of first pairs shown on the page. Default: 100.
+        batch_size: number of pairs per batch. Default: 32.
+        bootstrap: number of resamples of the pairs per interval. Default: 1000.
+        seed: seed of draws, resamples and the probe. Default: 1.
         load: function that loads model and tokenizer by name, and the adapter of a probe.
-        step: is told what begins (`messages.progress_reports`).
+        step: callback with the name of each step that begins (`messages.progress_reports`).
 
     Raises:
-        ValueError: a method does not work on this model; tags are of another number than words; the text is too
-            little, or a pair too long; a probe cannot be trained.
+        ValueError: a method does not work on this model; numbers of tags and words differ; too little text, or a pair
+            that is too long; a probe cannot be trained.
         OSError: the model cannot be loaded.
     """
     corpus = Corpus.of(pairs)
@@ -128,9 +127,9 @@ def analyze_corpus(
         model, tokenizer = load(checkpoint)
     elif tokenizer is None:
         raise ValueError(
-            "`tokenizer` must be the tokenizer of the model, got None: give both, or a model by its name."
+            "`tokenizer` must be the tokenizer of the model, got None. Give it, or give the model by name."
         )
-    corpus = replace(corpus, sources=set_leading_code(tokenizer, corpus.sources))  # no word that could be taken away
+    corpus = replace(corpus, sources=set_leading_code(tokenizer, corpus.sources))  # the code is no word to take away
     learned = None
     if probe and CONTRIBUTION not in works_on(model):
         chosen_methods(model, methods and [name for name in methods if name != CONTRIBUTION])
@@ -140,13 +139,13 @@ def analyze_corpus(
         chosen_methods(model, methods)
     if not corpus.targets:
         step(f"translating {len(corpus.sources):,} sentences")
-        corpus = corpus.written_by(model, tokenizer, batch_size)  # with a probe the model would write the same
+        corpus = corpus.translated_by(model, tokenizer, batch_size)  # a probe does not change translations
     corpus.check(measured)
-    with corpus.naming_lines():  # before minutes of training and measuring
+    with corpus.naming_lines():  # before the slow training and measuring
         next(batches_of_pairs(model, tokenizer, corpus.sources, corpus.targets), None)
     if learned is not None:
         if not learned.targets:
-            learned = learned.written_by(model, tokenizer, batch_size)
+            learned = learned.translated_by(model, tokenizer, batch_size)
         step("training a probe")
         with trained_probe(checkpoint, learned, seed, languages_of(tokenizer)) as adapter:
             model, tokenizer = load(adapter)
@@ -155,7 +154,7 @@ def analyze_corpus(
     texts = model, tokenizer, corpus.sources, corpus.targets
     step(f"reading {len(corpus.sources):,} pairs")
     observed = observe(*texts, tags=corpus.tags, alignments=corpus.gold is not None, batch_size=batch_size)
-    step("asking what the model loses without its source")
+    step("measuring the loss without the source")
     verdict = verdict_of(source_use(*texts, batch_size=batch_size), bootstrap=bootstrap)
     names = chosen_methods(model, methods)
     if observed.idle and not observed.calibrated:
@@ -166,12 +165,12 @@ def analyze_corpus(
         step("comparing methods with annotated links")
         scored = score_attributions(model, tokenizer, gold, names, batch_size=batch_size, **resampled)
     if measured and names:
-        few = corpus.with_words(measured)
-        few_texts = model, tokenizer, few.sources, few.targets
-        step(f"taking words away, by each of {len(names)} methods")
+        sample = corpus.with_words(measured)
+        sample_texts = model, tokenizer, sample.sources, sample.targets
+        step(f"measuring faithfulness of {len(names)} methods")
         judged = judge_faithfulness(
-            *few_texts,
-            {name: word_scores(*few_texts, name, batch_size=batch_size) for name in names},
+            *sample_texts,
+            {name: word_scores(*sample_texts, name, batch_size=batch_size) for name in names},
             kind=_kind(corpus),
             frequencies=Counter(word for source in corpus.sources for word in source.split()),
             batch_size=batch_size,
@@ -211,7 +210,7 @@ def _report(
     views: _Pairs,
     files: dict[str, Path],
 ) -> Analysis:
-    """Put the report together: findings, charts, and how it was made; `names` are the methods."""
+    """Build the report of findings, charts and record; `names` are the methods."""
     kind, count, probe_pairs = _kind(corpus), settings["pairs"], settings["probe_pairs"]
     resampled: dict[str, Any] = {name: settings[name] for name in ("bootstrap", "seed")}
     is_stock = probe_pairs is not None or not (observed.layers["mask"] or observed.layers["null"])
@@ -231,8 +230,8 @@ def _report(
         "methods": names,
         "withheld": withheld and {"layers": list(observed.idle), "why": withheld},
     }
-    written = "what the model writes" if corpus.are_output else "reference translations"
-    probed = "" if probe_pairs is None else f"; probe trained on {probe_pairs:,} others"
+    target_kind = "translations of the model" if corpus.are_output else "reference translations"
+    probed = "" if probe_pairs is None else f"; probe trained on {probe_pairs:,} other pairs"
     return Analysis(
         title=settings["title"],
         summary=[
@@ -246,7 +245,7 @@ def _report(
         record={**records.record(settings, files), "verdict": verdict.to_dict()},
         about={
             **card.facts,
-            "Text": f"{count:,} sentence pairs, {written}{probed}",
+            "Text": f"{count:,} sentence pairs, {target_kind}{probed}",
             "Date": date.today().isoformat(),
         },
         observed=observed,

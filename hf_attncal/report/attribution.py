@@ -1,7 +1,8 @@
-"""Attribute the prediction of a target token to source tokens, by several methods with results of one form.
+"""Methods that attribute the prediction of each target token to source tokens.
 
-Call `attribute`. `METHODS` has those of other packages as well (entry points `attncal.attributions`); `CONTROLS` never
-look at the model, and others have to be better than they are.
+Call `attribute`. `METHODS` also has the methods of other packages (entry points `attncal.attributions`). `CONTROLS`
+are
+methods that ignore the model: a useful method must be better.
 """
 
 from abc import ABC, abstractmethod
@@ -45,17 +46,16 @@ from .alti import alti_shares, check_blocks
 class Attribution:
     """Scores of each source token for the prediction of each target token.
 
-    Row t belongs to the prediction of target token y_t, given the source and y_0 ... y_t-1. On the CPU, float32 or
-    better.
+    Row t belongs to the prediction of target token y_t, given the source and y_0 ... y_t-1. Tensors are on the CPU,
+    in float32 or better.
 
     Args:
-        index: the place of the pair among all pairs.
-        source: the tokens of the source, special ones included, and their words.
-        target: the same for the target.
-        scores: (target tokens, source tokens); only occlusion and what the caller gives may be negative.
-        prefix: (target tokens, target tokens), of a method that splits between source and target prefix: column j is
-            the j-th token that the decoder reads, its start token for j = 0 and else y_j-1. 0 where j > t.
-        null: (target tokens,), the share of NULL in a leaky model; None where there is none.
+        index: index of the pair among all pairs.
+        source, target: tokens, special tokens included, and their words.
+        scores: (target tokens, source tokens); negative only for occlusion and for scores of the caller.
+        prefix: (target tokens, target tokens), scores of the target prefix; None for most methods. Column j is the
+            j-th token that the decoder reads: its start token for j = 0, else y_j-1. 0 where j > t.
+        null: (target tokens,), share of NULL in a leaky model; None without NULL.
     """
 
     index: int
@@ -68,15 +68,14 @@ class Attribution:
     def words(self) -> Tensor:
         """Return the scores between words, (target words, source words), by the rules of `word_attention`.
 
-        Scores of the subwords of a source word are added up with their signs, so that what adds up over tokens does so
-        over words; scores for the subwords of a target word are averaged. Who ranks by size whatever the sign takes
-        `abs()` of the result, where opposite subwords of one word have cancelled.
+        Scores are summed over the subwords of a source word, with their signs, and averaged over the subwords of a
+        target word. To rank words by size take `abs()` of the result.
         """
         return word_attention(self.scores, self.source, self.target)
 
 
 class Scores(NamedTuple):
-    """The fields of the same names of `Attribution` for a batch, padding included: its values do not matter."""
+    """Scores of a batch, with the fields of `Attribution`; values at padding are arbitrary."""
 
     scores: Tensor  # (batch, steps, source)
     prefix: Tensor | None = None  # (batch, steps, steps)
@@ -85,13 +84,14 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of sentence pairs, with the tensors that a model reads.
+    """Batch of sentence pairs, with the tensors that a model reads.
 
     Args:
-        pairs: one for each row.
-        texts: source and target of each.
-        inputs: `input_ids`, `attention_mask` (batch, source) and `decoder_input_ids` (batch, steps), on its device.
-        labels: (batch, steps), -100 where there is no target.
+        pairs: pair of each row.
+        texts: source and target of each row.
+        inputs: `input_ids`, `attention_mask` (batch, source) and `decoder_input_ids` (batch, steps), on the model's
+            device.
+        labels: (batch, steps), -100 at padding.
     """
 
     pairs: list[TokenPair]
@@ -101,17 +101,17 @@ class Batch:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Return inputs and labels, as `inference.reading.read` takes them."""
+        """Inputs and labels in the form of `inference.reading.read`."""
         return {**self.inputs, "labels": self.labels}
 
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """A method of attribution; its fields are its options.
+    """Method of attribution; its fields are its options.
 
-    `scores` runs without gradients, with the model in evaluation mode, and with self-attentions that return their
-    weights if `reads_self_attention`. Scores may be below 0 if `signed`. A method without `reads_model` never looks at
-    the model: it is a control.
+    `scores` runs without gradients and in evaluation mode. With `reads_self_attention` the self-attentions return
+    their weights. With `signed` scores may be negative. Without `reads_model` the method is a control: it ignores the
+    model.
     """
 
     reads_self_attention: ClassVar[bool] = False
@@ -120,26 +120,26 @@ class Method(ABC):
 
     @classmethod  # noqa: B027
     def check_model(cls, model) -> None:
-        """Raise ValueError for a model that the method does not work on; the message is the reason alone."""
+        """Raise ValueError, with only the reason as message, for a model that the method does not support."""
 
     def check(self, model) -> None:  # noqa: B027
-        """Raise ValueError for an option that does not suit the model."""
+        """Raise ValueError for an option that does not fit the model."""
 
     @abstractmethod
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         """Return the scores of a batch, on any device."""
 
 
-# ---- methods that look at the model ----
+# ---- methods that read the model ----
 
 
 @dataclass(frozen=True)
-class OfHeads(Method):
-    """A method that looks at heads of the cross-attention.
+class HeadMethod(Method):
+    """Method that reads heads of the cross-attention.
 
     Args:
-        layer: decoder layer from 0, negative ones from the top; None for the mean over layers.
-        head: head from 0; None for the mean over heads.
+        layer: decoder layer, counted from 0; a negative one counts from the top. Default: the mean over layers.
+        head: head, counted from 0. Default: the mean over heads.
     """
 
     layer: int | None = None
@@ -156,7 +156,7 @@ class OfHeads(Method):
             ("head", self.head, 0, heads - 1),
         ):
             if value is not None and (type(value) is not int or not least <= value <= most):
-                raise ValueError(f"`{name}` must be a whole number from {least} to {most}, or None, got {value!r}.")
+                raise ValueError(f"`{name}` must be an integer from {least} to {most}, or None, got {value!r}.")
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         weights, nulls = self.weights(read(model, batch.tensors, details=True))
@@ -164,7 +164,7 @@ class OfHeads(Method):
         layers = [layer for layer in layers if weights[layer] is not None]
 
         def mean(by_layer: Layers) -> Tensor | None:
-            """Average over the chosen layers; one that has none counts as 0."""
+            """Return the mean over the chosen layers; a layer without the tensor counts as 0."""
             tensors = [tensor for layer in layers if (tensor := by_layer[layer]) is not None]
             heads = [tensor.mean(dim=1) if self.head is None else tensor[:, self.head] for tensor in tensors]
             return reduce(torch.add, heads) / len(layers) if heads else None
@@ -175,15 +175,15 @@ class OfHeads(Method):
 
     @abstractmethod
     def weights(self, reading: Reading) -> tuple[Layers, Layers]:
-        """Return what heads give each source token in each layer, and what they give NULL."""
+        """Return the weights of source tokens and of NULL in each layer, by head."""
 
 
 @dataclass(frozen=True)
-class AttentionWeights(OfHeads):
-    """The weights a of the cross-attention.
+class AttentionWeights(HeadMethod):
+    """Cross-attention weights a.
 
     Args:
-        calibrated: False: those of a calibrated model before its calibration.
+        calibrated: use the weights after calibration; False for those before it. Default: True.
     """
 
     calibrated: bool = True
@@ -198,19 +198,19 @@ class AttentionWeights(OfHeads):
 
 
 @dataclass(frozen=True)
-class Contribution(OfHeads):
-    """Contributions phi of a calibrated model (Lu et al., eq. 6): how much its mask network changes each weight."""
+class Contribution(HeadMethod):
+    """Contributions phi of a calibrated model (Lu et al., eq. 6): change of each weight by its mask network."""
 
     @classmethod
     def check_model(cls, model) -> None:
         if not calibrated_layers(model):
-            raise ValueError("it reads the masks of a model or an active adapter with `calibration`")
+            raise ValueError("it needs a model or an active adapter with `calibration`")
 
     def check(self, model) -> None:
         super().check(model)
         masked, layers = calibrated_layers(model), decoder_size(model.config)[0]
         if self.layer is not None and self.layer % layers not in masked:
-            raise ValueError(f"`layer` must be one with masks, {masked}, got {self.layer}.")
+            raise ValueError(f"`layer` must be a layer with masks, {masked}, got {self.layer}.")
 
     def weights(self, reading: Reading) -> tuple[Layers, Layers]:
         return reading.contributions, (None,) * len(reading.nulls)
@@ -218,7 +218,7 @@ class Contribution(OfHeads):
 
 @dataclass(frozen=True)
 class ALTI(Method):
-    """ALTI+ (Ferrando et al. 2022): shares of source and target prefix through all layers, see `alti.py`."""
+    """ALTI+ (Ferrando et al. 2022): shares of source and target prefix through all layers (see `alti.py`)."""
 
     reads_self_attention = True
 
@@ -234,7 +234,7 @@ class ALTI(Method):
 class Occlusion(Method):
     """Fall of the log-probability of y_t when the unknown token replaces a source word.
 
-    All subwords of a word are replaced at once and share the difference evenly; a token of no word is replaced alone.
+    The subwords of a word are replaced together and share the fall evenly. Other tokens are replaced one by one.
     """
 
     signed = True
@@ -244,7 +244,7 @@ class Occlusion(Method):
             raise ValueError("`method` 'occlusion' needs a tokenizer with an unknown token, got None.")
         whole = log_probabilities(model, batch.inputs, batch.labels)
         tokens = batch.inputs["input_ids"]
-        groups = torch.full_like(tokens, -1)  # of tokens that are replaced at once, from 0; padding is in none
+        groups = torch.full_like(tokens, -1)  # number of the replaced group of each token; -1 at padding
         for row, pair in enumerate(batch.pairs):
             ids = pair.source.word_ids
             starts = (ids[1:] != ids[:-1]) | (ids[1:] == NO_WORD)
@@ -262,7 +262,7 @@ class Occlusion(Method):
 
 
 def encode(model, inputs: dict[str, Tensor]) -> BaseModelOutput:
-    """Run the encoder on the source."""
+    """Return the encoder output of the source."""
     return model.get_encoder()(**{name: inputs[name] for name in ("input_ids", "attention_mask")}, return_dict=True)
 
 
@@ -276,11 +276,11 @@ def log_probabilities(
     """Return the log-probability of each label, (batch, steps), in float32 or better; 0 where there is no label.
 
     Args:
-        model: an encoder-decoder in evaluation mode.
+        model: encoder-decoder in evaluation mode.
         inputs, labels: see `Batch`.
-        encoded: what the encoder made of the source; None to do it now.
-        steps: (batch, k), the numbers of those that are wanted; None for all. The layer of the vocabulary, which costs
-            as much as many others, is left out for the others.
+        encoded: encoder output of the source. Default: run the encoder.
+        steps: (batch, k), indices of the steps to return; the expensive output layer is skipped for the others.
+            Default: all.
     """
 
     def rows(states: Tensor) -> Tensor:
@@ -290,7 +290,7 @@ def log_probabilities(
     with ExitStack() as hooks:
         if steps is not None:
             labels = labels.gather(1, steps)
-            if not copies:  # copies are added to the words of the vocabulary step by step
+            if not copies:  # copying needs the logits of all steps
                 head = model.get_output_embeddings()
                 hooks.enter_context(head.register_forward_pre_hook(lambda module, args: (rows(args[0]),)))
         logits = model(**inputs, encoder_outputs=encoded, use_cache=False, return_dict=True).logits
@@ -300,41 +300,41 @@ def log_probabilities(
     return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1).masked_fill(missing, 0.0)
 
 
-# ---- controls, which never look at the model ----
+# ---- controls, which ignore the model ----
 
 
-class BetweenWords(Method):
-    """A method that scores words without a look at the model.
+class WordMethod(Method):
+    """Method that scores words and ignores the model.
 
-    The subwords of a source word share its score evenly and tokens of no word have 0, so that `Attribution.words`
-    gives back the scores.
+    The subwords of a source word share its score evenly, and other tokens have 0, so `Attribution.words` returns the
+    scores.
     """
 
     reads_model: ClassVar[bool] = False
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
-        matrices = [torch.as_tensor(matrix, device="cpu") for matrix in self.of_words(batch)]
+        matrices = [torch.as_tensor(matrix, device="cpu") for matrix in self.word_matrices(batch)]
         dtype = torch.promote_types(matrices[0].dtype, torch.float32)
         scores = torch.zeros(*batch.labels.shape, batch.inputs["input_ids"].shape[1], dtype=dtype)
         for row, (matrix, pair) in enumerate(zip(matrices, batch.pairs, strict=True)):
             columns, rows = (torch.from_numpy(side.word_ids) for side in (pair.source, pair.target))
             subwords = torch.bincount(columns[columns != NO_WORD], minlength=pair.source.words).clamp(min=1)
-            shares = torch.nn.functional.pad(matrix / subwords, (0, 1, 0, 1))  # NO_WORD, which is -1, finds the zeros
+            shares = torch.nn.functional.pad(matrix / subwords, (0, 1, 0, 1))  # NO_WORD (-1) selects the zeros
             scores[row, : len(rows), : len(columns)] = shares[rows][:, columns]
         return Scores(scores)
 
     @abstractmethod
-    def of_words(self, batch: Batch) -> Sequence[np.ndarray | Tensor]:
+    def word_matrices(self, batch: Batch) -> Sequence[np.ndarray | Tensor]:
         """Return the scores of each pair, (target words, source words)."""
 
 
 @dataclass(frozen=True)
-class Posterior(BetweenWords):
-    """The probabilities that an aligner gives to links between words.
+class Posterior(WordMethod):
+    """Link probabilities of an aligner.
 
     Args:
-        weights: called with the sources and the targets of a batch, two lists; returns for each pair its weights,
-            (target words, source words), words being what `str.split()` gives.
+        weights: function from the sources and targets of a batch, two lists, to a matrix (target words, source words)
+            per pair; words are separated by white space.
     """
 
     weights: Callable[[list[str], list[str]], Sequence[np.ndarray | Tensor]]
@@ -343,7 +343,7 @@ class Posterior(BetweenWords):
         if not callable(self.weights):
             raise ValueError(f"`weights` must be a function of sources and targets, got {self.weights!r}.")
 
-    def of_words(self, batch: Batch) -> Sequence[np.ndarray | Tensor]:
+    def word_matrices(self, batch: Batch) -> Sequence[np.ndarray | Tensor]:
         matrices = list(self.weights([source for source, _ in batch.texts], [target for _, target in batch.texts]))
         shapes = [(pair.target.words, pair.source.words) for pair in batch.pairs]
         if [tuple(matrix.shape) for matrix in matrices] != shapes:
@@ -355,10 +355,10 @@ class Posterior(BetweenWords):
 
 
 @dataclass(frozen=True)
-class Random(BetweenWords):
-    """Random numbers, each row divided by its sum; a pair gets the same ones wherever it stands."""
+class Random(WordMethod):
+    """Random scores, each row divided by its sum; they depend only on the pair."""
 
-    def of_words(self, batch: Batch) -> list[np.ndarray]:
+    def word_matrices(self, batch: Batch) -> list[np.ndarray]:
         matrices = []
         for pair in batch.pairs:
             generator = np.random.default_rng([0, *pair.source.ids.tolist(), *pair.target.ids.tolist()])
@@ -368,11 +368,10 @@ class Random(BetweenWords):
 
 
 @dataclass(frozen=True)
-class Diagonal(BetweenWords):
-    """Closeness to the diagonal: 1 - |j - i| for the places of a target and a source word on lines from 0 to 1; each
-    row is divided by its sum."""
+class Diagonal(WordMethod):
+    """Closeness to the diagonal, 1 - |j - i| for relative positions from 0 to 1; each row is divided by its sum."""
 
-    def of_words(self, batch: Batch) -> list[np.ndarray]:
+    def word_matrices(self, batch: Batch) -> list[np.ndarray]:
         matrices = []
         for pair in batch.pairs:
             rows, columns = ((np.arange(side.words) + 0.5) / side.words for side in (pair.target, pair.source))
@@ -397,7 +396,7 @@ CONTROLS = tuple(name for name, method in _OWN.items() if not method.reads_model
 
 
 def works_on(model) -> list[str]:
-    """Return the names of the methods that work on an encoder-decoder."""
+    """Return the names of the methods that support an encoder-decoder."""
     names = []
     for name, method in METHODS.items():
         with suppress(ValueError):
@@ -418,40 +417,40 @@ def attribute(
 ) -> Iterator[Attribution]:
     """Attribute the prediction of every target token to the tokens of its source, teacher-forced on the targets.
 
-    The targets are references or what the model itself wrote; both are predictions of the model. Nothing of a batch is
-    kept, and the model is left as it was between two of them.
+    Targets may be references or translations of the model. The model's mode is the same before and after.
 
     Args:
-        model: an encoder-decoder of transformers, stock, ours, or with an active adapter, on the device to use.
-        tokenizer: the model's.
-        sources, targets: sentences. Pairs with a side of no word are left out.
-        method: one of `METHODS`.
-        batch_size: most pairs at once. Pairs are batched by length.
-        **options: of the method; its class in `METHODS` says which.
+        model: encoder-decoder of transformers, stock, ours, or with an active adapter, on the device to use.
+        tokenizer: tokenizer of the model.
+        sources, targets: sentences. Pairs with an empty side are left out.
+        method: name of a method in `METHODS`. Default: "alti".
+        batch_size: maximum number of pairs per batch; pairs are batched by length. Default: 32.
+        **options: options of the method (fields of its class in `METHODS`).
 
     Yields:
-        An attribution for each pair, the longest pairs first: `index` says which it is.
+        An attribution per pair, the longest pairs first; `index` is the number of the pair.
 
     Raises:
-        ValueError: a method that there is not, an option that it has not or with a value that it does not take, a
-            model that it does not work on (the message says which methods do), and see `batches_of_pairs`.
+        ValueError: an unknown method, an unknown or invalid option, a model that the method does not support, and see
+            `batches_of_pairs`.
     """
     check_encoder_decoder(model.config)
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}, got {method!r}.")
-    known = {field.name: field.default is MISSING for field in fields(METHODS[method])}
+    option_is_required = {field.name: field.default is MISSING for field in fields(METHODS[method])}
     for option in options:
-        if option not in known:
-            raise ValueError(f"`method` {method!r} has the options {', '.join(known) or 'none'}, got {option!r}.")
-    for option, is_needed in known.items():
-        if is_needed and option not in options:
+        if option not in option_is_required:
+            names = ", ".join(option_is_required) or "none"
+            raise ValueError(f"`method` {method!r} has the options {names}, got {option!r}.")
+    for option, is_required in option_is_required.items():
+        if is_required and option not in options:
             raise ValueError(f"`method` {method!r} needs the option `{option}`, got none.")
     chosen = METHODS[method](**options)
     try:
         chosen.check_model(model)
     except ValueError as reason:
         raise ValueError(
-            f"`method` {method!r} does not work on this model: {reason}. Those that do: {', '.join(works_on(model))}."
+            f"`method` {method!r} does not work on this model: {reason}. Use one of {', '.join(works_on(model))}."
         ) from None
     chosen.check(model)
     batches = batches_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size)
@@ -466,38 +465,38 @@ def attribute(
                 steps, source = len(pair.target.ids), len(pair.source.ids)
                 yield Attribution(
                     *(pair.index, pair.source, pair.target),
-                    _kept(scores[row, :steps, :source]),
-                    None if prefix is None else _kept(prefix[row, :steps, :steps]),
-                    None if null is None else _kept(null[row, :steps]),
+                    _copied(scores[row, :steps, :source]),
+                    None if prefix is None else _copied(prefix[row, :steps, :steps]),
+                    None if null is None else _copied(null[row, :steps]),
                 )
 
     return attributions()
 
 
-def _kept(part: Tensor) -> Tensor:
-    """Copy a part of a batch to the CPU, in float32 or better: a view would keep the whole batch."""
+def _copied(part: Tensor) -> Tensor:
+    """Copy a part of a batch to the CPU in float32 or better, so that the batch can be freed."""
     return part.detach().to("cpu", torch.promote_types(part.dtype, torch.float32), copy=True)
 
 
 def word_scores(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], method: str = "alti", **options
 ) -> list[np.ndarray | None]:
-    """Return the scores between the words of every pair, in their order, as `judge_faithfulness` takes them.
+    """Return the scores between the words of all pairs, in order, for `judge_faithfulness`.
 
-    Args and errors are those of `attribute`.
+    Args and errors: see `attribute`.
 
     Returns:
-        (target words, source words) for each pair, see `Attribution.words`; None for one with a side of no word.
+        Matrix (target words, source words) per pair (see `Attribution.words`); None for a pair with an empty side.
     """
     scores: list[np.ndarray | None] = [None] * len(sources)
-    for one in attribute(model, tokenizer, sources, targets, method, **options):
-        scores[one.index] = one.words().numpy()
+    for attribution in attribute(model, tokenizer, sources, targets, method, **options):
+        scores[attribution.index] = attribution.words().numpy()
     return scores
 
 
 @dataclass(frozen=True)
 class ScoredLinks:
-    """Links of a method, from each target word to its best source word, with their alignment error rate."""
+    """Links of a method (each target word to its best source word) and their alignment error rate."""
 
     links: list[frozenset[Link]]
     score: AlignmentScore
@@ -513,27 +512,27 @@ def score_attributions(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> dict[str, ScoredLinks]:
-    """Score methods of attribution as word aligners in one direction, by their alignment error rates.
+    """Return links and alignment error rates of methods of attribution, used as word aligners in one direction.
 
     Args:
         model, tokenizer, batch_size: see `attribute`.
         gold: annotated pairs.
         methods: names of methods.
-        bootstrap: resamples of the pairs for the 95 % intervals; 0 for none.
-        seed: of the resamples.
+        bootstrap: number of resamples of the pairs for the 95 % intervals; 0 for no intervals. Default: 1000.
+        seed: seed of the resamples. Default: 0.
 
     Raises:
-        ValueError: no annotated pair, and see `attribute`.
+        ValueError: no annotated pair; see also `attribute`.
     """
     if not gold.pairs:
-        raise ValueError("`gold` must have an annotated pair at least, got none.")
+        raise ValueError("`gold` must have at least one annotated pair, got none.")
     sources, targets = [source for source, _ in gold.pairs], [target for _, target in gold.pairs]
     scored = {}
     for name in methods:
-        links: list[frozenset[Link]] = [frozenset()] * len(sources)  # none for a pair with a side of no word
-        for one in attribute(model, tokenizer, sources, targets, name, batch_size=batch_size):
-            links[one.index] = best_links(one.words())
-        # No check of indices: they come from our own words, and what is scored may well be chance.
+        links: list[frozenset[Link]] = [frozenset()] * len(sources)  # none for a pair with an empty side
+        for attribution in attribute(model, tokenizer, sources, targets, name, batch_size=batch_size):
+            links[attribution.index] = best_links(attribution.words())
+        # No check of indices, which would warn of links that are as bad as chance.
         score = alignment_error_rate(gold.links, links, check_indices=False, bootstrap=bootstrap, seed=seed)
         scored[name] = ScoredLinks(links, score)
     return scored

@@ -1,6 +1,6 @@
-"""Text that a model is analysed on: sentence pairs, with gold links and tags of words if there are any.
+"""Text of an analysis: sentence pairs, with optional gold links and one tag per target word.
 
-A sentence has one tag for each of its words, and words are what `str.split()` returns.
+Words are separated by white space.
 """
 
 import os
@@ -21,38 +21,36 @@ Item = TypeVar("Item")
 
 
 def tags_of(texts: Sequence[str], tags: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return the tags of each text, one for each of its words.
+    """Return the tags of each text, one per word.
 
     Raises:
-        ValueError: another number of sentences, or of tags than a sentence has words; the message names its line.
+        ValueError: numbers of sentences or words differ; the message names the line.
     """
     if len(tags) != len(texts):
-        raise ValueError(
-            f"`tags` must have a line for each of {len(texts)} sentences, in the same order, got {len(tags)} lines."
-        )
+        raise ValueError(f"`tags` must have {len(texts)} lines, one per sentence, got {len(tags)}.")
     for number, (text, of_text) in enumerate(zip(texts, tags, strict=True), start=1):
         words = text.split()
         if isinstance(of_text, str) or len(of_text) != len(words):
             got = f"the text {of_text!r}" if isinstance(of_text, str) else len(of_text)
             raise ValueError(
-                f"line {number}: `tags` must be one for each of its {len(words)} words, got {got}: words are what "
-                "white space separates, so tag the text as it is, without splitting its words further."
+                f"line {number}: `tags` must have {len(words)} tags, one per word, got {got}. Words are separated by "
+                "white space: tag them without splitting them further."
             )
     return [tuple(of_text) for of_text in tags]
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The text that a model is analysed on.
+    """Text of an analysis.
 
     Args:
-        sources: texts.
-        targets: their references, or what the model wrote; empty if they are not known yet.
-        are_output: whether the model wrote the targets.
-        gold: annotated links of each pair.
-        tags: parts of speech of the words of the targets, as `tags_of` takes them.
-        start: line of the first pair, from 0, in the files that were read.
-        files: name -> file that was read. A pipe is not among them: it is read once.
+        sources: source sentences.
+        targets: references, or translations of the model; empty before translation.
+        are_output: True if the targets are translations of the model.
+        gold: annotated links per pair. Default: none.
+        tags: tags of the target words, such as parts of speech (see `tags_of`). Default: none.
+        start: line of the first pair in the files, counted from 0.
+        files: name -> file read; pipes are left out, because they can be read only once.
     """
 
     sources: Sequence[str]
@@ -67,11 +65,11 @@ class Corpus:
     def read(
         cls, source: Text, target: Text | None = None, gold: Text | None = None, tags: Text | None = None
     ) -> "Corpus":
-        """Read text, links in Pharaoh format (`i-j` sure, `ipj` possible, from 0) and tags, from files or lines.
+        """Read text, links in Pharaoh format (`i-j` sure, `ipj` possible, counted from 0) and tags.
 
         Raises:
-            ValueError: a file cannot be read or has another number of lines, links point outside of their sentences,
-                or gold links or tags come without the target that they belong to.
+            ValueError: a file cannot be read, numbers of lines differ, links point outside of their sentences, or
+                gold links or tags are given without a target.
         """
         named = {"source": source, "target": target, "gold": gold, "tags": tags}
         files = {
@@ -81,7 +79,7 @@ class Corpus:
         }
         if target is None:
             if gold is not None or tags is not None:
-                raise ValueError("gold links and tags need the target text that they belong to: give --target too.")
+                raise ValueError("--gold and --tags need the target text. Give --target.")
             return cls(lines_of(source), files=files)
         sources, targets = read_pairs(source, target)
         links = None if gold is None else gold_links(gold, list(zip(sources, targets, strict=True)))
@@ -95,20 +93,17 @@ class Corpus:
 
     @classmethod
     def of(cls, texts: "Corpus | Iterable[str] | Iterable[tuple[str, str]]") -> "Corpus":
-        """Return a corpus of sources alone, or of pairs (source, target); a corpus stays as it is.
+        """Return a corpus of sources or of pairs (source, target); a corpus is returned unchanged.
 
         Raises:
-            ValueError: there is neither a text nor a pair of two texts.
+            ValueError: the rows are neither texts nor pairs of texts.
         """
         if isinstance(texts, Corpus):
             return texts
         rows = [(row,) if isinstance(row, str) else tuple(row) for row in texts]
         sides = {len(row) for row in rows}
         if sides not in ({1}, {2}) or not all(isinstance(text, str) for row in rows for text in row):
-            raise ValueError(
-                "`pairs` must be sources, or pairs (source, target), of text and not a mixture, got "
-                f"{rows[:1] or 'none'}."
-            )
+            raise ValueError(f"`pairs` must be all sources, or all pairs (source, target), got {rows[:1] or 'none'}.")
         return cls([row[0] for row in rows], [row[1] for row in rows] if sides == {2} else ())
 
     def first(self, count: int) -> "Corpus":
@@ -125,33 +120,33 @@ class Corpus:
         return self._rows([row for row, pair in enumerate(pairs) if all(side.strip() for side in pair)][:count])
 
     def _rows(self, rows: Sequence[int]) -> "Corpus":
-        def chosen(column: Sequence[Item]) -> list[Item]:
+        def selected(column: Sequence[Item]) -> list[Item]:
             return [column[row] for row in rows]
 
         return replace(
             self,
-            sources=chosen(self.sources),
-            targets=chosen(self.targets) if self.targets else (),
-            gold=None if self.gold is None else chosen(self.gold),
-            tags=None if self.tags is None else chosen(self.tags),
+            sources=selected(self.sources),
+            targets=selected(self.targets) if self.targets else (),
+            gold=None if self.gold is None else selected(self.gold),
+            tags=None if self.tags is None else selected(self.tags),
         )
 
-    def written_by(self, model, tokenizer, batch_size: int) -> "Corpus":
-        """Return this corpus with what a model writes for the sources, by 4 beams, as targets.
+    def translated_by(self, model, tokenizer, batch_size: int) -> "Corpus":
+        """Return this corpus with translations of a model (4 beams) as targets.
 
         Raises:
-            ValueError: a source has more tokens than the model has positions; the message names its line.
+            ValueError: a source is too long for the model; the message names its line.
         """
         with self.naming_lines():
             targets = translate_texts(model, tokenizer, list(self.sources), batch_size=batch_size)
         return replace(self, targets=targets, are_output=True)
 
     def check(self, measured: int = 0) -> None:
-        """Raise ValueError if the text, targets included, is too little to be analysed.
+        """Raise ValueError if there is too little text to analyse.
 
         Args:
-            measured: number of pairs on which faithfulness is measured: with some, a source word must have another one
-                that can replace it.
+            measured: number of pairs on which faithfulness is measured; more than 0 needs two different source words,
+                one to replace the other. Default: 0.
         """
         if not self.with_words(1).sources:
             raise ValueError(
@@ -159,18 +154,18 @@ class Corpus:
             )
         if measured and len({word for source in self.sources for word in source.split()}) < 2:
             raise ValueError(
-                "the source text must have at least two different words, so that one can replace the other, got 1. "
-                "Give more text, or leave faithfulness out (`measured=0`)."
+                "the source text must have at least two different words to measure faithfulness, got 1. Give more "
+                "text, or `measured=0`."
             )
 
     @contextmanager
     def naming_lines(self) -> Iterator[None]:
-        """Raise ValueError, naming the line, for a source or pair with more tokens than the model has positions."""
+        """Re-raise errors about texts that are too long as ValueError with the line."""
         try:
             yield
         except (LineTooLongError, PairTooLongError) as error:
             side = getattr(error, "side", "source")
             raise ValueError(
                 f"line {self.start + error.index + 1} has {error.tokens} {side} tokens, the model takes at most "
-                f"{error.limit}. Split it, or leave it out, in all files."
+                f"{error.limit}. Split the line, or leave it out, in all files."
             ) from error

@@ -1,7 +1,4 @@
-"""The first part of `attncal demo`: four translations aligned and checked by the aligner that comes with the package.
-
-Nothing is trained and nothing is fetched, so it is there in seconds.
-"""
+"""First part of `attncal demo`: four translations aligned and checked by the packaged aligner, in seconds."""
 
 from pathlib import Path
 
@@ -31,14 +28,14 @@ PAGE = (
         "He drinks a cup of coffee every morning and then he goes to the doctor.",
     ),
 )
-DRAWN = 1  # the pair of the picture
+DRAWN = 1  # index of the pair in the picture
 
 
 def show_ready(folder: Path) -> list[PairVerdict]:
-    """Print the links of the first pair and a verdict on each; write `alignment.png` and `checked.html`.
+    """Print the links of the first pair and a verdict per pair; write `alignment.png` and `checked.html`.
 
     Args:
-        folder: where these go; it is there.
+        folder: existing folder for the two files.
     """
     aligner = packaged_aligner()
     checker = Checker(aligner, saved_check(ready_or_named(NAME)))
@@ -49,10 +46,10 @@ def show_ready(folder: Path) -> list[PairVerdict]:
     print(f"  word links: {' '.join(links)}\n")
     verdicts = checker.check(PAGE)
     for number, verdict in enumerate(verdicts, 1):
-        told = ", ".join(name.replace("_", " ") for name in (*verdict.flagged, *verdict.names))
-        told = f"{told} ({verdict.wrong:.0%} sure)" if told else "fine"
+        findings = ", ".join(name.replace("_", " ") for name in (*verdict.flagged, *verdict.names))
+        findings = f"{findings} ({verdict.wrong:.0%} sure)" if findings else "fine"
         source, target = verdict.marked()
-        print(f"{number}. {told}\n  {source}\n  {target}", flush=True)
+        print(f"{number}. {findings}\n  {source}\n  {target}", flush=True)
     lines = lines_of_verdicts(verdicts, "html", ("German", "English"))
     write_text("\n".join([*lines, ""]), folder / "checked.html")
     draw_pair(folder / "alignment.png", aligner)
@@ -62,9 +59,9 @@ def show_ready(folder: Path) -> list[PairVerdict]:
 
 
 def packaged_aligner() -> WordAligner:
-    """Return the German-English aligner that comes with the package."""
+    """Return the packaged German-English aligner."""
     aligner = plain_aligner(ready_or_named(NAME))
-    assert aligner is not None  # it counts
+    assert aligner is not None  # the packaged aligner is statistical
     return aligner
 
 

@@ -1,7 +1,4 @@
-"""Run `attncal demo`: a small gated model on synthetic English-German, from raw text to a folder for the Hub.
-
-Sentence pairs with exact word alignments, vocabulary and model are all made on the spot.
-"""
+"""Second part of `attncal demo`: a small gated model, trained on synthetic English-German pairs with exact links."""
 
 import copy
 import os
@@ -47,9 +44,9 @@ training: {tokens_per_batch: 1024, learning_rate: 0.003, warmup_steps: 0.1, lr_s
   adam_beta2: 0.98, bf16: false, logging_steps: 0.1, save_strategy: no, report_to: none}
 evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
 """
-LONGEST_MAP = 10  # words of the longer side of the sentence in the heat map
-TRANSLATED = 3  # sentences that the process without the package translates
-SCORED_WORDS = ("all", "without_punctuation")  # words that alignments are scored on
+MAX_WORDS_OF_MAP = 10  # words of the longer side of the pair in the heat map
+TRANSLATED = 3  # number of sentences that a process without the package translates
+SCORED_WORDS = ("all", "without_punctuation")  # words on which alignments are scored
 NEXT = """
 Next, with your own texts, one sentence per line, German in text.de and English in text.en:
   {attncal} align run deen text.de text.en --output pairs.html --format html
@@ -63,7 +60,7 @@ Scored = tuple[Sequence[AlignedPair], Sequence[WordDetails]]
 
 
 class DemoResults(dict):
-    """What the demo measured, as results.json has it; printed, it says how long that took and where it is."""
+    """Content of results.json of the demo; prints as duration, folder and next steps."""
 
     def __init__(self, values: dict, folder: str | Path):
         super().__init__(values)
@@ -71,16 +68,16 @@ class DemoResults(dict):
 
     def __str__(self) -> str:
         commands = NEXT.format(attncal=command_prefix(), folder=self.folder)
-        return f"{self['seconds']:.0f} seconds. All of it is in {self.folder}/.\n{commands}"
+        return f"{self['seconds']:.0f} seconds. All files are in {self.folder}/.\n{commands}"
 
 
 def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
-    """Train, measure, draw and save a model, translate with the saved folder, and return the results.
+    """Train, score, draw and save a model, translate with the saved folder, and return the results.
 
     Args:
         output: folder for `heat_map.png`, `results.json` and the model in `model/`.
         steps: number of optimiser steps.
-        seed: seed of the model and of the order of training. The data are always the same.
+        seed: seed of the model and of the order of training; the data do not change. Default: 1.
     """
     started = time.monotonic()
     _quiet_libraries()
@@ -116,18 +113,18 @@ def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
         processing_class=tokenizer,
     )
     model, results = run_trainer(trainer, config, {"train": report}, run)
-    # The untrained model is scored last, so that the demo can say early how long it takes.
+    # The untrained model is scored after training, so that progress and time left are shown early.
     _, before = evaluate(untrained, tokenizer, text["test"], config)
     translated, after = evaluate(model, tokenizer, text["test"], config)
     console.print(
         f"BLEU before training {before['bleu']:.1f}, after [bold]{after['bleu']:.1f}[/]  ({after['signature']})"
     )
 
-    console.rule("[bold]Attention or contribution: which finds the word that was translated?")
+    console.rule("[bold]Attention or contribution: which finds the translated word?")
     dev, test = (
         (
             getattr(pairs, name),
-            [of for of in word_details(model, tokenizer, *text[name][:].values()) if of is not None],
+            [details for details in word_details(model, tokenizer, *text[name][:].values()) if details is not None],
         )
         for name in ("valid", "test")
     )
@@ -161,7 +158,7 @@ def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
 
 
 def compare_alignments(dev: Scored, test: Scored) -> dict[str, dict]:
-    """Compute AER on test of `attention` and `contribution`, each in its best layer (from 0) on dev."""
+    """Return the AER on test of `attention` and `contribution`, each in its best layer on dev (counted from 0)."""
 
     def aer(data: Scored, name: str, layer: int, words: str = "all") -> dict:
         pairs, details = data
@@ -178,7 +175,7 @@ def compare_alignments(dev: Scored, test: Scored) -> dict[str, dict]:
 
 
 def print_alignments(scores: dict[str, dict], reliability: Sequence[float], console: Console) -> None:
-    """Print the scores of `compare_alignments`, and how often attention and contribution agree."""
+    """Print the scores of `compare_alignments`, and the agreement of attention and contribution."""
     table = Table("alignment error rate", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for heading in ("all words", "without punctuation", "layer"):
         table.add_column(heading, justify="right")
@@ -188,11 +185,11 @@ def print_alignments(scores: dict[str, dict], reliability: Sequence[float], cons
     console.print(table)
     layer = scores["contribution"]["layer"]
     console.print(
-        "Lower is better. Every target word is linked to its strongest source word, in the layer (from 0) that is\n"
-        "best on other data. The gold alignment links every full stop, but a decoder may know where a sentence ends\n"
-        "without looking: then no source word contributes.\n"
-        f"In layer {layer} the token with most attention is the one that contributes most in "
-        f"{reliability[layer]:.0%} of the steps.\n"
+        "Lower is better. Each target word is linked to its strongest source word, in the layer (counted from 0)\n"
+        "that is best on other data. The gold alignment links every full stop, but a decoder can predict the end of\n"
+        "a sentence without its source: then no source word contributes.\n"
+        f"In layer {layer} the token with the most attention contributes most at {reliability[layer]:.0%} of the "
+        "steps.\n"
         f"{scores['attention']['all']['signature']}",
         soft_wrap=True,
     )
@@ -201,15 +198,15 @@ def print_alignments(scores: dict[str, dict], reliability: Sequence[float], cons
 def draw_heat_map(path: Path, translations: Sequence[str], data: Scored, layer: int) -> str:
     """Draw attention, contribution and the change by calibration for one test pair in one layer; return the pair.
 
-    The pair is the one that calibration changes most, by the Jensen-Shannon divergence between attention before and
-    after it, summed over the target words. So it is the strongest case, not a typical one. It is chosen among pairs
-    that fit the page and are translated as in the reference or, if there are none, among all that fit.
+    The pair is the one that calibration changes most (sum of Jensen-Shannon divergences over target words), so it is
+    the strongest case and not a typical one. It is chosen among pairs that fit the page and are translated as in the
+    reference, or, if there are none, among all that fit.
 
     Args:
         path: path of the picture.
-        translations: the model's translation of each pair.
-        data: the pairs and the model's details of their words.
-        layer: layer, from 0.
+        translations: translations of the model.
+        data: pairs and word details of the model.
+        layer: decoder layer, counted from 0.
     """
 
     def changed(index: int) -> float:
@@ -217,24 +214,24 @@ def draw_heat_map(path: Path, translations: Sequence[str], data: Scored, layer: 
         return float(jensen_shannon(*(layers[layer][None, None] for layers in weights)).sum())
 
     pairs, details = data
-    fitting = [n for n, pair in enumerate(pairs) if max(len(pair.source), len(pair.target)) <= LONGEST_MAP]
+    fitting = [n for n, pair in enumerate(pairs) if max(len(pair.source), len(pair.target)) <= MAX_WORDS_OF_MAP]
     right = [n for n in fitting if translations[n] == " ".join(pairs[n].target)]
     chosen = max(right or fitting, key=changed)
     pair, detail = pairs[chosen], details[chosen]
     attention = detail.attention[layer]
     panels = {"attention a": attention, "contribution φ = |aₚ − a|": detail.contribution[layer]}
     change = "calibrated attention minus a", detail.calibrated[layer] - attention
-    title = f"Decoder layer {layer} (counted from 0), mean of the heads; calibrated: what the model uses, as shares"
+    title = f"Decoder layer {layer} (counted from 0), mean of the heads; calibrated: weights in use, as shares"
     heat_map(panels, pair.source, pair.target, links=pair.links, title=title, change=change).savefig(path, dpi=160)
     return f"{' '.join(pair.source)}  |  {' '.join(pair.target)}"
 
 
 def save(folder: Path, model, example: str, score: dict, alignment: dict) -> None:
-    """Save model, code and model card; the tokenizer is saved already."""
+    """Save model, code and model card next to the saved tokenizer."""
     model.save_pretrained(folder)
     results = [Result("BLEU", score["bleu"], score["signature"])]
     for (name, scores), words in product(alignment.items(), SCORED_WORDS):
-        measure = f"AER of {name}, layer {scores['layer']} from 0"
+        measure = f"AER of {name}, layer {scores['layer']} (counted from 0)"
         results.append(Result(measure, 100 * scores[words]["aer"], scores[words]["signature"]))
     write_model_card(
         folder,
@@ -253,7 +250,7 @@ def _texts(pairs: Sequence[AlignedPair]) -> Dataset:
 
 
 def _quiet_libraries() -> None:
-    """Silence the progress bars and remarks of the libraries, which do not help in a toy run."""
+    """Turn off progress bars and warnings of the libraries."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     disable_progress_bars()
     transformers_logging.disable_progress_bar()

@@ -1,10 +1,9 @@
-"""Measure whether scores name the source words that a model uses, by taking those words away, or all others.
+"""Faithfulness of scores: whether the best-scored source words are the words that a model uses.
 
-Comprehensiveness (DeYoung et al. 2020, "ERASER") is by how much the log-probability of a target word falls when the
-source words with the highest scores are taken away: much, where they are those that count. Sufficiency is by how much
-it falls when only these are kept: little. How a word is taken away is the operator's: see `perturbations.py`.
-
-`hf_attncal.metrics.faithfulness` averages over pairs, with intervals.
+Comprehensiveness (DeYoung et al. 2020, "ERASER") is the fall of the log-probability of a target word when the
+best-scored source words are removed (high is good). Sufficiency is the fall when all other source words are removed
+(low is good). An operator of `perturbations.py` removes words. `hf_attncal.metrics.faithfulness` averages over pairs,
+with intervals.
 """
 
 from collections import Counter
@@ -22,11 +21,11 @@ from hf_attncal.metrics.faithfulness import CIRCULAR, HEADLINE, Faithfulness, Ve
 from .attribution import CONTROLS
 from .perturbations import OPERATORS, Change, Perturber, WordFrequencies
 
-# How many source words are the best: a number, or a share that is rounded up.
+# Number of best source words, or their share, rounded up.
 CUTS: tuple[int | float, ...] = (1, 0.2, 0.5)
-AREAS = ("comprehensiveness", "sufficiency")  # means over the cuts, the measures that are looked at first
+AREAS = ("comprehensiveness", "sufficiency")  # means over the cuts, the main measures
 MEASURES = tuple(chain.from_iterable([*(f"{area}@{cut}" for cut in CUTS), area] for area in AREAS))
-# It takes words away one by one, which is nearly what is measured: what it comes to is what can be reached.
+# Occlusion removes words one by one, nearly as the measures do, so it shows the best possible value.
 YARDSTICK = "occlusion"
 Scores = Sequence[ArrayLike | None]
 
@@ -45,28 +44,27 @@ def faithfulness_falls(
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """Measure comprehensiveness and sufficiency of scores, teacher-forced on the targets.
 
-    All scores are measured on the same random numbers, and what two of them ask of the model is asked once. Nothing of
-    a batch is kept.
+    All scores use the same random numbers, and equal perturbations are computed once.
 
     Args:
-        model: an encoder-decoder of transformers, on the device to use; its mode is left as it is.
-        tokenizer: the model's.
-        sources, targets: sentences; targets are references or the model's own output. Pairs with a side of no word are
-            left out.
-        scores: for each name, such as that of a method, a matrix for each pair, (target words, source words), the
-            highest for what counts most; None for a pair that is left out. Of equal scores the first is higher.
-        operators: how words are taken away, see `perturbations.py`.
-        frequencies: how often each word is seen, for `replace`; None for that in `sources`.
-        seed: of draws, which depend on a pair alone.
-        batch_size: most sources at once.
+        model: encoder-decoder of transformers, on the device to use; its mode does not change.
+        tokenizer: tokenizer of the model.
+        sources, targets: sentences; targets are references or output of the model. Pairs with an empty side are left
+            out.
+        scores: method -> matrix (target words, source words) per pair, None for a pair left out; higher is more
+            important, and the first of equal scores ranks higher.
+        operators: ways to remove words (see `perturbations.py`). Default: all.
+        frequencies: counts of the words that `replace` draws. Default: counts in `sources`.
+        seed: seed of the draws, which otherwise depend only on the pair. Default: 0.
+        batch_size: maximum number of sources per batch. Default: 32.
 
     Yields:
-        The number of each pair, the longest first, and for each name of scores (operators, `MEASURES`, target words):
-        by how much the log-probability of a target word falls, in nats; negative where it rises.
+        The index of each pair, the longest first, and method -> (operators, `MEASURES`, target words): fall of the
+        log-probability of a target word in nats; negative for a rise.
 
     Raises:
-        ValueError: no pair of words, no scores, or scores of another number than the pairs, of another shape than
-            their words, or not finite; and what `Perturber` and `batches_of_pairs` refuse.
+        ValueError: no pair with words, no scores, scores of wrong number or shape or not finite; see also `Perturber`
+            and `batches_of_pairs`.
     """
     _check_scores(scores, sources, targets)
     words = None
@@ -74,12 +72,12 @@ def faithfulness_falls(
         words = WordFrequencies(Counter(" ".join(sources).split()) if frequencies is None else frequencies)
     perturber = Perturber(model, tokenizer, tuple(operators), words, seed, batch_size)
     for pairs, _ in batches_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size):
-        # For each pair: name -> changes by operator, measure (without the areas) and target word; change -> words.
+        # Per pair: name -> changes by operator, measure (without AREAS) and target word; and change -> target words.
         changes: list[dict[str, list[list[list[Change]]]]] = []
-        asked: list[dict[Change, set[int]]] = []
+        words_of_changes: list[dict[Change, set[int]]] = []
         for pair in pairs:
             changes.append({})
-            asked.append({})
+            words_of_changes.append({})
             for name, matrices in scores.items():
                 matrix = np.asarray(matrices[pair.index], dtype=np.float64)
                 best = [best_words(matrix, cut) for cut in CUTS]
@@ -89,8 +87,8 @@ def faithfulness_falls(
                 ]
                 for by_word in chain.from_iterable(changes[-1][name]):
                     for word, change in enumerate(by_word):
-                        asked[-1].setdefault(change, set()).add(word)
-        results = perturber.log_probabilities(pairs, [sources[pair.index] for pair in pairs], asked)
+                        words_of_changes[-1].setdefault(change, set()).add(word)
+        results = perturber.log_probabilities(pairs, [sources[pair.index] for pair in pairs], words_of_changes)
         for pair, by_name, (whole, changed) in zip(pairs, changes, results, strict=True):
             falls = {}
             for name, by_operator in by_name.items():
@@ -105,7 +103,7 @@ def faithfulness_falls(
 
 
 def best_words(scores: np.ndarray, cut: float) -> np.ndarray:
-    """Mark the best words of each row of scores (..., source words), by one of `CUTS`."""
+    """Return a mask of the best words of each row of scores (..., source words), for a cut of `CUTS`."""
     count = min(cut, scores.shape[-1]) if isinstance(cut, int) else ceil(round(cut * scores.shape[-1], 9))
     ranks = np.argsort(np.argsort(-scores, axis=-1, kind="stable"), axis=-1, kind="stable")
     return ranks < count
@@ -130,31 +128,31 @@ def _check_scores(scores: Mapping[str, Scores], sources: Sequence[str], targets:
 
 @dataclass(frozen=True)
 class JudgedFaithfulness(Faithfulness):
-    """The measured faithfulness of methods to a model: means, intervals and verdicts, the pairs in their order."""
+    """Faithfulness of methods to a model: means, intervals and verdicts."""
 
     @property
     def headline(self) -> str:
-        """Return the operator that is looked at first."""
+        """Main operator."""
         return HEADLINE if HEADLINE in self.operators else self.operators[0]
 
     def ranking(self, measure: str = "comprehensiveness") -> list[str]:
-        """Return the methods by a measure under the headline operator, the best first."""
+        """Return the methods by a measure under the main operator, the best first."""
         operator, without = self.headline, replace(self, bootstrap=0)  # the order needs no intervals
         sign = 1 if metric_of(measure).lower_is_better else -1
         return sorted(self.sums, key=lambda name: sign * without.score(name, operator, measure).value)
 
     def controls(self) -> list[str]:
-        """Return the methods that never look at the model, the strongest first."""
+        """Return the controls (methods that ignore the model), the strongest first."""
         return [name for name in self.ranking() if name in CONTROLS]
 
     def verdicts(self, method: str, measure: str = "comprehensiveness") -> dict[str, Verdict]:
-        """Return the verdict on a method against each other one. Errors are those of `Faithfulness.verdict`."""
+        """Return the verdict on a method against each other one; raises as `Faithfulness.verdict` does."""
         return {other: self.verdict(method, other, measure) for other in self.sums if other != method}
 
     def unbeaten(self, measure: str = "comprehensiveness") -> list[str]:
-        """Return the methods that no other one is better than by a verdict: among them is the one to read.
+        """Return the methods that no other method beats by a verdict.
 
-        One without whose words the text becomes no less likely is never among them.
+        Methods whose best words can be removed without a fall are left out.
         """
         beaten = set()
         for first, second in combinations(self.sums, 2):
@@ -178,15 +176,15 @@ def judge_faithfulness(
     seed: int = 0,
     batch_size: int = 32,
 ) -> JudgedFaithfulness:
-    """Measure how faithful scores are.
+    """Measure the faithfulness of scores.
 
     Args:
         model, tokenizer, sources, targets, operators, frequencies, batch_size: see `faithfulness_falls`.
-        scores: name -> for each pair (target words, source words), as `word_scores` gives them. A method that is
-            circular under an operator is known by its name, also before an `@` (`contribution@layer1`).
-        kind: what the targets are, `reference` or `output` (of the model).
-        bootstrap: resamples of the pairs for each interval; 0 for none, and then no verdicts.
-        seed: of draws and resamples.
+        scores: method -> matrix (target words, source words) per pair, as returned by `word_scores`. Circular methods
+            are recognised by name, also before an `@` (`contribution@layer1`).
+        kind: kind of the targets: `reference`, or `output` of the model.
+        bootstrap: number of resamples of the pairs per interval; 0 for no intervals and no verdicts. Default: 1000.
+        seed: seed of draws and resamples. Default: 0.
 
     Raises:
         ValueError: see `faithfulness_falls` and `metrics.faithfulness.faithfulness`.

@@ -1,17 +1,15 @@
-"""Sum up what the cross-attention of an encoder-decoder does over a corpus, read once, pair by pair.
+"""Statistics of the cross-attention of an encoder-decoder over a corpus, collected in one pass.
 
-The analyses of Lu et al. (TASLP 2022, sections III and IV): how often attention names the source token that counts,
-and how that goes with the entropy of attention and with the part of speech of what is predicted; and what calibration
-changes. Besides, what of Mask-Align (Chen et al. 2021) can be asked of any model: who gets attention, and how long
-their value vectors are.
+They follow the analyses of Lu et al. (TASLP 2022, sections III and IV): how often attention selects the source token
+that contributes most, by entropy and part of speech; and the changes by calibration. From Mask-Align (Chen et al.
+2021) come the attention per group of tokens and the norms of their value vectors.
 
-Steps are the predictions of real target tokens, given those before (teacher forcing). Nothing of a batch is kept but
-sums over the steps of each pair, from which intervals over pairs are made (`hf_attncal.metrics.base`).
+A step is the prediction of a target token with teacher forcing. Only sums over the steps of each pair are stored,
+which is enough for intervals over pairs (`hf_attncal.metrics.base`).
 
-Where the papers leave something open: rows are divided by their sum before an entropy or a divergence, since
-calibrated or leaky attention is no distribution. A token has the tag of its word; special tokens count in all figures
-but those by tag. Norms are those of a head's vector with its bias, as means over heads and words, where Mask-Align's
-Table 3 has one sentence.
+Choices where the papers are silent: rows are divided by their sum before an entropy or a divergence, since calibrated
+and leaky attention does not sum to 1. A token has the tag of its word; special tokens count except in figures by tag.
+Norms include the bias of a head's vector and are means over heads and words (Mask-Align's Table 3 has one sentence).
 """
 
 from collections import Counter
@@ -45,11 +43,11 @@ from hf_attncal.report.corpus import tags_of
 
 @contextmanager
 def recorded_value_norms(model) -> Iterator[tuple[dict[int, Tensor], dict[int, float]]]:
-    """Record the norms of value vectors of a model that is built as Marian and BART are; there are none of others.
+    """Record the norms of value vectors of a model built as Marian and BART; other models have none.
 
     Yields:
-        By decoder layer from 0, the norms of the value vectors in the last pass, (batch, heads, source); and those of
-        NULL, the mean over heads, where a layer has one.
+        Decoder layer (counted from 0) -> norms of the value vectors in the last pass, (batch, heads, source); and
+        decoder layer -> norm of NULL, mean over heads.
     """
     norms: dict[int, Tensor] = {}
     nulls: dict[int, float] = {}
@@ -70,13 +68,15 @@ def recorded_value_norms(model) -> Iterator[tuple[dict[int, Tensor], dict[int, f
         yield norms, nulls
 
 
-ENTROPY_THRESHOLDS = tuple(0.25 * step for step in range(1, 21))  # of entropy, as far as Lu et al., Fig. 4
-BUCKETS = (0.8, 1.6, 2.4, 3.2)  # of entropy, as in Lu et al., Fig. 8; a lower bound belongs to its bucket
+ENTROPY_THRESHOLDS = tuple(
+    0.25 * step for step in range(1, 21)
+)  # upper bounds of entropy, up to the last one of Lu et al., Fig. 4
+BUCKETS = (0.8, 1.6, 2.4, 3.2)  # bounds of entropy in Lu et al., Fig. 8; a bucket includes its lower bound
 BUCKET_NAMES = (*(f"{low:g} to {high:g}" for low, high in pairwise((0, *BUCKETS))), f"above {BUCKETS[-1]:g}")
-TOKEN_GROUPS = ("words", "punctuation", "special tokens")  # of source tokens
+TOKEN_GROUPS = ("words", "punctuation", "special tokens")  # groups of source tokens
 WEIGHT_KINDS = ("attention", "contribution")
 _ROUNDING = 1e-5  # nats
-_MOST_STEPS = 0.5  # at fewer, masks that tell source tokens apart are the exception, and a mean over steps is of noise
+_MIN_INFORMED = 0.5  # share of steps with informative masks, below which a mean over steps is mostly noise
 
 
 # ---- results ----
@@ -84,36 +84,33 @@ _MOST_STEPS = 0.5  # at fewer, masks that tell source tokens apart are the excep
 
 @dataclass(frozen=True)
 class Observations:
-    """Sums over the steps of each pair. Its methods return counts (pairs, ..., 2): a sum, and the number of its terms.
+    """Sums over the steps of each pair. Its methods return counts (pairs, ..., 2): a sum and its number of terms.
 
-    Their mean is `counts.sum(axis=0)`, the first divided by the second; `hf_attncal.metrics.base` has it with an
-    interval over pairs. `LayerRows` says what each measure of a step is.
+    The mean is the first column of `counts.sum(axis=0)` divided by the second; `hf_attncal.metrics.base` adds
+    intervals over pairs. `LayerRows` explains the measures. Layers and heads are counted from 0.
 
     Args:
-        pairs: (N,), numbers of the pairs that were read, those with words on both sides.
-        steps: (N,), number of steps of each pair.
-        layers: measure -> the decoder layers, from 0, in which there is something to measure: none of
-            `NEED_INFORMATION` in the layers of `idle`.
-        by_layer: measure -> sums (N, L), L the number of decoder layers; 0 in those that are not in `layers`.
-        by_head: measure -> means over all steps (L, H); NaN of `NEED_INFORMATION` in heads whose masks carry no
-            information.
-        by_threshold: (N, L, thresholds + 1, 2), steps by the first of `ENTROPY_THRESHOLDS` that their
-            `average_entropy` does not exceed, the last for those above all; how many, and how many of them reliable.
-        by_bucket: (N, L, buckets + 1, 2), the divergences of rows (a head at a step) by their own entropy, of
-            `BUCKETS`, and how many rows.
-        tags: the tags of target words, the most frequent first; empty where none were given.
-        by_tag: (N, L, tags, 2), sums of `reliability` and `average_entropy` over steps of words with this tag.
-        tag_steps: (N, tags), how many steps.
-        by_group: (N, L, 3), attention of `TOKEN_GROUPS` of the source, mean over heads; with `null` they add up to 1.
-        group_tokens: (N, 3), how many tokens.
-        group_norms: (N, L, 3), norms of their value vectors, summed over tokens, the mean over heads; 0 for models
-            whose values are not known.
-        null_norms: layer -> norm of the value vector of NULL, the mean over heads.
-        word_tags: the tags of every pair of the corpus, as they were given.
-        best: of `WEIGHT_KINDS`, for every pair of the corpus (L, target words), the source word that gets most, -1 for
-            none (`best_links`); None without `alignments`.
-        predicted: for every pair of the corpus (target words,), whether the model would choose any of the word's
-            subwords; None without `alignments`.
+        pairs: (N,), indices of the pairs with words on both sides.
+        steps: (N,), numbers of steps per pair.
+        layers: measure -> decoder layers that have it; `idle` layers have none of `NEED_INFORMATION`.
+        by_layer: measure -> sums (N, L), where L is the number of decoder layers; 0 in layers without the measure.
+        by_head: measure -> means over all steps (L, H); for `NEED_INFORMATION` NaN in heads with uninformative masks.
+        by_threshold: (N, L, thresholds + 1, 2), number of steps and of reliable steps by `average_entropy`: the first
+            of `ENTROPY_THRESHOLDS` that it does not exceed, or the last place.
+        by_bucket: (N, L, buckets + 1, 2), sum of divergences and number of rows (a head at a step) by entropy, in
+            `BUCKETS`.
+        tags: tags of target words, the most frequent first; () without tags.
+        by_tag: (N, L, tags, 2), sums of `reliability` and `average_entropy` over steps of words with each tag.
+        tag_steps: (N, tags), numbers of steps.
+        by_group: (N, L, 3), attention to `TOKEN_GROUPS` of the source, mean over heads; sums to 1 with `null`.
+        group_tokens: (N, 3), numbers of tokens.
+        group_norms: (N, L, 3), sums of the norms of value vectors, mean over heads; 0 for models without them.
+        null_norms: layer -> norm of the value vector of NULL, mean over heads.
+        word_tags: tags of every pair of the corpus.
+        best: weight kind -> per pair of the corpus (L, target words), the best source word, -1 for none
+            (`best_links`); None without `alignments`.
+        predicted: per pair of the corpus (target words,), True if the model predicts any subword of the word; None
+            without `alignments`.
     """
 
     pairs: np.ndarray
@@ -136,43 +133,43 @@ class Observations:
 
     @property
     def calibrated(self) -> tuple[int, ...]:
-        """Return the decoder layers whose masks carry information, from 0; none for a model without calibration."""
+        """Decoder layers with informative masks; () for a model without calibration."""
         return self.layers["reliability"]
 
     @property
     def idle(self) -> tuple[int, ...]:
-        """Return the decoder layers, from 0, whose masks carry no information (`informed` of `LayerRows`)."""
+        """Decoder layers with uninformative masks (`informed` of `LayerRows`)."""
         return tuple(layer for layer in self.layers["mask"] if layer not in self.calibrated)
 
     @property
     def is_changed(self) -> bool:
-        """Return whether calibration changes attention at all; that of a probe does not."""
+        """True if calibration changes attention; False for a probe."""
         return any(self.mean("divergence", layer) > _ROUNDING for layer in self.calibrated)
 
     def top(self, measure: str = "reliability") -> int:
-        """Return the highest layer with a measure, which the paper's analyses look at."""
+        """Return the highest layer with a measure, the layer of the paper's analyses."""
         return max(self._layers_of(measure))
 
     def counts(self, measure: str, layer: int) -> np.ndarray:
-        """Return the sums of one of `STEP_MEASURES` in a layer, and the steps: (N, 2).
+        """Return the sums of a measure of `STEP_MEASURES` in a layer, and the numbers of steps: (N, 2).
 
         Raises:
-            ValueError: another measure, or a layer that does not have it.
+            ValueError: an unknown measure, or a layer that lacks it.
         """
         if layer not in self._layers_of(measure):
-            reason = " Its masks carry no information." if layer in self.idle else ""
+            reason = " Its masks are uninformative." if layer in self.idle else ""
             raise ValueError(
-                f"`layer` must be one with {measure!r}, {list(self.layers[measure])}, got {layer!r}.{reason}"
+                f"`layer` must be a layer with {measure!r}, {list(self.layers[measure])}, got {layer!r}.{reason}"
             )
         return np.stack([self.by_layer[measure][:, layer], self.steps], axis=1)
 
     def mean(self, measure: str, layer: int) -> float:
-        """Return the mean of a measure over all steps. Errors: see `counts`."""
+        """Return the mean of a measure over all steps; raises as `counts` does."""
         total, steps = self.counts(measure, layer).sum(axis=0)
         return float(total / steps)
 
     def reliability_up_to(self, layer: int) -> np.ndarray:
-        """Count reliable steps among those whose entropy is at most each threshold (Fig. 4): (N, thresholds, 2).
+        """Return reliable steps and all steps with at most each threshold of entropy (Fig. 4): (N, thresholds, 2).
 
         Raises:
             ValueError: a layer without masks.
@@ -181,12 +178,12 @@ class Observations:
         return self.by_threshold[:, layer, :-1, ::-1].cumsum(axis=1)
 
     def steps_up_to(self, layer: int) -> np.ndarray:
-        """Count the steps whose entropy is at most each threshold, among all: (N, thresholds, 2)."""
+        """Return steps with at most each threshold of entropy, and all steps: (N, thresholds, 2)."""
         below = self.by_threshold[:, layer, :-1, 0].cumsum(axis=1)
         return np.stack([below, np.broadcast_to(self.steps[:, None], below.shape)], axis=2)
 
     def divergence_in(self, layer: int) -> np.ndarray:
-        """Add up the divergence of the rows of each bucket of entropy (Fig. 8): (N, buckets + 1, 2).
+        """Return the sum of divergences and the number of rows per bucket of entropy (Fig. 8): (N, buckets + 1, 2).
 
         Raises:
             ValueError: a layer without masks.
@@ -195,41 +192,39 @@ class Observations:
         return self.by_bucket[:, layer]
 
     def of_tag(self, measure: str, layer: int) -> np.ndarray:
-        """Add up `reliability` or `average_entropy` of the steps with each tag (Fig. 3): (N, tags, 2).
+        """Return the sums of `reliability` or `average_entropy` and the steps per tag (Fig. 3): (N, tags, 2).
 
         Raises:
-            ValueError: a layer that does not have the measure; no tags were given.
+            ValueError: a layer that lacks the measure, or no tags.
         """
         if not self.tags:
-            raise ValueError("Results by tag need `tags`, got none. Give one tag for each target word.")
+            raise ValueError("Results by tag need `tags`, got none. Give one tag per target word.")
         self.counts(measure, layer)
         column = ("reliability", "average_entropy").index(measure)
         return np.stack([self.by_tag[:, layer, :, column], self.tag_steps], axis=2)
 
     def attention_of_groups(self, layer: int) -> np.ndarray:
-        """Add up the share of attention that each of `TOKEN_GROUPS` of source tokens gets in a layer: (N, 3, 2)."""
+        """Return the attention to each of `TOKEN_GROUPS` in a layer, and the numbers of steps: (N, 3, 2)."""
         return np.stack([self.by_group[:, layer], np.repeat(self.steps[:, None], len(TOKEN_GROUPS), axis=1)], axis=2)
 
     def norms_of_groups(self, layer: int) -> np.ndarray:
-        """Add up the norms of value vectors of `TOKEN_GROUPS` of the source in a layer, mean over heads: (N, 3, 2)."""
+        """Return the sum of norms of value vectors per `TOKEN_GROUPS`, and the numbers of tokens: (N, 3, 2)."""
         return np.stack([self.group_norms[:, layer], self.group_tokens], axis=2)
 
     def links(self, weights: str, layer: int) -> list[frozenset[Link]]:
-        """Return, for every pair, links from each target word to its best source word by the head average of a layer.
+        """Return per pair the links from each target word to its best source word by the head average of a layer.
 
         Args:
-            weights: one of `WEIGHT_KINDS`; attention is that before calibration.
-            layer: from 0.
+            weights: kind of weights in `WEIGHT_KINDS`; attention is before calibration.
+            layer: decoder layer, counted from 0.
 
         Raises:
-            ValueError: a layer that does not have the weights; no `alignments` were asked for.
+            ValueError: a layer that lacks the weights, or `observe` was called without `alignments`.
         """
         if self.best is None:
-            raise ValueError("There are no links: call `observe` with `alignments=True`.")
+            raise ValueError("There are no links. Call `observe` with `alignments=True`.")
         self.counts("entropy" if weights == "attention" else "reliability", layer)
-        return [
-            frozenset((int(i), j) for j, i in enumerate(of_pair[layer]) if i >= 0) for of_pair in self.best[weights]
-        ]
+        return [frozenset((int(i), j) for j, i in enumerate(best[layer]) if i >= 0) for best in self.best[weights]]
 
     def _layers_of(self, measure: str) -> tuple[int, ...]:
         if measure not in STEP_MEASURES:
@@ -237,11 +232,11 @@ class Observations:
         if not self.layers[measure]:
             if self.idle and measure in NEED_INFORMATION:
                 raise ValueError(
-                    f"{measure!r} is withheld: the masks of this model carry no information (they tell source tokens "
-                    f"apart at fewer than half of the steps). {WITHOUT_MASKS}."
+                    f"{measure!r} is withheld: the masks of this model are uninformative (they distinguish source "
+                    f"tokens at fewer than half of the steps). {WITHOUT_MASKS}."
                 )
-            has = "`leaky`" if measure == "null" else "`calibration`"
-            raise ValueError(f"{measure!r} can only be measured on a model or an active adapter with {has}.")
+            switch = "`leaky`" if measure == "null" else "`calibration`"
+            raise ValueError(f"{measure!r} needs a model or an active adapter with {switch}.")
         return self.layers[measure]
 
 
@@ -258,19 +253,19 @@ def observe(
     alignments: bool = False,
     batch_size: int = 32,
 ) -> Observations:
-    """Read a corpus once. Batches, padding and the order of the pairs change nothing.
+    """Return statistics of the cross-attention over a corpus, independent of batching and order.
 
     Args:
-        model: an encoder-decoder of transformers, on the device to use: stock, one of ours, or with an active adapter.
-            Its mode and attention are left as they are. What needs masks is measured where there are masks.
-        tokenizer: the model's.
-        sources, targets: sentence pairs. Pairs with a side of no word are left out.
-        tags: of the words of each target. The tokens of a word have its tag, special tokens have none.
-        alignments: find the best source word of each target word, and whether the word was predicted.
-        batch_size: most pairs at once. Pairs are batched by length.
+        model: encoder-decoder of transformers on the device to use: stock, ours, or with an active adapter. Its mode
+            and attention kernel do not change.
+        tokenizer: tokenizer of the model.
+        sources, targets: sentence pairs. Pairs with an empty side are left out.
+        tags: tags of the words of each target; special tokens have none. Default: none.
+        alignments: also find the best source word of each target word, and the predicted words. Default: False.
+        batch_size: maximum number of pairs per batch; pairs are batched by length. Default: 32.
 
     Raises:
-        ValueError: no pair with words on both sides; tags that do not fit; and what `readings_of_pairs` refuses.
+        ValueError: no pair with words on both sides, tags that do not fit, or see `readings_of_pairs`.
     """
     word_tags = None if tags is None else tags_of(targets, tags)
     frequencies = Counter(chain.from_iterable(word_tags or ()))
@@ -318,19 +313,19 @@ def observe(
                     predicted[pair.index] = np.array([right[places].any() for places in words])
     check_some_words(sources, targets)
 
-    read = sorted(sums_of_pairs)
-    stacked = {name: np.stack([sums_of_pairs[pair][name] for pair in read]) for name in sums_of_pairs[read[0]]}
+    indices = sorted(sums_of_pairs)
+    stacked = {name: np.stack([sums_of_pairs[pair][name] for pair in indices]) for name in sums_of_pairs[indices[0]]}
     total = stacked["steps"].sum()
     means_by_head = {measure: of_heads / total for measure, of_heads in by_head.items()}
-    informed = stacked["informed"].sum(axis=0) >= _MOST_STEPS * total  # (layers,)
+    informed = stacked["informed"].sum(axis=0) >= _MIN_INFORMED * total  # (layers,)
     measured = {measure: tuple(sorted(layers)) for measure, layers in layers_with.items()}
     for measure in NEED_INFORMATION:
         measured[measure] = tuple(layer for layer in measured[measure] if informed[layer])
         if measure in means_by_head:
-            means_by_head[measure][means_by_head["informed"] < _MOST_STEPS] = np.nan
-    nothing = [np.full((len(informed), len(target.split())), -1) for target in targets]
+            means_by_head[measure][means_by_head["informed"] < _MIN_INFORMED] = np.nan
+    no_words = [np.full((len(informed), len(target.split())), -1) for target in targets]
     return Observations(
-        pairs=np.array(read),
+        pairs=np.array(indices),
         layers=measured,
         by_layer={measure: stacked.pop(measure) for measure in STEP_MEASURES},
         by_head=means_by_head,
@@ -338,12 +333,14 @@ def observe(
         null_norms=null_norms,
         word_tags=word_tags,
         best={
-            name: [best[index][name] if index in best else empty for index, empty in enumerate(nothing)]
+            name: [best[index][name] if index in best else empty for index, empty in enumerate(no_words)]
             for name in WEIGHT_KINDS
         }
         if alignments
         else None,
-        predicted=[predicted.get(index, empty[0] >= 0) for index, empty in enumerate(nothing)] if alignments else None,
+        predicted=[predicted.get(index, empty[0] >= 0) for index, empty in enumerate(no_words)]
+        if alignments
+        else None,
         **stacked,
     )
 
@@ -355,16 +352,18 @@ def _kinds(
     word_tags: Sequence[Sequence[str]] | None,
     tag_names: Sequence[str],
 ) -> list[Tensor]:
-    """Mark the kinds of the steps and source tokens of a batch by 0 and 1.
+    """Return indicators (0 or 1) of the steps and source tokens of a batch.
 
     Returns:
-        (batch, steps), real steps; (batch, steps, tags), steps that predict a token of a word with this tag;
-        (batch, source, groups), source tokens of this one of `TOKEN_GROUPS`.
+        (batch, steps), steps without padding; (batch, steps, tags), steps that predict a word with each tag; (batch,
+        source, groups), source tokens of each of `TOKEN_GROUPS`.
     """
     tags = np.zeros((*reading.target_mask.shape, len(tag_names)))
     groups = np.zeros((*reading.source_mask.shape, len(TOKEN_GROUPS)))
     for row, pair in enumerate(pairs):
-        kinds = np.array([*map(is_punctuation, sources[pair.index].split()), 2])  # no word is -1: the last
+        kinds = np.array(
+            [*map(is_punctuation, sources[pair.index].split()), 2]
+        )  # index -1 (no word) selects the last entry
         groups[row, np.arange(len(pair.source.ids)), kinds[pair.source.word_ids]] = 1
         if word_tags is not None:
             numbers = np.array([tag_names.index(tag) for tag in word_tags[pair.index]])
@@ -377,9 +376,9 @@ def _kinds(
 def _layer_sums(
     attention: Tensor, rows: LayerRows, norms: Tensor | None, steps: Tensor, tags: Tensor, groups: Tensor
 ) -> dict[str, Tensor]:
-    """Return the sums of one layer, (batch, ...): measures, and those by threshold, bucket, tag and group."""
+    """Return the sums of a layer, (batch, ...): measures, and sums by threshold, bucket, tag and group."""
     measures = {name: rows.layer[name] * steps if name in rows.layer else 0 * steps for name in STEP_MEASURES}
-    # Below, which threshold and bucket a row belongs to, (..., 1 + bounds).
+    # Indicators of threshold and bucket, (..., 1 + bounds).
     of_steps = _one_hot(rows.layer["average_entropy"], ENTROPY_THRESHOLDS, right=False)
     of_rows = _one_hot(rows.heads["entropy"], BUCKETS, right=True) * steps[:, None, :, None]
     divergence = rows.heads.get("divergence", torch.zeros_like(rows.heads["entropy"]))
@@ -396,8 +395,8 @@ def _layer_sums(
 
 
 def _one_hot(values: Tensor, bounds: Sequence[float], right: bool) -> Tensor:
-    """Mark the interval that each value is in, (...) -> (..., bounds + 1); its lower bound (`right`) or its upper one
-    belongs to an interval."""
+    """Return indicators of the interval of each value, (...) -> (..., bounds + 1); intervals include their lower bound
+    if `right`, else their upper bound."""
     place = torch.bucketize(values, values.new_tensor(bounds), right=right)
     return torch.nn.functional.one_hot(place, len(bounds) + 1).to(values.dtype)
 

@@ -1,4 +1,4 @@
-"""Make sentence pairs to look at, of a corpus or of a few sentences, with attention and attributions."""
+"""Views of sentence pairs with attention and attributions, for a corpus or a few sentences."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,10 +19,10 @@ from hf_attncal.metrics.reliability import attention_entropy, attention_is_relia
 from hf_attncal.metrics.trust import verdict_of
 
 from .attribution import METHODS, attribute, works_on
-from .figures.contents import ChangedWord, PairView, PairWeights, Report, Without, words_of_way
+from .figures.contents import ChangedWord, PairView, PairWeights, Report, Without, word_weights
 
-BROWSED = ("alti", "occlusion")  # in the sentence browser, beside attention and contributions
-_WINDOW = 64  # pairs that are held at once
+BROWSED = ("alti", "occlusion")  # methods in the sentence browser, next to attention and contributions
+_WINDOW = 64  # number of pairs in memory
 
 
 def pair_views(
@@ -36,17 +36,16 @@ def pair_views(
     informed: Collection[int] | None = None,
     batch_size: int = 32,
 ) -> Iterator[PairView]:
-    """Yield sentence pairs in their order, teacher-forced on the targets, without those with a side of no word.
+    """Yield views of sentence pairs in order, teacher-forced on the targets; pairs with an empty side are left out.
 
-    First come `attention`, before calibration, then what calibration makes of it (`calibrated`), where that differs,
-    and `contribution`, of a model with masks: each with all layers and heads; then the methods.
+    Their weights are `attention` (before calibration), `calibrated` (if it differs) and `contribution` (with masks),
+    each with all layers and heads, and then the methods.
 
     Args:
         model, tokenizer, sources, targets, batch_size: see `readings_of_pairs`.
-        methods: names of `attribution.METHODS`.
-        links: gold links of each pair.
-        informed: the layers, from 0, whose masks carry information; None for all with masks. Of others there is no
-            contribution.
+        methods: names in `attribution.METHODS`.
+        links: gold links per pair. Default: none.
+        informed: layers with informative masks, counted from 0, to show contributions of. Default: all with masks.
 
     Raises:
         ValueError: see `attribute`.
@@ -55,7 +54,7 @@ def pair_views(
     for start in range(0, len(sources), _WINDOW):
         texts = sources[start : start + _WINDOW], targets[start : start + _WINDOW]
         attributions = {
-            name: {one.index: one for one in attribute(model, tokenizer, *texts, name, batch_size=batch_size)}
+            name: {scores.index: scores for scores in attribute(model, tokenizer, *texts, name, batch_size=batch_size)}
             for name in methods
         }
         views = {}
@@ -66,7 +65,7 @@ def pair_views(
             layers: dict[str, Sequence[Tensor | None]] = {"attention": plain}
             if useful:
                 used = [layer for layer in reading.attentions if layer is not None]
-                # Those of a probe are the same.
+                # A probe does not change attention.
                 if not all(torch.allclose(*both, atol=1e-6) for both in zip(plain, used, strict=True)):
                     layers["calibrated"] = used
                 layers["contribution"] = [phi if n in useful else None for n, phi in enumerate(reading.contributions)]
@@ -92,7 +91,7 @@ def pair_views(
 
 
 def _weights(layers: Sequence[Tensor | None], reading: Reading, row: int) -> PairWeights:
-    """Return the weights of one pair; a layer that has nothing to say is 0."""
+    """Return the weights of one pair; missing layers are 0."""
     like = next(layer for layer in layers if layer is not None)
     whole = [torch.zeros_like(like) if layer is None else layer for layer in layers]
     values = torch.stack([reading.unpadded(layer, row) for layer in whole]).float().cpu().numpy()
@@ -104,10 +103,10 @@ def _weights(layers: Sequence[Tensor | None], reading: Reading, row: int) -> Pai
 
 
 def _notes(plain: Sequence[Tensor], reading: Reading, row: int, useful: Sequence[int]) -> dict[str, float]:
-    """Average over the target tokens of one pair; `useful` are the layers of which there are contributions."""
+    """Return means over the target tokens of one pair; `useful` are the layers with contributions."""
     steps = reading.target_mask[row]
-    one = slice(row, row + 1)
-    entropy = torch.stack([attention_entropy(layer[one], reading.source_mask[one]) for layer in plain])
+    rows = slice(row, row + 1)
+    entropy = torch.stack([attention_entropy(layer[rows], reading.source_mask[rows]) for layer in plain])
     notes = {"entropy": float(entropy[:, 0][..., steps].mean())}
     if useful:
         attention, contribution = reading.uncalibrated[max(useful)], reading.contributions[max(useful)]
@@ -121,15 +120,15 @@ def _notes(plain: Sequence[Tensor], reading: Reading, row: int, useful: Sequence
 
 
 def _labels(tokenizer, ids: Sequence[int], target: bool) -> list[str]:
-    """Return tokens for a person to read: as text, or by name where they have none, as special ones."""
+    """Return readable tokens: their text, or the name of tokens without text, such as special tokens."""
     names = token_names(tokenizer, ids, target)
-    if getattr(tokenizer, "separate_vocabs", False):  # `decode` takes all for tokens of targets
+    if getattr(tokenizer, "separate_vocabs", False):  # `decode` expects target tokens
         return [name.replace("▁", "") or name for name in names]
-    texts = [tokenizer.decode([one], clean_up_tokenization_spaces=False).strip() for one in ids]
+    texts = [tokenizer.decode([token], clean_up_tokenization_spaces=False).strip() for token in ids]
     return [text if text and "\ufffd" not in text else name for text, name in zip(texts, names, strict=True)]
 
 
-MOST_SENTENCES = 200
+MAX_SENTENCES = 200
 _OCCLUSION = "occlusion"
 _SEPARATOR = re.compile(r"\t| \|\|\| ")
 
@@ -137,25 +136,26 @@ _SEPARATOR = re.compile(r"\t| \|\|\| ")
 def report_on_sentences(
     model, tokenizer, lines: Sequence[str], title: str, *, align: Callable | None = None, beams: int = 4
 ) -> Report:
-    """Return a report with a sentence browser: each sentence, and its translation without its most telling word.
+    """Return a report with a sentence browser: each sentence, and its translation without its most important word.
 
     Args:
-        model, tokenizer: an encoder-decoder in evaluation mode, on its device, and its tokenizer.
-        lines: sentences; a translation to look at stands behind a tab or `|||`, others are the model's.
+        model, tokenizer: encoder-decoder in evaluation mode, on its device, and its tokenizer.
+        lines: sentences, each optionally followed by a tab or `|||` and a translation. Default translation: the
+            model's.
         title: name of the model on the page.
-        align: function from pairs to their alignments, `WordAligner.align`; None for no links.
-        beams: beam size.
+        align: function from pairs to alignments, such as `WordAligner.align`. Default: no links.
+        beams: number of beams. Default: 4.
 
     Raises:
-        ValueError: no sentence with words or too many, or one that is longer than the model can read.
+        ValueError: no sentence with words, too many sentences, or one that is too long for the model.
     """
     lines = [line for line in lines if line.strip()]
-    if not 0 < len(lines) <= MOST_SENTENCES:
-        raise ValueError(f"`sentences` must be 1 to {MOST_SENTENCES} lines with words, got {len(lines)}.")
-    pairs = [given_target(line) for line in lines]
+    if not 0 < len(lines) <= MAX_SENTENCES:
+        raise ValueError(f"`sentences` must be 1 to {MAX_SENTENCES} lines with words, got {len(lines)}.")
+    pairs = [split_translation(line) for line in lines]
     untranslated = [source for source, target in pairs if target is None]
-    written = iter(translate_texts(model, tokenizer, untranslated, num_beams=beams))
-    sides = [source for source, _ in pairs], [next(written) if target is None else target for _, target in pairs]
+    translations = iter(translate_texts(model, tokenizer, untranslated, num_beams=beams))
+    sides = [source for source, _ in pairs], [next(translations) if target is None else target for _, target in pairs]
     effects = source_use(model, tokenizer, *sides) if len(lines) >= FEWEST_SENTENCES else None
     links = None
     if align is not None:
@@ -168,46 +168,46 @@ def report_on_sentences(
     return Report(title, [str(verdict_of(effects, pairs=len(lines)))], (), (), views)
 
 
-def given_target(line: str) -> tuple[str, str | None]:
-    """Return the source of a line, and the translation behind a tab or `|||`; None without one."""
+def split_translation(line: str) -> tuple[str, str | None]:
+    """Return the source of a line and its translation after a tab or `|||`, None if there is none."""
     source, *rest = _SEPARATOR.split(line, maxsplit=1)
     return source.strip(), rest[0].strip() if rest else None
 
 
 def _with_effects(model, tokenizer, views: Sequence[PairView], beams: int) -> Iterator[PairView]:
-    """Yield each view with what changes without the source word whose loss costs the target most."""
-    losses = [words_of_way(view, _OCCLUSION) for view in views]  # (target words, source words)
-    taken = [int(of_pair.sum(axis=0).argmax()) for of_pair in losses]
+    """Yield each view with the effect of removing the source word that matters most to the target."""
+    losses = [word_weights(view, _OCCLUSION) for view in views]  # (target words, source words)
+    removed = [int(of_pair.sum(axis=0).argmax()) for of_pair in losses]
     cut = []
-    for view, word in zip(views, taken, strict=True):
+    for view, word in zip(views, removed, strict=True):
         words = view.source.split()
         cut.append(" ".join(words[:word] + words[word + 1 :]))
     texts = translate_texts(model, tokenizer, [view.source for view in views] + cut, num_beams=beams)
     for view, word, of_pair, before, after in zip(
-        views, taken, losses, texts[: len(views)], texts[len(views) :], strict=True
+        views, removed, losses, texts[: len(views)], texts[len(views) :], strict=True
     ):
         yield replace(view, without=changes(view, word, of_pair[:, word].tolist(), before.split(), after.split()))
 
 
 def changes(
-    view: PairView, taken: int, losses: Sequence[float], before: Sequence[str], after: Sequence[str]
+    view: PairView, removed: int, losses: Sequence[float], before: Sequence[str], after: Sequence[str]
 ) -> Without:
-    """Compare the model's translations before and after a source word is taken away.
+    """Compare the model's translations before and after a source word is removed.
 
     Args:
-        view: the pair; its target may be another translation than the model's.
-        taken: number of the source word.
-        losses: fall of the log-probability of each target word.
+        view: view of the pair; its target may differ from the model's translation.
+        removed: index of the source word.
+        losses: fall of the log-probability of each target word, in nats.
         before, after: words of the model's translations.
     """
     blocks = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
-    kept = {block.a + n for block in blocks for n in range(block.size)}
-    new = {block.b + n for block in blocks for n in range(block.size)}
+    unchanged_before = {block.a + n for block in blocks for n in range(block.size)}
+    unchanged_after = {block.b + n for block in blocks for n in range(block.size)}
     targets = view.target.split()
     own = targets == list(before)
     return Without(
-        view.source.split()[taken],
+        view.source.split()[removed],
         () if own else [ChangedWord(word, loss=loss) for word, loss in zip(targets, losses, strict=True)],
-        [ChangedWord(word, n not in kept, losses[n] if own else 0.0) for n, word in enumerate(before)],
-        [ChangedWord(word, n not in new) for n, word in enumerate(after)],
+        [ChangedWord(word, n not in unchanged_before, losses[n] if own else 0.0) for n, word in enumerate(before)],
+        [ChangedWord(word, n not in unchanged_after) for n, word in enumerate(after)],
     )

@@ -1,13 +1,11 @@
-"""Read the log-probability of each target word after some words of the source are taken away.
+"""Log-probability of each target word after source words are removed by an operator.
 
-An operator says how a word is taken away:
+- `replace`: another word, drawn by frequency, replaces the word, so that the source still looks like text;
+- `hide`: its tokens are masked in the cross-attention, and the encoder states do not change;
+- `unk`: the unknown token replaces each of its tokens;
+- `delete`: the word is deleted from the source.
 
-- `replace`: another word stands in its place, drawn from the frequencies of words; the source still looks like text;
-- `hide`: its tokens are masked out of the cross-attention, the states of the encoder stay as they are;
-- `unk`: the tokenizer's unknown token stands in the place of each of its tokens;
-- `delete`: the source is written without it.
-
-Tokens of no word, such as the end of the sentence, are never touched.
+Special tokens are never removed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,17 +35,17 @@ OPERATORS = ("replace", "hide", "unk", "delete")
 
 
 class Change(NamedTuple):
-    """A change of a source: how words are taken away, and a byte for each word, 1 where it is kept."""
+    """A change of a source: the operator, and a byte per word, 1 if the word stays."""
 
     operator: str
     kept: bytes
 
 
 class WordFrequencies:
-    """A table of words to draw from, in proportion to how often each was counted.
+    """Table of words, from which words are drawn in proportion to their counts.
 
     Args:
-        counts: how often each word was seen; the order of words does not matter.
+        counts: count of each word.
 
     Raises:
         ValueError: fewer than two words.
@@ -56,13 +54,13 @@ class WordFrequencies:
     def __init__(self, counts: Mapping[str, int]) -> None:
         if len(counts) < 2:
             raise ValueError(
-                f"`frequencies` must have at least two words, one to replace the other, got {len(counts)}."
+                f"`frequencies` must have at least two words (one to replace the other), got {len(counts)}."
             )
         self.words = sorted(counts)
         self._sums = np.array(list(accumulate(counts[word] for word in self.words)))
 
     def others(self, words: Sequence[str], generator: np.random.Generator) -> list[str]:
-        """Draw another word for each word."""
+        """Draw a different word for each word."""
         drawn = [""] * len(words)
         same = list(range(len(words)))
         while same:
@@ -74,18 +72,18 @@ class WordFrequencies:
 
 
 class _Row:
-    """One reading of a pair: its number in the batch, a source, and the target words to read."""
+    """Forward pass of a pair: its number in the batch, a source, and the target words to score."""
 
     def __init__(self, number: int, pair: TokenPair, source: np.ndarray, words: Collection[int]) -> None:
         self.number, self.source = number, source
         self.wanted = np.zeros(pair.target.words, dtype=bool)
         self.wanted[list(words)] = True
-        self.places = np.flatnonzero(_of_words(pair.target, self.wanted))  # the tokens of these words
+        self.places = np.flatnonzero(_token_mask(pair.target, self.wanted))  # tokens of these words
         self.length = int(self.places.max(initial=0)) + 1
 
 
 class _Encoded(NamedTuple):
-    """The batch of whole pairs with its encoder states, and the places to hide from the decoder in each row."""
+    """Batch of unchanged pairs with its encoder states, and the positions to hide from the decoder per row."""
 
     inputs: dict[str, Tensor]
     labels: Tensor
@@ -95,19 +93,19 @@ class _Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Perturber:
-    """A model that reads perturbed sources.
+    """A model that scores targets of perturbed sources.
 
     Args:
-        model: an encoder-decoder of transformers, on the device to use.
-        tokenizer: the model's.
-        operators: those that will be used.
-        frequencies: where `replace` draws words; None without it.
-        seed: of the draws, which depend on the pair alone besides: not on its place nor on its batch.
-        batch_size: most sources at once.
+        model: encoder-decoder of transformers, on the device to use.
+        tokenizer: tokenizer of the model.
+        operators: operators to use. Default: all.
+        frequencies: words that `replace` draws. Default: none.
+        seed: seed of the draws, which otherwise depend only on the pair. Default: 0.
+        batch_size: maximum number of sources per batch. Default: 32.
 
     Raises:
-        ValueError: no operator or one that there is not, `replace` without frequencies, a tokenizer without the token
-            of an operator, or a model without attention to hide from.
+        ValueError: no operator or an unknown one, `replace` without frequencies, a tokenizer without unknown token for
+            `unk`, or a model without cross-attention for `hide`.
     """
 
     model: Any
@@ -121,12 +119,12 @@ class Perturber:
         if not self.operators or len(set(self.operators)) < len(self.operators) or set(self.operators) - {*OPERATORS}:
             raise ValueError(f"`operators` must be some of {', '.join(OPERATORS)}, each once, got {self.operators!r}.")
         if "unk" in self.operators and getattr(self.tokenizer, "unk_token_id", None) is None:
-            raise ValueError("`operators` has 'unk', but the tokenizer has no `unk_token_id`. Leave it out.")
+            raise ValueError("`operators` has 'unk', but the tokenizer has no `unk_token_id`. Leave 'unk' out.")
         if "hide" in self.operators:
             check_attends(self.model.config)
 
     def others(self, pair: TokenPair, words: Sequence[str]) -> list[str]:
-        """Draw another word for each word of a pair's source, the same ones wherever the pair stands."""
+        """Draw a different word for each word of a pair's source; the draws depend only on pair and seed."""
         if self.frequencies is None:
             raise ValueError("`frequencies` must be given for the operator 'replace', got None.")
         content = (len(pair.source.ids), *pair.source.ids.tolist(), *pair.target.ids.tolist())
@@ -136,42 +134,44 @@ class Perturber:
     def log_probabilities(
         self, pairs: Sequence[TokenPair], sources: Sequence[str], changes: Sequence[Mapping[Change, Collection[int]]]
     ) -> list[tuple[np.ndarray, dict[Change, np.ndarray]]]:
-        """Return log-probabilities of target words, sums over their tokens, teacher-forced on the target.
+        """Return log-probabilities of target words (sums over their tokens), teacher-forced on the target.
 
         Args:
             pairs: pairs of similar lengths.
-            sources: their source texts.
-            changes: for each pair the changes to try, each with the target words to read after it.
+            sources: source texts of the pairs.
+            changes: change -> target words to score, per pair.
 
         Returns:
-            For each pair those with its own source, (target words,) float64, and those with each change; NaN for
-            target words that were not asked for.
+            Per pair, the log-probabilities with the unchanged source, (target words,) float64, and change ->
+            log-probabilities; NaN for target words that were not to be scored.
 
         Raises:
-            ValueError: a changed source with no token or with more than the model has positions.
+            ValueError: a changed source without tokens, or too long for the model.
         """
-        asked = [(row, change) for row, by_change in enumerate(changes) for change in by_change if 0 in change.kept]
-        written = [(row, change) for row, change in asked if change.operator != "hide"]
-        hidden = [(row, change) for row, change in asked if change.operator == "hide"]
+        all_changes = [
+            (row, change) for row, by_change in enumerate(changes) for change in by_change if 0 in change.kept
+        ]
+        rewritten = [(row, change) for row, change in all_changes if change.operator != "hide"]
+        hidden = [(row, change) for row, change in all_changes if change.operator == "hide"]
         whole = [_Row(row, pair, pair.source.ids, range(pair.target.words)) for row, pair in enumerate(pairs)]
         with readable(self.model, attentions=False):
             unchanged = self._read(pairs, whole)
             rows = [
                 _Row(row, pairs[row], ids, changes[row][change])
-                for (row, change), ids in zip(written, self._changed_sources(pairs, sources, written), strict=True)
+                for (row, change), ids in zip(rewritten, self._changed_sources(pairs, sources, rewritten), strict=True)
             ]
-            changed = dict(zip(written, self._read(pairs, rows), strict=True))
+            changed = dict(zip(rewritten, self._read(pairs, rows), strict=True))
             if hidden:
                 sides = [pair.source.ids for pair in pairs], [pair.target.ids for pair in pairs]
                 inputs, labels = teacher_forced(self.model, padded_batch(self.model, self.tokenizer, *sides))
                 rows = [_Row(row, pairs[row], pairs[row].source.ids, changes[row][change]) for row, change in hidden]
-                places = [np.flatnonzero(_taken(pairs[row].source, change)) for row, change in hidden]
+                places = [np.flatnonzero(_removed(pairs[row].source, change)) for row, change in hidden]
                 for (row, _), of_row in zip(hidden, places, strict=True):
                     _check_not_empty(pairs[row].index, len(pairs[row].source.ids) - len(of_row), "hide")
                 encoded = _Encoded(inputs, labels, encode(self.model, inputs), places)
                 changed |= zip(hidden, self._read(pairs, rows, encoded), strict=True)
         return [
-            # A change that keeps every word leaves what it was.
+            # A change that removes no word has the log-probabilities of the unchanged source.
             (values, {change: changed.get((row, change), values) for change in changes[row]})
             for row, values in enumerate(unchanged)
         ]
@@ -186,7 +186,7 @@ class Perturber:
         for number, (row, change) in enumerate(changes):
             pair, words = pairs[row], sources[row].split()
             if change.operator == "unk":
-                ids = np.where(_taken(pair.source, change), self.tokenizer.unk_token_id, pair.source.ids)
+                ids = np.where(_removed(pair.source, change), self.tokenizer.unk_token_id, pair.source.ids)
                 tokens[number] = pair.source._replace(ids=ids)
             elif change.operator == "delete":
                 texts[number] = " ".join(compress(words, change.kept))
@@ -194,15 +194,15 @@ class Perturber:
                 if row not in others:
                     others[row] = self.others(pair, words)
                 chosen = zip(words, others[row], change.kept, strict=True)
-                texts[number] = " ".join(word if kept else other for word, other, kept in chosen)
+                texts[number] = " ".join(word if stays else drawn for word, drawn, stays in chosen)
         tokens |= zip(texts, tokenize_words(self.tokenizer, [*texts.values()]), strict=True)
         rows = [replace(pairs[row], source=tokens[number]) for number, (row, _) in enumerate(changes)]
         try:
             check_lengths(self.model, self.tokenizer, rows)
         except PairTooLongError as error:
             raise ValueError(
-                f"`operators` has 'replace', with which the source of pair {error.index} (counted from 0) comes to "
-                f"{error.tokens} tokens, the model takes at most {error.limit}. Leave the pair out, or the operator."
+                f"`operators` has 'replace', which makes {error.tokens} tokens of the source of pair {error.index} "
+                f"(counted from 0); the model takes at most {error.limit}. Leave out the pair or the operator."
             ) from error
         for pair in rows:
             _check_not_empty(pair.index, len(pair.source.ids), "delete")
@@ -211,12 +211,12 @@ class Perturber:
     def _read(
         self, pairs: Sequence[TokenPair], rows: Sequence[_Row], encoded: _Encoded | None = None
     ) -> list[np.ndarray]:
-        """Add up the log-probabilities of the tokens of each target word that is wanted, for each row; NaN for others.
+        """Return the log-probabilities of the wanted target words of each row, NaN for other words.
 
         Args:
-            pairs: the batch.
-            rows: readings of its pairs.
-            encoded: whole sources some of whose states the decoder does not see; None to read the sources of the rows.
+            pairs: pairs of the batch.
+            rows: forward passes of the pairs.
+            encoded: encoded sources with positions to hide. Default: encode the sources of the rows.
         """
         values: dict[int, np.ndarray] = {}
         lengths = [(row.length, len(row.source) if encoded is None else 0) for row in rows]
@@ -235,9 +235,9 @@ class Perturber:
                 for copy, number in enumerate(numbers):
                     inputs["attention_mask"][copy, encoded.hidden[number]] = 0
                 labels = encoded.labels[places][:, :longest]
-                kept = {name: tensor[places] for name, tensor in encoded.states.items() if torch.is_tensor(tensor)}
-                states = type(encoded.states)(**kept)
-            steps, _ = padded([np.append(row.places, 0) for row in chosen], 0)  # none is without a step
+                tensors = {name: tensor[places] for name, tensor in encoded.states.items() if torch.is_tensor(tensor)}
+                states = type(encoded.states)(**tensors)
+            steps, _ = padded([np.append(row.places, 0) for row in chosen], 0)  # every row needs a step
             tokens = log_probabilities(self.model, inputs, labels, states, steps.to(self.model.device))
             for number, row, of_tokens in zip(numbers, chosen, tokens.double().cpu().numpy(), strict=True):
                 target = pairs[row.number].target
@@ -247,19 +247,19 @@ class Perturber:
         return [values[number] for number in range(len(rows))]
 
 
-def _of_words(tokens: WordTokens, chosen: np.ndarray) -> np.ndarray:
-    """Mark the tokens of the chosen words: booleans, (tokens,)."""
-    return np.append(chosen, False)[tokens.word_ids]  # NO_WORD, which is -1, finds the False
+def _token_mask(tokens: WordTokens, chosen: np.ndarray) -> np.ndarray:
+    """Return a mask of the tokens of the chosen words, (tokens,)."""
+    return np.append(chosen, False)[tokens.word_ids]  # NO_WORD (-1) selects the False
 
 
-def _taken(tokens: WordTokens, change: Change) -> np.ndarray:
-    """Mark the tokens of the words that a change takes away: booleans, (tokens,)."""
-    return _of_words(tokens, ~np.frombuffer(change.kept, dtype=bool))
+def _removed(tokens: WordTokens, change: Change) -> np.ndarray:
+    """Return a mask of the tokens that a change removes, (tokens,)."""
+    return _token_mask(tokens, ~np.frombuffer(change.kept, dtype=bool))
 
 
 def _check_not_empty(index: int, tokens: int, operator: str) -> None:
     if not tokens:
         raise ValueError(
-            f"`operators` has {operator!r}, which would leave no source token of pair {index} (counted from 0). Take "
-            "a tokenizer that ends every source with a special token, or leave the operator out."
+            f"`operators` has {operator!r}, which removes all source tokens of pair {index} (counted from 0). Use a "
+            "tokenizer that ends every source with a special token, or leave out the operator."
         )

@@ -1,4 +1,4 @@
-"""Train a probe for a model without masks: an adapter that learns masks and changes nothing that the model writes."""
+"""Probe for a model without masks: an adapter that learns masks and does not change translations."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,64 +8,65 @@ from typing import Any
 
 from hf_attncal.report.corpus import Corpus
 
-_MOST_AGAIN = 0.1  # of the pairs to look at: short sentences come again in any text
-_LOOKED_AT = 500  # pairs to look at, where the probe learns from the same text
-_LEAST = 500  # pairs that a probe learns from
+_MAX_REPEATED = 0.1  # share of analysed pairs in the probe's text; short sentences recur in any text
+_MAX_ANALYSED_PAIRS = 500  # pairs to analyse if the probe is trained on the rest
+_MIN_TRAINING_PAIRS = 500
 _TRAINING = {"disable_tqdm": True}
 
 
 def parted(corpus: Corpus, text: Corpus | None, checkpoint: str) -> tuple[Corpus, Corpus]:
-    """Return the pairs to look at, and those that the probe learns from.
+    """Return the pairs to analyse and the training pairs of the probe.
 
     Args:
-        corpus: the pairs to analyse.
-        text: what the probe learns from; None for all pairs but the first 500 (at most a fifth), which are looked at.
-        checkpoint: the model, for messages.
+        corpus: pairs to analyse.
+        text: training pairs of the probe. None splits `corpus`: the first 500 pairs (at most a fifth) are analysed,
+            the others train the probe.
+        checkpoint: name of the model, for messages.
 
     Raises:
-        ValueError: the corpus is too little for both, or many of its pairs are those of `text`, on which the masks say
-            more than they know.
+        ValueError: the corpus is too small for both, or shares too many sources with `text`, on which masks would look
+            too good.
     """
     if text is not None:
-        known = set(text.sources)
-        again = sum(source in known for source in corpus.sources)
-        if again > _MOST_AGAIN * len(corpus.sources):
+        training_sources = set(text.sources)
+        repeated = sum(source in training_sources for source in corpus.sources)
+        if repeated > _MAX_REPEATED * len(corpus.sources):
             raise ValueError(
-                f"{again} of the {len(corpus.sources)} pairs to look at have a source that the probe learns from. "
+                f"{repeated} of the {len(corpus.sources)} sources to analyse are also in the text of the probe. "
                 "Give other text with --source."
             )
         return corpus, text
     if corpus.gold is not None or corpus.tags is not None:
         raise ValueError(
-            f"{checkpoint} has no masks, and a probe must learn from other text than that with --gold or --tags: "
-            "give --probe-text SOURCE TARGET, or --no-probe."
+            f"{checkpoint} has no masks, and a probe needs other text than that of --gold or --tags. "
+            "Give --probe-text SOURCE TARGET, or --no-probe."
         )
-    count = min(_LOOKED_AT, max(1, len(corpus.sources) // 5))
-    if len(corpus.sources) - count < _LEAST:
+    count = min(_MAX_ANALYSED_PAIRS, max(1, len(corpus.sources) // 5))
+    if len(corpus.sources) - count < _MIN_TRAINING_PAIRS:
         raise ValueError(
-            f"the text has {len(corpus.sources)} lines, too few to train a probe on most and to look at the "
-            "others: give --probe-text SOURCE TARGET, some thousand pairs, or --no-probe."
+            f"the text has {len(corpus.sources)} lines, too few to train a probe on most of them. "
+            "Give some thousand pairs with --probe-text SOURCE TARGET, or --no-probe."
         )
     return corpus.first(count), corpus.rest(count)
 
 
 @contextmanager
 def trained_probe(checkpoint: str, text: Corpus, seed: int, languages: str | None = None) -> Iterator[str]:
-    """Train a probe by its preset, as `attncal adapt MODEL --config probe` does.
+    """Train a probe with its preset, as `attncal adapt MODEL --config probe` does.
 
     Args:
-        checkpoint: the model: a folder, or its name on the Hub. Its weights stay as they are.
-        text: sentence pairs to learn from.
-        seed: of the adapter and of the order of the text.
-        languages: of the text, for a model of many.
+        checkpoint: folder or Hub name of the model; its weights do not change.
+        text: training pairs.
+        seed: seed of the adapter and of the order of the text.
+        languages: languages of the text, for a multilingual model. Default: none.
 
     Yields:
-        The folder of the adapter, which is dropped in the end.
+        The folder of the adapter, which is deleted at the end of the block.
 
     Raises:
         ValueError: see `train_adapter`.
     """
-    from hf_attncal.training.adapter import AdapterJob  # an analysis without a probe needs neither PEFT nor Trainer
+    from hf_attncal.training.adapter import AdapterJob  # needs PEFT and the Trainer
 
     with TemporaryDirectory(prefix="attncal-probe-") as folder:
         files = {}
@@ -87,12 +88,12 @@ def trained_probe(checkpoint: str, text: Corpus, seed: int, languages: str | Non
 
 
 def check_can_have_probe(model, checkpoint: str) -> None:
-    """Raise ValueError, before text is read for a probe, if the model cannot have one; the message says what to do."""
+    """Raise ValueError if the model cannot have a probe."""
     try:
         from hf_attncal.adapters.tuner import check_adaptable
 
         check_adaptable(model)
         if not checkpoint:
-            raise ValueError("the model must be saved, because an adapter names its model. Give its name.")
+            raise ValueError("an adapter needs a saved model. Give the model by name.")
     except ValueError as error:
-        raise ValueError(f"No probe: {error} To do without one: --no-probe.") from error
+        raise ValueError(f"No probe: {error} Or pass --no-probe.") from error

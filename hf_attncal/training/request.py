@@ -89,7 +89,7 @@ class TrainingRequest:
 
     def __post_init__(self):
         files = (
-            name for paths in (self.source, self.target, self.dev, self.test, self.links) for name in file_names(paths)
+            name for paths in (self.source, self.target, self.dev, self.test, self.links) for name in _file_names(paths)
         )
         check_readable(*files)
         preset = self.preset
@@ -132,9 +132,9 @@ class TrainingRequest:
             raise CommandError("--source and --target belong together: give all or none.")
         if plain and self.links is not None:
             raise CommandError("--links is for pairs of --source and --target. Leave it out for a language model.")
-        sides = {"text" if plain else "source": file_names(self.source), "target": file_names(self.target)}
+        sides = {"text" if plain else "source": _file_names(self.source), "target": _file_names(self.target)}
         entries["train"] = sides | ({} if self.links is None else {"guide": os.fspath(self.links)})
-        for split, files in (("dev", file_names(self.dev)), ("test", file_names(self.test))):
+        for split, files in (("dev", _file_names(self.dev)), ("test", _file_names(self.test))):
             if len(files) > (1 if plain else 3):
                 rule = "one file of a language model" if plain else "SOURCE TARGET [LINKS]"
                 raise CommandError(f"--{split} takes {rule}, got {len(files)} files.")
@@ -226,7 +226,7 @@ class TrainingRequest:
         return TrainingResult(Path(folder), results, (*lines, *scores(results), *verdict))
 
 
-def file_names(paths: Paths | None) -> list[str]:
+def _file_names(paths: Paths | None) -> list[str]:
     """Return file names as a list; None is an empty one."""
     if paths is None:
         return []

@@ -122,21 +122,21 @@ def test_a_report_of_python_is_that_of_the_command(attncal, gated, files):
 def test_without_targets_the_model_writes_them(attncal, gated, files):
     status, out, _ = attncal("analyze", gated, *QUICK, *text(files, "source"))
     assert status == 0
-    assert "given the words that the model itself wrote" in " ".join(out.split())
+    assert "after the words of its own translation" in " ".join(out.split())
 
 
 def test_a_stock_model_gets_a_probe(attncal, stock, files, monkeypatch):
     monkeypatch.setattr("hf_attncal.report.probe._TRAINING", {"disable_tqdm": True, "max_steps": 2})
-    monkeypatch.setattr("hf_attncal.report.probe._LOOKED_AT", 4)
+    monkeypatch.setattr("hf_attncal.report.probe._MAX_ANALYSED_PAIRS", 4)
     many = ["--source", str(files / "many.source"), "--target", str(files / "many.target")]
     methods = ["--device", "cpu", "--methods", "attention", "--batch-size", "3"]
     status, out, err = attncal("analyze", stock, *methods, *many, "-q")
     assert status == 0, err
     assert "loss" not in out + err
     told = " ".join(out.split())
-    assert f"a probe that was trained on {len(SOURCES) * 150 - 4} sentence pairs" in told
+    assert f"a probe trained on {len(SOURCES) * 150 - 4} sentence pairs" in told
     # Two steps teach a probe nothing, and it is not believed.
-    assert "The masks of layers 0, 1 and 2 carry no information" in told
+    assert "The masks of layers 0, 1 and 2 (counted from 0) are uninformative" in told
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_stock_model_gets_a_probe(attncal, stock, files, monkeypatch):
         (
             {},
             ["--probe-text", "many.source", "many.target"],
-            "have a source that the probe learns",
+            "sources to analyse are also in the text of the probe",
         ),
     ],
 )
@@ -170,8 +170,8 @@ def test_a_stock_model_without_a_probe(attncal, stock, files, methods):
     arguments = [*text(files, "source", "target"), "--no-probe", "--device", "cpu", *methods]
     status, out, _ = attncal("analyze", stock, *arguments)
     assert status == 0
-    assert "The attention of a head has an entropy of" in " ".join(out.split())
-    assert "was not asked: this model has no masks" in " ".join(out.split())
+    assert "The attention of a head has a mean entropy of" in " ".join(out.split())
+    assert "was not measured: this model has no masks" in " ".join(out.split())
 
 
 # ---- what is refused ----
@@ -187,10 +187,10 @@ def test_a_stock_model_without_a_probe(attncal, stock, files, methods):
         ),
         (["MODEL", "--source", "nowhere"], "There is no file"),
         (["MODEL", "--source", "source", "--report", "source"], "cannot be a folder"),
-        (["MODEL", "--source", "source", "--gold", "gold"], "need the target text that they belong to"),
+        (["MODEL", "--source", "source", "--gold", "gold"], "need the target text"),
         (["MODEL", "--source", "source", "--target", "many.target"], "must have the same number of lines"),
         (["MODEL", "--source", "source", "--target", "target", "--methods", "attentio"], "got 'attentio'"),
-        (["MODEL", "--source", "source", "--target", "target", "--tags", "gold"], "`tags` must be one for each"),
+        (["MODEL", "--source", "source", "--target", "target", "--tags", "gold"], "`tags` must have "),
         (["MODEL", "--source", "many.source", "--target", "many.target", "--gold", "gold"], "lines of links for"),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_probe_needs_text_of_its_own(attncal, stock, files):
     assert "too few to train a probe on most" in err
     status, _, err = attncal("analyze", stock, *QUICK, *text(files, "source", "target", "gold"))
     assert status == 1
-    assert "has no masks, and a probe must learn from other text" in err
+    assert "has no masks, and a probe needs other text" in err
 
 
 def test_a_line_that_is_too_long_is_named(attncal, gated, files):
@@ -219,7 +219,7 @@ def test_a_line_that_is_too_long_is_named(attncal, gated, files):
         status, out, err = attncal("analyze", gated, "--source", str(files / "long"), *target)
         assert (status, out) == (1, "")
         assert err.startswith("attncal: error: line 2 has ")
-        assert "source tokens, the model takes at most 64. Split it, or leave it out, in all files." in err
+        assert "source tokens, the model takes at most 64. Split the line, or leave it out, in all files." in err
 
 
 def test_links_that_count_from_1_are_refused(attncal, gated, files):

@@ -63,8 +63,9 @@ def test_a_stock_model_is_told_first_what_its_attention_is_parked_on():
     shares = [stock.observed.by_group[:, layer, 1:].sum() / steps for layer in range(stock.observed.by_group.shape[1])]
     assert all(0.01 < share < 0.99 for share in shares)
     told = [f"{100 * share:.1f} % in layer {layer}" for layer, share in enumerate(shares)]
-    assert first.startswith("Attention parked on the end of sentence, other special tokens and punctuation: ")
+    assert first.startswith("Attention on the end of sentence, other special tokens and punctuation: ")
     assert all(part in first for part in told)
+    assert first.endswith(" (counted from 0).")
     ours = analyze_corpus(text_model("marian", "ours"), CORPUS, tokenizer, **quick)
     assert ours.summary[0] == str(ours.verdict)
 
@@ -91,14 +92,14 @@ def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
 @pytest.mark.parametrize(
     ("pairs", "options", "problem"),
     [
-        ([], {}, "`pairs` must be sources, or pairs .*got none"),
-        ([("a", "b", "c")], {}, "`pairs` must be sources, or pairs"),
-        (["a", ("a", "b")], {}, "`pairs` must be sources, or pairs"),
+        ([], {}, "`pairs` must be all sources, or all pairs .*got none"),
+        ([("a", "b", "c")], {}, "`pairs` must be all sources, or all pairs"),
+        (["a", ("a", "b")], {}, "`pairs` must be all sources, or all pairs"),
         ([("a", " ")], {}, "a pair with words on both sides, got none among 1 pairs"),
         ([("der die", "the")], {"methods": ["attentio"]}, "got 'attentio'"),
         ([("der die", "the")], {"tokenizer": None}, "`tokenizer` must be the tokenizer of the model, got None"),
         ([("das alte Haus " * 40, "the")], {}, "line 1 has .* source tokens"),
-        (Corpus(["der die"], ["the"], tags=[["x", "y"]]), {}, "line 1: `tags` must be one for each"),
+        (Corpus(["der die"], ["the"], tags=[["x", "y"]]), {}, "line 1: `tags` must have 1 tags"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_measured(monkeypatch, pairs, options, problem):

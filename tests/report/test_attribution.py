@@ -402,7 +402,7 @@ def test_models_that_are_built_otherwise_are_refused_by_name():
     assert works_on(model) == ["attention", "occlusion", "posterior", "random", "diagonal"]
     with pytest.raises(ValueError, match=r"`method`.*'alti'.*'t5'.*occlusion"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "alti")
-    with pytest.raises(ValueError, match=r"'contribution'.*masks"):
+    with pytest.raises(ValueError, match=r"'contribution'.*`calibration`"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "contribution")
     for method in works_on(model):
         assert len(found_by(model, method, **options_of(method))) == len(SOURCES)

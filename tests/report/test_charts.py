@@ -110,7 +110,7 @@ def test_layers_whose_masks_carry_no_information_have_a_note_and_no_numbers():
     assert list(charts) == [*CALIBRATED, *FOR_ALL]
     idle, *others = charts["reliability_by_layer"].rows
     assert idle[:6] == (0, None, None, None, None, None)
-    assert idle[-1] == "withheld: the masks carry no information"
+    assert idle[-1] == "withheld: the masks are uninformative"
     assert [row[-1] for row in others] == [None, None]
     assert all(isinstance(row[1], float) for row in others)
     assert [row[:2] for row in charts["reliability_by_head"].rows][1] == (2, None)
@@ -167,7 +167,7 @@ def test_of_many_layers_some_are_drawn(found):
     names = [line.get_label() for line in chart.draw().axes[0].lines]
     assert len(names) == 6
     assert (names[0], names[-1]) == ("layer 0", "layer 8")
-    assert "Some layers are in the table alone." in chart.caption
+    assert "Some layers are only in the table." in chart.caption
 
 
 def test_gold_must_fit(found):

@@ -82,7 +82,7 @@ def test_the_whole_demo(tmp_path, monkeypatch, capsys, twice):
     )
     assert main(["demo", "--output", str(tmp_path)]) == 0  # over what the first one left
     out = capsys.readouterr().out
-    assert f" seconds. All of it is in {tmp_path}/.\n" in out
+    assert f" seconds. All files are in {tmp_path}/.\n" in out
     assert out.endswith(f"attncal show {tmp_path}/model 'the old house'\n")
     results, told = returned[0], json.loads((tmp_path / "results.json").read_text())
     assert {name: told[name] for name in ("bleu", "alignment")} == {

@@ -106,6 +106,6 @@ def test_a_verdict_is_told_in_words():
     assert in_words(Verdict("a", one, ()), "a", "b") == "a is better than b"
     assert in_words(Verdict("b", one, ("hide",)), "a", "b") == "b is better than a (hide left out: circular)"
     assert in_words(Verdict(None, one, ("hide", "unk")), "a", "b") == (
-        "no verdict: ways to take words away disagree, or cannot tell, or neither names any (hide and unk left out: "
-        "circular)"
+        "no verdict: the operators disagree or show no difference, or neither method finds used words (hide and unk "
+        "left out: circular)"
     )

@@ -36,14 +36,14 @@ def scored_of(links) -> ScoredLinks:
 def test_numbers_are_those_of_the_observations(found):
     sentences = told(found)
     top, first = (found.mean("entropy", layer) for layer in (2, 0))
-    assert f"an entropy of {top:.2f} nats in layer 2 and of {first:.2f} nats in layer 0" in sentences
-    assert f"evenly over {math.exp(top):.1f} and {math.exp(first):.1f} source tokens, of " in sentences
+    assert f"entropy of {top:.2f} nats in layer 2 and of {first:.2f} nats in layer 0 (layers counted" in sentences
+    assert f"evenly over {math.exp(top):.1f} and {math.exp(first):.1f} of " in sentences
     if found.calibrated:
         assert f"contributes most at {100 * found.mean('reliability', 2):.1f} % (" in sentences
         assert f"in layer 0 at {100 * found.mean('reliability', 0):.1f} % (" in sentences
         assert f"NULL gets {100 * found.mean('null', 2):.1f} % (" in sentences
     else:
-        assert "was not asked: this model has no masks" in sentences
+        assert "was not measured: this model has no masks" in sentences
         assert "NULL" not in sentences
 
 
@@ -52,26 +52,24 @@ def test_masks_without_information_are_not_believed():
     flat = {0: {0: 1, 1: 1}, 1: {0: 0.5, 1: 0.5}, 2: {0: 1, 1: 1}}
     none = observe(with_masks(model, flat), bpe_tokenizer(), SOURCES, TARGETS)
     sentences = told(none)
-    assert "cannot be told: reliability, contributions and what calibration changes are left out" in sentences
-    assert "The masks of layers 0, 1 and 2 carry no information" in sentences
+    assert "Reliability, contributions and changes by calibration are left out." in sentences
+    assert "The masks of layers 0, 1 and 2 (counted from 0) are uninformative" in sentences
     assert "`attncal adapt`" in sentences
-    for believed in ("contributes most", "to another token", "was not asked"):
+    for believed in ("contributes most", "changes the token", "was not measured"):
         assert believed not in sentences
     caveats = " ".join(caveats_of(none, None, **CORPUS))
-    assert "A contribution says" not in caveats
+    assert "A contribution is" not in caveats
     assert "probe" not in caveats
 
     some = observe(with_masks(model, {2: flat[2]}), bpe_tokenizer(), SOURCES, TARGETS)
     sentences = told(some)
-    assert "In layer 1 the source token with the most attention is the one that contributes most at" in sentences
-    assert "The other layers are left out. The masks of layer 2 carry no information" in sentences
+    assert "In layer 1 (counted from 0) the source token with the most attention contributes most at" in sentences
+    assert "The other layers are left out. The masks of layer 2 (counted from 0) are uninformative" in sentences
 
 
 def test_even_attention_is_told_from_attention_on_few_of_many_tokens(found):
     tokens = found.group_tokens.sum(axis=1)
-    assert f"source tokens, of {math.exp(np.average(np.log(tokens), weights=found.steps)):.1f} that there" in told(
-        found
-    )
+    assert f"of {math.exp(np.average(np.log(tokens), weights=found.steps)):.1f} source tokens." in told(found)
 
 
 def test_what_cannot_be_told_from_the_best_is_judged_against_it_alone(found):
@@ -81,28 +79,30 @@ def test_what_cannot_be_told_from_the_best_is_judged_against_it_alone(found):
     assert {best, other} == {"alti", "rollout"}
     sentences = told(found, judged=judged)
     score = judged.score(best)
-    assert f"{best} names the words that matter most" in sentences
+    assert f"{best} finds the most important words" in sentences
     assert f"falls by {score.value:.2f} nats ({score.interval[0]:.2f} to {score.interval[1]:.2f})" in sentences
-    assert f"By this nobody can tell {best} from {other}." in sentences
+    assert f"There is no clear difference between {best} and {other}." in sentences
 
 
 def test_a_method_without_whose_words_the_text_is_more_likely_names_nothing(found):
     judged = made_up_judged({"alti": -0.0011, "attention": -0.5, "random": -1.0, "diagonal": -2.0}, noise=0.0001)
     sentences = told(found, judged=judged)
-    assert "No method that looks at the model names words that it uses: without the words that the first" in sentences
-    assert "alti, names, the log-probability of a target word falls by -0.0011 nats" in sentences
-    assert "matter most" not in sentences
+    assert "No method finds words that the model uses: without the words of the best one, alti, the" in sentences
+    assert "the log-probability of a target word falls by -0.0011 nats" in sentences
+    assert "most important" not in sentences
     assert judged.unbeaten() == judged.unbeaten("sufficiency") == []
     assert judged.verdicts("alti")["random"].better is None
     (chart, *_) = faithfulness_charts(judged)
-    assert "Not beaten by any: none, for none names words that the model uses." in " ".join(chart.caption.split())
+    assert "Not beaten by any: none, since no method finds words that the model uses." in " ".join(
+        chart.caption.split()
+    )
     assert not any("better" in str(cell) for row in chart.rows for cell in row)
 
 
 def test_of_an_attention_that_is_not_to_be_trusted_no_reliability_is_told(found):
     sentences = " ".join(findings_of(found, None, None, level="do not", **RESAMPLED))
     assert "contributes most at" not in sentences
-    assert ("may well agree" in sentences) == bool(found.calibrated)
+    assert ("agreement of attention and contributions is left out" in sentences) == bool(found.calibrated)
 
 
 def test_the_best_method_stands_beside_all_controls_and_is_judged_against_the_strongest(found):
@@ -114,7 +114,7 @@ def test_the_best_method_stands_beside_all_controls_and_is_judged_against_the_st
         assert f"{control} by {judged.score(control).value:.2f} nats" in sentences
     difference = judged.difference("alti", "diagonal")
     low, high = difference.interval
-    assert f"By {difference.value:.2f} nats ({low:.2f} to {high:.2f}) it is better than diagonal" in sentences
+    assert f"It is better by {difference.value:.2f} nats ({low:.2f} to {high:.2f}) than diagonal" in sentences
 
 
 def test_a_method_that_beats_the_control_where_the_first_does_not_is_named(found):
@@ -123,28 +123,25 @@ def test_a_method_that_beats_the_control_where_the_first_does_not_is_named(found
     sums = {name: of.copy() for name, of in judged.sums.items()}
     sums["alti"][:, 1] -= 9
     sentences = told(found, judged=replace(judged, sums=sums))
-    assert (
-        "Of all methods only rollout can be shown to name the words that the model uses better than random"
-        in sentences
-    )
+    assert "Of all methods only rollout clearly finds the words that the model uses better than random" in sentences
 
 
 def test_without_controls_or_intervals_there_is_no_verdict_on_the_best(found):
-    assert "was not measured: take random and diagonal among" in told(found, judged=made_up_judged({"alti": 2.0}))
+    assert "were not measured: add random and diagonal to" in told(found, judged=made_up_judged({"alti": 2.0}))
     judged = made_up_judged({"alti": 2.0, "random": 1.0})
     judged = replace(judged, bootstrap=0)
     sentences = told(found, judged=judged)
     assert "Without intervals there is no verdict" in sentences
-    assert "matter most" not in sentences
+    assert "most important" not in sentences
 
 
 @pytest.mark.parametrize(
     ("attention", "pairs", "sentence"),
     [
-        (0.0, 40, "Contributions name the words that the model uses better than attention does."),
-        (3.0, 40, "Attention names the words that the model uses better than contributions do."),
-        (2.0, 40, "cannot be told"),
-        (3.0, 5, "cannot be told"),
+        (0.0, 40, "Contributions find the words that the model uses better than attention does."),
+        (3.0, 40, "Attention finds the words that the model uses better than contributions do."),
+        (2.0, 40, "no clear difference"),
+        (3.0, 5, "no clear difference"),
     ],
 )
 def test_contributions_against_attention(found, attention, pairs, sentence):
@@ -154,8 +151,8 @@ def test_contributions_against_attention(found, attention, pairs, sentence):
 
 def test_the_nearest_to_gold_links(found):
     scored = {"attention": scored_of([frozenset()] * len(PAIRS)), "alti": scored_of([pair.links for pair in PAIRS])}
-    assert "alti is the nearest to the gold links, with an alignment error rate of 0.0 %" in told(found, scored)
-    assert "attention, all layers and heads together, has 100.0 %" in told(found, scored)
+    assert "alti is nearest to the gold links, with an alignment error rate of 0.0 %" in told(found, scored)
+    assert "attention (mean over layers and heads) has 100.0 %" in told(found, scored)
 
 
 def test_errors_by_method_has_the_nearest_first():
@@ -177,19 +174,19 @@ def test_a_probe_is_spoken_of_where_one_was_trained():
     assert not found.is_changed
     for pairs, is_told in ((None, False), (1234, True)):
         caveats = " ".join(caveats_of(found, None, **CORPUS | {"probe_pairs": pairs}))
-        assert ("a probe that was trained on 1,234 sentence pairs for this report" in caveats) == is_told
-        assert ("leave the attention of this model as it is" in caveats) != is_told
+        assert ("a probe trained on 1,234 sentence pairs for this report" in caveats) == is_told
+        assert ("do not change the attention of this model" in caveats) != is_told
 
 
 def test_caveats_are_about_what_was_done(found):
     caveats = " ".join(caveats_of(found, made_up_judged({"a": 1.0}, pairs=7), **CORPUS))
-    assert "given the words of the reference before it" in caveats
+    assert "after the words of the reference" in caveats
     assert "measured on 7 sentence pairs" in caveats
-    assert ("A contribution says" in caveats) == bool(found.calibrated)
+    assert ("A contribution is" in caveats) == bool(found.calibrated)
     assert "probe" not in caveats
-    assert "could not be read" not in caveats
-    assert f"This text has {len(SOURCES)} sentence pairs: intervals of so few" in caveats
+    assert "were left out" not in caveats
+    assert f"This text has only {len(SOURCES)} sentence pairs, so intervals are too narrow" in caveats
     without = " ".join(caveats_of(found, None, **CORPUS | {"targets": "output", "pairs": 9}))
-    assert "given the words that the model itself wrote" in without
-    assert f"Of 9 sentence pairs {9 - len(SOURCES)} with a side of no word could not be read." in without
+    assert "after the words of its own translation" in without
+    assert f"{9 - len(SOURCES)} of 9 sentence pairs were left out" in without
     assert "Faithfulness" not in without

@@ -227,9 +227,9 @@ def test_what_rests_on_masks_that_do_not_tell_tokens_apart_is_withheld(number):
         with pytest.raises(ValueError, match=rf"'{measure}'.*`attncal adapt`"):
             found.counts(measure, 1)
     for withheld in (found.reliability_up_to, found.divergence_in, lambda n: found.links("contribution", n)):
-        with pytest.raises(ValueError, match="carry no information"):
+        with pytest.raises(ValueError, match="uninformative"):
             withheld(0)
-    with pytest.raises(ValueError, match="carry no information"):
+    with pytest.raises(ValueError, match="uninformative"):
         found.of_tag("reliability", 0)
     assert found.mean("entropy", 2) > 0
     assert found.links("attention", 2)
@@ -317,7 +317,7 @@ def test_a_stock_model_has_what_needs_no_masks(family):
     with pytest.raises(ValueError, match=r"'null'.*`leaky`"):
         found.counts("null", 0)
     for refused in (found.reliability_up_to, found.divergence_in, lambda n: found.links("contribution", n)):
-        with pytest.raises(ValueError, match=r"measured on .* with `calibration`"):
+        with pytest.raises(ValueError, match="`calibration`"):
             refused(0)
 
 

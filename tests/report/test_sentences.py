@@ -11,7 +11,7 @@ from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.report.attribution import word_scores
 from hf_attncal.report.figures.contents import ChangedWord
-from hf_attncal.report.pairs import MOST_SENTENCES, changes, given_target, report_on_sentences
+from hf_attncal.report.pairs import MAX_SENTENCES, changes, report_on_sentences, split_translation
 
 LINES = ["the old house is a house", "a <b>house</b>"]
 
@@ -35,7 +35,7 @@ def texts():
     [("a b", ("a b", None)), ("a\tb", ("a", "b")), ("a ||| b c", ("a", "b c")), ("a|||b", ("a|||b", None))],
 )
 def test_a_line_may_have_its_translation_with_it(line, pair):
-    assert given_target(line) == pair
+    assert split_translation(line) == pair
 
 
 def test_translations_are_the_models_unless_they_are_given(texts):
@@ -77,7 +77,7 @@ def test_of_a_given_translation_the_losses_and_of_the_model_the_changes():
     ]
 
 
-@pytest.mark.parametrize("lines", [[" ", ""], ["a"] * (MOST_SENTENCES + 1)])
+@pytest.mark.parametrize("lines", [[" ", ""], ["a"] * (MAX_SENTENCES + 1)])
 def test_no_sentence_and_too_many_are_refused(texts, lines):
     with pytest.raises(ValueError, match="`sentences` must be 1 to 200"):
         report_on_sentences(*texts, lines, "m")

@@ -164,7 +164,7 @@ def test_held_out_text_loses_what_training_loses_and_names_its_lines(corpus, tmp
         (corpus / f"second.{language}").write_text("".join(lines[10:]), encoding="utf-8")
     files = [f"data.train.{side}=[first.{end},second.{end}]" for side, end in (("source", "en"), ("target", "de"))]
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "data.dev=null", "data.test=null"]
-    told = r"Left out of the held-out text: 1 of 5 pairs .* more than 32 tokens.*\(line 7 of .*second\.en\)"
+    told = r"1 of 5 pairs were left out of the held-out text.* more than 32 tokens.*\(line 7 of .*second\.en\)"
     with pytest.warns(UserWarning, match=told):
         script.main([*arguments, *files, "data.held_out_pairs=5"])
     assert len((tmp_path / "run" / "dev.hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 4

@@ -1,7 +1,7 @@
-"""Make charts of attention, links and faithfulness: measurements become figures and tables.
+"""Charts of attention, links and faithfulness.
 
-What each chart shows and how to read it is in `charts.yaml`. matplotlib is imported when a figure is drawn. Layers and
-heads are counted from 0.
+Titles and captions are in `charts.yaml`. matplotlib is imported when a figure is drawn. Layers and heads are counted
+from 0.
 """
 
 import math
@@ -26,11 +26,11 @@ from .templates import FOLDER, display, listed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_LINES = 6  # in one figure
-_FEWEST = 0.01  # share of all steps below which a point of a curve is chance
-_NOTHING = Measured(math.nan, None)
+_MAX_LINES = 6  # lines in one figure
+_MIN_SHARE_OF_STEPS = 0.01  # share of steps below which a point of a curve is not drawn
+_MISSING = Measured(math.nan, None)
 _TEXTS: dict[str, dict[str, str]] = yaml.safe_load((FOLDER / "charts.yaml").read_text(encoding="utf-8"))
-_Means = Callable[[np.ndarray], list[Measured]]  # counts to means with intervals
+_Means = Callable[[np.ndarray], list[Measured]]  # function from counts to means with intervals
 
 
 # ---- parts of charts ----
@@ -43,34 +43,36 @@ def chart(
     draw: Callable[[], "Figure"] | None = None,
     **words: object,
 ) -> Chart:
-    """Put a chart together from its numbers and its text in `charts.yaml`; `words` fill the gaps of the text."""
+    """Build a chart from its numbers and its text in `charts.yaml`; `words` fill the placeholders of the text."""
     text = _TEXTS[name]
     title, caption = (text[part].format(**_TEXTS["common"] | text | words) for part in ("title", "caption"))
     return Chart(name, title, caption, columns, rows, draw, text.get("source", ""))
 
 
 def section(name: str, charts: Sequence[Chart]) -> Section:
-    """Put charts below their heading in `charts.yaml`."""
+    """Build a section with its heading in `charts.yaml`."""
     return Section(**_TEXTS[name], charts=charts)
 
 
 def cells(*measured: Measured) -> list[Cell]:
-    """Return value, low and high of each number; None for those that are missing."""
-    values = ((None if math.isnan(one.value) else one.value, *(one.interval or (None, None))) for one in measured)
+    """Return value, low and high of each number; None for missing ones."""
+    values = (
+        (None if math.isnan(number.value) else number.value, *(number.interval or (None, None))) for number in measured
+    )
     return [cell for value in values for cell in value]
 
 
 def bounded(*names: str) -> list[str]:
-    """Return the columns of `cells`, for each name."""
+    """Return the column names of `cells` for each name."""
     return [column for name in names for column in (name, f"{name}: low", f"{name}: high")]
 
 
 def about_controls(methods: Iterable[str]) -> str:
-    """Write a sentence on the methods that never look at the model, with a space before it; "" without any."""
+    """Return a sentence on the controls among the methods, with a leading space; "" if there are none."""
     controls = [name for name in methods if name in CONTROLS]
     if not controls:
         return ""
-    return f" What never looks at the model is a control: {listed(controls)}. Any other method has to be better."
+    return f" Controls ignore the model: {listed(controls)}. Any other method has to be better."
 
 
 def drawn(kind: str, *args, **options) -> Callable[[], "Figure"]:
@@ -87,9 +89,9 @@ def drawn(kind: str, *args, **options) -> Callable[[], "Figure"]:
 def draw_bars(
     panels: Mapping[str, Mapping[str, Sequence[Measured]]], labels: Iterable[str | int]
 ) -> Callable[[], "Figure"]:
-    """Return a function that draws bars; a label that is a number is that of a layer."""
+    """Return a function that draws bars; an integer label is a layer."""
     bars = {
-        panel: {name: [(one.value, one.interval) for one in values] for name, values in series.items()}
+        panel: {name: [(bar.value, bar.interval) for bar in values] for name, values in series.items()}
         for panel, series in panels.items()
     }
     return drawn("bars", bars, [f"layer {label}" if isinstance(label, int) else display(label) for label in labels])
@@ -107,20 +109,20 @@ def observation_charts(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> list[Chart]:
-    """Return all charts that the observations and the gold links allow.
+    """Return all charts of observations and gold links.
 
     Args:
-        observed: observations over the corpus; with `alignments` where there is gold.
-        gold: annotated links of every pair; None for no charts of links.
-        sources, targets: the corpus, for the charts of links.
-        bootstrap: resamples of the pairs for each interval; 0 for none.
-        seed: of the resamples.
+        observed: observations over the corpus, with `alignments` if there are gold links.
+        gold: annotated links per pair. Default: no charts of links.
+        sources, targets: texts of the corpus, for the charts of links.
+        bootstrap: number of resamples of the pairs per interval; 0 for no intervals. Default: 1000.
+        seed: seed of the resamples. Default: 0.
 
     Raises:
         ValueError: the gold links do not fit the text.
     """
     measure = partial(means, bootstrap=bootstrap, seed=seed)
-    # Figs. 3 and 5 of Lu et al. and Fig. 7 of Mask-Align are of one layer.
+    # Figs. 3 and 5 of Lu et al. and Fig. 7 of Mask-Align show one layer.
     layer = observed.top("reliability" if observed.calibrated else "entropy")
     charts = []
     if observed.layers["mask"]:
@@ -172,7 +174,7 @@ def _by_layer(
     columns: Iterable[str],
     measure: _Means,
 ) -> Chart:
-    """Show measures of steps in each layer; `panels` names them, by panel and bar, and `columns` in the table."""
+    """Show measures of steps per layer; `panels` maps panel -> bar -> measure, `columns` are names in the table."""
     bars = {
         panel: {bar: [measure(observed.counts(kind, layer))[0] for layer in layers] for bar, kind in kinds.items()}
         for panel, kinds in panels.items()
@@ -186,12 +188,12 @@ def _by_layer(
 
 
 def _reliability_by_layer(observed: Observations, measure: _Means) -> Chart:
-    """Show how often attention names the token that contributes most, in each layer with masks."""
+    """Show the reliability level (attention selects the token that contributes most) per layer with masks."""
     measured, rows = {}, []
     for layer in observed.layers["mask"]:
         masks = observed.mean("mask", layer), observed.mean("informed", layer)
         if layer in observed.idle:
-            rows.append((layer, *[None] * 5, *masks, "withheld: the masks carry no information"))
+            rows.append((layer, *[None] * 5, *masks, "withheld: the masks are uninformative"))
             continue
         (measured[layer],) = measure(observed.counts("reliability", layer))
         of_heads = observed.by_head["reliability"][layer]
@@ -199,14 +201,14 @@ def _reliability_by_layer(observed: Observations, measure: _Means) -> Chart:
         rows.append((layer, *cells(measured[layer]), *bounds, *masks, None))
     columns = [
         *("layer", *bounded("reliability level"), "lowest head", "highest head", "mean mask"),
-        *("share of predictions with masks that differ", "note"),
+        *("share of predictions with informative masks", "note"),
     ]
     draw = draw_bars({"reliability level": {"": [*measured.values()]}}, measured) if measured else None
     return chart("reliability_by_layer", columns, rows, draw)
 
 
 def _reliability_by_head(observed: Observations) -> Chart:
-    """Show how often attention names the token that contributes most, in each head."""
+    """Show the reliability level per head."""
     layers = observed.calibrated
     values = observed.by_head["reliability"][list(layers)]
     rows = [
@@ -218,7 +220,7 @@ def _reliability_by_head(observed: Observations) -> Chart:
 
 
 def _reliability_by_entropy(observed: Observations, measure: _Means) -> Chart:
-    """Show the reliability level of predictions whose attention has at most so much entropy."""
+    """Show the reliability level of predictions up to each entropy of attention."""
     rows, series, bands = [], {}, {}
     shown = _spread(observed.calibrated)
     for layer in observed.calibrated:
@@ -226,8 +228,8 @@ def _reliability_by_entropy(observed: Observations, measure: _Means) -> Chart:
         shares = [share.value for share in means(observed.steps_up_to(layer), 0)]
         by_bound = list(zip(ENTROPY_THRESHOLDS, levels, shares, strict=True))
         rows += [(layer, bound, *cells(level), share) for bound, level, share in by_bound]
-        whole = sum(share < 1 for share in shares)  # the first threshold that nothing exceeds
-        points = [(bound, level) for bound, level, share in by_bound[: whole + 1] if share >= _FEWEST]
+        whole = sum(share < 1 for share in shares)  # index of the first threshold that covers all steps
+        points = [(bound, level) for bound, level, share in by_bound[: whole + 1] if share >= _MIN_SHARE_OF_STEPS]
         if layer in shown and points:
             series[f"layer {layer}"] = [(bound, level.value) for bound, level in points]
             if any(level.interval for level in levels):
@@ -238,8 +240,8 @@ def _reliability_by_entropy(observed: Observations, measure: _Means) -> Chart:
         ("layer", "entropy at most (nats)", *bounded("reliability level"), "share of predictions"),
         rows,
         drawn("lines", series, *axes, bands=bands) if series else None,
-        fewest=f"{100 * _FEWEST:.0f}",
-        left_out="" if len(shown) == len(observed.calibrated) else " Some layers are in the table alone.",
+        fewest=f"{100 * _MIN_SHARE_OF_STEPS:.0f}",
+        left_out="" if len(shown) == len(observed.calibrated) else " Some layers are only in the table.",
     )
 
 
@@ -262,7 +264,7 @@ def _reliability_by_tag(observed: Observations, layer: int, measure: _Means) -> 
 
 
 def _divergence_by_entropy(observed: Observations, measure: _Means) -> Chart:
-    """Show how much calibration changes attention that is sharp, and attention that is spread."""
+    """Show the change by calibration per entropy of attention."""
     rows, series = [], {}
     shown = _spread(observed.calibrated)
     for layer in observed.calibrated:
@@ -270,7 +272,7 @@ def _divergence_by_entropy(observed: Observations, measure: _Means) -> Chart:
         measured = measure(counts)
         numbers = counts[..., 1].sum(axis=0)
         rows += [
-            (layer, name, int(n), *cells(one)) for name, n, one in zip(BUCKET_NAMES, numbers, measured, strict=True)
+            (layer, name, int(n), *cells(mean)) for name, n, mean in zip(BUCKET_NAMES, numbers, measured, strict=True)
         ]
         if layer in shown:
             series[f"layer {layer}"] = measured
@@ -283,17 +285,17 @@ def _divergence_by_entropy(observed: Observations, measure: _Means) -> Chart:
 
 
 def _spread(layers: Sequence[int]) -> list[int]:
-    """Return as many layers as a figure can show, from the first to the last."""
-    if len(layers) <= _MOST_LINES:
+    """Return at most `_MAX_LINES` layers, evenly spread from the first to the last."""
+    if len(layers) <= _MAX_LINES:
         return list(layers)
-    return [layers[round(place)] for place in np.linspace(0, len(layers) - 1, _MOST_LINES)]
+    return [layers[round(place)] for place in np.linspace(0, len(layers) - 1, _MAX_LINES)]
 
 
 # ---- groups of tokens ----
 
 
 def _attention_by_group(observed: Observations, measure: _Means) -> Chart:
-    """Show who gets attention (words, punctuation, special tokens, NULL), and how long their value vectors are."""
+    """Show attention and norms of value vectors per group: words, punctuation, special tokens, NULL."""
     layers, has_norms = observed.layers["entropy"], bool(observed.group_norms.any())
     names = (*TOKEN_GROUPS, *(["NULL"] if observed.layers["null"] else []))
     rows = []
@@ -301,16 +303,16 @@ def _attention_by_group(observed: Observations, measure: _Means) -> Chart:
     lengths: dict[str, list[Measured]] = {name: [] for name in names}
     for layer in layers:
         attention = measure(observed.attention_of_groups(layer))
-        norms = measure(observed.norms_of_groups(layer)) if has_norms else [_NOTHING] * len(TOKEN_GROUPS)
+        norms = measure(observed.norms_of_groups(layer)) if has_norms else [_MISSING] * len(TOKEN_GROUPS)
         if observed.layers["null"]:
-            attention += measure(observed.counts("null", layer)) if layer in observed.layers["null"] else [_NOTHING]
+            attention += measure(observed.counts("null", layer)) if layer in observed.layers["null"] else [_MISSING]
             norms = [*norms, Measured(observed.null_norms.get(layer, math.nan), None)]
         for name, share, norm in zip(names, attention, norms, strict=True):
             rows.append((layer, name, *cells(share, norm)))
             shares[name].append(share)
             lengths[name].append(norm)
     panels = {"share of attention": shares} | ({"length of the value vector": lengths} if has_norms else {})
-    about_norms = "; and how long their value vectors are, the mean over tokens and heads" if has_norms else ""
+    about_norms = "; and the norms of their value vectors, mean over tokens and heads" if has_norms else ""
     return chart(
         "attention_by_group",
         ("layer", "tokens", *bounded("share of attention", "length of value vector")),
@@ -324,21 +326,21 @@ def _attention_by_group(observed: Observations, measure: _Means) -> Chart:
 
 
 def _errors_by_tag(errors: Sequence[TagErrors], layer: int) -> Chart:
-    """Show the AER of the links of a layer by the tag of the target word."""
+    """Show the AER of a layer's links by the tag of the target word."""
     names, pairs = list(errors[0].scores), list(errors[0].differences or {})
-    labels = ["all words" if one.tag is None else one.tag for one in errors]
-    series = {name: [Measured(one.scores[name].aer, one.scores[name].interval) for one in errors] for name in names}
+    labels = ["all words" if row.tag is None else row.tag for row in errors]
+    series = {name: [Measured(row.scores[name].aer, row.scores[name].interval) for row in errors] for name in names}
     panels = {"AER (lower is better)": series}
     for pair in pairs:
-        differences = [(one.differences or {})[pair] for one in errors]
+        differences = [(row.differences or {})[pair] for row in errors]
         panels[f"AER of {pair[0]} less {pair[1]}"] = {"difference": differences}
     columns = (f"AER of {name}" for name in (*names, *(f"{a} less {b}" for a, b in pairs)))
     measured = [values for by_name in panels.values() for values in by_name.values()]
     rows = [
-        (label, one.words, one.scores[names[0]].possible, *cells(*row))
-        for label, one, *row in zip(labels, errors, *measured, strict=True)
+        (label, tag.words, tag.scores[names[0]].possible, *cells(*numbers))
+        for label, tag, *numbers in zip(labels, errors, *measured, strict=True)
     ]
-    difference = " A difference above 0 means that the second is nearer to the gold links." if pairs else ""
+    difference = " If the difference is above 0, the second has fewer errors." if pairs else ""
     return chart(
         "aer_by_tag",
         ("tag", "words", "gold links", *bounded(*columns)),
@@ -351,18 +353,18 @@ def _errors_by_tag(errors: Sequence[TagErrors], layer: int) -> Chart:
 
 
 def _predictions_and_alignments(by_weights: Mapping[str, PredictionAndAlignment], layer: int) -> Chart:
-    """Show whether words are predicted where they are aligned well, by weights of a layer."""
+    """Show the shares of words by right or wrong prediction and alignment, with weights of a layer."""
     labels = {
         "cPcA": "predicted, aligned",
         "wPcA": "not predicted, aligned",
         "cPwA": "predicted, not aligned",
         "wPwA": "not predicted, not aligned",
     }
-    series = {name: [one.shares[category] for category in labels] for name, one in by_weights.items()}
-    some = next(iter(by_weights.values()))
+    series = {name: [result.shares[category] for category in labels] for name, result in by_weights.items()}
+    first = next(iter(by_weights.values()))
     rows = [
-        (name, category, label, *cells(one.shares[category]))
-        for name, one in by_weights.items()
+        (name, category, label, *cells(result.shares[category]))
+        for name, result in by_weights.items()
         for category, label in labels.items()
     ]
     return chart(
@@ -371,13 +373,13 @@ def _predictions_and_alignments(by_weights: Mapping[str, PredictionAndAlignment]
         rows,
         draw_bars({"share of target words": series}, list(labels.values())),
         layer=layer,
-        words=some.words,
-        unlinked=some.unlinked,
+        words=first.words,
+        unlinked=first.unlinked,
     )
 
 
 def errors_by_method(scored: Mapping[str, ScoredLinks]) -> Chart:
-    """Show how near the links of each method come to gold links, the nearest first."""
+    """Show the AER of each method, the lowest first."""
     scores = {name: method.score for name, method in scored.items()}
     scores = dict(sorted(scores.items(), key=lambda item: item[1].aer))
     measured = [Measured(score.aer, score.interval) for score in scores.values()]
@@ -395,29 +397,29 @@ _TARGETS = {"reference": "the reference translations", "output": "the model's ow
 
 
 def faithfulness_charts(judged: JudgedFaithfulness) -> list[Chart]:
-    """Return all charts of faithfulness that was judged.
+    """Return all charts of faithfulness.
 
-    Verdicts are on `contribution`, else on `attention`, else on the best method.
+    Verdicts are on `contribution`, or on `attention`, or on the best method.
 
     Args:
-        judged: faithfulness of the methods. There are verdicts only if it has intervals.
+        judged: faithfulness of the methods; without intervals there are no verdicts.
     """
     ranking = judged.ranking()
     method = next((name for name in ("contribution", "attention") if name in ranking), ranking[0])
     measures = [measure for measure in AREAS if measure in judged.measures]
     charts = []
-    if judged.bootstrap and len(ranking) > 1:  # verdicts stand before the numbers that they are drawn from
+    if judged.bootstrap and len(ranking) > 1:  # verdicts before their numbers
         charts += [faithfulness_verdicts(judged, method, measure) for measure in measures]
     charts += [faithfulness_by_method(judged, measure) for measure in measures]
     return charts
 
 
 def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
-    """Show how much worse predictions get, for each method and operator, the best method first.
+    """Show a measure of faithfulness per method and operator, the best method first.
 
     Args:
         judged: faithfulness of the methods.
-        measure: one of `AREAS`.
+        measure: name of a measure in `AREAS`.
     """
     methods = judged.ranking(measure)
     scores = {name: [judged.score(name, operator, measure) for operator in judged.operators] for name in methods}
@@ -430,8 +432,8 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
         ]
     columns = zip(judged.operators, *scores.values(), strict=True)
     parts = " (nats)", ": low", ": high", ": note"
-    beware = f" Circular, and to be read past: {listed(circular)}; there the method was made by what is measured."
-    yardstick = f" {YARDSTICK} takes words away itself: it shows what can be reached."
+    beware = f" Ignore {listed(circular)}: circular, since method and measure remove words in the same way."
+    yardstick = f" {YARDSTICK} removes words itself and shows the best possible value."
     return chart(
         measure,
         ["method", *(f"{operator}{part}" for operator in judged.operators for part in parts)],
@@ -445,7 +447,7 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
 
 
 def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str) -> Chart:
-    """Show whether a method is more faithful than each other one, in words."""
+    """Show the verdicts on a method against each other one."""
     verdicts = judged.verdicts(method, measure)
     others = [name for name in judged.ranking(measure) if name != method]
     parts = ": difference (nats)", ": low", ": high"
@@ -458,15 +460,17 @@ def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str)
         ],
         method=method,
         fewest=FEWEST_SENTENCES,
-        unbeaten=listed(judged.unbeaten(measure)) or "none, for none names words that the model uses",
+        unbeaten=listed(judged.unbeaten(measure)) or "none, since no method finds words that the model uses",
         controls=about_controls(judged.controls()),
     )
 
 
 def in_words(verdict: Verdict, first: str, second: str) -> str:
-    """Write a verdict as words."""
+    """Return a verdict in words."""
     left_out = f" ({listed(list(verdict.circular))} left out: circular)" if verdict.circular else ""
     if verdict.better is None:
-        return f"no verdict: ways to take words away disagree, or cannot tell, or neither names any{left_out}"
+        return (
+            f"no verdict: the operators disagree or show no difference, or neither method finds used words{left_out}"
+        )
     worse = second if verdict.better == first else first
     return f"{verdict.better} is better than {worse}{left_out}"

@@ -1,4 +1,4 @@
-"""Contents of a report: charts, sentence pairs with weights between their tokens, and findings."""
+"""Contents of a report: charts, sentence pairs with token weights, and findings."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ class PairWeights:
     """Weights between the tokens of one sentence pair, from attention or one method.
 
     Args:
-        values: (layers, heads, target tokens, source tokens), float; one layer and one head where the way of looking
-            has none. Finite; negative only where `signed`.
-        null: (layers, heads, target tokens), the share of NULL; None where there is none.
-        signed: whether values below 0 mean something (gradients, occlusion).
+        values: (layers, heads, target tokens, source tokens), finite floats, negative only if `signed`; a method
+            without layers and heads has one of each.
+        null: (layers, heads, target tokens), share of NULL; None without NULL.
+        signed: True if negative values have a meaning (occlusion). Default: False.
     """
 
     values: np.ndarray
@@ -35,8 +35,8 @@ class ChangedWord:
 
     Args:
         text: the word.
-        changed: whether the other translation lacks it.
-        loss: fall of its log-probability in nats when the source word is hidden; 0 if not known.
+        changed: True if the other translation lacks it.
+        loss: fall of its log-probability without the source word, in nats; 0 if unknown.
     """
 
     text: str
@@ -46,12 +46,12 @@ class ChangedWord:
 
 @dataclass(frozen=True)
 class Without:
-    """What changes when a source word is taken away.
+    """Effect of removing a source word.
 
     Args:
-        word: the source word.
-        given: words of the translation on the page, if it is not the model's own.
-        before, after: words of the model's translations of the whole source, and without the word.
+        word: source word.
+        given: words of the translation of the user; empty for a translation of the model.
+        before, after: words of the model's translations with and without the source word.
     """
 
     word: str
@@ -62,18 +62,18 @@ class Without:
 
 @dataclass(frozen=True)
 class PairView:
-    """A sentence pair to look at.
+    """View of a sentence pair.
 
     Args:
-        index: its place in the corpus, from 0.
-        source, target: its texts; their words are what `str.split()` gives.
-        source_tokens, target_tokens: as the model reads them, special ones included, for a person to read.
-        source_words, target_words: the number of the word of each token, -1 for a token of none.
-        weights: name of a way of looking -> what it sees, in the order in which they are offered.
-        links: (i source word, j target word); None where there are none to show.
-        notes: name -> value, what is known of this pair alone (reliability, entropy, share of NULL).
-        link_kind: what a link is, in words.
-        without: the effect of taking a source word away; None if it was not computed.
+        index: index in the corpus, counted from 0.
+        source, target: texts, with words separated by white space.
+        source_tokens, target_tokens: readable tokens, special tokens included.
+        source_words, target_words: index of the word of each token, -1 for special tokens.
+        weights: method -> weights, in the order of the menu.
+        links: pairs (i source word, j target word); None to show no links.
+        notes: name -> value for this pair (reliability, entropy, share of NULL).
+        link_kind: name of a link in the legend. Default: "gold link".
+        without: effect of removing a source word; None if not computed.
     """
 
     index: int
@@ -90,35 +90,35 @@ class PairView:
     without: Without | None = None
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the weights between words, mean over layers and heads."""
+        """Return HTML for notebooks: the weights between words, mean over layers and heads."""
         return pair_view_html(self)
 
 
 def with_null(weights: PairWeights) -> np.ndarray:
-    """Return weights (layers, heads, target tokens, source tokens), with NULL, if any, as the last source token."""
+    """Return weights (layers, heads, target tokens, source tokens), with NULL, if any, as last source token."""
     if weights.null is None:
         return weights.values
     return np.concatenate([weights.values, weights.null[..., None]], axis=-1)
 
 
 def pair_view_html(pair: PairView) -> str:
-    """Return a pair as HTML: for each way of looking the weights between words, mean over layers and heads; no script.
+    """Return a pair as HTML without script: per method a heat map of word weights, mean over layers and heads.
 
-    A heat map has a row for each target word, with source words and, last, NULL if there is one.
+    Rows are target words, columns source words and, if there is NULL, NULL as last.
     """
     maps = []
     for name, weights in pair.weights.items():
-        rows = words_of_way(pair, name)
+        rows = word_weights(pair, name)
         numbers = zip(weights.values.shape[:2], ("layers", "heads"), strict=True)
-        means = [f"{count} {what}" for count, what in numbers if count > 1]
-        what = f"mean of {' and '.join(means)}" if means else ""
-        maps.append({"name": display(name), "what": what, "rows": rows, "largest": np.abs(rows).max(initial=0)})
+        means = [f"{count} {unit}" for count, unit in numbers if count > 1]
+        subtitle = f"mean of {' and '.join(means)}" if means else ""
+        maps.append({"name": display(name), "what": subtitle, "rows": rows, "largest": np.abs(rows).max(initial=0)})
     template = report_templates().get_template("pair.html.jinja")
     return template.render(pair=pair, maps=maps, links=set(map(tuple, pair.links or ())))
 
 
-def words_of_way(pair: PairView, name: str) -> np.ndarray:
-    """Return weights between words, mean over layers and heads: (target words, source words, with NULL if any)."""
+def word_weights(pair: PairView, name: str) -> np.ndarray:
+    """Return word weights, mean over layers and heads: (target words, source words and NULL if any)."""
     import torch
 
     from hf_attncal.data.words import WordTokens
@@ -140,16 +140,16 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure or a table of numbers, with what it needs to be understood alone.
+    """Figure and table of numbers, with title and caption.
 
     Args:
-        name: stem of its files, letters, digits and `_`.
-        title: what is shown, in a few words.
-        caption: how to read it and what to beware of, in plain words; sentences.
-        source: paper and figure, table or equation that it follows; "" for none.
-        columns: names of the columns of its table, with units.
-        rows: its numbers, a cell for each column; None where there is nothing to say.
-        draw: makes the figure; None where the table is all there is.
+        name: stem of the file names: letters, digits and `_`.
+        title: title, a few words.
+        caption: explanation in sentences.
+        columns: column names of the table, with units.
+        rows: rows of the table, a cell per column; None for an empty cell.
+        draw: function that returns the figure. Default: no figure.
+        source: paper with figure, table or equation. Default: none.
     """
 
     name: str
@@ -162,13 +162,13 @@ class Chart:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Return all but the figure, as plain data for JSON."""
+        """All fields except the figure, as plain data for JSON."""
         return {name: getattr(self, name) for name in ("name", "title", "caption", "source", "columns", "rows")}
 
 
 @dataclass(frozen=True)
 class Section:
-    """Charts that belong together, under a heading of their own, after a few sentences on what they say."""
+    """Charts under a common heading, after an introduction of a few sentences."""
 
     title: str
     text: str
@@ -177,19 +177,17 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A report on a model, whoever shows it.
+    """Report on a model. It prints as findings, caveats and paths of its files.
 
     Args:
-        title: what was analysed.
-        summary: the findings, a sentence or two each, the most important first.
-        caveats: what the findings do not say, in plain words.
-        sections: in the order of the page.
-        pairs: for the sentence browser; read once, in order.
-        record: how it was made, as `metrics.records.record` has it, JSON.
-        about: what the title says besides, in a few words each: languages, scores, how much text, the date.
-        written: what it was written to, by what that is.
-
-    Printed, it has the findings, what they do not say, and where it was written.
+        title: name of the model.
+        summary: findings of one or two sentences, the most important first.
+        caveats: limits of the findings.
+        sections: sections in the order of the page.
+        pairs: views for the sentence browser, read once, in order.
+        record: settings, versions and hashes, from `metrics.records.record`.
+        about: name -> short text below the title: languages, scores, amount of text, date.
+        written: kind of output -> path.
     """
 
     title: str
@@ -203,13 +201,13 @@ class Report:
 
     @property
     def charts(self) -> list[Chart]:
-        """Return the charts of all sections, in order."""
+        """Charts of all sections, in order."""
         return [chart for section in self.sections for chart in section.charts]
 
     def __str__(self) -> str:
         lines = [_point(sentence) for sentence in self.summary]
         if self.caveats:
-            lines += ["", "What this does not say:", *map(_point, self.caveats)]
+            lines += ["", "Limits of these findings:", *map(_point, self.caveats)]
         for kind, place in self.written.items():
             lines += ["", f"{kind}: {place}"]
         return "\n".join(lines)

@@ -1,7 +1,4 @@
-"""Write a report: as one HTML file that needs no other file and no network, or its charts as files.
-
-Charts are pictures for papers and slides, and numbers for programs and spreadsheets.
-"""
+"""Files of a report: a self-contained HTML page, or its charts as pictures and numbers."""
 
 import base64
 import csv
@@ -31,23 +28,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DOTS_PER_INCH = 200
-_OVERVIEW = "report.json"  # the name of the file that says what the others are
+_OVERVIEW = "report.json"  # file with findings and the list of charts
 
 
 def write_files(report: Report, folder: str | Path) -> None:
-    """Write every chart as NAME.json and NAME.csv, one with a figure as NAME.png and NAME.svg, too, and report.json.
+    """Write each chart as NAME.json and NAME.csv, its figure as NAME.png and NAME.svg, and `report.json`.
 
-    All are whole in a folder in `folder` before the first of them takes its place, and `report.json` is the last to do
-    so. Files that have such a name are replaced, others in `folder` stay. `report.pairs` is not read. The same charts
-    give the same bytes with the same version of matplotlib.
+    All files are written completely before they replace existing ones, `report.json` last. Other files in `folder`
+    stay. Equal charts give equal bytes with the same version of matplotlib.
 
     Args:
-        report: its charts, and what `report.json` says of them.
-        folder: where; made if it is missing.
+        report: report with the charts; its `pairs` are not read.
+        folder: output folder, created if missing.
 
     Raises:
         ValueError: a chart has a number that is not finite; no file has changed.
-        OSError: see `hf_attncal.io.files.writing`; likewise.
+        OSError: see `hf_attncal.io.files.writing`; no file has changed.
         ModuleNotFoundError: a chart has a figure, and matplotlib is not installed.
     """
     folder = Path(folder)
@@ -82,19 +78,19 @@ def write_files(report: Report, folder: str | Path) -> None:
 
 
 def csv_text(chart: Chart) -> str:
-    """Write the table of a chart as CSV, with a line of names; a cell without anything to say is empty."""
+    """Return the table of a chart as CSV with a header line."""
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([chart.columns, *chart.rows])
     return file.getvalue()
 
 
 def svg_text(figure: "Figure", name: str, text_as_paths: bool = True) -> str:
-    """Write a figure as SVG, the same each time.
+    """Return a figure as reproducible SVG.
 
     Args:
-        figure: of matplotlib.
-        name: of the chart, from which the names inside are made.
-        text_as_paths: letters are drawn, so that they look the same everywhere; else the text is text.
+        figure: figure of matplotlib.
+        name: name of the chart, the seed of the ids in the SVG.
+        text_as_paths: draw letters as paths, which look the same everywhere. Default: True.
     """
     import matplotlib
 
@@ -108,23 +104,23 @@ def _json(values: dict[str, Any]) -> bytes:
     return (json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-_LARGEST_DOWNLOAD = 300_000  # bytes of a file that the page carries
-_MOST_ROWS = 500  # of a table on the page
-_MOST_INCHES, _MOST_COLUMNS = 9.0, 6  # of a figure, and of a table without one, beside another chart
-_GROUPS = {"config": "Settings", "data_sha256": "Text (SHA-256)"}  # of the record
-# A weight is a byte, in these steps of the largest one of its layer and head: from 0 on, or to both sides of it.
+_MAX_DOWNLOAD_BYTES = 300_000  # size of a file embedded in the page
+_MAX_ROWS = 500  # rows of a table on the page
+_MAX_INCHES, _MAX_COLUMNS = 9.0, 6  # width of a figure, or columns of a table, next to another chart
+_GROUPS = {"config": "Settings", "data_sha256": "Text (SHA-256)"}  # headings of the record
+# A weight is stored as a byte, relative to the largest weight of its layer and head: from 0 up, or with a sign.
 WEIGHT_STEPS, SIGNED_STEPS = 255, 127
 
 
 def write_page(report: Report, path: str | Path, option: str = "--report") -> None:
-    """Write a report as one HTML file that uses no network, no other file, and no script but its own.
+    """Write a report as a self-contained HTML file, which uses no network and no other file.
 
-    Pairs are taken one by one, and none is kept. The file is whole or as it was.
+    Pairs are read one by one. After an error the old file stays.
 
     Args:
-        report: what is on the page.
-        path: path of the file; missing folders are made.
-        option: option that messages name.
+        report: report to write.
+        path: path of the file; missing folders are created.
+        option: name of the option in messages. Default: "--report".
 
     Raises:
         ValueError: a pair has weights that are not finite.
@@ -141,7 +137,7 @@ def write_page(report: Report, path: str | Path, option: str = "--report") -> No
         .generate(
             report=report,
             charts={chart.name: _chart_on_page(chart) for chart in report.charts},
-            most_rows=_MOST_ROWS,
+            most_rows=_MAX_ROWS,
             made=_record_groups(report.record),
             record=json.dumps(report.record, indent=1, ensure_ascii=False),
             first=None if first is None else pair_view_html(first),
@@ -154,37 +150,42 @@ def write_page(report: Report, path: str | Path, option: str = "--report") -> No
     )
     with whole_file(path, option=option) as partial, open(partial, "wb") as file:
         for piece in pieces:
-            file.write(piece.encode("utf-8", "replace"))  # half of a character is no text
+            file.write(piece.encode("utf-8", "replace"))  # lone surrogates cannot be encoded
 
 
 def write_report(report: Report, places: Sequence[str | Path]) -> Report:
-    """Write a report to places, and return it with these: a name that ends in .html is a page, others are folders.
+    """Write a report to paths (.html: page, others: folder of figures), and return it with them in `written`.
 
     Raises:
         OSError, ValueError, ModuleNotFoundError: see `write_page` and `write_files`.
     """
-    written = {}
+    paths = {}
     for place in sorted(places, key=lambda place: Path(place).suffix == ".html"):  # figures first
         if Path(place).suffix == ".html":
             write_page(report, place)
-            written["Page"] = str(place)
+            paths["Page"] = str(place)
         else:
             write_files(report, place)
-            written["Figures"] = str(place)
-    return replace(report, written=written)
+            paths["Figures"] = str(place)
+    return replace(report, written=paths)
 
 
 def _record_groups(record: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the record as heading -> name -> value in words; what belongs to no group is first."""
-    groups = {_GROUPS.get(name, name.capitalize()): of for name, of in record.items() if isinstance(of, Mapping)}
-    alone = {name: of for name, of in record.items() if not isinstance(of, Mapping)}
-    groups = ({"Run": alone} if alone else {}) | groups
-    return {name: {what.replace("_", " "): _in_words(of[what]) for what in of} for name, of in groups.items()}
+    """Return the record as heading -> name -> text; values without a group come first, under "Run"."""
+    groups = {
+        _GROUPS.get(name, name.capitalize()): group for name, group in record.items() if isinstance(group, Mapping)
+    }
+    single_values = {name: value for name, value in record.items() if not isinstance(value, Mapping)}
+    groups = ({"Run": single_values} if single_values else {}) | groups
+    return {
+        heading: {name.replace("_", " "): _in_words(value) for name, value in group.items()}
+        for heading, group in groups.items()
+    }
 
 
 def _in_words(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "; ".join(f"{name.replace('_', ' ')}: {_in_words(of)}" for name, of in value.items()) or "–"
+        return "; ".join(f"{name.replace('_', ' ')}: {_in_words(part)}" for name, part in value.items()) or "–"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_in_words, value)) or "–"
     if isinstance(value, bool):
@@ -197,15 +198,14 @@ def _in_words(value: Any) -> str:
 
 @dataclass(frozen=True)
 class _ChartOnPage:
-    """A chart as the page shows it.
+    """Chart on the page.
 
     Args:
-        svg: its figure; None where it has none.
-        light: the figure stays dark on white, because its colours are those of an image.
-        wide: it needs all columns of the page, for its figure or its table.
-        folded: of a wide table without a figure, how many columns of words it begins with: the page shows them, and
-            the whole table where it is unfolded. 0: the table is as it is.
-        downloads: name of a file -> its address; None where it is too large for the page.
+        svg: figure; None for a table only.
+        light: True if the figure keeps its colours in the dark style of the page, because it contains an image.
+        wide: True if the chart needs the full width of the page.
+        folded: number of leading text columns that a folded table shows; 0 for a table that is not folded.
+        downloads: file name -> data URL; None for a file that is too large for the page.
     """
 
     svg: str | None
@@ -218,26 +218,26 @@ class _ChartOnPage:
 def _chart_on_page(chart: Chart) -> _ChartOnPage:
     downloads = {f"{chart.name}.csv": _address("text/csv", csv_text(chart))}
     if chart.draw is None:
-        wide, folded = len(chart.columns) > _MOST_COLUMNS, 0
-        if wide and chart.rows:  # the first columns that have nothing but words
+        wide, folded = len(chart.columns) > _MAX_COLUMNS, 0
+        if wide and chart.rows:  # leading columns that contain only text
             words = (all(isinstance(row[n], str) for row in chart.rows) for n in range(len(chart.columns)))
             folded = sum(takewhile(bool, words))
         return _ChartOnPage(None, False, wide and not folded, folded, downloads)
     figure = chart.draw()
     downloads[f"{chart.name}.svg"] = _address("image/svg+xml", svg_text(figure, chart.name))
     svg = svg_text(figure, chart.name, text_as_paths=False)
-    # The text in the cells of a heat map is as dark or light as they ask for: its colours must stay.
+    # Text in a heat map contrasts with its cells, so the colours must not change.
     light = "<image" in svg or "QuadMesh" in svg
-    wide = figure.get_figwidth() > _MOST_INCHES
+    wide = figure.get_figwidth() > _MAX_INCHES
     return _ChartOnPage(_inline(svg, chart, recoloured=not light), light, wide, 0, downloads)
 
 
 def _address(kind: str, text: str) -> str | None:
-    """Return the address by which the page carries a file; None where it is too large for that."""
-    return None if len(text) > _LARGEST_DOWNLOAD else f"data:{kind};charset=utf-8,{quote(text, errors='replace')}"
+    """Return a file as data URL; None if it is too large for the page."""
+    return None if len(text) > _MAX_DOWNLOAD_BYTES else f"data:{kind};charset=utf-8,{quote(text, errors='replace')}"
 
 
-# Colours of our figures, and what the page has for them in its light and its dark dress.
+# Colours of our figures -> CSS colours of the page, which has a light and a dark style.
 _RECOLOURED = {
     "#000000": "currentColor",
     "#222222": "currentColor",
@@ -249,7 +249,7 @@ _RECOLOURED = {
 
 
 def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
-    """Return an SVG of matplotlib as part of a page: as wide as there is room, its names unlike other charts'."""
+    """Return an SVG of matplotlib for embedding in the page, with responsive width and unique ids."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     head, body = svg.split(">", 1)
@@ -257,7 +257,7 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
     width, box = attributes["width"], attributes["viewBox"]
     body = re.sub(r'(?<= id=")|(?<=url\(#)|(?<=href="#)', f"{chart.name}-", body)
     if recoloured:
-        body = re.sub("|".join(_RECOLOURED), lambda found: _RECOLOURED[found[0]], body)
+        body = re.sub("|".join(_RECOLOURED), lambda match: _RECOLOURED[match[0]], body)
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
         f'aria-label="{escape(display(chart.title))}" viewBox="{box}" width="{width}" style="--width:{width}">{body}'
@@ -268,13 +268,12 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
 
 
 def packed(pair: PairView) -> tuple[dict[str, Any], str]:
-    """Pack a pair for the page: its facts as plain data for JSON, and its weights as compressed bytes in base64.
+    """Return a pair for the page: plain data for JSON, and its weights as zlib-compressed bytes in base64.
 
-    The bytes are compressed by zlib. For each way of looking, in order, they are the step of each layer and head,
-    float32 in little-endian order, then the weights in these steps, (layers, heads, target tokens, source tokens),
-    unsigned bytes or, where `signed`, signed ones. NULL is one more source token, the last. So a weight is rounded by
-    at most half a step: a step is the largest weight of the layer and head divided by `WEIGHT_STEPS`, or
-    `SIGNED_STEPS`.
+    Per method, in order, the bytes are the step of each layer and head (float32, little-endian), and then the weights
+    in steps, (layers, heads, target tokens, source tokens), as unsigned bytes, or signed ones if `signed`. NULL is the
+    last source token. A step is the largest weight of the layer and head divided by `WEIGHT_STEPS` or `SIGNED_STEPS`,
+    so rounding changes a weight by at most half a step.
 
     Raises:
         ValueError: weights that are not finite.
@@ -293,7 +292,7 @@ def packed(pair: PairView) -> tuple[dict[str, Any], str]:
         steps = (np.abs(values).max(axis=(2, 3), initial=0) / most).astype("<f4")
         in_steps = values / np.where(steps > 0, steps, 1).astype(np.float64)[..., None, None]
         parts += [steps.tobytes(), np.rint(in_steps).clip(-most, most).astype(kind).tobytes()]
-    known = {
+    data = {
         "index": pair.index,
         "source": pair.source,
         "target": pair.target,
@@ -307,4 +306,4 @@ def packed(pair: PairView) -> tuple[dict[str, Any], str]:
         "notes": {name: float(value) for name, value in pair.notes.items() if math.isfinite(value)},
         "weights": ways,
     }
-    return known, base64.b64encode(zlib.compress(b"".join(parts), 9)).decode()
+    return data, base64.b64encode(zlib.compress(b"".join(parts), 9)).decode()

@@ -1,4 +1,4 @@
-"""The templates of a page, and functions that write numbers, lists and the names of methods."""
+"""Templates of the report page, and formatting of numbers, lists and method names."""
 
 import math
 import re
@@ -29,22 +29,22 @@ _ANY = re.compile(rf"(?<![\w`])(?:{'|'.join(sorted(METHOD_NAMES, key=len, revers
 
 @cache
 def report_templates() -> Environment:
-    """Return the templates of this folder, with the filters that they use."""
-    found = page.environment(FOLDER)
-    found.policies["json.dumps_kwargs"] = {}  # in their own order
-    found.filters |= {"cell": cell, "digits": _digits, "display": display}
-    return found
+    """Return the templates of this folder with their filters."""
+    templates = page.environment(FOLDER)
+    templates.policies["json.dumps_kwargs"] = {}  # do not sort keys
+    templates.filters |= {"cell": cell, "digits": _digits, "display": display}
+    return templates
 
 
 def cell(value: str | int | float | None) -> str:
-    """Write a cell of a table: a number with four digits, as many as a person compares."""
+    """Return the text of a table cell; numbers have four digits."""
     if value is None:
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else display(str(value))
 
 
 def _digits(value: float, largest: float) -> str:
-    """Write a weight in a cell, `.93`, with as many digits as tell weights apart where `largest` is the largest."""
+    """Return a weight as text (`.93`), with digits that suit the `largest` weight."""
     if largest >= 10:
         places = 1 if largest < 100 else 0
     else:
@@ -54,28 +54,28 @@ def _digits(value: float, largest: float) -> str:
 
 
 def display(text: str) -> str:
-    """Return the text with the names of methods for people, where a program writes `input_x_gradient`."""
+    """Return the text with display names in place of method identifiers such as `input_x_gradient`."""
     return _ANY.sub(lambda name: METHOD_NAMES[name[0]], text)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Write `a`, `a and b`, `a, b and c`."""
+    """Return names as `a`, `a and b` or `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def sentence_pairs(count: int) -> str:
-    """Write a number of sentence pairs."""
+    """Return a number of sentence pairs in words."""
     return f"{count:,} sentence pair{'' if count == 1 else 's'}"
 
 
 def percent(share: Measured) -> str:
-    """Write a share in percent, with its interval if it has one."""
+    """Return a share in percent, with its interval if it has one."""
     value, *bounds = (f"{100 * number:.1f}" for number in (share.value, *(share.interval or ())))
     return f"{value} % ({bounds[0]} to {bounds[1]})" if bounds else f"{value} %"
 
 
 def nats(measured: Measured) -> str:
-    """Write a number of nats and its interval, to two digits that are not 0 where they are small."""
+    """Return a number of nats with its interval; small numbers have two significant digits."""
     value, *bounds = (
         f"{number:z.2f}" if abs(number) >= 0.1 or not number else f"{number:.2g}"
         for number in (measured.value, *(measured.interval or ()))

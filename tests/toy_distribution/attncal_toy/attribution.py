@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_attncal.report.attribution import BetweenWords
+from hf_attncal.report.attribution import WordMethod
 
 
 @dataclass(frozen=True)
-class Ends(BetweenWords):
+class Ends(WordMethod):
     """All to the last word."""
 
-    def of_words(self, batch):
+    def word_matrices(self, batch):
         matrices = [np.zeros((pair.target.words, pair.source.words)) for pair in batch.pairs]
         for matrix in matrices:
             matrix[:, -1:] = 1
