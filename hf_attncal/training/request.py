@@ -89,7 +89,9 @@ class TrainingRequest:
 
     def __post_init__(self):
         files = (
-            name for paths in (self.source, self.target, self.dev, self.test, self.links) for name in _file_names(paths)
+            name
+            for paths in (self.source, self.target, self.dev, self.test, self.links)
+            for name in _file_names(paths)
         )
         check_readable(*files)
         preset = self.preset

@@ -169,7 +169,9 @@ def test_an_adapter_without_a_place_takes_the_head_that_is_nearest(corpus, base,
         nearest_head(model, [batch])
     sections = {"adapter": {"guided": True, "calibration": None}, "model": {"checkpoint": str(base)}}
     train_adapter(AdapterConfig.make(values(corpus, tmp_path / "run", **sections)))
-    told = re.search(r"layer (\d), head (\d) \(counted from 0\).*that (reads|predicts) a token", capsys.readouterr().out)
+    told = re.search(
+        r"layer (\d), head (\d) \(counted from 0\).*that (reads|predicts) a token", capsys.readouterr().out
+    )
     (saved,) = (tmp_path / "run").glob("*/adapter_config.json")
     kept = json.loads(saved.read_text(encoding="utf-8"))
     assert [kept["guided_layer"], kept["guided_head"]] == [int(told[1]), int(told[2])]
