@@ -180,10 +180,10 @@ def test_a_stock_model_without_a_probe(attncal, stock, files, methods):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["MODEL", "--source", "source", "--probe-text", "source"], "--probe-text takes two texts"),
+        (["MODEL", "--source", "source", "--probe-text", "source"], "--probe-text must be two texts"),
         (
             ["MODEL", "--source", "source", "--no-probe", "--probe-text", "source", "target"],
-            "--no-probe leaves nothing for --probe-text",
+            "--no-probe forbids one",
         ),
         (["MODEL", "--source", "nowhere"], "There is no file"),
         (["MODEL", "--source", "source", "--report", "source"], "cannot be a folder"),

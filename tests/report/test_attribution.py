@@ -378,7 +378,7 @@ def test_shares_sum_to_one_and_see_no_future(model):
 def test_long_sentences_are_taken_apart_in_pieces(monkeypatch):
     model = model_of("bart leaky")
     whole = found_by(model, "alti")
-    monkeypatch.setattr(alti, "_MOST_NUMBERS", 1)
+    monkeypatch.setattr(alti, "_MAX_CHUNK_NUMBERS", 1)
     for found, one in zip(found_by(model, "alti"), whole, strict=True):
         assert_close(found.scores, one.scores, 1e-12)
 

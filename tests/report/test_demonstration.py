@@ -49,7 +49,7 @@ def test_the_heat_map_shows_a_pair_that_fits(tmp_path):
     drawn = demo.draw_heat_map(path, [""] * 12, (pairs, found), layer=1)
     assert path.read_bytes().startswith(b"\x89PNG")
     source, target = drawn.split("  |  ")
-    assert max(len(source.split()), len(target.split())) <= demo.LONGEST_MAP
+    assert max(len(source.split()), len(target.split())) <= demo.MAX_WORDS_OF_MAP
 
 
 def test_the_heat_map_is_of_the_pair_that_calibration_changes_most_among_those_translated_right(tmp_path):

@@ -404,11 +404,11 @@ def test_tags_that_do_not_fit_name_the_line():
     given = TAGS[:]
     given[2] = given[2][:-1]
     words = len(TARGETS[2].split())
-    with pytest.raises(ValueError, match=rf"line 3: .*{words} words, got {words - 1}"):
+    with pytest.raises(ValueError, match=rf"line 3: .*{words} tags.*got {words - 1}"):
         observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=given)
     with pytest.raises(ValueError, match=rf"{len(TARGETS)}.*got {len(TARGETS) - 1}"):
         observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=given[:-1])
-    with pytest.raises(ValueError, match=r"line 1: .*2 words.*'NN'"):
+    with pytest.raises(ValueError, match=r"line 1: .*2 tags.*'NN'"):
         tags_of(["a b"], ["NN"])
 
 
