@@ -50,7 +50,7 @@ def test_text_to_scored_adapter(base, corpus, tmp_path):
     assert "`generate()` searches as the base model says" in card
     assert "`generate(num_beams=2, length_penalty=1.0)`" in card
     assert inspect_folder(run).problems == inspect_folder(run / "checkpoint-4").problems
-    assert "not ready: `base_model_name_or_path`" in str(inspect_folder(run))
+    assert "`base_model_name_or_path`" in str(inspect_folder(run))
     assert_layouts_know(run)
 
     lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
