@@ -117,11 +117,11 @@ const largestOf = (values) => values.reduce((most, value) => Math.max(most, Math
 
 // ---- the chosen pair ----
 
-// What the numbers of a sentence are, beside them.
+// Explanations of the numbers of a sentence.
 const MEANINGS = {
-  entropy: "how far the attention spreads: 0 where each word looks at one word alone",
-  reliability: "share of the words whose most attended source word is the one that they depend on most (top layer)",
-  NULL: "share of the attention that goes to no word",
+  entropy: "spread of attention: 0 if each word looks at one word only",
+  reliability: "share of words whose most attended source word is also the most important one (top layer)",
+  NULL: "share of attention to no word",
 };
 
 let maps = []; // what is drawn: one for each way
