@@ -117,9 +117,9 @@ def test_models(work_through):
     names = work_through(ROOT / "docs" / "models.md", "quick", "translations.jsonl", "links.txt")
     assert names["trainer"].state.global_step > 0
     assert names["outputs"].calibration_masks[-1].shape[0] == 1
-    assert names["found"].source_receptive_fields.shape == (1, *names["found"].cross_attentions[0].shape[2:])
+    assert names["fields"].source_receptive_fields.shape == (1, *names["fields"].cross_attentions[0].shape[2:])
     assert names["attended"].cross_attentions[0].shape[:2] == (2, 1)
-    assert names["rows"].weights.shape == (len(names["rows"].rows), len(names["source"].split()))
+    assert names["details"].attention.shape[1:] == (len(names["target"].split()), len(names["source"].split()))
 
 
 def test_adapters(work_through):
@@ -172,9 +172,8 @@ def test_analysis(work_through, laid_out):
     assert Path("attributions.png").stat().st_size > 1000
     assert sorted(attribution.index for attribution in names["posterior"]) == [0, 1]
     assert any(attribution.scores.any() for attribution in names["posterior"])
-    assert names["judged"].found.score("alti").interval is not None
-    assert len(names["judged"].agreement) == 6
-    assert names["scored"].mean.test.interval is not None
+    assert names["judged"].score("alti").interval is not None
+    assert names["scored"].score.interval is not None
     assert names["observed"].tags == ("word", "mark")
     assert Path("attention_by_group.png").stat().st_size > 1000
 
