@@ -1,6 +1,6 @@
 """Attention calibration and leaky attention as an adapter on a frozen checkpoint: a PEFT method.
 
-Importing this room registers the method with PEFT; nothing else is needed to load such an adapter.
+Importing this package registers the method with PEFT, so that PEFT can load such adapters.
 """
 
 from hf_attncal.io.extras import need

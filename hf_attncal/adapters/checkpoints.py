@@ -1,4 +1,4 @@
-"""One adapter alone in a folder, in a chosen precision, and from the folder back into a model."""
+"""Save one adapter in a folder, in a chosen precision, and load it back into a model."""
 
 import copy
 import warnings
@@ -18,32 +18,33 @@ from hf_attncal.layouts import check_one_model
 
 from .layers import adapter_layers
 
-FILE_PREFIX = "base_model.model."  # of the weights in every adapter file
+FILE_PREFIX = "base_model.model."  # prefix of the weights in every adapter file
 
 
 def check_adapter_name(name: str) -> None:
-    """Refuse an adapter's name that cannot be a folder's and a module's, which PEFT and the Trainer make of it.
+    """Check that PEFT and the Trainer can use an adapter's name as the name of a folder and a module.
 
     Raises:
-        ValueError: a path, an empty name, or one with a dot.
+        ValueError: a path, an empty name, or a name with a dot.
     """
     if not name or set(name) & set("/\\.\0"):
-        raise ValueError(f"`adapter_name` must be the name of a folder, not a path, and have no dot, got {name!r}.")
+        raise ValueError(f"`adapter_name` must be the name of a folder, without `/` and dots, got {name!r}.")
 
 
 def save_adapter(
     model: nn.Module, folder: str | Path, *, adapter_name: str | None = None, dtype: torch.dtype | None = None
 ) -> Path:
-    """Save one adapter, its configuration and its card, in a precision of its own.
+    """Save one adapter with its configuration and card, in any precision.
 
-    `save_pretrained` keeps the precision of training, as an exact resume needs; to share an adapter, half of the bytes
-    will do: `save_adapter(model, "folder", dtype=torch.bfloat16)`. Both take the embeddings along if the base model
-    has got new tokens.
+    `save_pretrained` keeps the precision of training, which an exact resume needs. To share an adapter, half of the
+    bytes are enough: `save_adapter(model, "folder", dtype=torch.bfloat16)`. Both also save the embeddings if tokens
+    were added to the base model.
 
     Args:
         model: a PEFT model, or a transformers model with `add_adapter` / `load_adapter`.
-        adapter_name: an adapter of any method; `None` for the active attention-calibration adapter.
-        dtype: `None` to keep each tensor's. Counters stay integers.
+        adapter_name: name of an adapter of any method. Default: `None`, the active attention-calibration adapter.
+        dtype: floating-point type of the saved weights. Default: `None`, the type of each tensor. Counters stay
+            integers.
 
     Returns:
         The folder.
@@ -60,7 +61,7 @@ def save_adapter(
     check_adapter_name(adapter_name)
     state = _state(model, adapter_name)
     if not state:
-        raise ValueError(f"the adapter {adapter_name!r} has no weights under its name: rename it.")
+        raise ValueError(f"`adapter_name` has no weights in the model, got {adapter_name!r}. Rename the adapter.")
     if dtype is not None:
         state = {name: t.to(dtype) if t.is_floating_point() else t for name, t in state.items()}
     state = {f"{FILE_PREFIX}{name.removeprefix(FILE_PREFIX)}": t for name, t in state.items()}
@@ -81,7 +82,7 @@ def save_adapter(
 
 
 def restore_adapter(model: nn.Module, folder: str | Path, adapter_name: str) -> None:
-    """Fill an adapter that the model already has with the weights that `save_adapter` or PEFT wrote.
+    """Load the weights that `save_adapter` or PEFT saved into an existing adapter of the model.
 
     Raises:
         ValueError: the file does not hold exactly this adapter's weights.
@@ -99,21 +100,21 @@ def restore_adapter(model: nn.Module, folder: str | Path, adapter_name: str) -> 
 
 
 def _state(model: Any, adapter_name: str) -> dict[str, torch.Tensor]:
-    """Return the weights of an adapter, and the embeddings of a model that has other tokens than its base on disk.
+    """Return the weights of an adapter, with the embeddings if the vocabulary size differs from the saved base model.
 
-    PEFT's own `save_embedding_layers="auto"` asks the Hub for the base model.
+    This replaces PEFT's `save_embedding_layers="auto"`, which downloads from the Hub.
     """
     config, resized = model.peft_config[adapter_name], False
     base = config.base_model_name_or_path or getattr(model, "name_or_path", None)
     if base:
-        with suppress(OSError, ValueError):  # not there any more: as PEFT does, hold the tokens to be the same
+        with suppress(OSError, ValueError):  # without the base model's files assume the same tokens, as PEFT does
             saved = type(model.config).from_pretrained(base, revision=config.revision, local_files_only=True)
             resized = saved.vocab_size != model.config.vocab_size
     return get_peft_model_state_dict(model, adapter_name=adapter_name, save_embedding_layers=resized)
 
 
 def embedding_weights(model: PreTrainedModel) -> set[str]:
-    """Return the names of the weights of a model's embeddings, of input and output, also where they are tied."""
+    """Return the names of all input and output embedding weights, including tied ones."""
     layers = filter(None, (model.get_input_embeddings(), model.get_output_embeddings()))
     own = {id(weight) for layer in layers for weight in layer.parameters()}
     return {name for name, weight in model.named_parameters(remove_duplicate=False) if id(weight) in own}
@@ -121,7 +122,7 @@ def embedding_weights(model: PreTrainedModel) -> set[str]:
 
 @contextmanager
 def peft_uses_old_names() -> Iterator[None]:
-    """Drop one warning of transformers while PEFT wraps a model: PEFT 0.21 asks for an attribute by its old name."""
+    """Silence a deprecation warning of transformers: PEFT 0.21 reads an attribute by its old name."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         yield

@@ -14,10 +14,10 @@ from hf_attncal.models.configuration_attncal import CALIBRATIONS, check_settings
 
 
 class AdapterType(enum.StrEnum):
-    """The method's name in PEFT's tables, and `peft_type` in `adapter_config.json`.
+    """Name of the method in PEFT's tables, and `peft_type` in `adapter_config.json`.
 
-    Where this package is not imported, `KeyError: 'ATTNCAL'` is all that PEFT says; the adapter's card says what to
-    install and to import.
+    If this package is not imported, PEFT raises only `KeyError: 'ATTNCAL'`. The adapter's card explains what to
+    install and import.
     """
 
     ATTNCAL = "ATTNCAL"
@@ -25,36 +25,41 @@ class AdapterType(enum.StrEnum):
 
 @dataclass
 class AttentionCalibrationConfig(PeftConfig):
-    """Calibrated, leaky or guided cross-attention for a seq2seq model whose own weights stay as they are.
+    """Calibrated, leaky or guided cross-attention for a seq2seq model with frozen weights.
 
     Used like any configuration of PEFT: `get_peft_model(model, AttentionCalibrationConfig(calibration="gated"))`.
 
     Args:
-        calibration: `"fixed"`, `"annealed"`, `"gated"` (Lu et al., eqs. 10, 11, 12) or `None`.
-        leaky: a learned NULL key and value in every adapted cross-attention (Mask-Align, sec. 3.2).
-        layers: numbers of the decoder layers to adapt, from 0; `None` for all.
-        mask_projection: what the mask network projects, `"model"` = decoder states and encoder outputs with (d_model,
-            d_model) matrices, or `"head"` = queries and keys of each head with (d_k, d_k) matrices.
-        mask_rank: rank of the (d_model, d_model) matrices, each then a product of two; `None` for full matrices.
-        renormalize: scale the calibrated weights back to the mass of the plain ones. With it (the default) a fresh
-            adapter computes the base model's function; without it, it multiplies attention from the first step.
+        calibration: fusion of calibrated and plain attention: `"fixed"`, `"annealed"`, `"gated"` (Lu et al., eqs. 10,
+            11, 12) or `None`.
+        leaky: True for a learned NULL key and value in every adapted cross-attention (Mask-Align, sec. 3.2).
+        layers: numbers of the decoder layers to adapt, from 0. Default: `None`, all.
+        mask_projection: input of the mask network's projections: `"model"` for decoder states and encoder outputs with
+            (d_model, d_model) matrices, or `"head"` for queries and keys of each head with (d_k, d_k) matrices.
+        mask_rank: rank of the (d_model, d_model) matrices, each then a product of two. Default: `None`, full matrices.
+        renormalize: True to scale the calibrated weights so that they sum to the same value as the plain ones. A fresh
+            adapter then computes the base model's function. If False, it scales attention from the first step.
         calibration_weight: lambda of eq. 10, used by `"fixed"`.
-        annealing_steps: the 1e5 of eq. 11, in optimiser steps, used by `"annealed"`.
-        mask_penalty: alpha of eq. 4. mask_cost: as in our models.
-        label_smoothing: label smoothing of both losses, in [0, 1); `AttnCalTrainer` puts its `label_smoothing_factor`
-            here.
-        null_key_std: standard deviation of the initial NULL keys and values; `None` for `d_model ** -0.5`.
-        null_bias: initial value of the learned bias on the score of NULL, one for each head. A fresh leaky adapter
-            gives NULL about `exp(null_bias) / sum(exp(scores))` of the weight: near nothing and not nothing, as a
-            weight of 0 would have no gradient. `set_null_mass` sets the biases by a weight that it should get.
-        output_gate: multiply what each head reads by a learned factor, 1 at first: the control of calibration.
-        guided: one head learns links between source and target tokens, which training takes as `links`: its queries
-            and keys get a low-rank change, 0 at first, which is all that an adapter without another switch has.
-        guided_layer, guided_head: which; `None` for the second last layer, which is filled in.
-        guided_rank: rank of the change, from 1 to d_k; `None` is filled in as 16, or d_k if that is less.
-        guided_weight: weight of its loss.
-        guided_shift: as in our models.
-        base_model_type, base_d_model: type and size of the model that the adapter was made for; filled in and checked.
+        annealing_steps: number of optimiser steps of the annealing in eq. 11 (1e5 in the paper), used by `"annealed"`.
+        mask_penalty: alpha of eq. 4.
+        mask_cost: minimum cost of blurring attention, in nats per target token; see `AttnCalMarianConfig`.
+        label_smoothing: label smoothing of both losses, in [0, 1). `AttnCalTrainer` sets it to its
+            `label_smoothing_factor`.
+        null_key_std: standard deviation of the initial NULL keys and values. Default: `None`, `d_model ** -0.5`.
+        null_bias: initial value of the learned bias on the score of NULL, per head. A fresh leaky adapter gives NULL
+            about `exp(null_bias) / sum(exp(scores))` of the weight. This should be small but not 0, because a weight
+            of 0 has no gradient. `set_null_mass` sets the biases for a given weight.
+        output_gate: True to multiply the output of each head by a learned factor, initially 1; the control experiment
+            for calibration.
+        guided: True if one head learns links between source and target tokens, which training takes as `links`. Its
+            queries and keys get a low-rank change, initially 0.
+        guided_layer: decoder layer of the guided head. Default: `None`, the second last.
+        guided_head: number of the guided head, from 0.
+        guided_rank: rank of the change, from 1 to d_k. Default: `None`, 16 or d_k if that is less.
+        guided_weight: weight of the loss of the links.
+        guided_shift: True for Shift-Att, False for Naive-Att; see `AttnCalMarianConfig`.
+        base_model_type: type of the model that the adapter was made for; set and checked when it is injected.
+        base_d_model: d_model of that model; set and checked when it is injected.
 
     Raises:
         ValueError: a value is outside its range; the message names the field, the rule and the value.
@@ -83,9 +88,9 @@ class AttentionCalibrationConfig(PeftConfig):
     base_model_type: str | None = field(default=None, repr=False)
     base_d_model: int | None = field(default=None, repr=False)
 
-    # What the cross-attention reads beside the fields: switches that an adapter does not have.
+    # The cross-attention reads this switch, which an adapter does not have.
     gumbel: ClassVar[bool] = False
-    # PEFT looks at this when it injects; the tuner decides itself.
+    # PEFT requires this attribute; the tuner selects the modules itself.
     target_modules: ClassVar[tuple[str, ...]] = ("encoder_attn",)
 
     def __post_init__(self):
@@ -96,8 +101,8 @@ class AttentionCalibrationConfig(PeftConfig):
         check_settings(self)
         if self.calibration is None and not (self.leaky or self.guided or self.output_gate):
             raise ValueError(
-                f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "
-                "`guided=True`, `output_gate=True`, or several."
+                "`calibration`, `leaky`, `guided` and `output_gate` are all off, so the adapter would do nothing. Set "
+                f"`calibration` to one of {CALIBRATIONS}, or `leaky=True`, `guided=True` or `output_gate=True`."
             )
         for name in ("guided_rank", "mask_rank"):
             rank = getattr(self, name)
@@ -105,8 +110,9 @@ class AttentionCalibrationConfig(PeftConfig):
                 raise ValueError(f"`{name}` must be `None` or an integer >= 1, got {rank!r}.")
         if self.mask_rank is not None and self.mask_projection != "model":
             raise ValueError(
-                f'`mask_rank` applies to `mask_projection="model"` only, got {self.mask_projection!r}: the matrices '
-                "of single heads are small. Leave one of the two out."
+                f'`mask_rank` needs `mask_projection="model"`, got {self.mask_projection!r}, whose matrices are '
+                "small. "
+                "Remove one of the two."
             )
         if self.layers is not None:
             if not isinstance(self.layers, list | tuple):
@@ -119,16 +125,16 @@ class AttentionCalibrationConfig(PeftConfig):
                 )
 
     def save_pretrained(self, save_directory: str, **kwargs) -> None:
-        """Write `adapter_config.json`, and into the card what the adapter is and what it was trained on.
+        """Save `adapter_config.json`, and add the adapter's settings and base model to its card.
 
-        PEFT and transformers both end here when they save an adapter, after they wrote a card of their own.
+        PEFT and transformers both call this when they save an adapter, after they wrote a card of their own.
 
         Raises:
             ValueError: the folder holds a whole model.
         """
         check_one_model(Path(save_directory), saves_adapter=True)
         super().save_pretrained(save_directory, **kwargs)
-        # Of this class's own fields the method, and what differs from its default; the base has lines of its own.
+        # The card shows the method and the settings that differ from their defaults; the base model has its own lines.
         own = [f for f in dataclasses.fields(self) if f.name in AttentionCalibrationConfig.__annotations__ and f.repr]
         values = {f.name: getattr(self, f.name) for f in own}
         changed = [f.name for f in own if values[f.name] != f.default]

@@ -1,4 +1,4 @@
-"""From an adapted model to a full calibrated model."""
+"""Export of an adapted model to a full calibrated model."""
 
 import copy
 import dataclasses
@@ -18,23 +18,24 @@ from hf_attncal.models.configuration_attncal import AttnCalConfigMixin
 from .configuration import AttentionCalibrationConfig
 from .layers import CHILD, AdapterLayer, active_settings, cross_attentions
 
-# A score of NULL that leaves it no weight at all, in every floating-point type.
+# A score of NULL that gives it weight 0 in every floating-point type.
 _NO_NULL = -1e4
 
 
 def export_calibrated(model: nn.Module) -> PreTrainedModel:
-    """Make a full `AttnCal...` model that computes the same as the base model with its active adapter.
+    """Return a full `AttnCal...` model that computes the same as the base model with its active adapter.
 
-    It owns its weights, saves its code with `save_pretrained`, and loads with `trust_remote_code=True` where this
-    package is not installed. Adapters of other methods that are active (LoRA) are merged into its weights. The given
-    model is not changed.
+    The model has its own weights, saves its code with `save_pretrained`, and loads with `trust_remote_code=True` even
+    if this package is not installed. Active adapters of other methods (LoRA) are merged into its weights. `model` is
+    not changed.
 
     Args:
-        model: a PEFT model, or a transformers model with `add_adapter` / `load_adapter`.
+        model: PEFT model, or transformers model with `add_adapter` / `load_adapter`.
 
     Raises:
-        ValueError: there is no active attention-calibration adapter; there is no full model of this architecture; the
-            full model could not compute the same (`layers` with `renormalize=False`, `modules_to_save`).
+        ValueError: there is no active attention-calibration adapter; this package has no full model of this
+            architecture; or the full model could not compute the same (`layers` with `renormalize=False`,
+            `modules_to_save`).
     """
     base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     settings = _exportable_settings(base)
@@ -51,41 +52,45 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
     full.load_state_dict({name: _exported(merged, layers, name, weight) for name, weight in full.state_dict().items()})
     if full.annealing_step is not None:
         steps = [layer.annealing_step for layer in layers.values() if layer is not None]
-        full.set_annealing_step(max(step for step in steps if step is not None))  # other layers have not counted
+        full.set_annealing_step(
+            max(step for step in steps if step is not None)
+        )  # layers without the adapter have counted no steps
     full.generation_config = copy.deepcopy(base.generation_config)
     return full.train(base.training)
 
 
 def _exportable_settings(base: Any) -> AttentionCalibrationConfig:
-    """Return the configuration of the active adapter, of which a full model can be made."""
+    """Return the configuration of the active adapter, after checking that the model can be exported."""
     settings = active_settings(base)
     if settings is None:
         raise ValueError(
-            "the model has no active attention-calibration adapter to export. Load one, or `set_adapter` it."
+            "`model` has no active attention-calibration adapter. Load one, or activate it with `set_adapter`."
         )
-    model_type = stock_type(base.config.model_type)  # ours with every switch off
+    model_type = stock_type(base.config.model_type)  # an `AttnCal...` model with every switch off counts as stock
     if model_type not in backbones() or base.get_output_embeddings() is None:
         raise ValueError(
-            f"there are full models for {sorted(backbones())} with a language modelling head, got "
-            f"{type(base).__name__} (model_type '{model_type}'). Share the adapter itself."
+            f"`model` must have a language modelling head and a model_type in {sorted(backbones())}, got "
+            f"{type(base).__name__} (model_type '{model_type}'). Share the adapter instead."
         )
     partial = settings.layers is not None and len(settings.layers) < len(cross_attentions(base))
     if partial and settings.calibration is not None and not settings.renormalize:
         raise ValueError(
-            f"`layers={settings.layers}` with `renormalize=False` cannot be exported: the full model calibrates all "
-            "layers, and only a renormalised calibration can leave the others as they are."
+            f"`layers={settings.layers}` with `renormalize=False` cannot be exported, because the full model "
+            "calibrates all layers. Train the adapter with `renormalize=True`, or on all layers."
         )
     if any(isinstance(module, AuxiliaryTrainingWrapper) for module in base.modules()):
-        raise ValueError("a model with `modules_to_save` cannot be exported: merge that adapter first.")
+        raise ValueError("a model with `modules_to_save` cannot be exported. Merge that adapter first.")
     return settings
 
 
 def _exported(merged: nn.Module, layers: dict[str, AdapterLayer | None], name: str, weight: Tensor) -> Tensor:
-    """Return a weight of the full model, from the base model or from its adapter.
+    """Return one weight of the full model, from the base model or from its adapter.
 
     Args:
-        merged: base model with the adapters of other methods merged. layers: its adapter layers by attention.
-        name, weight: of the full model, not yet trained.
+        merged: base model with the adapters of other methods merged.
+        layers: name of a cross-attention -> its adapter layer.
+        name: name of the weight in the full model.
+        weight: its initial value.
     """
     owner = next((owner for owner in layers if name.startswith(f"{owner}.")), "")
     layer, part = layers.get(owner), name.removeprefix(f"{owner}.")

@@ -1,8 +1,8 @@
-"""The parts that an adapter adds to a cross-attention: one child module, and a class that calls it.
+"""Parts that an adapter adds to a cross-attention: a child module, and a subclass that calls it.
 
-The attention stays the module that it was, with its weights under their names, so that a LoRA on the same projections
-and the recording of attentions go on as before. Its class becomes a subclass of its own class whose `forward` hands
-over to the child while an adapter is active, and is the stock one otherwise.
+The attention module and the names of its weights stay the same, so LoRA on the same projections and the recording of
+attentions still work. Its class is replaced by a subclass. The subclass's `forward` calls the child while an adapter
+is active, and the stock attention otherwise.
 """
 
 import functools
@@ -18,22 +18,25 @@ from hf_attncal.models.cross_attention import CrossAttentionMixin, DecoderLayerM
 
 from .configuration import AttentionCalibrationConfig
 
-# The child's name in the attention. It must not contain the prefix: PEFT skips what does when it deletes adapters. Nor
-# may it be what somebody calls an adapter: PEFT drops keys with the name of another adapter in them when it saves one.
+# The child's name in the attention. It must not contain the prefix, because PEFT skips such modules when it deletes
+# adapters. It must not be a likely name of an adapter, because PEFT drops keys that contain another adapter's name.
 CHILD = "attention_adapters"
 PREFIX = "attncal_"
-# What an attention must have: all attentions of transformers that go back to BART's.
-_NEEDED = (
+# Attributes that all attentions derived from BART's have in transformers.
+_BART_ATTRIBUTES = (
     *("q_proj", "k_proj", "v_proj", "out_proj"),
     *("embed_dim", "num_heads", "head_dim", "scaling", "dropout", "layer_idx", "config"),
 )
 
 
 class HeadChange(nn.Module):
-    """A low-rank change of the queries and keys of one head, 0 at first.
+    """Low-rank change of the queries and keys of one head, initially 0.
 
     Args:
-        embed_dim: d_model. head_dim: d_k. head: which, from 0. rank: r.
+        embed_dim: d_model.
+        head_dim: d_k.
+        head: number of the head, from 0.
+        rank: rank of the change.
     """
 
     def __init__(self, embed_dim: int, head_dim: int, head: int, rank: int):
@@ -45,19 +48,19 @@ class HeadChange(nn.Module):
             setattr(self, f"{side}_up", nn.Parameter(torch.zeros(head_dim, rank)))
 
     def forward(self, side: str, states: Tensor) -> Tensor:
-        """Compute the change of the projection of `side` ("query" or "key"): (..., d_model) -> (..., d_model)."""
-        # By `linear`, which `DetachedParameters` knows: links and the translation loss train it, the mask loss not.
+        """Return the change of the projected `side` ("query" or "key"): (..., d_model) -> (..., d_model)."""
+        # `DetachedParameters` handles `linear`: the links and the translation loss train it, the mask loss does not.
         for name in ("down", "up"):
             states = nn.functional.linear(states, getattr(self, f"{side}_{name}").to(states.dtype))
         return nn.functional.pad(states, self._around)
 
     def weight(self, side: str) -> Tensor:
-        """Return the change as one of the weight of a projection, (d_model, d_model)."""
+        """Return the change of the weight of a projection, (d_model, d_model)."""
         change = getattr(self, f"{side}_up") @ getattr(self, f"{side}_down")
         return nn.functional.pad(change, (0, 0, *self._around))
 
 
-def _of_attention(name: str) -> property:
+def _attention_attribute(name: str) -> property:
     return property(lambda layer: getattr(layer.get_base_layer(), name), doc=f"`{name}` of the attention.")
 
 
@@ -68,18 +71,20 @@ def _projection(name: str, side: str) -> property:
     )
 
 
-def _of_adapter(name: str) -> property:
-    return property(lambda layer: getattr(layer, PREFIX + name)[layer.active_name], doc=f"`{name}` of the one in use.")
+def _adapter_part(name: str) -> property:
+    return property(
+        lambda layer: getattr(layer, PREFIX + name)[layer.active_name], doc=f"`{name}` of the active adapter."
+    )
 
 
 class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
-    """The adapters of one cross-attention, by name; a child of that attention.
+    """Adapters of one cross-attention, by name; a child module of that attention.
 
-    `CrossAttentionMixin` does the work. It finds the projections and sizes in the attention, and the mask network, the
-    gate and NULL in the adapter that is active.
+    `CrossAttentionMixin` computes the attention. The properties below give it the projections and sizes of the
+    attention, and the mask network, gate and NULL of the active adapter.
 
     Args:
-        attention: the cross-attention that this becomes a child of.
+        attention: cross-attention that becomes the parent.
     """
 
     adapter_layer_names = (
@@ -87,13 +92,13 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         *("attncal_guided", "attncal_output_gate"),
     )
     other_param_names = ("settings",)
-    is_causal = False  # what kernels ask
+    is_causal = False  # read by attention kernels
     attncal_guided: Any  # ModuleDict of HeadChange
     attncal_annealing: nn.ModuleDict
 
     def __init__(self, attention: nn.Module):
         nn.Module.__init__(self)
-        self._attention: tuple[Any] = (attention,)  # in a tuple, so that it is not a child of its child
+        self._attention: tuple[Any] = (attention,)  # a tuple, so that torch does not register it as a child
         self.settings: dict[str, AttentionCalibrationConfig] = {}
         for name in self.adapter_layer_names:
             setattr(self, name, nn.ModuleDict())
@@ -104,7 +109,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     # ---- adapters ----
 
     def add_adapter(self, name: str, config: AttentionCalibrationConfig, base_config) -> None:
-        """Add a fresh adapter; `base_config` is the configuration of the whole model."""
+        """Add a fresh adapter. `base_config` is the configuration of the base model."""
         attention = self._attention[0]
         parts = learned_parts(config, attention.num_heads, attention.head_dim, config.mask_rank)
         head, rank = config.guided_head, config.guided_rank
@@ -122,7 +127,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         return self._attention[0]
 
     def belongs_to(self, attention: nn.Module) -> None:
-        """Take the projections from `attention`: in a replica of `nn.DataParallel` they are not the original's."""
+        """Use the projections of `attention`, which is a copy in a replica of `nn.DataParallel`."""
         if self._attention[0] is not attention:
             self._attention = (attention,)
 
@@ -134,34 +139,34 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         return set(self.settings)
 
     def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
-        """Activate the one of `adapter_names` that this layer has, if it has one.
+        """Activate the adapter of this layer that is in `adapter_names`, if any.
 
         Raises:
-            ValueError: it has more than one of them.
+            ValueError: the layer has more than one of them.
         """
         names = [adapter_names] if isinstance(adapter_names, str) else list(adapter_names)
         ours = [name for name in names if name in self.settings]
         if len(ours) > 1:
             raise ValueError(
-                f"one attention-calibration adapter can be active at a time, got {ours}: their masks do not add up. "
-                "Set one of them; adapters of other methods may be active beside it."
+                f"only one attention-calibration adapter can be active at a time, got {ours}. Set one of them; "
+                "adapters of other methods may also be active."
             )
         super().set_adapter(names, inference_mode=inference_mode)
 
     @property
     def active_name(self) -> str | None:
-        """The adapter in use; `None` if there is none, or adapters are disabled."""
+        """Name of the active adapter; `None` if there is none or adapters are disabled."""
         if self._disable_adapters:
             return None
         return next((name for name in self.active_adapters if name in self.settings), None)
 
-    # ---- what CrossAttentionMixin reads ----
+    # ---- attributes that CrossAttentionMixin reads ----
 
-    config = _of_attention("config")
-    v_proj, out_proj = _of_attention("v_proj"), _of_attention("out_proj")
-    num_heads, head_dim = _of_attention("num_heads"), _of_attention("head_dim")
-    scaling, dropout = _of_attention("scaling"), _of_attention("dropout")
-    layer_idx = _of_attention("layer_idx")
+    config = _attention_attribute("config")
+    v_proj, out_proj = _attention_attribute("v_proj"), _attention_attribute("out_proj")
+    num_heads, head_dim = _attention_attribute("num_heads"), _attention_attribute("head_dim")
+    scaling, dropout = _attention_attribute("scaling"), _attention_attribute("dropout")
+    layer_idx = _attention_attribute("layer_idx")
     q_proj, k_proj = _projection("q_proj", "query"), _projection("k_proj", "key")
     has_own_projections = property(lambda layer: layer.head_change is not None)
 
@@ -172,7 +177,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
 
     @property
     def head_change(self) -> HeadChange | None:
-        """The change of the active adapter in the layer with its guided head; `None` elsewhere."""
+        """Change of the active adapter in the layer with its guided head; `None` in other layers."""
         return next((change for name, change in self.attncal_guided.items() if name == self.active_name), None)
 
     @property
@@ -180,28 +185,29 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         name = self.active_name
         return None if name is None else self.settings.get(name)
 
-    mask_network, gate, output_gate = _of_adapter("mask_network"), _of_adapter("gate"), _of_adapter("output_gate")
-    null, annealing = _of_adapter("null"), _of_adapter("annealing")
+    mask_network, gate = _adapter_part("mask_network"), _adapter_part("gate")
+    output_gate = _adapter_part("output_gate")
+    null, annealing = _adapter_part("null"), _adapter_part("annealing")
 
     # ---- annealing ----
 
     @property
     def annealing_step(self) -> int | None:
-        """s of the active adapter; `None` unless it is annealed."""
+        """Annealing step s of the active adapter; `None` unless it is annealed."""
         name = self.active_name
         annealed = name is not None and name in self.attncal_annealing
         return int(self.annealing.annealing_step) if annealed else None
 
     def set_annealing_step(self, step: int) -> None:
-        """Set s of the active adapter, which must be annealed; it is saved with the adapter."""
+        """Set the annealing step s of the active adapter, which must be annealed. It is saved with the adapter."""
         set_steps([self.annealing], step)
 
 
 class AdaptedAttentionMixin(nn.Module):
-    """Goes before the class of an attention that has an `AdapterLayer`."""
+    """Mixin in front of the class of an attention with an `AdapterLayer`."""
 
     def forward(self, *args, attention_context=None, **kwargs):
-        """Attend with the active adapter, or exactly as the stock attention if none is active."""
+        """Return the attention output with the active adapter, or the stock attention's if none is active."""
         layer = getattr(self, CHILD)
         layer.belongs_to(self)
         if layer.active_name is None:
@@ -211,20 +217,20 @@ class AdaptedAttentionMixin(nn.Module):
 
 @functools.cache
 def _subclass(mixin: type, cls: type) -> type:
-    """Make a class of the same name, for code that recognises modules by the name of their class."""
+    """Return a subclass with the same name, for code that recognises modules by their class name."""
     members = {"__module__": cls.__module__, "__doc__": cls.__doc__, "__reduce_ex__": _reduce}
     return type(cls.__name__, (mixin, cls), members)
 
 
 def _reduce(module: nn.Module, protocol) -> tuple:
-    """Copy or pickle a module of a class made here, which cannot be imported by name."""
+    """Copy or pickle a module whose class is made at run time and cannot be imported by name."""
     mixin, cls = type(module).__bases__
     return _empty, (mixin, cls), module.__getstate__()
 
 
 def _empty(mixin: type, cls: type) -> nn.Module:
-    made: type[nn.Module] = _subclass(mixin, cls)
-    return made.__new__(made)
+    subclass: type[nn.Module] = _subclass(mixin, cls)
+    return subclass.__new__(subclass)
 
 
 def _mix_in(module: nn.Module, mixin: type) -> None:
@@ -246,32 +252,32 @@ def decoder_of(model: nn.Module) -> Any:
 
 
 def cross_attentions(model: nn.Module) -> dict[int, tuple[str, Any]]:
-    """Name and module of every BART-shaped cross-attention, by the number of its decoder layer; may be empty."""
+    """Return name and module of each BART-like cross-attention, by the number of its decoder layer."""
     decoder = decoder_of(model)
     layers = getattr(decoder, "layers", None)
     if not isinstance(layers, nn.ModuleList):
         return {}
     names = {id(module): name for name, module in model.named_modules()}
-    found = {}
+    attentions = {}
     for number, layer in enumerate(layers):
         attention = getattr(layer, "encoder_attn", None)
-        if attention is not None and all(hasattr(attention, name) for name in _NEEDED):
-            found[number] = (names[id(attention)], attention)
-    return found
+        if attention is not None and all(hasattr(attention, name) for name in _BART_ATTRIBUTES):
+            attentions[number] = (names[id(attention)], attention)
+    return attentions
 
 
 def adapter_layers(model: nn.Module) -> list[AdapterLayer]:
-    """Return the adapter layers in a model, first decoder layer first; [] without an attention-calibration adapter."""
+    """Return the adapter layers of a model in the order of its decoder layers; empty without an adapter."""
     return [module for module in model.modules() if isinstance(module, AdapterLayer)]
 
 
 def active_settings(model: nn.Module) -> AttentionCalibrationConfig | None:
-    """Return the configuration of the attention-calibration adapter in use, or None."""
+    """Return the configuration of the active attention-calibration adapter, or None."""
     return next((layer.switches for layer in adapter_layers(model) if layer.switches is not None), None)
 
 
 def attach(attention: nn.Module) -> AdapterLayer:
-    """Return the adapter layer of an attention, making it if it has none."""
+    """Return the adapter layer of an attention, and create it if needed."""
     if not isinstance(attention, AdaptedAttentionMixin):
         setattr(attention, CHILD, AdapterLayer(attention))
         _mix_in(attention, AdaptedAttentionMixin)
@@ -279,13 +285,13 @@ def attach(attention: nn.Module) -> AdapterLayer:
 
 
 def prepare_decoder_layers(model: nn.Module) -> None:
-    """Let every decoder layer run with detached parameters in the second pass, checkpointed or not."""
+    """Prepare every decoder layer to run with detached parameters in the second pass, checkpointed or not."""
     for layer in decoder_of(model).layers:
         _mix_in(layer, DecoderLayerMixin)
 
 
 def detach_all(model: nn.Module) -> None:
-    """Take every adapter layer out: the model is what it was before."""
+    """Remove every adapter layer, which restores the original model."""
     for _, attention in cross_attentions(model).values():
         if isinstance(attention, AdaptedAttentionMixin):
             delattr(attention, CHILD)

@@ -1,4 +1,4 @@
-"""From the folder or repository of a PEFT adapter, of any method, to a model with it."""
+"""Load a PEFT adapter of any method from a folder or Hub repository into its base model."""
 
 import dataclasses
 import warnings
@@ -29,31 +29,31 @@ from .checkpoints import FILE_PREFIX, embedding_weights, peft_uses_old_names
 def with_adapter(
     model: PreTrainedModel, config: PeftConfig, name: str | Path, revision: str | None = None
 ) -> PreTrainedModel:
-    """Put an adapter into its base model, for inference, and return that model, with the tokens that it brings.
+    """Load an adapter and its added tokens into its base model, for inference, and return that model.
 
     Args:
-        model: the base model.
-        config: of `adapter_config`.
+        model: base model.
+        config: configuration from `adapter_config`.
         name: folder or Hub name of the adapter.
         revision: branch, tag or commit of `name`.
 
     Raises:
-        ValueError: the weights are not those of the configuration, are no floating-point numbers, or not finite.
+        ValueError: the weights do not match the configuration, are not floating-point numbers, or are not finite.
     """
     config.inference_mode = True
     check_types(name)
     with peft_uses_old_names(), blamed(f"adapter_config.json or adapter_model.safetensors in {name}"):
         if weights := file_beside(name, ADAPTER_WEIGHTS, revision):
             _make_room(model, tensor_types(weights))
-        # `from_pretrained` would only warn of missing weights, and ignore unexpected ones.
+        # `from_pretrained` only warns of missing weights, and ignores unexpected ones.
         adapted = PeftModel(model, config)
         report = adapted.load_adapter(str(name), "default", revision=revision)
-    # Our adapters check this themselves. Other kinds share weights between layers, which PEFT counts as missing.
+    # Our adapters check this themselves. Methods other than LoRA may share weights, which PEFT counts as missing.
     missing, unexpected = report.missing_keys, report.unexpected_keys
     if config.peft_type == PeftType.LORA and (missing or unexpected):
         raise ValueError(
-            f"{name} does not hold the weights that its adapter_config.json describes: {len(missing)} are missing "
-            f"{missing[:3]}, {len(unexpected)} are unexpected {unexpected[:3]}. Save the adapter anew."
+            f"the weights in {name} do not match its adapter_config.json: {len(missing)} are missing {missing[:3]}, "
+            f"{len(unexpected)} are unexpected {unexpected[:3]}. Save the adapter again."
         )
     check_finite(adapted)
     base: Any = adapted.get_base_model()
@@ -61,7 +61,7 @@ def with_adapter(
 
 
 def _make_room(model: PreTrainedModel, types: Mapping[str, tuple[str, list[int]]]) -> None:
-    """Give a model as many tokens as the embeddings in an adapter's file have, if there are any of its width."""
+    """Resize the model's vocabulary to the embeddings in an adapter's file, if there are any."""
     for name in embedding_weights(model):
         _, shape = types.get(f"{FILE_PREFIX}{name}", ("", []))
         if shape[1:] == list(model.get_parameter(name).shape[1:]) and shape[0] not in (0, model.config.vocab_size):
@@ -70,59 +70,59 @@ def _make_room(model: PreTrainedModel, types: Mapping[str, tuple[str, list[int]]
 
 
 def adapter_config(name: str | Path, revision: str | None = None) -> PeftConfig:
-    """Load the configuration of an adapter that can be put into a model.
+    """Load and check the configuration of an adapter.
 
     Args:
         name: folder or Hub name of the adapter.
         revision: branch, tag or commit of `name`.
 
     Raises:
-        ValueError: a kind that PEFT does not know, a learned prompt, or an adapter whose base model is not stated, is
-            missing, or is an adapter itself.
+        ValueError: a `peft_type` unknown to PEFT, a learned prompt, or a base model that is not named, not found, or
+            an adapter itself.
     """
     file = find_adapter_config_file(str(name), revision=revision)
     check_model_files(name)
-    assert file is not None  # whoever asks has seen that it is an adapter
+    assert file is not None  # callers have checked that it is an adapter
     values = read_object(Path(file))
-    kind = values.get("peft_type")
-    known: dict[Any, type[PeftConfig]] = PEFT_TYPE_TO_CONFIG_MAPPING
-    if not isinstance(kind, str) or kind not in known:
+    peft_type = values.get("peft_type")
+    config_classes: dict[Any, type[PeftConfig]] = PEFT_TYPE_TO_CONFIG_MAPPING
+    if not isinstance(peft_type, str) or peft_type not in config_classes:
         raise ValueError(
-            f"{name} is an adapter whose `peft_type` must be a kind that PEFT knows, got {kind!r}. Update "
-            "peft, import the package that adds that kind to it, or correct adapter_config.json."
+            f"`peft_type` of the adapter {name} must be a method that PEFT supports, got {peft_type!r}. Update "
+            "peft, import the package that adds the method, or correct adapter_config.json."
         )
-    kinds = {field.name: field.type for field in dataclasses.fields(known[kind])}
+    kinds = {field.name: field.type for field in dataclasses.fields(config_classes[peft_type])}
     with blamed(file):
         check_names(values, kinds)
         for key in values.keys() & kinds:
             if kinds[key] in (bool, "bool") and not isinstance(values[key], bool):
                 raise ValueError(f"`{key}` must be true or false, got {values[key]!r}.")
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Unexpected keyword arguments")  # of a later PEFT
+            warnings.filterwarnings("ignore", message="Unexpected keyword arguments")  # written by a later PEFT
             config = PeftConfig.from_pretrained(str(name), revision=revision)
     if getattr(config, "megatron_config", None):
         raise ValueError(
-            f"{file}: `megatron_config` must be empty, got {config.megatron_config!r}: PEFT would import the "
-            "module that `megatron_core` names."
+            f"{file}: `megatron_config` must be empty, got {config.megatron_config!r}, because PEFT would import a "
+            "module that it names."
         )
     if config.is_prompt_learning:
         raise ValueError(
-            f"{name} is an adapter of the kind {config.peft_type.value} (`peft_type`), which is outside the model: "
-            "load it with PEFT. Adapters inside the model (LoRA, ours, ...) can be used here."
+            f"`peft_type` of the adapter {name} is {config.peft_type.value}, a learned prompt outside the model. Load "
+            "it with PEFT; only adapters inside the model (LoRA, ours, ...) work here."
         )
     base = config.base_model_name_or_path
     if not base or not isinstance(base, str):
-        raise ValueError(f"{name} is an adapter whose `base_model_name_or_path` names no model, got {base!r}.")
+        raise ValueError(f"`base_model_name_or_path` of the adapter {name} must name a model, got {base!r}.")
     try:
         check_name(base, config.revision)
     except OSError as error:
         raise ValueError(
-            f"{name} is an adapter whose `base_model_name_or_path` cannot be loaded: {error} Run this where that "
-            "model is, or correct it in adapter_config.json."
+            f"`base_model_name_or_path` of the adapter {name} cannot be loaded: {error} Make that model available, or "
+            "correct adapter_config.json."
         ) from error
     if find_adapter_config_file(base, revision=config.revision) is not None:
         raise ValueError(
-            f"{name} is an adapter for {base}, which is an adapter itself. Merge that one into its own model, "
-            "save it, and name the result in `base_model_name_or_path` of adapter_config.json."
+            f"`base_model_name_or_path` of the adapter {name} is {base}, which is an adapter itself. Merge {base} "
+            "into its own model, save it, and enter the result in adapter_config.json."
         )
     return config

@@ -1,4 +1,4 @@
-"""The weight that a leaky adapter gives NULL before it is trained."""
+"""Initial weight of NULL in a leaky adapter."""
 
 from collections.abc import Mapping
 
@@ -9,31 +9,32 @@ from hf_attncal.models.losses import IGNORE_INDEX
 
 from .layers import active_settings, adapter_layers
 
-# Where a weight of NULL was rounded to 0 or 1 it does not tell its score: what is nearer counts as this near.
-_NEAREST = 1e-4
-_ROUNDS = 200
-_TOLERANCE = 0.02  # of the mass that was asked for
+# Weights of NULL closer to 0 or 1 are clipped, because a rounded weight does not show its score.
+_CLIP = 1e-4
+_MAX_ROUNDS = 200
+_TOLERANCE = 0.02  # relative to `mass`
 
 
 @torch.no_grad()
 def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0.02) -> list[Tensor]:
-    """Set the bias of NULL so that every head of the active adapter gives it `mass` on average.
+    """Set the biases of NULL so that every head of the active adapter gives it the weight `mass` on average.
 
-    How much weight a bias is depends on the scores of the base model, which differ between models by orders of
-    magnitude: at the same bias of -4 NULL may get a thousandth or a ten-thousandth, which would hardly be trained. The
-    mean is over the real target steps of one batch of text, some dozens of sentences of the kind to train on.
+    The weight for a given bias depends on the scores of the base model, which differ between models by orders of
+    magnitude: with a bias of -4, NULL may get a weight of 1e-3 or of 1e-4, which would hardly be trained. The average
+    is over the real target steps of one batch of text. Use some dozens of sentences like the training data.
 
     Args:
-        model: with an active leaky adapter (PEFT's or transformers'); it is put into evaluation mode and back.
-        batch: `input_ids`, `attention_mask` and `labels` as for training; on any device.
-        mass: in (0, 1). A fresh adapter at 0.02 is nearly the base model, and has something to learn from.
+        model: PEFT or transformers model with an active leaky adapter.
+        batch: `input_ids`, `attention_mask` and `labels` as for training, on any device.
+        mass: weight of NULL, in (0, 1). At 0.02 a fresh adapter is still close to the base model, but can learn.
+            Default: 0.02.
 
     Returns:
         The new biases of each adapted layer, (heads,).
 
     Raises:
-        ValueError: no active leaky adapter, a batch without a target step, `mass` out of range, or no bias was found
-            (scores that are not finite); the biases are then what they were.
+        ValueError: no active leaky adapter, a batch without a target step, `mass` out of range, or no bias found
+            (scores that are not finite). The biases are then unchanged.
     """
     if not 0 < mass < 1:
         raise ValueError(f"`mass` must be between 0 and 1, got {mass}.")
@@ -50,19 +51,19 @@ def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        # Again and again: a weight near 0 or 1 tells the way and not how far, and lower layers change higher ones.
-        for _ in range(_ROUNDS):
+        # Repeat, because a clipped weight shows only the direction, and because lower layers change higher ones.
+        for _ in range(_MAX_ROUNDS):
             outputs = model(**batch, output_attention_details=True)
             moved = False
             for layer, weight in zip(layers, outputs.null_attentions, strict=True):
                 steps = weight.double().transpose(0, 1)[:, targets]  # (heads, real target steps)
                 bias = layer.null.bias.double()
-                # As near as a bias among scores of this precision can be.
+                # The best that a bias can reach in this precision.
                 tolerance = _TOLERANCE + 2 * torch.finfo(weight.dtype).eps * bias.abs()
                 if bool(((steps.mean(dim=1) / mass - 1).abs() <= tolerance).all()):
                     continue
-                # Without its bias, the score of NULL beside the log-sum-exp of the others is the logit of its weight.
-                logits = torch.logit(steps, eps=_NEAREST) - bias[:, None]
+                # The logit of NULL's weight is its score minus the log-sum-exp of the other scores.
+                logits = torch.logit(steps, eps=_CLIP) - bias[:, None]
                 layer.null.bias.copy_(_bias_for(logits, mass))
                 moved = True
             if not moved:
@@ -72,11 +73,13 @@ def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0
             module.training = training
     for layer, bias in zip(layers, before, strict=True):
         layer.null.bias.copy_(bias)
-    raise ValueError(f"no bias gives NULL a weight of {mass} in every head: are the scores of the base model finite?")
+    raise ValueError(
+        f"no bias gives NULL the weight `mass` = {mass} in every head. Check that the base model's scores are finite."
+    )
 
 
 def _bias_for(logits: Tensor, mass: float) -> Tensor:
-    """Find b with mean(sigmoid(logits + b)) = mass in each row of (heads, steps), by bisection."""
+    """Solve mean(sigmoid(logits + b)) = mass for b in each row of (heads, steps), by bisection."""
     goal = torch.logit(torch.tensor(mass, dtype=logits.dtype, device=logits.device))
     low, high = goal - logits.amax(dim=1), goal - logits.amin(dim=1)
     for _ in range(60):

@@ -1,7 +1,7 @@
-"""The two objectives of an adapted model in its one `loss`, whoever calls it: three hooks on the base model.
+"""Losses of an adapted model, computed by three hooks on the base model.
 
-A PEFT model, a model with `add_adapter` and a Trainer around either call the base model's `forward`. Hooks on it see
-the labels before it does and the logits after it, and a hook on its decoder sees what the second pass has to repeat.
+A PEFT model, a model with `add_adapter` and a Trainer all call the base model's `forward`. One hook receives the
+labels before it, one the logits after it, and one the inputs of its decoder, which the second pass repeats.
 """
 
 import functools
@@ -51,7 +51,7 @@ class ObjectiveContext(AttentionContext):
 
 
 def install_hooks(model: Any) -> None:
-    """Install the hooks on a model with a language modelling head; once."""
+    """Install the hooks on a model with a language modelling head, if they are not there yet."""
     if _before in model._forward_pre_hooks.values() or model.get_output_embeddings() is None:
         return
     model.register_forward_pre_hook(_before, with_kwargs=True)
@@ -60,7 +60,7 @@ def install_hooks(model: Any) -> None:
 
 
 def remove_hooks(model: nn.Module) -> None:
-    """Remove them; by function, as the handles belong to the model that they were made for and not to its copies."""
+    """Remove the hooks. They are found by function, because a copy of the model has no handles."""
     for module in (model, decoder_of(model)):
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for number in [n for n, hook in hooks.items() if hook in (_before, _after, _record_decoder_inputs)]:
@@ -108,8 +108,8 @@ def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
         return None
     if not isinstance(outputs, Seq2SeqLMOutput):
         raise TypeError(
-            f"the losses of attention calibration need a model that returns `Seq2SeqLMOutput`, got "
-            f"{type(outputs).__name__} from {type(model).__name__}."
+            f"{type(model).__name__} must return `Seq2SeqLMOutput` for the losses of attention calibration, got "
+            f"{type(outputs).__name__}."
         )
     inputs, context.decoder_inputs = context.decoder_inputs, None
     losses = {}
@@ -125,7 +125,7 @@ def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
 def _check_training(
     model: nn.Module, settings: AttentionCalibrationConfig, labels: Tensor | None, links: Tensor | None
 ) -> None:
-    """Refuse what would silently train something else."""
+    """Raise an error for settings that would silently train something else."""
     check_training(model, settings, labels, links)
     layer = decoder_of(model).layers[0]
     if getattr(layer, "gradient_checkpointing", False):

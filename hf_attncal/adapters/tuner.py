@@ -1,4 +1,4 @@
-"""The adapter as a method of PEFT: injection, checks, removal, and its entry in PEFT's tables."""
+"""The adapter as a PEFT method: injection, checks, removal, and registration."""
 
 import re
 from contextlib import contextmanager
@@ -28,41 +28,39 @@ from .layers import (
 )
 from .objective import install_hooks, remove_hooks
 
-# Kernels that never form the attention weights cannot calibrate them, and take another kind of mask.
+# Other kernels do not compute attention weights that could be calibrated, and use another mask format.
 _KERNELS = ("eager", "sdpa")
 _GUIDED_RANK = 16
 
 
 def check_adaptable(model: nn.Module) -> dict[int, tuple[str, Any]]:
-    """Return the cross-attentions of a model that an adapter can be put into, as `cross_attentions` finds them.
+    """Return the `cross_attentions` of a model, after checking that it can have an adapter.
 
     Raises:
-        ValueError: a model of another kind, or one of ours with a switch of its own.
+        ValueError: an unsupported model, or one of this package's models with a switch on.
     """
     config: Any = getattr(model, "config", None)
     model_type = type(model).__name__ if config is None else config.model_type
     attentions = cross_attentions(model)
     if not attentions:
         raise ValueError(
-            f"the model must have a decoder with cross-attention as in BART, got {type(model).__name__} "
-            f"(model_type '{model_type}'). Models that work: Marian, BART, mBART, Pegasus, "
-            "M2M100, NLLB, Blenderbot, PLBart, BigBird-Pegasus, Pegasus-X, Whisper. T5 and its relatives have "
-            "unscaled scores with position biases, encoder-only and decoder-only models have no cross-attention; "
-            "they do not work."
+            f"`model` must have a decoder with cross-attention as in BART, got {type(model).__name__} "
+            f"(model_type '{model_type}'). Supported: Marian, BART, mBART, Pegasus, "
+            "M2M100, NLLB, Blenderbot, PLBart, BigBird-Pegasus, Pegasus-X, Whisper. T5 has unscaled scores with "
+            "position biases; encoder-only and decoder-only models have no cross-attention."
         )
-    # With every switch off it is the stock model, and its adapters are those of the stock model.
+    # With every switch off it is the stock model, and can have the same adapters.
     own = [switch for switch in SWITCHES if getattr(config, switch, None)]
     if stock_type(model_type) != model_type and own:
         raise ValueError(
-            f"the model must be a stock one, or have every switch off, got model_type '{model_type}' with "
-            f"`{own[0]}={getattr(config, own[0])!r}`. Train it itself, or put the adapter on the stock "
-            "checkpoint."
+            f"`model` must be a stock model or have every switch off, got model_type '{model_type}' with "
+            f"`{own[0]}={getattr(config, own[0])!r}`. Train that model directly, or adapt the stock checkpoint."
         )
     return attentions
 
 
 class AttentionCalibrationModel(BaseTuner):
-    """PEFT's tuner for `AttentionCalibrationConfig`; `get_peft_model` makes it."""
+    """PEFT tuner for `AttentionCalibrationConfig`, created by `get_peft_model`."""
 
     prefix = PREFIX
     tuner_layer_cls = AdapterLayer
@@ -71,19 +69,19 @@ class AttentionCalibrationModel(BaseTuner):
     # ---- injection ----
 
     def inject_adapter(self, model: nn.Module, adapter_name: str, *args, **kwargs) -> None:
-        """Inject the adapter as PEFT does, and make the model's own `loss` carry both objectives."""
+        """Inject the adapter as PEFT does, and install the hooks that compute its losses."""
         check_adapter_name(adapter_name)
-        taken = {part for name, _ in model.named_modules() for part in name.split(".")}
-        if adapter_name in taken:
+        module_names = {part for name, _ in model.named_modules() for part in name.split(".")}
+        if adapter_name in module_names:
             raise ValueError(
-                f"`adapter_name` must not be the name of a part of the model, got {adapter_name!r}: PEFT finds "
-                "weights by name and would take all of that part for the adapter's. Choose another."
+                f"`adapter_name` must not be the name of a module of the model, got {adapter_name!r}, because PEFT "
+                "would confuse their weights. Choose another name."
             )
         had_layers = bool(adapter_layers(model))
         try:
             super().inject_adapter(model, adapter_name, *args, **kwargs)
         except Exception:
-            # PEFT notes the configuration before it injects, and a second attempt would find it.
+            # PEFT stores the configuration before it injects. Remove it, so that a second attempt works.
             self.peft_config.pop(adapter_name, None)
             if not had_layers and cross_attentions(model):
                 detach_all(model)
@@ -95,7 +93,7 @@ class AttentionCalibrationModel(BaseTuner):
         return peft_config
 
     def _prepare_model(self, peft_config: Any, model: Any) -> None:
-        """Check that the model is one that the adapter can be put into, and was made for; note which it is."""
+        """Check that the adapter fits the model, and fill in the fields that depend on the model."""
         attentions = check_adaptable(model)
         first = next(attention for _, attention in attentions.values())
         config = getattr(model, "config", None)
@@ -103,14 +101,14 @@ class AttentionCalibrationModel(BaseTuner):
             "base_model_type": stock_type(type(model).__name__ if config is None else config.model_type),
             "base_d_model": first.embed_dim,
         }
-        for field, of_model in own.items():
-            of_adapter = getattr(peft_config, field)
-            if of_adapter not in (None, of_model):
+        for field, model_value in own.items():
+            adapter_value = getattr(peft_config, field)
+            if adapter_value not in (None, model_value):
                 raise ValueError(
-                    f"this adapter was trained on a model with `{field.removeprefix('base_')}` {of_adapter!r}, got "
-                    f"{of_model!r}. Load it on {peft_config.base_model_name_or_path or 'its own base model'}."
+                    f"the adapter was trained on a model with `{field.removeprefix('base_')}` {adapter_value!r}, got "
+                    f"{model_value!r}. Load it on {peft_config.base_model_name_or_path or 'its own base model'}."
                 )
-            setattr(peft_config, field, of_model)
+            setattr(peft_config, field, model_value)
         layers = list(attentions) if peft_config.layers is None else peft_config.layers
         if not set(layers) <= set(attentions):
             raise ValueError(f"`layers` must be decoder layers of the model, 0 to {max(attentions)}, got {layers}.")
@@ -119,7 +117,7 @@ class AttentionCalibrationModel(BaseTuner):
         kernel = model.config._attn_implementation
         if kernel not in _KERNELS:
             raise ValueError(
-                f"`attn_implementation` must be one of {_KERNELS}, got {kernel!r}, which does not form the attention "
+                f"`attn_implementation` must be one of {_KERNELS}, got {kernel!r}, which does not compute attention "
                 'weights. Load the model with `attn_implementation="sdpa"`.'
             )
         if peft_config.guided:
@@ -128,12 +126,12 @@ class AttentionCalibrationModel(BaseTuner):
             layers = [peft_config.guided_layer]
         if peft_config.revision is None:
             peft_config.revision = getattr(model.config, "_commit_hash", None)
-        self._wanted = {attentions[number][0] for number in layers}
+        self._adapted_names = {attentions[number][0] for number in layers}
         self._base_config = model.config
 
     @staticmethod
     def _place_guided(peft_config: AttentionCalibrationConfig, attentions: dict[int, tuple[str, Any]]) -> None:
-        """Check layer, head and rank of what learns links, and note them."""
+        """Validate and store layer, head and rank of the guided head."""
         attention = next(attention for _, attention in attentions.values())
         peft_config.guided_layer, _ = guided_place(peft_config, 1 + max(attentions), attention.num_heads)
         if peft_config.layers is not None and peft_config.guided_layer not in peft_config.layers:
@@ -148,7 +146,7 @@ class AttentionCalibrationModel(BaseTuner):
             )
 
     def _check_target_module_exists(self, peft_config, key: str) -> bool:  # type: ignore[override]  # static in PEFT
-        return key in self._wanted
+        return key in self._adapted_names
 
     def _create_and_replace(
         self, peft_config, adapter_name, target, target_name, parent, current_key, parameter_name=None
@@ -156,7 +154,7 @@ class AttentionCalibrationModel(BaseTuner):
         attach(target).add_adapter(adapter_name, peft_config, self._base_config)
 
     def _check_target_module_compatiblity(self, peft_config, model: nn.Module, target_name: str) -> None:
-        pass  # sic; PEFT asks here about state-space models
+        pass  # the typo is PEFT's; it checks state-space models here
 
     # ---- running ----
 
@@ -164,8 +162,8 @@ class AttentionCalibrationModel(BaseTuner):
     def _enable_peft_forward_hooks(self, *args, **kwargs):
         if kwargs.get("adapter_names") is not None:
             raise ValueError(
-                f"`adapter_names` must be None, got {kwargs['adapter_names']}: a batch of several adapters is not "
-                "possible with attention calibration. `set_adapter` one, and run its sentences."
+                f"`adapter_names` must be None, got {kwargs['adapter_names']}: attention calibration does not support "
+                "several adapters in a batch. Run the sentences of each adapter after `set_adapter`."
             )
         yield
 
@@ -173,9 +171,9 @@ class AttentionCalibrationModel(BaseTuner):
 
     @classmethod
     def _remap_adapter_state_dict_for_load(cls, model, config, adapter_name: str, state_dict: dict) -> dict:
-        """Map keys as PEFT does, after a check that the file holds the whole adapter and nothing else.
+        """Map keys as PEFT does, and check that the file has exactly the weights of the adapter.
 
-        The embeddings may be there, which PEFT saves with the adapter of a model that has got new tokens.
+        It may also have embeddings, which PEFT saves if tokens were added to the model.
 
         Raises:
             ValueError: keys are missing or unexpected, or a tensor has another shape.
@@ -188,14 +186,14 @@ class AttentionCalibrationModel(BaseTuner):
         missing, unexpected = sorted(expected - mapped.keys()), sorted(mapped.keys() - expected - embeddings)
         if missing or unexpected:
             raise ValueError(
-                "the file does not hold the adapter that its configuration describes. It was damaged, or belongs to "
-                f"another `adapter_config.json`. Missing: {missing[:3]}, unexpected: {unexpected[:3]}."
+                f"the adapter's weights do not match its `adapter_config.json`. Missing: {missing[:3]}, unexpected: "
+                f"{unexpected[:3]}."
             )
         for name, tensor in mapped.items():
             if tensor.shape != own[name].shape:
-                why = "was made for a model of other sizes."
+                why = "was made for a model of another size."
                 if name in embeddings:
-                    why = f"brings new tokens. Call `model.resize_token_embeddings({len(tensor)})` first."
+                    why = f"has added tokens. Call `model.resize_token_embeddings({len(tensor)})` first."
                 raise ValueError(
                     f"`{name}` must have shape {tuple(own[name].shape)} in this model, got {tuple(tensor.shape)}: the "
                     f"adapter {why}"
@@ -205,7 +203,7 @@ class AttentionCalibrationModel(BaseTuner):
     # ---- removal ----
 
     def delete_adapter(self, adapter_name: str) -> None:
-        """Delete an adapter, and find the next one: PEFT asks the first layer, which may have had this one only."""
+        """Delete an adapter and activate another, which PEFT does only if the first adapted layer has one."""
         super().delete_adapter(adapter_name)
         if not self.active_adapters and self.peft_config:
             self.set_adapter(next(iter(self.peft_config)))
@@ -231,12 +229,12 @@ class AttentionCalibrationModel(BaseTuner):
 
     @property
     def annealing_step(self) -> int | None:
-        """s of Lu et al., eq. 11, of the active adapter; `None` unless it is annealed."""
+        """Annealing step s (Lu et al., eq. 11) of the active adapter; `None` unless it is annealed."""
         steps = [layer.annealing_step for layer in adapter_layers(self.model)]
         return next((step for step in steps if step is not None), None)
 
     def set_annealing_step(self, step: int) -> None:
-        """Set s of the active adapter, the number of optimiser steps done. It is saved with the adapter.
+        """Set the annealing step s, the number of optimiser steps done. It is saved with the adapter.
 
         Raises:
             ValueError: `step` is negative.
@@ -247,14 +245,13 @@ class AttentionCalibrationModel(BaseTuner):
 
 
 _NO_MERGE = (
-    "calibrated attention is not a change of weights, so it cannot be merged into them. "
-    "`hf_attncal.adapters.export_calibrated(model)` makes a full model of the base model and the adapter; "
-    "`unload()` gives the base model back."
+    "Calibrated attention cannot be merged into the base model's weights. "
+    "Use `hf_attncal.adapters.export_calibrated(model)` for a full model, or `unload()` for the base model."
 )
 
 
 def register_with_peft() -> None:
-    """Tell PEFT about the method. Its own table of types is closed, so the type is a one-member table of ours."""
+    """Register the method with PEFT. `PeftType` cannot be extended, so the type is an enum of our own."""
     ours: Any = AdapterType.ATTNCAL
     PEFT_TYPE_TO_CONFIG_MAPPING[ours] = AttentionCalibrationConfig
     PEFT_TYPE_TO_TUNER_MAPPING[ours] = AttentionCalibrationModel

@@ -13,9 +13,9 @@
 # limitations under the License.
 """Caches of `generate()`: keys and values of an attention, and the state of a recurrent decoder.
 
-A recurrent decoder needs no past but its state: of every layer, and of the attentional state that is fed back. Beside
-it stands what is made of the source once per sentence. All tensors have the batch first. The beams of a sentence share
-its source, which is therefore kept once for each sentence: its rows are those of the state divided by the beams.
+A recurrent decoder needs only the last state of each layer, and the attentional state that is fed back. The cache also
+has the tensors computed once per source sentence. All tensors have the batch first. The beams of a sentence share its
+source, so the source has one row per sentence and the state one row per beam.
 """
 
 from collections.abc import Callable
@@ -29,12 +29,13 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, Encod
 def keys_and_values(
     past_key_values: Cache | None, layer: int, project: Callable[[], tuple[Tensor, Tensor]], *, of_source: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return keys and values of an attention, (B, H, S, width): those of a source are projected once per sentence.
+    """Return keys and values of an attention, (B, H, S, width). Those of a source are projected once per sentence.
 
     Args:
-        past_key_values: the model's cache. layer: number of the decoder layer.
-        project: function that returns keys and values of the states at hand, any tensors of this shape.
-        of_source: this is a cross-attention.
+        past_key_values: cache of the model.
+        layer: number of the decoder layer.
+        project: function that returns keys and values of the current states.
+        of_source: True for a cross-attention.
     """
     cache = past_key_values
     if isinstance(past_key_values, EncoderDecoderCache):
@@ -51,7 +52,7 @@ def keys_and_values(
 
 
 class NamedTensors(CacheLayerMixin):
-    """A layer of a cache that holds tensors by name, (batch, ...) each, and the number of steps that led to them."""
+    """Cache layer with named tensors, (batch, ...) each, and the number of steps so far."""
 
     supports_early_init = False
 
@@ -62,11 +63,11 @@ class NamedTensors(CacheLayerMixin):
 
     @property
     def rows(self) -> int:
-        """Size of the batch; 0 while nothing is held."""
+        """Size of the batch; 0 while the layer is empty."""
         return next(iter(self.tensors.values())).shape[0] if self.tensors else 0
 
     def put(self, steps: int, **tensors: Tensor | None) -> None:
-        """Hold these tensors, after `steps` more steps."""
+        """Store these tensors, after `steps` more steps."""
         self.tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         self.steps += steps
         self.is_initialized = True
@@ -76,7 +77,7 @@ class NamedTensors(CacheLayerMixin):
         self.tensors = {n: tensor.index_select(0, indices.to(tensor.device)) for n, tensor in self.tensors.items()}
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Have every row of the batch `repeats` times, one after the other."""
+        """Repeat every row of the batch `repeats` times, one after the other."""
         self.tensors = {name: tensor.repeat_interleave(repeats, dim=0) for name, tensor in self.tensors.items()}
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
@@ -95,7 +96,7 @@ class NamedTensors(CacheLayerMixin):
         return self.steps + query_length, 0
 
     def offload(self) -> None:
-        """A state is as small as one step: it stays where it is."""
+        """Do nothing, because a state is as small as one step."""
 
     def prefetch(self) -> None:
         """See `offload`."""
@@ -108,34 +109,36 @@ class NamedTensors(CacheLayerMixin):
 
 
 class StateCache(EncoderDecoderCache):
-    """A cache whose half of the self-attention holds states. There is no way back: what was read cannot be cropped."""
+    """Cache with recurrent states in place of the self-attention's. It cannot be cropped."""
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Refused.
+        """Raise an error, unless `tokens_to_remove` is 0.
 
         Raises:
-            ValueError: always, unless nothing is to be removed.
+            ValueError: `tokens_to_remove` is not 0.
         """
         if tokens_to_remove:
             raise ValueError(
-                "`crop` is not possible on a recurrent state, which does not remember the steps that led to it. Keep "
-                "a copy (`copy.deepcopy`) of the cache at the step to go back to."
+                "A recurrent state cannot be cropped, because it does not keep its earlier steps. Keep a copy "
+                "(`copy.deepcopy`) of the cache at the step to return to."
             )
 
     def activate_past_recording(self) -> None:
-        """Refused, for the reason that `crop` gives.
+        """Raise an error, because a state cannot return to an earlier step.
 
         Raises:
             ValueError: always.
         """
-        raise ValueError("a recurrent model cannot assist in generation, as its state cannot go back a step.")
+        raise ValueError(
+            "A recurrent model cannot be an assistant model, because it cannot return to an earlier step."
+        )
 
 
 class LayerStatesCache(StateCache):
-    """One state for each layer of a recurrent decoder whose cross-attentions are those of a Transformer.
+    """Cache of a recurrent decoder with a Transformer's cross-attentions: one state per layer.
 
-    Its size does not grow with the target. The half of the cross-attention holds keys and values of the source, as
-    ever, and those of the mask network.
+    Its size does not grow with the target. The cross-attention part has keys and values of the source, and the keys of
+    the mask network.
 
     Args:
         layers: number of decoder layers.
@@ -146,16 +149,15 @@ class LayerStatesCache(StateCache):
 
 
 class RecurrentCache(StateCache):
-    """State of a recurrent decoder and its source, as `past_key_values`.
+    """Cache of a recurrent decoder: its state (as self-attention cache) and its source (as cross-attention cache).
 
-    The half of the self-attention holds the state, that of the cross-attention the source. `get_seq_length` counts the
-    steps.
+    `get_seq_length` returns the number of steps.
     """
 
     def __init__(self):
         #: State of the decoder.
         self.state = NamedTensors()
-        #: Cache of what is computed from the source once; its steps stay 0.
+        #: Tensors computed once from the source; its steps stay 0.
         self.source = NamedTensors()
         super().__init__(Cache(layers=[self.state]), Cache(layers=[self.source]))
 
@@ -163,7 +165,7 @@ class RecurrentCache(StateCache):
         self.batch_select_indices(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows; the beams of a sentence go on sharing its source where they stay together."""
+        """Keep these rows. The beams of a sentence still share its source if they stay together."""
         if not self.state.tensors:
             return
         beams = self.state.rows // self.source.rows if self.source.tensors else 1
@@ -182,20 +184,20 @@ class RecurrentCache(StateCache):
 
 
 class StateGenerationMixin:
-    """`generate()` of a model with one kind of cache, which `_empty_cache` makes; goes before `GenerationMixin`."""
+    """Mixin before `GenerationMixin` for `generate()` of a model whose only kind of cache `_empty_cache` returns."""
 
     def _empty_cache(self) -> StateCache:
         return RecurrentCache()
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict[str, Any], *args) -> Any:
-        """Make the one kind of cache that there is; as transformers', which promises a bool, return None.
+        """Create the cache. Returns None, as transformers does in spite of its type.
 
         Raises:
-            ValueError: another kind is asked for, or one that was filled is given without `decoder_attention_mask`.
+            ValueError: `cache_implementation` is set, or a filled cache comes without `decoder_attention_mask`.
         """
         if generation_config.cache_implementation not in (None, "dynamic"):
             raise ValueError(
-                "`cache_implementation` must be left out for a recurrent model, whose cache is its state, got "
+                "`cache_implementation` must be None for a recurrent model, got "
                 f"{generation_config.cache_implementation!r}."
             )
         cache = model_kwargs.get("past_key_values")
@@ -203,6 +205,6 @@ class StateGenerationMixin:
             model_kwargs["past_key_values"] = self._empty_cache()
         if cache is not None and cache.get_seq_length() and "decoder_attention_mask" not in model_kwargs:
             raise ValueError(
-                "`decoder_attention_mask` is needed with `past_key_values`, got none: by its length generation knows "
-                "which tokens have been read. Pass ones for those that were and for those that are to be."
+                "`decoder_attention_mask` is needed with `past_key_values`, got none. Pass ones for the tokens that "
+                "have been read and for the new ones."
             )

@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Modules of a cross-attention beside its projections: mask network, gates, NULL; and the count of steps.
+"""Learned modules of a cross-attention: mask network, gate and NULL; and the count of steps.
 
-Models and adapters are made of the same parts under the same names: `learned_parts` says which, and `init_part` what
-they hold before they learn.
+Models and adapters have the same modules under the same names. `learned_parts` creates them and `init_part`
+initialises them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -38,12 +38,13 @@ logger = logging.get_logger(__name__)
 
 
 class MaskNetwork(nn.Module):
-    """The mask perturbation model of one cross-attention (Lu et al., eq. 3); theta_m = {W^Q, W^K}.
+    """Mask perturbation model of one cross-attention (Lu et al., eq. 3); theta_m = {W^Q, W^K}.
 
     Args:
-        embed_dim: d_model. num_heads: H.
-        projection: `"model"`: W is (d_model, d_model) and projects decoder states and encoder outputs; `"head"`: W is
-            (H, d_k, d_k) and projects the queries and keys of each head.
+        embed_dim: d_model.
+        num_heads: H.
+        projection: input of the projections W. `"model"`: W is (d_model, d_model) and projects decoder states and
+            encoder outputs. `"head"`: W is (H, d_k, d_k) and projects the queries and keys of each head.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, projection: str):
@@ -56,14 +57,14 @@ class MaskNetwork(nn.Module):
         self.key_weight = nn.Parameter(torch.empty(shape))  # W^K
 
     def init_parameters(self, std: float, constant: bool) -> None:
-        """Normal W^Q and W^K with standard deviation `std`; a `constant` mask has W^Q = 0."""
+        """Initialise W^Q and W^K from a normal distribution; a `constant` mask has W^Q = 0."""
         init.normal_(self.query_weight, std=0.0 if constant else std)
         init.normal_(self.key_weight, std=std)
 
     def _project(self, states: Tensor, heads: Tensor, weight: Tensor) -> Tensor:
-        # A matrix product and not `linear`, which `DetachedParameters` would detach. The transpose matters too:
+        # A matrix product, because `DetachedParameters` would detach `linear`. The transpose also matters:
         # autocast keeps low-precision copies of parameters, but not of views, and a copy made in the first pass,
-        # without gradient, would cut the second pass off from the parameter.
+        # without gradient, would disconnect the second pass from the parameter.
         if self.projection == "head":
             return torch.matmul(heads, weight.transpose(-1, -2).to(heads.dtype))
         return self._split_heads(torch.matmul(states, weight.transpose(-1, -2).to(states.dtype)))
@@ -72,20 +73,20 @@ class MaskNetwork(nn.Module):
         return projected.view(*projected.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
 
     def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:
-        """`K W^K`: encoder_states (B, S, d_model), key (B, H, S, d_k) -> (B, H, S, d_k)."""
+        """Return `K W^K`: encoder_states (B, S, d_model), key (B, H, S, d_k) -> (B, H, S, d_k)."""
         return self._project(encoder_states, key, self.key_weight)
 
     def project_queries(self, decoder_states: Tensor, query: Tensor) -> Tensor:
-        """`q W^Q`: decoder_states (B, T, d_model), query (B, H, T, d_k) -> (B, H, T, d_k)."""
+        """Return `q W^Q`: decoder_states (B, T, d_model), query (B, H, T, d_k) -> (B, H, T, d_k)."""
         return self._project(decoder_states, query, self.query_weight)
 
     def forward(self, decoder_states: Tensor, query: Tensor, mask_key: Tensor) -> Tensor:
-        """m: decoder_states (B, T, d_model), query (B, H, T, d_k), mask_key (B, H, S, d_k) -> (B, H, T, S)."""
+        """Return m: decoder_states (B, T, d_model), query (B, H, T, d_k), mask_key (B, H, S, d_k) -> (B, H, T, S)."""
         return perturbation_mask(self.project_queries(decoder_states, query), mask_key, self.head_dim**-0.5)
 
 
 class HeadGate(nn.Module):
-    """The gate of eq. 12: `g = sigmoid(q W^g + b^g)`, one weight vector and one bias for each head."""
+    """Gate of eq. 12: `g = sigmoid(q W^g + b^g)`, one weight vector and one bias per head."""
 
     def __init__(self, num_heads: int, head_dim: int):
         super().__init__()
@@ -93,12 +94,12 @@ class HeadGate(nn.Module):
         self.bias = nn.Parameter(torch.empty(num_heads))  # b^g
 
     def init_parameters(self) -> None:
-        """g = 1/2 everywhere."""
+        """Initialise to g = 1/2 everywhere."""
         init.zeros_(self.weight)
         init.zeros_(self.bias)
 
     def forward(self, query: Tensor) -> Tensor:
-        """query (B, H, T, d_k) -> g (B, H, T, 1)."""
+        """Return g: query (B, H, T, d_k) -> (B, H, T, 1)."""
         return head_gate(query, self.weight, self.bias)
 
 
@@ -116,10 +117,10 @@ class OutputGate(HeadGate):
 
 
 class LowRankMaskNetwork(MaskNetwork):
-    """A mask network whose two (d_model, d_model) matrices are products of a (d_model, r) and an (r, d_model) one."""
+    """Mask network whose (d_model, d_model) matrices are products of a (d_model, r) and an (r, d_model) matrix."""
 
     def __init__(self, embed_dim: int, num_heads: int, rank: int):
-        nn.Module.__init__(self)  # the full matrices of the parent are what is not wanted
+        nn.Module.__init__(self)  # skips the parent's full matrices
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
         self.projection = "model"
@@ -130,7 +131,7 @@ class LowRankMaskNetwork(MaskNetwork):
         self.key_up = nn.Parameter(torch.empty(embed_dim, rank))
 
     def init_parameters(self, std: float, constant: bool) -> None:
-        """As with full matrices: the products have this standard deviation, and W^Q starts at 0 likewise."""
+        """Initialise the products like full matrices: with this standard deviation, and W^Q = 0 if `constant`."""
         width = self.query_down.shape[1]
         up_std = std * (width / self.rank) ** 0.5
         for down in (self.query_down, self.key_down):
@@ -139,7 +140,7 @@ class LowRankMaskNetwork(MaskNetwork):
         init.normal_(self.key_up, std=up_std)
 
     @property
-    def query_weight(self) -> Tensor:  # type: ignore[override]  # a parameter of the parent's
+    def query_weight(self) -> Tensor:  # type: ignore[override]  # a parameter in the parent class
         """W^Q, (d_model, d_model)."""
         return self.query_up @ self.query_down
 
@@ -155,19 +156,20 @@ class LowRankMaskNetwork(MaskNetwork):
         return self._project_twice(decoder_states, self.query_down, self.query_up)
 
     def _project_twice(self, states: Tensor, down: Tensor, up: Tensor) -> Tensor:
-        # Transposed views, for the reason given in `MaskNetwork._project`.
+        # Transposed views, for the reason in `MaskNetwork._project`.
         for weight in (down, up):
             states = torch.matmul(states, weight.transpose(-1, -2).to(states.dtype))
         return self._split_heads(states)
 
 
 class NullToken(nn.Module):
-    """NULL of leaky attention (Mask-Align, sec. 3.2): for each head a key, (H, d_k), a value and a bias on its score.
+    """NULL of leaky attention (Mask-Align, sec. 3.2): a key, a value and a score bias per head.
 
     Args:
-        num_heads: H. head_dim: d_k.
-        value: with a value, (H, d_k); without, `value` is None: what is read from NULL is the caller's.
-        bias: with a bias on the score, (H,), which is not in the paper; without, `bias` is None.
+        num_heads: H.
+        head_dim: d_k.
+        value: True for a learned value, (H, d_k). If False, `value` is None, and the caller handles NULL's value.
+        bias: True for a learned bias on the score, (H,), which is not in the paper. If False, `bias` is None.
     """
 
     def __init__(self, num_heads: int, head_dim: int, *, value: bool = True, bias: bool = False):
@@ -177,7 +179,7 @@ class NullToken(nn.Module):
         self.bias = nn.Parameter(torch.empty(num_heads)) if bias else None
 
     def init_parameters(self, std: float, bias: float | None = None) -> None:
-        """Normal keys and values with standard deviation `std`; `bias` is ignored where there is none."""
+        """Initialise keys and values from a normal distribution, and the bias, if any, to `bias`."""
         init.normal_(self.key, std=std)
         if self.value is not None:
             init.normal_(self.value, std=std)
@@ -186,9 +188,9 @@ class NullToken(nn.Module):
 
 
 class StepCount(nn.Module):
-    """The optimiser steps that a model was trained for: s of Lu et al., eq. 11, and what other schedules follow.
+    """Number of optimiser steps that a model was trained for: s of Lu et al., eq. 11, and of other schedules.
 
-    `counted` says whether anything has set it: training without leaves a schedule at its beginning.
+    `counted` is True once a caller has set the step. Otherwise a schedule stays at its beginning in training.
     """
 
     annealing_step: Tensor
@@ -199,7 +201,7 @@ class StepCount(nn.Module):
         self.register_buffer("annealing_step", torch.zeros((), dtype=torch.long))
 
     def init_parameters(self) -> None:
-        """s = 0."""
+        """Set s = 0."""
         init.zeros_(self.annealing_step)
 
 
@@ -217,7 +219,7 @@ def set_steps(counts: Iterable[StepCount], step: int) -> None:
 
 
 class CountedStepsMixin(nn.Module):
-    """A model that may have a `StepCount`, which an `AnnealingCallback` sets; goes before transformers' classes."""
+    """Mixin before transformers' classes for a model with `StepCount`, which an `AnnealingCallback` sets."""
 
     def _step_counts(self) -> list[StepCount]:
         return [module for module in self.modules() if isinstance(module, StepCount)]
@@ -232,38 +234,38 @@ class CountedStepsMixin(nn.Module):
 
     @property
     def annealing_step(self) -> int | None:
-        """The optimiser steps that the model was trained for; `None` where nothing follows them."""
+        """Number of optimiser steps that the model was trained for; `None` without a schedule."""
         return next((int(count.annealing_step) for count in self._step_counts()), None)
 
 
 def warn_uncounted(counts: Collection[StepCount], follower: str) -> None:
-    """Say in training that nothing has set any of `counts`, if there are some; `follower` is what follows them."""
+    """Log a warning if no caller has set any of `counts`; `follower` names the schedule that depends on them."""
     if counts and not any(count.counted for count in counts):
         logger.warning_once(
-            f"{follower} follows the optimiser steps, and nothing counts them: it stays as it is. Use "
+            f"{follower} depends on the optimiser steps, but nothing counts them, so it stays at its start. Use "
             "`AttnCalTrainer`, or pass `callbacks=[hf_attncal.AnnealingCallback()]` to the Trainer."
         )
 
 
 def trains_mask(model: nn.Module) -> bool:
-    """Return whether any mask network in `model` is trained; True where sharding hides its parameters."""
+    """Return True if any mask network in `model` is trained, or if sharding hides its parameters."""
     networks = [module for module in model.modules() if isinstance(module, MaskNetwork)]
     parameters = [parameter for network in networks for parameter in network.parameters()]
     return bool(networks) and (not parameters or any(parameter.requires_grad for parameter in parameters))
 
 
 def calibration_of(model: nn.Module) -> str | None:
-    """Return how the cross-attention of a model is calibrated, by its configuration or by an active adapter."""
+    """Return the `calibration` of a model or of its active adapter."""
     return next((module.switches.calibration for module in _calibrated(model)), None)
 
 
 def calibrated_layers(model: nn.Module) -> list[int]:
-    """Numbers of the decoder layers with masks, from 0: all of a model, those that an active adapter has."""
+    """Return the numbers of the decoder layers with masks, from 0, of a model or its active adapter."""
     return [module.layer_idx for module in _calibrated(model)]
 
 
 def _calibrated(model: nn.Module) -> Iterator[Any]:
-    # By attribute and not by class: a model loaded as remote code has a class of its own.
+    # By attribute, because a model loaded as remote code has another class.
     for module in model.modules():
         switches = getattr(module, "switches", None)
         if switches is not None and switches.calibration is not None:
@@ -271,13 +273,12 @@ def _calibrated(model: nn.Module) -> Iterator[Any]:
 
 
 class Fusion(NamedTuple):
-    """How a kind of calibration fuses plain and calibrated attention.
+    """Fusion of plain and calibrated attention.
 
     Args:
-        factor: function of the mask (B, H, T, S), the gate (B, H, T, 1) or None, and the cross-attention, that returns
-            the factor of the plain weights, (B, H, T, S).
-        parts: what it learns beside the mask network, as functions of (num_heads, head_dim), by their names in the
-            cross-attention.
+        factor: function that returns the factor of the plain weights, (B, H, T, S), from the mask (B, H, T, S), the
+            gate (B, H, T, 1) or None, and the cross-attention.
+        parts: name in the cross-attention -> function of (num_heads, head_dim) that creates a further learned module.
     """
 
     factor: Callable[[Tensor, Any, Any], Tensor]
@@ -289,7 +290,7 @@ def _annealed(mask: Tensor, gate: Tensor, attention: Any) -> Tensor:
     return annealed_factor(mask, gamma)
 
 
-# Every value of `calibration`: `configuration_attncal.py` validates the names.
+# One entry per value of `calibration`, which `configuration_attncal.py` validates.
 FUSIONS = {
     "fixed": Fusion(lambda mask, gate, attention: fixed_factor(mask, attention.switches.calibration_weight)),
     "annealed": Fusion(_annealed, {"annealing": lambda num_heads, head_dim: StepCount()}),
@@ -298,11 +299,13 @@ FUSIONS = {
 
 
 def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None = None) -> dict[str, nn.Module]:
-    """Return the parts that a cross-attention with these switches learns, uninitialised, by their names in it.
+    """Return the learned modules of a cross-attention, not yet initialised, by their names in it.
 
     Args:
-        switches: a configuration of a model or of an adapter. num_heads: H. head_dim: d_k.
-        mask_rank: r of a low-rank mask network; `None` for full matrices.
+        switches: configuration of a model or of an adapter.
+        num_heads: H.
+        head_dim: d_k.
+        mask_rank: r of a low-rank mask network. Default: `None`, full matrices.
     """
     parts: dict[str, nn.Module] = {}
     if switches.calibration is not None:
@@ -320,12 +323,15 @@ def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None
 
 
 def init_part(part: nn.Module, switches, d_model: int, init_std: float) -> None:
-    """Give a learned part the values that it starts with; any other module is left alone.
+    """Initialise a learned module; any other module is left unchanged.
 
     With `renormalize` the mask starts constant, so that the calibration is the identity.
 
     Args:
-        part: a module. switches: as for `learned_parts`. d_model, init_std: of the model.
+        part: module to initialise.
+        switches: configuration; see `learned_parts`.
+        d_model: d_model of the model.
+        init_std: standard deviation of the model's initial weights.
     """
     if isinstance(part, MaskNetwork):
         part.init_parameters(init_std, constant=switches.renormalize)

@@ -29,7 +29,7 @@ SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "uam", "copy")
 
 
 def check_settings(settings) -> None:
-    """Check the settings that models and adapters share; `settings` has the fields of `AttnCalConfigMixin`, or some.
+    """Check the settings that models and adapters share; `settings` has some or all fields of `AttnCalConfigMixin`.
 
     Raises:
         ValueError: a value is of another type or outside its range; the message names the field, the rule and the
@@ -43,7 +43,7 @@ def check_settings(settings) -> None:
 
 
 def guided_place(settings, layers: int, heads: int) -> tuple[int, int]:
-    """Layer and head that `guided_layer` and `guided_head` mean in a decoder of such sizes.
+    """Return layer and head of `guided_layer` and `guided_head` in a decoder with these numbers of layers and heads.
 
     Raises:
         ValueError: there is no such layer or head.
@@ -54,10 +54,13 @@ def guided_place(settings, layers: int, heads: int) -> tuple[int, int]:
 
 
 def check_place(chosen: dict[str, tuple[int, int]]) -> None:
-    """Refuse the number of a layer or head that a model does not have; `chosen` is value and number of all, by field.
+    """Check numbers of layers or heads.
+
+    Args:
+        chosen: field -> its value, and the number of layers or heads of the model.
 
     Raises:
-        ValueError: the message names the field.
+        ValueError: a value is out of range; the message names the field.
     """
     for name, (value, number) in chosen.items():
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < number:
@@ -70,66 +73,69 @@ def _as_list(ids: int | list[int] | None) -> list[int | None]:
 
 @dataclass(kw_only=True)
 class AttnCalConfigMixin(CheckedConfigMixin):
-    """The fields that both configurations share, and their validator.
+    """Fields that the configurations share, and their validator.
 
-    Four switches compose and are independent; with all of them off the model is the stock model:
+    Four independent switches can be combined. With all of them off, the model is the stock model:
 
     Args:
-        calibration: `None`, `"fixed"`, `"annealed"` or `"gated"`: how calibrated and plain attention are fused (Lu et
+        calibration: fusion of calibrated and plain attention: `None`, `"fixed"`, `"annealed"` or `"gated"` (Lu et
             al., eqs. 10, 11, 12).
-        leaky: give every cross-attention a learned NULL key and value (Mask-Align, sec. 3.2).
-        gumbel: sample the cross-attention with Gumbel noise in training, take the argmax at inference (Discrete
-            Transformer).
-        output_gate: multiply what each head reads by `2 sigmoid(w_h q + b_h)`, which is 1 at first: the control that
-            tells how much of a gain of calibration comes from scaling heads.
+        leaky: True for a learned NULL key and value in every cross-attention (Mask-Align, sec. 3.2).
+        gumbel: True to sample the cross-attention with Gumbel noise in training and to use the argmax at inference
+            (Discrete Transformer).
+        output_gate: True to multiply the output of each head by `2 sigmoid(w_h q + b_h)`, initially 1. It is the
+            control experiment that shows how much of a gain of calibration comes from scaling heads.
 
     Args of the calibration:
         calibration_weight: lambda of eq. 10, used by `"fixed"`.
-        annealing_steps: the 1e5 of eq. 11, in optimiser steps, used by `"annealed"`.
-        mask_projection: what the mask network projects: `"model"` = decoder states and encoder outputs, (d_model,
-            d_model) matrices, as the published code; `"head"` = queries and keys of each head, (d_k, d_k) matrices, as
-            the paper's text.
+        annealing_steps: number of optimiser steps of the annealing in eq. 11 (1e5 in the paper), used by `"annealed"`.
+        mask_projection: input of the mask network's projections: `"model"` for decoder states and encoder outputs with
+            (d_model, d_model) matrices, as in the published code, or `"head"` for queries and keys of each head with
+            (d_k, d_k) matrices, as in the paper's text.
         mask_penalty: alpha of eq. 4.
-        mask_cost: nats per target token that blurring has to cost in a batch for the mask network to learn from it.
-            Without it, masks go to 1 while attention is of no use yet and blurring it costs nothing. `None`: it
-            learns from every batch, as in the paper.
-        renormalize: scale the calibrated weights back to the mass of the plain ones. The mask network then starts with
-            `W^Q = 0`, so that a stock checkpoint loaded with `calibration` set computes what it computed before.
+        mask_cost: minimum loss from blurring, in nats per target token, for the mask network to learn from a batch.
+            Otherwise masks go to 1 early in training, when attention is not used yet and blurring it costs nothing.
+            Default: `None`, learn from every batch, as in the paper.
+        renormalize: True to scale the calibrated weights so that they sum to the same value as the plain ones. The
+            mask network then starts with `W^Q = 0`, so that a stock checkpoint loaded with `calibration` still
+            computes the same.
 
-    Args of the others:
-        null_key_std: standard deviation of the initial NULL keys and values; `None` for `d_model ** -0.5`.
-        null_bias: initial value of a learned bias on the score of NULL, one for each head; `None` for no bias, as the
-            paper. A negative one lets a trained model start with little weight on NULL.
+    Args of leaky and Gumbel attention, and of the loss:
+        null_key_std: standard deviation of the initial NULL keys and values. Default: `None`, `d_model ** -0.5`.
+        null_bias: initial value of a learned bias on the score of NULL, per head. A negative value lets a trained
+            model start with little weight on NULL. Default: `None`, no bias, as in the paper.
         gumbel_temperature: tau.
-        gumbel_straight_through: one-hot weights already in training, with the gradient of the soft ones.
-        label_smoothing: of both losses, in [0, 1). `AttnCalTrainer` puts its `label_smoothing_factor` here; a plain
-            Trainer would take the labels away from the model, and with them the mask network's loss.
+        gumbel_straight_through: True for one-hot weights in training, with the gradient of the soft ones.
+        label_smoothing: label smoothing of both losses, in [0, 1). `AttnCalTrainer` sets it to its
+            `label_smoothing_factor`. A plain Trainer would remove the labels from the model's inputs, and thereby the
+            mask network's loss.
 
-    Args of what is read off the decoder's final states:
-        uam: the unsupervised alignment module (Kiyono et al.): each target step also predicts its source token, taught
-            by all of the sentence's steps together having to predict all of its source. Generation does not compute
-            it. Targets shorter than their source are to be extended, see `hf_attncal.data.collators.NullCollator`.
-        uam_scale: C, which divides the loss of `uam`.
-        null_token_id: the token that extends targets, which is never generated; a model with `uam` needs it.
+    Args of the unsupervised alignment module:
+        uam: True for the unsupervised alignment module (Kiyono et al.): each target step also predicts its source
+            token. It is trained to predict all source tokens of a sentence with all of its steps together, and is not
+            computed in generation. Targets shorter than their source must be extended; see
+            `hf_attncal.data.collators.NullCollator`.
+        uam_scale: C, the divisor of the loss of `uam`.
+        null_token_id: token that extends targets and is never generated. Needed by `uam`.
 
     Args of copying:
-        copy: a word may also be copied from the source, as one head of one cross-attention says (with calibration on,
-            by its calibrated weights). Source and target need one vocabulary.
-        copy_layer: decoder layer of that head, from 0; `None` for the top one.
-        copy_head: the head.
-        max_copied_tokens: E, slots behind the vocabulary for words that only the source has, see
-            `hf_attncal.data.tokenizer`. 0 for subwords, of which none is unknown.
-        unk_token_id: what the decoder reads in place of such a word; needed if there are slots.
+        copy: True if words can also be copied from the source, with the weights of one head of one cross-attention
+            (calibrated weights if calibration is on). Source and target need one vocabulary.
+        copy_layer: decoder layer of that head, from 0. Default: `None`, the top layer.
+        copy_head: number of that head, from 0.
+        max_copied_tokens: E, number of slots after the vocabulary for words that only the source has; see
+            `hf_attncal.data.tokenizer`. 0 for subwords, which are never unknown.
+        unk_token_id: token that the decoder reads in place of such a word. Needed if there are slots.
 
-    Args of guided alignment (Chen et al. 2016; Garg et al. 2019), which changes the training alone:
-        guided: one head of one cross-attention learns given links between source and target tokens, which training
-            takes as `links`. With calibration on these are its calibrated weights; with `leaky` a target token without
-            links is to look at NULL, and nothing is asked of it otherwise.
-        guided_layer: decoder layer of that head, from 0; `None` for the second last.
-        guided_head: the head.
-        guided_weight: of the loss, per target token, beside the translation loss.
-        guided_shift: the attention of the step that reads a target token learns its links (Shift-Att); False: of the
-            step that predicts it (Naive-Att).
+    Args of guided alignment (Chen et al. 2016; Garg et al. 2019), which changes only the training:
+        guided: True if one head of one cross-attention learns links between source and target tokens, which training
+            takes as `links`. With calibration on, its calibrated weights learn them. A target token without links
+            should attend to NULL with `leaky`, and has no such loss otherwise.
+        guided_layer: decoder layer of that head, from 0. Default: `None`, the second last.
+        guided_head: number of that head, from 0.
+        guided_weight: weight of this loss, per target token, relative to the translation loss.
+        guided_shift: True if the step that reads a target token learns its links (Shift-Att), False for the step that
+            predicts it (Naive-Att).
 
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
@@ -165,7 +171,7 @@ class AttnCalConfigMixin(CheckedConfigMixin):
     guided_weight: float | int = 0.3
     guided_shift: bool = True
 
-    if TYPE_CHECKING:  # fields of the stock configurations, which declare some of them as optional
+    if TYPE_CHECKING:  # stock configurations declare some of these fields as optional
         d_model: Any
         vocab_size: Any
         decoder_vocab_size: Any
@@ -177,12 +183,12 @@ class AttnCalConfigMixin(CheckedConfigMixin):
 
     @property
     def cross_attention_sizes(self) -> tuple[int, int]:
-        """Numbers of layers with cross-attention, and of heads in each."""
+        """Number of layers with cross-attention, and number of heads in each."""
         return self.decoder_layers, self.decoder_attention_heads
 
     @property
     def layer_of_copies(self) -> int:
-        """Number of the layer that `copy_layer` means."""
+        """Number of the layer that copies."""
         return self.cross_attention_sizes[0] - 1 if self.copy_layer is None else self.copy_layer
 
     @property
@@ -198,16 +204,18 @@ class AttnCalConfigMixin(CheckedConfigMixin):
             raise ValueError("`gumbel_straight_through` needs `gumbel=True`. Set it or unset the other.")
         if self.renormalize and self.calibration is None:
             raise ValueError(f"`renormalize` needs `calibration` to be one of {CALIBRATIONS}, got None.")
-        others = {self.pad_token_id, *_as_list(self.eos_token_id)}
-        if self.null_token_id is not None and (self.null_token_id < 0 or self.null_token_id in others):
+        reserved = {self.pad_token_id, *_as_list(self.eos_token_id)}
+        if self.null_token_id is not None and (self.null_token_id < 0 or self.null_token_id in reserved):
             raise ValueError(
-                "`null_token_id` must be a token, and neither padding nor the end of sentence, got "
+                "`null_token_id` must be a token other than padding and the end of sentence, got "
                 f"{self.null_token_id}."
             )
         if self.guided:
             guided_place(self, *self.cross_attention_sizes)
             if self.gumbel:
-                raise ValueError("`guided` needs `gumbel=False`: a choice of one token cannot be spread over links.")
+                raise ValueError(
+                    "`guided` needs `gumbel=False`: one selected token cannot be spread over several links."
+                )
         self._validate_copying()
 
     def _validate_copying(self):
@@ -219,18 +227,18 @@ class AttnCalConfigMixin(CheckedConfigMixin):
         check_place({"copy_layer": (self.layer_of_copies, layers), "copy_head": (self.copy_head, heads)})
         if self.max_copied_tokens and self.unk_token_id is None:
             raise ValueError(
-                "`max_copied_tokens` needs `unk_token_id`, what the decoder reads in place of a word without an "
-                "embedding, got None. Set it to the tokenizer's, or `max_copied_tokens` to 0."
+                "`max_copied_tokens` needs `unk_token_id`, got None. Set it to the tokenizer's, or "
+                "`max_copied_tokens` to 0."
             )
         if not getattr(self, "share_encoder_decoder_embeddings", True):
             raise ValueError(
-                "`copy` needs `share_encoder_decoder_embeddings=True`, got False: a token that is copied must be the "
-                "same word on both sides."
+                "`copy` needs `share_encoder_decoder_embeddings=True`, got False. A copied token must be the same "
+                "word on both sides."
             )
         if getattr(self, "decoder_layerdrop", 0.0):
             raise ValueError(
-                f"`copy` needs `decoder_layerdrop` 0, got {self.decoder_layerdrop}: the layer with its attention must "
-                "not be left out."
+                f"`copy` needs `decoder_layerdrop` 0, got {self.decoder_layerdrop}. The layer that copies must not be "
+                "skipped."
             )
 
 
@@ -243,7 +251,7 @@ class AttnCalMarianConfig(AttnCalConfigMixin, MarianConfig):
 
     model_type = "attncal_marian"
     stock_type = "marian"
-    _auto_class = "AutoConfig"  # of a saved model: its code travels with it
+    _auto_class = "AutoConfig"  # the code is saved with the model
 
 
 @strict
@@ -263,13 +271,13 @@ class SSRUConfig(AttnCalMarianConfig):
     __doc__ = f"""Configuration of `SSRUModel` and `SSRUForConditionalGeneration`: every field of `MarianConfig`, and:
 
     Args:
-        layer_norm_eps: of every layer norm.
+        layer_norm_eps: epsilon of every layer norm.
 
     {AttnCalConfigMixin.__doc__}"""
 
     model_type = "ssru"
-    stock_type = ""  # transformers has nothing like it
-    _auto_class = "AutoConfig"  # of a saved model: its code travels with it
+    stock_type = ""  # transformers has no such model
+    _auto_class = "AutoConfig"  # the code is saved with the model
 
     activation_function: str = "relu"
     layer_norm_eps: float | int = 1e-6

@@ -32,28 +32,27 @@ class DiscreteTransformerConfig(CheckedConfigMixin, MarianConfig):
     """Configuration of the Discrete Transformer: every field of `MarianConfig`, and:
 
     Args:
-        hard_attention: every attention (of the encoder, of the decoder, between them) chooses one position: sampled by
-            Gumbel-softmax in training, the argmax in use. False, with one stream: Marian.
-        streams: 1: one stream of states. 2: a syntactic stream, which has queries, keys and soft values, routes a
-            semantic stream, whose values are chosen by the same distribution, and which the output layer reads (sec.
-            5). Each has embeddings, values and feed-forward layers of its own.
-        relative_positions: every self-attention adds a learned bias to its scores, one for each head and distance up
-            to so many positions; 0: none, as the paper. With it a head learns once, for all positions, to choose the
-            token before.
-        leaky: a head may choose to read nothing: every attention has a learned NULL key (Mask-Align, sec. 3.2),
-            without a value. Not in the paper, whose heads have to read something.
-        null_key_std: standard deviation of the initial NULL keys; `None` for `d_model ** -0.5`.
-        null_bias: initial value of a learned bias on the score of NULL, one for each head; `None` for no bias.
+        hard_attention: True if every attention (encoder, decoder and cross-attention) selects one position, sampled
+            with Gumbel-softmax in training and the argmax at inference. False with one stream is Marian.
+        streams: number of streams of states, 1 or 2. With 2, a syntactic stream with queries, keys and soft values
+            routes a semantic stream, whose values are selected by the same distribution and which the output layer
+            reads (sec. 5). Each stream has its own embeddings, values and feed-forward layers.
+        relative_positions: largest distance with a learned bias per head on the scores of self-attention. With it, a
+            head learns for all positions at once to select the previous token. Default: 0, no bias, as in the paper.
+        leaky: True if a head can select nothing: every attention has a learned NULL key (Mask-Align, sec. 3.2) without
+            a value. Not in the paper, where every head selects a token.
+        null_key_std: standard deviation of the initial NULL keys. Default: `None`, `d_model ** -0.5`.
+        null_bias: initial value of a learned bias on the score of NULL, per head. Default: `None`, no bias.
         gumbel_temperature: tau.
-        gumbel_straight_through: one-hot weights already in training, with the gradient of the soft ones.
-        gumbel_straight_through_steps: optimiser steps in which their share grows from 0 to 1; 0: they are there from
-            the beginning.
-        gumbel_noise: the Gumbel noise is multiplied by it; 1 samples, 0 is a softmax without any noise.
+        gumbel_straight_through: True for one-hot weights in training, with the gradient of the soft ones.
+        gumbel_straight_through_steps: number of optimiser steps in which the share of one-hot weights grows from 0 to
+            1. Default: 0, only one-hot weights from the start.
+        gumbel_noise: factor of the Gumbel noise. 1 samples; 0 is a softmax without noise.
         receptive_field_penalty: weight, in the loss, of the expected number of tokens in the receptive field of a
-            prediction (sec. 5.1; the paper's 0.1 on the stack language).
-        penalty_warmup_steps: optimiser steps in which that weight grows from 0; the paper has none.
-        label_smoothing: of the loss, in [0, 1). `AttnCalTrainer` puts its `label_smoothing_factor` here; that of a
-            plain Trainer would leave the penalty out.
+            prediction (sec. 5.1; 0.1 in the paper, on the stack language).
+        penalty_warmup_steps: number of optimiser steps in which that weight grows from 0. The paper has none.
+        label_smoothing: label smoothing of the loss, in [0, 1). `AttnCalTrainer` sets it to its
+            `label_smoothing_factor`. The smoothing of a plain Trainer would drop the penalty.
 
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
@@ -62,7 +61,7 @@ class DiscreteTransformerConfig(CheckedConfigMixin, MarianConfig):
 
     model_type = "discrete_transformer"
     stock_type = "marian"
-    _auto_class = "AutoConfig"  # of a saved model: its code travels with it
+    _auto_class = "AutoConfig"  # the code is saved with the model
 
     hard_attention: bool = True
     streams: int = 1
@@ -78,7 +77,7 @@ class DiscreteTransformerConfig(CheckedConfigMixin, MarianConfig):
     penalty_warmup_steps: int = 0
     label_smoothing: float | int = 0.0
 
-    if TYPE_CHECKING:  # fields of the stock configuration, which declares some of them as optional
+    if TYPE_CHECKING:  # the stock configuration declares some of these fields as optional
         vocab_size: Any
         decoder_vocab_size: Any
         max_position_embeddings: Any
@@ -86,7 +85,7 @@ class DiscreteTransformerConfig(CheckedConfigMixin, MarianConfig):
 
     @property
     def is_scheduled(self) -> bool:
-        """Return whether anything follows the optimiser steps."""
+        """True if any setting changes with the optimiser steps."""
         return bool((self.hard_attention and self.gumbel_straight_through_steps) or self.penalty_warmup_steps)
 
     def validate_discrete_transformer(self):
@@ -102,7 +101,7 @@ class DiscreteTransformerConfig(CheckedConfigMixin, MarianConfig):
         if self.relative_positions > self.max_position_embeddings:
             raise ValueError(
                 f"`relative_positions` must be at most `max_position_embeddings` ({self.max_position_embeddings}), "
-                f"got {self.relative_positions}: there are no greater distances."
+                f"got {self.relative_positions}."
             )
         if self.gumbel_straight_through and not self.hard_attention:
             raise ValueError("`gumbel_straight_through` needs `hard_attention=True`. Set it or unset the other.")
@@ -111,5 +110,5 @@ class DiscreteTransformerConfig(CheckedConfigMixin, MarianConfig):
         if self.penalty_warmup_steps and not self.receptive_field_penalty:
             raise ValueError(
                 "`penalty_warmup_steps` needs a `receptive_field_penalty` above 0, got "
-                f"{self.receptive_field_penalty}. Set it or leave the steps out."
+                f"{self.receptive_field_penalty}. Set it, or remove the steps."
             )

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Configuration of the word aligner that counts."""
+"""Configuration of the statistical (HMM) word aligner."""
 
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
@@ -22,22 +22,22 @@ from .limits import check_counting
 
 @strict
 class HMMAlignConfig(CountFields, PreTrainedConfig):
-    """Configuration of `HMMAlignModel`: hidden Markov models of both directions that agree (Liang et al. 2006).
+    """Configuration of `HMMAlignModel`: hidden Markov models of both directions, trained to agree (Liang et al. 2006).
 
     Args:
-        vocab_size: entries of the vocabulary that both languages share.
-        entries: pairs of a source and a target token that have a count; 0 before anything is learned.
-        max_jump: W: longest jump with a weight of its own; a longer one has that of W.
-        uniform_jump: share of jumps that go anywhere, in [0, 1].
-        null_probability: of a token to be aligned to NULL, in (0, 1).
-        lexical_prior: of every pair of tokens, a count that is added (Dirichlet), > 0.
-        identical_prior: of a token and itself, a count that is added to that, >= 0.
-        max_position_embeddings: most tokens of a side that are read at once; longer ones are read in windows.
-        alignment_threshold: link where the score is above it.
-        symmetrization: how the two directions are merged unless asked otherwise.
-        lowercase: text was lower-cased before it was tokenised, and is to be when aligned.
-        tokenize: raw text was cut into words (Unicode's word boundaries) first, and is to be when aligned.
-        fold_words: words were folded (case, quotes, dashes, widths, digits) before, and are to be when aligned.
+        vocab_size: size of the vocabulary that both languages share.
+        entries: number of pairs of a source and a target token with a count; 0 before training.
+        max_jump: W, longest jump with its own weight. Longer jumps have the weight of W.
+        uniform_jump: share of jumps with a uniform distribution, in [0, 1].
+        null_probability: probability that a token is aligned to NULL, in (0, 1).
+        lexical_prior: pseudo-count of every pair of tokens (Dirichlet), > 0.
+        identical_prior: additional pseudo-count of a pair of identical tokens, >= 0.
+        max_position_embeddings: maximum number of tokens per side in one pass. Longer texts are read in windows.
+        alignment_threshold: score above which two words are linked.
+        symmetrization: default method that merges the two directions.
+        lowercase: True if text is lower-cased before tokenisation, in training and alignment.
+        tokenize: True if raw text is first split into words (Unicode's word boundaries), in training and alignment.
+        fold_words: True if words are folded (case, quotes, dashes, widths, digits), in training and alignment.
 
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of

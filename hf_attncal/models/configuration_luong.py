@@ -31,41 +31,45 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
     __doc__ = f"""Configuration of `LuongModel` and `LuongForConditionalGeneration`; the defaults are the paper's size.
 
     Args:
-        vocab_size: entries of the vocabulary that both languages share.
-        d_model: width of the states of encoder and decoder, and of each of their directions.
-        embedding_size: width of the embeddings; `None` for `d_model`.
-        encoder_layers, decoder_layers: layers of each. A decoder layer starts from the last state of the encoder layer
-            that is as far from the top, those below the lowest one from the lowest.
+        vocab_size: size of the vocabulary that both languages share.
+        d_model: width of the states of encoder and decoder, per direction.
+        embedding_size: width of the embeddings. Default: `None`, `d_model`.
+        encoder_layers: number of encoder layers.
+        decoder_layers: number of decoder layers. Counted from the top, each starts from the last state of the encoder
+            layer at the same place; further ones start from the lowest encoder layer.
         cell: `"lstm"` or `"gru"`.
-        bidirectional: an encoder that reads in both directions.
-        directions: what becomes of the two, in each layer: `"sum"` (UAM), or `"project"`: they are concatenated and
-            projected to `d_model`, outputs and last states apart.
-        score: `"dot"`, `"general"`, `"concat"` or `"location"` (Luong et al., eqs. 8 and 9).
-        attention_window: `"global"`, `"local-m"` (around the target position), `"local-p"` (around a predicted one),
-            or `None`: no attention at all; the decoder has the encoder's last states alone.
-        window_width: D of the local windows, which hold 2 D + 1 source tokens.
-        max_source_length: most source tokens of `score="location"`, whose weights have a row for each; what asks a
-            configuration for its number of positions is told it with every score.
-        input_feeding: the attentional state of a step is part of the input of the next.
-        selective_gate: SEASS: what is attended to is gated by the whole sentence.
-        dropout: of embeddings, between layers, and of attentional states; drawn anew at every step.
-        share_embeddings: one table for what encoder and decoder read.
-        tie_word_embeddings: the output layer has the decoder's table, too; needs `embedding_size` to be `d_model`.
-        init_range: every matrix starts uniform in [-init_range, init_range].
+        bidirectional: True if the encoder reads in both directions.
+        directions: method that merges the two directions in each layer: `"sum"` (UAM), or `"project"`, which
+            concatenates them and projects them to `d_model`, with separate weights for outputs and last states.
+        score: score function of attention: `"dot"`, `"general"`, `"concat"` or `"location"` (Luong et al., eqs. 8 and
+            9).
+        attention_window: source positions that attention sees: `"global"` (all), `"local-m"` (around the target
+            position), `"local-p"` (around a predicted position), or `None`: no attention, the decoder gets only the
+            encoder's last states.
+        window_width: D of the local windows, which have 2 D + 1 source tokens.
+        max_source_length: maximum number of source tokens for `score="location"`, whose weights have one row per
+            token. It is also `max_position_embeddings`, for every score.
+        input_feeding: True if the attentional state of a step is part of the next step's input.
+        selective_gate: True for the selective gate of SEASS, which scales each encoder state given the whole sentence.
+        dropout: dropout of embeddings, between layers, and of attentional states; sampled again at every step.
+        share_embeddings: True if encoder and decoder share their embeddings.
+        tie_word_embeddings: True if the output layer uses the decoder's embeddings. Needs `embedding_size` equal to
+            `d_model`.
+        init_range: bound of the uniform distribution of initial weights, [-init_range, init_range].
 
     `calibration`, `leaky` and `gumbel` need `attention_window="global"`, and `output_gate` an attention.
 
     {AttnCalConfigMixin.__doc__}"""
 
     model_type = "luong"
-    _auto_class = "AutoConfig"  # of a saved model: its code travels with it
+    _auto_class = "AutoConfig"  # the code is saved with the model
     keys_to_ignore_at_inference = ["past_key_values"]
     attribute_map = {
         "hidden_size": "d_model",
         "num_hidden_layers": "decoder_layers",
         "max_position_embeddings": "max_source_length",
     }
-    # One cross-attention with one head, however many layers there are: for those who count attentions.
+    # There is one cross-attention with one head, however many layers there are.
     num_decoder_layers = 1
     num_attention_heads = 1
 
@@ -109,7 +113,7 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
         choices = {"cell": CELLS, "directions": DIRECTIONS, "score": SCORES, "attention_window": windows}
         check_choices(self, choices)
         if self.guided:
-            raise ValueError("`guided` is for Marian and BART, not for a recurrent model, got True. Set it to False.")
+            raise ValueError("`guided` must be False in a recurrent model, got True.")
         if self.attention_window is None:
             for name in ("input_feeding", "selective_gate", "copy", "output_gate"):
                 if getattr(self, name):
@@ -122,6 +126,6 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
                     )
         if self.tie_word_embeddings and self.embedding_size != self.d_model:
             raise ValueError(
-                f"`tie_word_embeddings` needs `embedding_size` to be `d_model`, got {self.embedding_size} and "
+                f"`tie_word_embeddings` needs `embedding_size` equal to `d_model`, got {self.embedding_size} and "
                 f"{self.d_model}."
             )

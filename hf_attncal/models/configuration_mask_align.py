@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Configuration of the word aligner."""
+"""Configuration of the Mask-Align word aligner."""
 
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
@@ -25,48 +25,52 @@ EMISSIONS = ("states", "embeddings")
 # trf-ignore: TRF023 (`d_model` and `ffn_dim` are the names in Marian and BART)
 @strict
 class MaskAlignConfig(CheckedConfigMixin, PreTrainedConfig):
-    """Configuration of `MaskAlignModel` (Mask-Align, Chen et al., ACL 2021). The defaults are the published size.
+    """Configuration of `MaskAlignModel` (Mask-Align, Chen et al., ACL 2021). The defaults have the published size.
 
     Args:
-        vocab_size: entries of the vocabulary that both languages share.
-        d_model, encoder_layers, decoder_layers, attention_heads, ffn_dim: size of each of the two directions.
-        activation_function: of the feed-forward networks.
-        dropout: of embeddings and of what every sub-layer adds.
-        max_position_embeddings: largest number of tokens of a side. Positions are sinusoidal: it costs no weights.
-        share_embeddings: one embedding table for both languages. Without it each language has its own, which one
-            direction uses as input and the other as input and output.
-        mask_diagonal: hide every target token from its own query (static-KV attention, sec. 3.1). Without it the model
-            learns to copy; for the ablation, and for training on given links alone.
-        leaky: a NULL key and value in the cross-attention (sec. 3.2). Without it every token must be aligned.
-        null_key_std: standard deviation of the initial NULL key and value; `None` for `d_model ** -0.5`.
-        prediction: `"attention"`: a token is predicted from the attention's mean over values, and the attention aligns
-            it (the paper). `"mixture"`: a token is predicted by each source token apart, the predictions are mixed by
-            the attention, and the posterior of the mixture aligns it: the attention says where the hidden token may
-            come from, the posterior has seen the token. It learns from far less text.
-        emission: what a source token predicts from in a `"mixture"`: `"states"`, the encoder's, which know its
-            context, or `"embeddings"`, its own embedding alone. With states a token can learn to predict what its
-            neighbour translates to.
-        max_jump: align by a first-order model over a `"mixture"`: where a token is aligned depends on where the last
-            one was, too, by a table with a weight for each jump of up to so many tokens in either direction. `None`:
-            each token is aligned apart. It changes how a model aligns, not how its weights are trained.
-        uniform_jump: share of the jumps that the attention chooses without the table, in (0, 1]; 1 is as no table.
+        vocab_size: size of the vocabulary that both languages share.
+        d_model: width of the states of each of the two directions.
+        encoder_layers: number of encoder layers per direction.
+        decoder_layers: number of decoder layers per direction.
+        attention_heads: number of attention heads.
+        ffn_dim: inner width of the feed-forward networks.
+        activation_function: activation of the feed-forward networks.
+        dropout: dropout of embeddings and of the output of every sub-layer.
+        max_position_embeddings: maximum number of tokens per side. Positions are sinusoidal and have no weights.
+        share_embeddings: True for one embedding table for both languages. If False, each language has its own, which
+            one direction uses as input and the other as input and output.
+        mask_diagonal: True to hide every target token from its own query (static-KV attention, sec. 3.1). If False,
+            the model learns to copy; for the ablation, and for training only on given links.
+        leaky: True for a NULL key and value in the cross-attention (sec. 3.2). If False, every token must be aligned.
+        null_key_std: standard deviation of the initial NULL key and value. Default: `None`, `d_model ** -0.5`.
+        prediction: prediction of a token. `"attention"` predicts it from the attention's mean over values and aligns
+            by the attention (the paper). `"mixture"` predicts it from each source token separately and mixes these
+            predictions by the attention; the posterior of the mixture, which uses the token itself, aligns it. It
+            learns from far less text.
+        emission: input of a source token's predictions in a `"mixture"`: `"states"` of the encoder, which include
+            context, or only its own `"embeddings"`. With states a token can learn to predict the translation of its
+            neighbour.
+        max_jump: W, longest jump with its own weight in a first-order model over a `"mixture"`, in which the position
+            of a link also depends on the previous one. It changes only the alignment, not the training of the
+            weights. Default: `None`, each token is aligned separately.
+        uniform_jump: share of the jumps that follow only the attention, in (0, 1]; 1 switches the jump table off.
         normalizer_penalty: weight of `mean(log Z ** 2)` over source tokens for `"mixture"`, with Z the normaliser of a
             source token's predictions. It keeps Z near 1, so that aligning needs no sum over the vocabulary.
-        diagonal_bias: initial strength of a learned preference for equal relative positions, one number a head:
-            scores get `-b |t / T - s / S|`. `None` for no such preference (the paper).
-        sampled_softmax: train the output layer on the token types of the batch instead of the whole vocabulary, with
-            the correction for their frequency; needs token counts (`set_token_counts`).
-        label_smoothing: of the prediction loss of `"attention"`, in [0, 1); a mixture has none.
-        agreement_weight: alpha, of the agreement loss (sec. 3.3).
-        entropy_weight: beta, of the entropy loss (sec. 3.3).
+        diagonal_bias: initial strength b of a learned preference for equal relative positions, per head: scores get
+            `-b |t / T - s / S|`. Default: `None`, no such preference (the paper).
+        sampled_softmax: True to train the output layer on the token types of the batch instead of the whole
+            vocabulary, corrected for their frequency. Needs token counts (`set_token_counts`).
+        label_smoothing: label smoothing of the prediction loss of `"attention"`, in [0, 1). A mixture has none.
+        agreement_weight: alpha, weight of the agreement loss (sec. 3.3).
+        entropy_weight: beta, weight of the entropy loss (sec. 3.3).
         entropy_smoothing: lambda of the entropy loss.
-        guide_weight: weight of the loss of given links, where a batch has some.
-        init_std: standard deviation of initial matrices; `None` for Xavier's uniform distribution.
-        alignment_threshold: tau: link where the score is above it (sec. 3.4).
-        symmetrization: how the two directions are merged unless asked otherwise.
-        lowercase: text was lower-cased before it was tokenised, and is to be when aligned.
-        tokenize: raw text was cut into words (Unicode's word boundaries) first, and is to be when aligned.
-        fold_words: words were folded (case, quotes, dashes, widths, digits) before, and are to be when aligned.
+        guide_weight: weight of the loss of given links, in batches with links.
+        init_std: standard deviation of initial matrices. Default: `None`, Xavier's uniform distribution.
+        alignment_threshold: tau, score above which two words are linked (sec. 3.4).
+        symmetrization: default method that merges the two directions.
+        lowercase: True if text is lower-cased before tokenisation, in training and alignment.
+        tokenize: True if raw text is first split into words (Unicode's word boundaries), in training and alignment.
+        fold_words: True if words are folded (case, quotes, dashes, widths, digits), in training and alignment.
 
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
@@ -125,7 +129,7 @@ class MaskAlignConfig(CheckedConfigMixin, PreTrainedConfig):
         choices = {"prediction": PREDICTIONS, "emission": EMISSIONS, "symmetrization": SYMMETRIZATIONS}
         check_choices(self, choices)
         if self.max_jump is not None and self.prediction != "mixture":
-            raise ValueError(f"`max_jump` needs `prediction` 'mixture', got {self.prediction!r}: set it to `None`.")
+            raise ValueError(f"`max_jump` needs `prediction` 'mixture', got {self.prediction!r}. Set it to `None`.")
         check_numbers(self)
         if self.uniform_jump == 0:
             raise ValueError("`uniform_jump` must be in (0, 1], got 0.")

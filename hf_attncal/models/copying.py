@@ -11,19 +11,20 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Copying: each word is generated from the vocabulary, or copied from where one head of attention looks.
+"""Copying: each word is generated from the vocabulary, or copied from the source by one head of attention.
 
 Shapes use B = batch, T = target steps, S = source tokens, V = vocabulary, E = slots for words that only a source has,
-d = d_model. What is said of a source may have R rows, of which B is a multiple: beams that share their source.
+d = d_model. Tensors of the source may have R rows, of which B is a multiple, because beams share their source.
 
 Sources: "Get To The Point: Summarization with Pointer-Generator Networks" (See et al., ACL 2017), "Incorporating
 Copying Mechanism in Sequence-to-Sequence Learning" (Gu et al., ACL 2016), and Lu et al. (TASLP 2022), who copy by one
 head of a Transformer.
 
-Where they leave something open: Lu et al. give no formula, so this is the mixture of See et al., whose switch also
-reads the decoder's input; here that is in `z_t`. The calibrated attention copies, without dropout and scaled to the
-mass of the attention before calibration; in the second pass the perturbed attention does, scaled in the same way. So
-each loss reaches the same parameters as without copying. Slots are read by the decoder as the unknown word.
+Choices where the papers leave something open: Lu et al. give no formula, so this is the mixture of See et al., whose
+switch also reads the decoder's input; here that is part of `z_t`. The calibrated attention copies, without dropout and
+scaled to the sum of the attention before calibration. In the second pass the perturbed attention copies, scaled in the
+same way. Each loss therefore trains the same parameters as without copying. The decoder reads slots as the unknown
+word.
 """
 
 import math
@@ -36,17 +37,17 @@ from torch.autograd.function import once_differentiable
 
 from .losses import IGNORE_INDEX
 
-# Probabilities below e^-80 count as such: an underflow must not become an infinite loss or gradient.
-_LOWEST = -80.0
+# Smallest log-probability, so that an underflow does not give an infinite loss or gradient.
+_MIN_LOG_PROBABILITY = -80.0
 
 
 class CopySource(NamedTuple):
-    """Words of a source that can be copied: all that the steps need of it, computed once.
+    """Words of a source that can be copied, computed once per sentence.
 
     Args:
-        ids: what each source token is among the V + E words, (R, S).
-        padding: where a source token is none, boolean (R, S).
-        evidence: what attention to a source token adds to the score of copying, (R, S).
+        ids: numbers of the source tokens among the V + E words, (R, S).
+        padding: True at padding, (R, S).
+        evidence: score of copying that attention to each source token adds, (R, S).
     """
 
     ids: Tensor
@@ -59,7 +60,7 @@ class Choices(NamedTuple):
 
     Args:
         generating: log p_gen, (R, N).
-        copied: the probability of copying each source token, (R, N, S).
+        copied: probability of copying each source token, (R, N, S).
     """
 
     generating: Tensor
@@ -69,20 +70,21 @@ class Choices(NamedTuple):
 def _mix(
     logits: Tensor, choices: Choices, places: Tensor, slots: int, log_normalizer: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Log space, changed at the S places of each row.
+    """Return the log-probabilities of the mixture, and its parts at the words of the source.
 
     Args:
-        logits: (R, N, V), in the dtype of the choices. places: the ids of the source, (R, N, S).
-        log_normalizer: of the logits, (R, N, 1); `None` where it is not kept: a kernel then normalises in one go.
+        logits: logits of the vocabulary, (R, N, V), in the dtype of the choices.
+        places: ids of the source, (R, N, S).
+        log_normalizer: log-sum-exp of the logits, (R, N, 1). `None` to normalise in one kernel.
 
     Returns:
-        The mixture, (R, N, V + E); and at the places what is generated of a word, the mixture, in log space both, and
-        what is copied of it, (R, N, S) each.
+        The mixture, (R, N, V + E); and at `places` the log-probability of generating the word, its log-probability in
+        the mixture, and its probability of being copied, (R, N, S) each.
     """
     generating, copied = choices.generating.unsqueeze(-1), choices.copied
     vocabulary = logits.shape[-1]
     mixture = copied.new_empty(*logits.shape[:-1], vocabulary + slots)
-    # A word that stands in several places is copied from all of them.
+    # A word that occurs several times is copied from all of its places.
     total = mixture.scatter_(-1, places, 0.0).scatter_add_(-1, places, copied).gather(-1, places)
     if log_normalizer is None:
         parts = torch.log_softmax(logits, dim=-1), generating
@@ -92,7 +94,7 @@ def _mix(
     if slots:
         mixture[..., vocabulary:] = torch.finfo(mixture.dtype).min
     generated = mixture.gather(-1, places)
-    mixed = torch.logaddexp(generated, total.clamp(min=math.exp(_LOWEST)).log_())
+    mixed = torch.logaddexp(generated, total.clamp(min=math.exp(_MIN_LOG_PROBABILITY)).log_())
     return mixture.scatter_(-1, places, mixed), generated, mixed, total
 
 
@@ -105,10 +107,10 @@ def _add_into(target: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 class _Mixture(torch.autograd.Function):
-    """`_mix` and its loss; keeps the logits and what is of size (R, N, S).
+    """`_mix` with its loss, which saves only the logits and tensors of size (R, N, S).
 
-    The gradient of the loss is that of the logits of another cross-entropy, as cheap: no (R, N, V + E) tensor is made
-    for it. `smoothing` spreads over the V words.
+    The gradient of the loss is as cheap as for a plain cross-entropy: it needs no (R, N, V + E) tensor. `smoothing`
+    is distributed over the V words.
     """
 
     @staticmethod
@@ -123,8 +125,10 @@ class _Mixture(torch.autograd.Function):
             word = labels.clamp(min=0).unsqueeze(-1)
             label_log = mixture.gather(-1, word)
             if log_normalizer is not None:
-                of_label = wide.gather(-1, word.clamp(max=vocabulary - 1)) + generating.unsqueeze(-1) - log_normalizer
-                label_share = torch.exp(of_label - label_log).masked_fill_(word >= vocabulary, 0.0)
+                label_score = (
+                    wide.gather(-1, word.clamp(max=vocabulary - 1)) + generating.unsqueeze(-1) - log_normalizer
+                )
+                label_share = torch.exp(label_score - label_log).masked_fill_(word >= vocabulary, 0.0)
             losses = (smoothing - 1) * label_log.squeeze(-1)
             if smoothing > 0:
                 losses -= smoothing * mixture[..., :vocabulary].mean(dim=-1)
@@ -137,70 +141,76 @@ class _Mixture(torch.autograd.Function):
     def backward(ctx, mixture_grad: Tensor | None, loss_grad: Tensor | None):
         logits, log_normalizer, generated, mixed, total, ids, labels, label_share = ctx.saved_tensors
         vocabulary, places, smoothing = logits.shape[-1], ids.unsqueeze(1).expand_as(mixed), ctx.smoothing
-        share = torch.exp(generated - mixed)  # of each word, what is generated
+        share = torch.exp(generated - mixed)  # generated part of each word's probability
         in_vocabulary = places < vocabulary
-        of_places = torch.zeros_like(mixed)  # gradient of the mixture there
+        places_grad = torch.zeros_like(mixed)  # gradient of the mixture at the places
         generating_grad = mixed.new_zeros(mixed.shape[:-1])
-        of_generated = None
+        generated_grad = None
         if mixture_grad is not None:
-            of_places += mixture_grad.gather(-1, places)
-            of_generated = mixture_grad.scatter(-1, places, of_places * share)[..., :vocabulary]
-            generating_grad += of_generated.sum(dim=-1)
+            places_grad += mixture_grad.gather(-1, places)
+            generated_grad = mixture_grad.scatter(-1, places, places_grad * share)[..., :vocabulary]
+            generating_grad += generated_grad.sum(dim=-1)
         if loss_grad is not None:
-            kept = (labels != IGNORE_INDEX).to(mixed.dtype) * loss_grad
-            word, on_label = labels.clamp(min=0).unsqueeze(-1), ((smoothing - 1) * kept).unsqueeze(-1)
-            on_each = (-smoothing / vocabulary * kept).unsqueeze(-1)
-            of_places += on_label * (places == word) + on_each * in_vocabulary
+            real_grad = (labels != IGNORE_INDEX).to(mixed.dtype) * loss_grad
+            word, on_label = labels.clamp(min=0).unsqueeze(-1), ((smoothing - 1) * real_grad).unsqueeze(-1)
+            on_each = (-smoothing / vocabulary * real_grad).unsqueeze(-1)
+            places_grad += on_label * (places == word) + on_each * in_vocabulary
             on_label = on_label * label_share
-            # What is copied of a word takes its part of the smoothing: once a word, wherever it stands.
+            # The copied part of a word gets its share of the smoothing once per word, however often the word occurs.
             missing = on_each * (share - 1) * in_vocabulary / _times(ids, vocabulary).unsqueeze(1)
             generating_grad += (on_label + on_each * vocabulary).squeeze(-1) + missing.sum(dim=-1)
         logits_grad = (logits.to(mixed.dtype) - log_normalizer).exp_().mul_(-generating_grad.unsqueeze(-1))
-        if of_generated is not None:
-            logits_grad += of_generated
+        if generated_grad is not None:
+            logits_grad += generated_grad
         if loss_grad is not None:
             logits_grad.scatter_add_(-1, word.clamp(max=vocabulary - 1), on_label)
             if smoothing > 0:
                 logits_grad += on_each
                 logits_grad.scatter_add_(-1, places.clamp(max=vocabulary - 1), missing)
-        copied_grad = of_places * torch.exp(-mixed.clamp(min=_LOWEST))
-        copied_grad.masked_fill_((total < math.exp(_LOWEST)) & ~in_vocabulary, 0.0)
+        copied_grad = places_grad * torch.exp(-mixed.clamp(min=_MIN_LOG_PROBABILITY))
+        copied_grad.masked_fill_((total < math.exp(_MIN_LOG_PROBABILITY)) & ~in_vocabulary, 0.0)
         return logits_grad.to(logits.dtype), generating_grad, copied_grad, None, None, None, None
 
 
 def _times(ids: Tensor, vocabulary: int) -> Tensor:
-    """Return how often the word of each place stands in its source, (R, S); 1 for slots."""
-    known = ids.clamp(max=vocabulary - 1)
+    """Return the number of times that each word occurs in its source, (R, S); 1 for slots."""
+    words = ids.clamp(max=vocabulary - 1)
     ones = (ids < vocabulary).to(torch.float32)
-    counts = ones.new_zeros(len(ids), vocabulary).scatter_add_(-1, known, ones).gather(-1, known)
+    counts = ones.new_zeros(len(ids), vocabulary).scatter_add_(-1, words, ones).gather(-1, words)
     return counts.masked_fill_(ids >= vocabulary, 1.0)
 
 
 def mixture(
     logits: Tensor, choices: Choices, ids: Tensor, slots: int, labels: Tensor | None = None, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor | None]:
-    """`log P(w) = log(p_gen P_vocab(w) + sum_(s: x_s = w) c_s)` (See et al., eq. 9), with `P_vocab = softmax(logits)`.
+    """Return `log P(w) = log(p_gen P_vocab(w) + sum_(s: x_s = w) c_s)` (See et al., eq. 9).
+
+    P_vocab is the softmax of the logits.
 
     Args:
-        logits: (R, N, V). choices: p_gen and c. ids: (R, S), each below V + E. slots: E.
-        labels: (R, N), `-100` where there is no target. smoothing: in [0, 1).
+        logits: logits of the vocabulary, (R, N, V).
+        choices: p_gen and c.
+        ids: numbers of the source tokens, below V + E, (R, S).
+        slots: E.
+        labels: labels, `-100` for no target, (R, N). Default: `None`, no loss.
+        smoothing: label smoothing, in [0, 1).
 
     Returns:
-        The log-probabilities, (R, N, V + E): a slot that no source token has is at the lowest finite value, a word
-        that one has not below -80. And with labels their cross-entropy, summed over targets, against
-        `(1 - smoothing) * one_hot(label) + smoothing / V`: slots, words of one source, have none of the smoothing.
+        The log-probabilities, (R, N, V + E): the lowest finite value for slots that the source does not have, and at
+        least -80 for its words. With labels also their cross-entropy, summed over targets, against
+        `(1 - smoothing) * one_hot(label) + smoothing / V`; slots get no smoothing.
     """
-    if labels is None and not torch.is_grad_enabled():  # a step of a search is short: what autograd asks for shows
+    if labels is None and not torch.is_grad_enabled():  # in generation the overhead of autograd is noticeable
         places = ids.unsqueeze(1).expand_as(choices.copied)
         return _mix(logits.to(choices.copied.dtype), choices, places, slots, None)[0], None
     return _Mixture.apply(logits, *choices, ids, slots, labels, smoothing)
 
 
 class CopyMechanism(nn.Module):
-    """The switch between generating and copying (See et al., eq. 8), and the mixture of the two.
+    """Switch between generating and copying (See et al., eq. 8), and the mixture of the two.
 
-    The chance to copy is `sigmoid(w^T [z_t; sum_s a_s h_s] + b)`: z_t is the decoder's final state, h_s those of the
-    encoder, a_s the attention that copies. As the gate is linear, its part of `h_s` is computed once, and summed.
+    The probability of copying is `sigmoid(w^T [z_t; sum_s a_s h_s] + b)`: z_t is the decoder's final state, h_s are
+    the encoder's, and a_s is the attention that copies. The gate is linear, so `h_s` is projected once per sentence.
     """
 
     def __init__(self, config):
@@ -209,13 +219,15 @@ class CopyMechanism(nn.Module):
         self.slots = config.max_copied_tokens
 
     def source(self, ids: Tensor, attention_mask: Tensor | None, states: Tensor) -> CopySource:
-        """Return what a batch can copy.
+        """Return the words that a batch can copy.
 
         Args:
-            ids: of `copied_ids`. attention_mask: (R, S), 1 for real tokens. states: of the encoder, (R, S, d).
+            ids: token numbers from `copied_ids`, (R, S).
+            attention_mask: 1 for real tokens, (R, S).
+            states: encoder states, (R, S, d).
 
         Raises:
-            ValueError: ids of another shape than the source.
+            ValueError: ids whose shape differs from the source.
         """
         if ids.shape != states.shape[:2]:
             raise ValueError(
@@ -237,11 +249,15 @@ class CopyMechanism(nn.Module):
         labels: Tensor | None = None,
         smoothing: float = 0.0,
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """The mixture at every step.
+        """Return the mixture at every step.
 
         Args:
-            logits: (B, T, V). hidden_states: z_t, (B, T, d). labels: (B, T). smoothing: of the labels.
-            attention: of consecutive steps, one or more parts of as many values as (B, steps, S).
+            logits: logits of the vocabulary, (B, T, V).
+            hidden_states: z_t, (B, T, d).
+            source: words that can be copied.
+            attention: weights of consecutive steps, in one or more parts with as many values as (B, steps, S).
+            labels: labels, (B, T). Default: `None`, no loss.
+            smoothing: label smoothing, in [0, 1).
 
         Returns:
             Log-probabilities of V + E words, (B, T, V + E), in float32 at least; the loss of `mixture`; and the
@@ -261,42 +277,46 @@ class CopyMechanism(nn.Module):
         if labels is not None:
             labels = labels.reshape(rows, -1)
             _check_labels(labels, source, logits.shape[-1])
-        found, loss = mixture(logits, choices, source.ids, self.slots, labels, smoothing)
-        log_probabilities, copied = (tensor.reshape(batch, -1, tensor.shape[-1]) for tensor in (found, choices.copied))
+        log_mixture, loss = mixture(logits, choices, source.ids, self.slots, labels, smoothing)
+        log_probabilities, copied = (
+            tensor.reshape(batch, -1, tensor.shape[-1]) for tensor in (log_mixture, choices.copied)
+        )
         return log_probabilities, loss, copied
 
     def choices(self, hidden_states: Tensor, weights: Tensor, source: CopySource) -> Choices:
-        """Generate or copy, and what.
+        """Return the probabilities of generating and of copying each source token.
 
         Args:
-            hidden_states: z_t, (R, N, d). weights: of attention, (R, N, S), 0 at padding; what is missing in the sum
-                of a row, as the weight of NULL, is generated.
+            hidden_states: z_t, (R, N, d).
+            weights: attention weights, 0 at padding, (R, N, S). If a row sums to less than 1, the rest (such as the
+                weight of NULL) is generated.
+            source: words that can be copied.
         """
         weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
         total = weights.sum(dim=-1, keepdim=True)
-        if weights.dtype != hidden_states.dtype:  # rounded in the model's own, they may sum to more than 1
+        if weights.dtype != hidden_states.dtype:  # rounding in the model's precision may make the sum exceed 1
             weights = weights / total.clamp(min=1.0)
         score = self.gate(nn.functional.pad(hidden_states, (0, hidden_states.shape[-1])))
         score = score + torch.matmul(weights, source.evidence.to(weights.dtype).unsqueeze(-1))
         copying = torch.sigmoid(score)
         generating = torch.addcmul(torch.sigmoid(-score), copying, (1 - total).clamp(min=0.0))
-        return Choices(generating.clamp(min=math.exp(_LOWEST)).log().squeeze(-1), copying * weights)
+        return Choices(generating.clamp(min=math.exp(_MIN_LOG_PROBABILITY)).log().squeeze(-1), copying * weights)
 
 
 def _can_be_read(tensor: Tensor) -> bool:
-    """Return whether values can be looked at; elsewhere the answer would have to be waited for."""
+    """Return True if reading values is free: on a CPU and outside a compiled graph."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _check_labels(labels: Tensor, source: CopySource, vocabulary: int) -> None:
-    """Refuse labels that no word can be: (R, N), slots among them."""
+    """Check that labels (R, N) are words of the vocabulary or slots of their source."""
     if not _can_be_read(labels):
         return
     rows, steps = (labels >= vocabulary).nonzero(as_tuple=True)
-    wanted = labels[rows, steps]
-    missing = ~((source.ids[rows] == wanted[:, None]) & ~source.padding[rows]).any(dim=-1)
+    slot_labels = labels[rows, steps]
+    missing = ~((source.ids[rows] == slot_labels[:, None]) & ~source.padding[rows]).any(dim=-1)
     if missing.any():
-        row, number = int(rows[missing][0]), int(wanted[missing][0])
+        row, number = int(rows[missing][0]), int(slot_labels[missing][0])
         raise ValueError(
             f"`labels` must be words of the vocabulary, or slots that their source has, got {number} (slot "
             f"{number - vocabulary}) in row {row}, whose source does not have it. Take labels from "
@@ -305,20 +325,22 @@ def _check_labels(labels: Tensor, source: CopySource, vocabulary: int) -> None:
 
 
 def copied_ids(config, ids: Tensor | None, extended_ids: Tensor | None) -> Tensor:
-    """Return the number of each source token among the V + E words.
+    """Return the numbers of the source tokens among the V + E words.
 
     Args:
-        ids: `input_ids`. extended_ids: `extended_input_ids`, in their place.
+        config: configuration of the model.
+        ids: `input_ids`.
+        extended_ids: `extended_input_ids`, which replace them.
 
     Raises:
-        ValueError: neither kind of ids; or `extended_input_ids` below 0, beyond the slots, or another word than
-            `input_ids` where those are known.
+        ValueError: neither kind of ids; or `extended_input_ids` below 0, beyond the slots, or different from a known
+            word in `input_ids`.
     """
     if extended_ids is None:
         if ids is None:
             raise ValueError(
-                "`input_ids` or `extended_input_ids` are needed by a model with `copy`, got neither: it copies tokens "
-                "of the source. Pass them, beside `encoder_outputs` or `inputs_embeds` if those are given."
+                "`input_ids` or `extended_input_ids` are needed by a model with `copy`, got neither. Pass them, also "
+                "with `encoder_outputs` or `inputs_embeds`."
             )
         return ids
     if not _can_be_read(extended_ids):
@@ -326,9 +348,9 @@ def copied_ids(config, ids: Tensor | None, extended_ids: Tensor | None) -> Tenso
     width = config.vocab_size + config.max_copied_tokens
     lowest, highest = map(int, extended_ids.aminmax())
     if lowest < 0 or highest >= width:
-        remedy = "Raise `max_copied_tokens`, or leave the words that have no slot unknown."
+        remedy = "Raise `max_copied_tokens`, or keep words without a slot unknown."
         if lowest < 0:
-            remedy = "Leave padding what it is in `input_ids`."
+            remedy = "Use the same padding as in `input_ids`."
         raise ValueError(
             f"`extended_input_ids` must be from 0 to below {width} (`vocab_size` {config.vocab_size} and "
             f"`max_copied_tokens` {config.max_copied_tokens}), got {lowest if lowest < 0 else highest}. {remedy}"
@@ -341,15 +363,15 @@ def copied_ids(config, ids: Tensor | None, extended_ids: Tensor | None) -> Tenso
         if differs.any():
             row, place = differs.nonzero()[0].tolist()
             raise ValueError(
-                "`extended_input_ids` must be `input_ids` but for unknown words, got "
-                f"{int(extended_ids[row, place])} for {int(ids[row, place])} at place {place} of row {row}: another "
-                "word than was read would be copied. Take both from `CopyTokenizer.source`."
+                "`extended_input_ids` must equal `input_ids` except for unknown words, got "
+                f"{int(extended_ids[row, place])} for {int(ids[row, place])} at place {place} of row {row}. "
+                "Take both from `CopyTokenizer.source`."
             )
     return extended_ids
 
 
 def known_ids(ids: Tensor | None, config) -> Tensor | None:
-    """Ids with the unknown word in place of those beyond the vocabulary: what has an embedding; any shape."""
+    """Return ids of any shape with slots replaced by the unknown word, which has an embedding."""
     if ids is None or not config.max_copied_tokens:
         return ids
     return ids.masked_fill(ids >= config.vocab_size, config.unk_token_id)

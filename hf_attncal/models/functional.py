@@ -11,11 +11,11 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The equations of calibrated, leaky and Gumbel attention as pure functions on tensors.
+"""Equations of calibrated, leaky and Gumbel attention as pure functions on tensors.
 
 Shapes use B = batch, H = heads, T = target steps, S = source tokens. Attention tensors are (B, H, T, S).
-`real` is a boolean tensor broadcastable to (B, H, T, S), True where the source token is not padding; `None` means that
-every token is real.
+`real` is a boolean tensor broadcastable to (B, H, T, S), True for source tokens other than padding; `None` if every
+token is real.
 
 Sources: "Attention Analysis and Calibration for Transformer in Natural Language Generation" (Lu et al., TASLP 2022;
 ACL 2021), "Mask-Align: Self-Supervised Neural Word Alignment" (Chen et al., ACL 2021), "Discrete Transformer"; guided
@@ -28,11 +28,11 @@ from torch import Tensor
 
 
 def real_source_tokens(attention_mask: Tensor | None) -> Tensor | None:
-    """Where an attention mask lets a query look: True for real source tokens.
+    """Return an attention mask as booleans, True for source tokens that are attended to.
 
     Args:
-        attention_mask: `None`, boolean (True = attend) or additive (0 = attend, very negative = do not), broadcastable
-            to (B, H, T, S).
+        attention_mask: mask broadcastable to (B, H, T, S): boolean (True = attend), additive (0 = attend, very
+            negative = do not), or `None`.
 
     Returns:
         A boolean tensor of the same shape, or `None` if there was no mask.
@@ -45,11 +45,14 @@ def real_source_tokens(attention_mask: Tensor | None) -> Tensor | None:
 def attention_scores(
     query: Tensor, key: Tensor, scaling: float, real: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
-    """Scaled dot products `q K^T / sqrt(d_k)`, with padding at the lowest finite value.
+    """Return the scaled dot products `q K^T / sqrt(d_k)`, with padding at the lowest finite value.
 
     Args:
-        query: (B, H, T, d_k). key: (B, H, S, d_k). scaling: 1 / sqrt(d_k). real: see the module's docstring.
-        bias: added to the scores, broadcastable to them.
+        query: queries, (B, H, T, d_k).
+        key: keys, (B, H, S, d_k).
+        scaling: 1 / sqrt(d_k).
+        real: see the module's docstring.
+        bias: bias of the scores, broadcastable to (B, H, T, S).
 
     Returns:
         (B, H, T, S).
@@ -61,21 +64,24 @@ def attention_scores(
 
 
 def without_empty_rows(tensor: Tensor, real: Tensor) -> Tensor:
-    """0 in the rows that have no real source token: their softmax is even over padding.
+    """Set rows without a real source token to 0; their softmax is uniform over padding.
 
     Args:
-        tensor: weights, (B, H, T, S), or what they give, (B, H, T, d_k). real: see the module's docstring.
+        tensor: weights, (B, H, T, S), or attention outputs, (B, H, T, d_k).
+        real: see the module's docstring.
     """
     return tensor.masked_fill(~real.any(dim=-1, keepdim=True), 0.0)
 
 
 def perturbation_mask(mask_query: Tensor, mask_key: Tensor, scaling: float) -> Tensor:
-    """Mask of the perturbation model (Lu et al., eq. 3): `m = sigmoid((q W^Q)(K W^K)^T / sqrt(d_k))`.
+    """Return the mask of the perturbation model (Lu et al., eq. 3): `m = sigmoid((q W^Q)(K W^K)^T / sqrt(d_k))`.
 
-    Near 0 means perturbed, that is important; near 1 means left alone.
+    Near 0 a token is perturbed and therefore important; near 1 it is unchanged.
 
     Args:
-        mask_query: `q W^Q`, (B, H, T, d_k). mask_key: `K W^K`, (B, H, S, d_k). scaling: 1 / sqrt(d_k).
+        mask_query: `q W^Q`, (B, H, T, d_k).
+        mask_key: `K W^K`, (B, H, S, d_k).
+        scaling: 1 / sqrt(d_k).
 
     Returns:
         m, (B, H, T, S), in (0, 1).
@@ -84,16 +90,17 @@ def perturbation_mask(mask_query: Tensor, mask_key: Tensor, scaling: float) -> T
 
 
 def uniform_attention(attention: Tensor, real: Tensor | None = None, null_attention: Tensor | None = None) -> Tensor:
-    """`mu_0` of Lu et al., eq. 2: 1/n over the n real source tokens, 0 on padding.
+    """Return `mu_0` of Lu et al., eq. 2: 1/n over the n real source tokens, 0 on padding.
 
-    With leaky attention the mass that is not on NULL is spread instead of 1. A row without any real token gets 0.
+    With leaky attention, 1 minus the weight of NULL is distributed instead of 1. Rows without a real token are 0.
 
     Args:
-        attention: a, (B, H, T, S); gives shape and dtype. real: see the module's docstring.
+        attention: a, (B, H, T, S), for shape and dtype.
+        real: see the module's docstring.
         null_attention: weight of the NULL column, (B, H, T), or `None`.
 
     Returns:
-        Broadcastable to (B, H, T, S).
+        `mu_0`, broadcastable to (B, H, T, S).
     """
     if real is None:
         uniform = attention.new_full((1, 1, 1, 1), 1.0 / attention.shape[-1])
@@ -104,22 +111,25 @@ def uniform_attention(attention: Tensor, real: Tensor | None = None, null_attent
 
 
 def perturbed_attention(attention: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
-    """Perturbed weights (Lu et al., eq. 2): `a_p = m * a + (1 - m) * mu_0`.
+    """Return the perturbed weights (Lu et al., eq. 2): `a_p = m * a + (1 - m) * mu_0`.
 
     Args:
-        attention: a, (B, H, T, S). mask: m, (B, H, T, S). uniform: mu_0, from `uniform_attention`.
+        attention: a, (B, H, T, S).
+        mask: m, (B, H, T, S).
+        uniform: mu_0, from `uniform_attention`.
 
     Returns:
-        a_p, (B, H, T, S); its rows sum to what the rows of `a` and `mu_0` sum to only where m is constant.
+        a_p, (B, H, T, S). Its rows have the same sum as the rows of `a` and `mu_0` only if m is constant.
     """
     return uniform + mask * (attention - uniform)
 
 
 def perturbation_penalty(mask: Tensor, real: Tensor | None = None) -> Tensor:
-    """Size of the perturbation (Lu et al., eq. 5): `||1 - m||_2` over the real source tokens of each row.
+    """Return the size of the perturbation (Lu et al., eq. 5): `||1 - m||_2` over the real source tokens of each row.
 
     Args:
-        mask: m, (B, H, T, S). real: see the module's docstring.
+        mask: m, (B, H, T, S).
+        real: see the module's docstring.
 
     Returns:
         (B, H, T). The caller averages over layers, heads and real target steps, so that the penalty depends neither on
@@ -132,7 +142,7 @@ def perturbation_penalty(mask: Tensor, real: Tensor | None = None) -> Tensor:
 
 
 def contribution(attention: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
-    """Contribution of each source token (Lu et al., eq. 6): `phi = |a_p - a|`, (B, H, T, S)."""
+    """Return the contribution of each source token (Lu et al., eq. 6): `phi = |a_p - a|`, (B, H, T, S)."""
     return (perturbed_attention(attention, mask, uniform) - attention).abs()
 
 
@@ -142,38 +152,39 @@ def calibration_factor(mask: Tensor) -> Tensor:
 
 
 def annealing_gamma(step: Tensor, annealing_steps: float) -> Tensor:
-    """`gamma(s) = exp(-s / annealing_steps)` of eq. 11, in float64 (bfloat16 cannot count to 150,000)."""
+    """Return `gamma(s) = exp(-s / annealing_steps)` of eq. 11, in float64 (bfloat16 cannot represent 150,000)."""
     return torch.exp(-step.to(torch.float64) / annealing_steps)
 
 
 # Each fusion below is `a * factor`: eqs. 10 to 12 are all linear in `a`, and one multiplication of a (B, H, T, S)
-# tensor with gradient is cheaper, in time and in saved memory, than the two or three of the printed form.
+# tensor with gradient is cheaper in time and memory than the two or three in the paper's form.
 
 
 def fixed_factor(mask: Tensor, weight: float) -> Tensor:
-    """Fixed fusion (eq. 10 without its softmax): `a + lambda * a_c = a * (1 + lambda * exp(1 - m))`."""
+    """Return the factor of fixed fusion (eq. 10 without its softmax): `a + lambda * a_c = a * (1 + lambda * exp(1 - "
+    "m))`."""
     return 1 + weight * calibration_factor(mask)
 
 
 def annealed_factor(mask: Tensor, gamma: Tensor) -> Tensor:
-    """Annealed fusion (eq. 11): `gamma * a + (1 - gamma) * a_c`; gamma is a scalar tensor."""
+    """Return the factor of annealed fusion (eq. 11): `gamma * a + (1 - gamma) * a_c`; gamma is a scalar tensor."""
     gamma = gamma.to(mask.dtype)
     return gamma + (1 - gamma) * calibration_factor(mask)
 
 
 def head_gate(query: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute `sigmoid(q W + b)` for each head, as eq. 12: query (B, H, T, d_k), (H, d_k), (H,) -> (B, H, T, 1)."""
+    """Compute `sigmoid(q W + b)` per head (eq. 12): query (B, H, T, d_k), (H, d_k), (H,) -> (B, H, T, 1)."""
     return torch.sigmoid(torch.matmul(query, weight.unsqueeze(-1).to(query.dtype)) + bias[:, None, None])
 
 
 def gated_factor(mask: Tensor, gate: Tensor) -> Tensor:
-    """Gated fusion (eq. 12): `g * a + (1 - g) * a_c`; gate is g, (B, H, T, 1)."""
+    """Return the factor of gated fusion (eq. 12): `g * a + (1 - g) * a_c`; gate is g, (B, H, T, 1)."""
     calibrated = calibration_factor(mask)
     return calibrated + gate * (1 - calibrated)
 
 
 def renormalized(combined: Tensor, attention: Tensor) -> Tensor:
-    """Scale each row of `combined` to the mass of the same row of `attention` (1, or 1 less NULL); (B, H, T, S)."""
+    """Scale rows of `combined` to the sums of `attention`'s rows (1, or 1 minus NULL), (B, H, T, S)."""
     total = combined.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(combined.dtype).tiny)
     return combined * (attention.sum(dim=-1, keepdim=True) / total)
 
@@ -184,8 +195,11 @@ def with_null_scores(
     """Prepend the NULL column of leaky attention (Mask-Align, sec. 3.2): `q [k_NULL; K]^T / sqrt(d_k)`.
 
     Args:
-        scores: scaled scores over real tokens, (B, H, T, S). query: (B, H, T, d_k). null_key: k_NULL, (H, d_k).
-        null_bias: added to the scores of NULL, (H,); not in the paper.
+        scores: scaled scores over real tokens, (B, H, T, S).
+        query: queries, (B, H, T, d_k).
+        null_key: k_NULL, (H, d_k).
+        scaling: 1 / sqrt(d_k).
+        null_bias: bias of the scores of NULL, (H,), which is not in the paper. Default: `None`, no bias.
 
     Returns:
         (B, H, T, 1 + S), NULL first.
@@ -204,24 +218,26 @@ def gumbel_attention(
     real: Tensor | None = None,
     noise_scale: float | Tensor = 1.0,
 ) -> Tensor:
-    """Gumbel-softmax over scores (Discrete Transformer): `softmax((log a + g) / tau)`, `g = -log(-log U)`.
+    """Return the Gumbel-softmax of scores (Discrete Transformer): `softmax((log a + g) / tau)`, `g = -log(-log U)`.
 
-    `log a` and the scores differ by a constant of the row, which the softmax removes. Outside training the weights are
+    `log a` and the scores differ by a constant per row, which the softmax removes. Outside training the weights are
     the one-hot argmax.
 
     Args:
-        scores: (B, H, T, S). temperature: tau > 0, a number or a scalar tensor. training: sample if True.
-        straight_through: in training, share of the one-hot weights in the forward pass, from 0 (or False) to 1 (or
-            True); the gradient is that of the soft sample.
-        real: see the module's docstring; noise must not lift padding.
-        noise_scale: g is multiplied by it; 0 is a softmax at this temperature.
+        scores: attention scores, (B, H, T, S).
+        temperature: tau > 0, a number or a scalar tensor.
+        training: True to sample.
+        straight_through: share of the one-hot weights in the forward pass of training, from 0 (or False) to 1 (or
+            True). The gradient is the soft sample's.
+        real: see the module's docstring. It keeps noise from selecting padding.
+        noise_scale: factor of g. 0 is a softmax at this temperature. Default: 1.
 
     Returns:
         (B, H, T, S), rows sum to 1.
     """
     if training:
-        # In float32 and away from 0: one exact 0 in the exponential would be an infinite score, then NaN; and so would
-        # a score of float16 over a small temperature.
+        # In float32 and above 0: an exact 0 in the exponential, or a float16 score over a small temperature, would
+        # give an infinite score and then NaN.
         dtype = torch.promote_types(scores.dtype, torch.float32)
         noisy = scores.to(dtype)
         if isinstance(noise_scale, Tensor) or noise_scale:
@@ -234,22 +250,22 @@ def gumbel_attention(
         if not isinstance(straight_through, Tensor) and not straight_through:
             return soft
         forward = torch.lerp(soft.detach(), one_hot_argmax(soft), torch.as_tensor(straight_through).to(soft))
-        return forward + (soft - soft.detach())  # the bracket is 0, so that a share of 1 gives just 0 and 1
+        return forward + (soft - soft.detach())  # the bracket is 0, so a share of 1 gives exactly 0 and 1
     return one_hot_argmax(scores)
 
 
 def one_hot_argmax(scores: Tensor) -> Tensor:
-    """1 at the largest score of each row, 0 elsewhere; the first of equals wins. Same shape and dtype."""
+    """Return 1 at the largest score of each row (the first of equals) and 0 elsewhere, same shape and dtype."""
     index = scores.argmax(dim=-1, keepdim=True)
     return torch.zeros_like(scores).scatter_(-1, index, 1.0)
 
 
 def token_rows(steps: Tensor, shift: bool) -> Tensor:
-    """Attention of each target token from attention of each decoder step.
+    """Return the attention of each target token from the attention of each decoder step.
 
     Args:
-        steps: (..., T, S); step t predicts token t.
-        shift: row t is that of step t + 1, where token t is the input. The last token never is: it keeps its own row.
+        steps: attention of the steps, (..., T, S). Step t predicts token t.
+        shift: True to use step t + 1, whose input is token t, as row t. The last token keeps its own row.
 
     Returns:
         (..., target tokens, S), as many rows as steps.
@@ -258,14 +274,16 @@ def token_rows(steps: Tensor, shift: bool) -> Tensor:
 
 
 def guided_terms(weights: Tensor, links: Tensor, null: Tensor | None, floor: float) -> Tensor:
-    """Cross-entropy of the weights of each target token against its links (Chen et al. 2016; Garg et al. 2019).
+    """Return the cross-entropy of each target token's weights against its links (Chen et al. 2016; Garg et al. 2019).
 
-    `-sum_s p_ts log a_ts`, where the links of a token share p_t alike. A token without any should give its weight to
-    NULL, `-log a_t,NULL`; where there is no NULL, nothing is asked of it.
+    `-sum_s p_ts log a_ts`, where p_t is uniform over the links of a token. A token without links should give its
+    weight to NULL, `-log a_t,NULL`; without NULL it has no loss.
 
     Args:
-        weights: a, (B, T, S). links: 1 where target token t is linked to source token s, else 0, (B, T, S).
-        null: weight of NULL, (B, T); `None` without. floor: the smallest weight that enters a logarithm.
+        weights: a, (B, T, S).
+        links: 1 if target token t is linked to source token s, else 0, (B, T, S).
+        null: weight of NULL, (B, T), or `None` without NULL.
+        floor: smallest weight in a logarithm.
 
     Returns:
         (B, T).

@@ -11,14 +11,14 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The equations of the Discrete Transformer as pure functions on tensors.
+"""Equations of the Discrete Transformer as pure functions on tensors.
 
-Shapes use B = batch, H = heads, T = target steps (queries), S = source tokens (keys), N = tokens that a receptive
-field can hold. A receptive field is (B, T, N): of every position, which tokens its state was computed from; boolean
-sets where attention has chosen, numbers in [0, 1] where it is soft or sampled.
+Shapes use B = batch, H = heads, T = target steps (queries), S = source tokens (keys), N = maximum number of tokens
+in a receptive field. A receptive field (B, T, N) has, for each position, the tokens that its state was computed from:
+booleans if attention is hard, numbers in [0, 1] if it is soft or sampled.
 
-What routes information in an attention is its `routing`: in use, the chosen positions, (B, H, T) integers, -1 where a
-head reads nothing; in training or with soft attention its weights, (B, H, T, S), without those of NULL.
+The `routing` of an attention is the selected positions at inference, (B, H, T) integers, -1 if a head reads nothing;
+in training or with soft attention it is the weights, (B, H, T, S), without NULL's.
 
 Source: "Discrete Transformer", secs. 4, 5 and 5.1. Gumbel-softmax itself is `functional.gumbel_attention`.
 """
@@ -30,10 +30,12 @@ from torch import Tensor
 
 
 class Sampling(NamedTuple):
-    """Settings of sampling at a step of the training: arguments of `functional.gumbel_attention`.
+    """Sampling settings at one training step, arguments of `functional.gumbel_attention`.
 
     Args:
-        temperature: tau. noise_scale: the noise is multiplied by it. straight_through: share of the one-hot weights.
+        temperature: tau.
+        noise_scale: factor of the noise.
+        straight_through: share of the one-hot weights.
     """
 
     temperature: float | Tensor = 1.0
@@ -42,15 +44,15 @@ class Sampling(NamedTuple):
 
 
 def first_sampling(config) -> Sampling:
-    """Return how attention is sampled at the beginning of a training with this configuration."""
+    """Return the sampling settings at the start of training."""
     return Sampling(config.gumbel_temperature, config.gumbel_noise, float(config.gumbel_straight_through))
 
 
 def chosen_positions(scores: Tensor) -> Tensor:
-    """Return the position that hard attention reads in use: the largest score of each row, the first of equals.
+    """Return the position that hard attention reads at inference: the largest score, the first of equals.
 
     Args:
-        scores: (B, H, T, S).
+        scores: attention scores, (B, H, T, S).
 
     Returns:
         (B, H, T), integers from 0 to S - 1.
@@ -59,11 +61,12 @@ def chosen_positions(scores: Tensor) -> Tensor:
 
 
 def gathered_values(value: Tensor, choice: Tensor, *, nulls: bool = True) -> Tensor:
-    """Return the values at the chosen positions: what the product of one-hot weights with the values would give.
+    """Return the values at the selected positions, which equal the product of one-hot weights and values.
 
     Args:
-        value: (B, H, S, d). choice: (B, H, T), integers; -1 for nothing, which gives 0.
-        nulls: there may be a -1; False saves the time to look.
+        value: values, (B, H, S, d).
+        choice: selected positions, integers, (B, H, T). -1 selects nothing and gives 0.
+        nulls: False if there is no -1, which is faster. Default: True.
 
     Returns:
         (B, H, T, d).
@@ -72,14 +75,14 @@ def gathered_values(value: Tensor, choice: Tensor, *, nulls: bool = True) -> Ten
     index = choice.clamp(min=0) if nulls else choice
     if choice.shape[2] == 1:  # a step of generation: one call
         rows = value.gather(2, index.unsqueeze(-1).expand(*choice.shape, width))
-    else:  # whole rows by one index each, several times as fast as one for each number
+    else:  # one index per row is several times as fast as one per number
         first = torch.arange(batch * heads, device=choice.device).view(batch, heads, 1) * length
         rows = value.reshape(-1, width).index_select(0, (first + index).flatten()).view(*choice.shape, width)
     return rows.masked_fill((choice < 0).unsqueeze(-1), 0) if nulls else rows
 
 
 def one_hot_weights(choice: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    """Return the weights that belong to chosen positions, (B, H, T) -> (B, H, T, size); 0 everywhere for -1."""
+    """Return the one-hot weights of selected positions, (B, H, T) -> (B, H, T, size); 0 everywhere for -1."""
     weights = torch.zeros(*choice.shape, size, dtype=dtype, device=choice.device)
     chosen = (choice >= 0).to(dtype).unsqueeze(-1)
     return weights.scatter_(-1, choice.clamp(min=0).unsqueeze(-1), chosen)
@@ -89,36 +92,40 @@ def one_hot_weights(choice: Tensor, size: int, dtype: torch.dtype) -> Tensor:
 
 
 def initial_fields(batch: int, length: int, dtype: torch.dtype, device=None) -> Tensor:
-    """Fields before the first layer, `s^0_ij = 1(i = j)`: every position has read itself; (B, T, T).
+    """Return the fields before the first layer, `s^0_ij = 1(i = j)`: each position has read itself, (B, T, T).
 
     Args:
-        batch: B. length: T. dtype: `torch.bool` for sets.
+        batch: B.
+        length: T.
+        dtype: `torch.bool` for hard attention, else a floating-point type.
     """
     return torch.eye(length, dtype=dtype, device=device).expand(batch, length, length)
 
 
-def extended_fields(fields: Tensor, routing: Tensor, read: Tensor) -> Tensor:
-    """Fields after an attention (sec. 5.1, eq. 1): `s^l_ij = min(s^(l-1)_ij + sum_k z_ik s^(l-1)_kj, 1)`.
+def extended_fields(fields: Tensor, routing: Tensor, key_fields: Tensor) -> Tensor:
+    """Return the fields after an attention (sec. 5.1, eq. 1): `s^l_ij = min(s^(l-1)_ij + sum_k z_ik s^(l-1)_kj, 1)`.
 
-    What a position has read stays read, by the residual connection; what it attends to brings all that that has read.
-    The dependencies of several heads are their union: they are added inside the minimum.
+    The residual connection keeps the tokens that a position has already read. Attention adds all tokens that the
+    attended positions have read. The fields of several heads are added inside the minimum.
 
     Args:
-        fields: of the queries, (B, T, N). routing: see the module's docstring. read: fields of the keys, (B, S, N).
+        fields: fields of the queries, (B, T, N).
+        routing: see the module's docstring.
+        key_fields: fields of the keys, (B, S, N).
 
     Returns:
-        (B, T, N): boolean for chosen positions and boolean fields, numbers otherwise.
+        (B, T, N): boolean for selected positions and boolean fields, numbers otherwise.
     """
     if routing.dtype == torch.long:
         batch, heads, length = routing.shape
-        brought = gathered_values(read.unsqueeze(1), routing.reshape(batch, 1, heads * length))
-        return fields | brought.view(batch, heads, length, -1).any(dim=1)
-    brought = torch.matmul(routing.sum(dim=1).to(read.dtype), read)
-    return (fields + brought).clamp(max=1)
+        attended_fields = gathered_values(key_fields.unsqueeze(1), routing.reshape(batch, 1, heads * length))
+        return fields | attended_fields.view(batch, heads, length, -1).any(dim=1)
+    attended_fields = torch.matmul(routing.sum(dim=1).to(key_fields.dtype), key_fields)
+    return (fields + attended_fields).clamp(max=1)
 
 
 def expected_field_size(*fields: Tensor | None) -> Tensor:
-    """Expected number of tokens in the field of each prediction, `sum_j s^L_ij`, over all its parts.
+    """Return the expected number of tokens in the field of each prediction, `sum_j s^L_ij`, over all its parts.
 
     The sizes printed in sec. 5.1 sum over i before the minimum, and are constant, because `s_ii = 1`.
 
@@ -135,5 +142,5 @@ def expected_field_size(*fields: Tensor | None) -> Tensor:
 
 
 def warmed_up(step: Tensor, steps: int) -> Tensor:
-    """Linear warm-up: 0 at step 0, 1 from `steps` on; scalar."""
+    """Return the factor of a linear warm-up: 0 at step 0, 1 from `steps` on; scalar."""
     return (step.to(torch.float64) / steps).clamp(max=1).to(torch.float32)

@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The equations of Luong attention and of the selective gate as pure functions on tensors.
+"""Equations of Luong attention and the selective gate as pure functions on tensors.
 
 Shapes use B = batch, H = heads (1 in these models), T = target steps, S = source tokens, d = width of the states.
-Attention tensors are (B, H, T, S). Positions of source tokens count from 0 and skip padding, wherever it stands.
+Attention tensors are (B, H, T, S). Positions of source tokens count from 0 and skip padding anywhere.
 
 Sources: "Effective Approaches to Attention-based Neural Machine Translation" (Luong et al., EMNLP 2015), "Selective
 Encoding for Abstractive Sentence Summarization" (SEASS; Zhou et al., ACL 2017).
@@ -26,27 +26,31 @@ from torch.nn.functional import linear
 
 
 def dot_scores(query: Tensor, key: Tensor) -> Tensor:
-    """`h_t^T h_s`; with keys `W_a h_s` the general score. Query (B, H, T, d), key (B, H, S, d) -> (B, H, T, S)."""
+    """Return `h_t^T h_s`, or the general score for keys `W_a h_s`. Query (B, H, T, d), key (B, H, S, d) -> (B, H, T, "
+    "S)."""
     return torch.matmul(query, key.transpose(-1, -2))
 
 
 def concat_scores(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
-    """`v_a^T tanh(W_a [h_t; h_s])`, with the two halves of the product given.
+    """Return `v_a^T tanh(W_a [h_t; h_s])` from the two halves of the product.
 
     Args:
-        query: the half of h_t, (B, H, T, d). key: the half of h_s, (B, H, S, d). vector: v_a, (1, d).
+        query: product of W_a and h_t, (B, H, T, d).
+        key: product of W_a and h_s, (B, H, S, d).
+        vector: v_a, (1, d).
 
     Returns:
-        (B, H, T, S); a (B, H, T, S, d) tensor is made on the way.
+        (B, H, T, S). Needs memory for a (B, H, T, S, d) tensor.
     """
     return linear(torch.tanh(query.unsqueeze(3) + key.unsqueeze(2)), vector).squeeze(-1)
 
 
 def location_scores(by_position: Tensor, positions: Tensor) -> Tensor:
-    """`W_a h_t`, the score of each source position, at the positions of the source tokens.
+    """Return `W_a h_t`, the score of each source position, at the positions of the source tokens.
 
     Args:
-        by_position: `W_a h_t`, (B, H, T, longest source). positions: from `source_positions`, (B, S).
+        by_position: `W_a h_t`, (B, H, T, longest source).
+        positions: positions from `source_positions`, (B, S).
 
     Returns:
         (B, H, T, S).
@@ -55,29 +59,33 @@ def location_scores(by_position: Tensor, positions: Tensor) -> Tensor:
 
 
 def source_positions(real: Tensor) -> Tensor:
-    """Position of each source token among the real ones of its sentence: real (B, S), boolean -> (B, S), from 0."""
+    """Return each source token's position among the real ones: real (B, S), boolean -> (B, S), from 0."""
     return (real.long().cumsum(dim=-1) - 1).clamp(min=0)
 
 
 def predicted_position(hidden: Tensor, weight: Tensor, vector: Tensor, lengths: Tensor) -> Tensor:
-    """`p_t = S sigmoid(v_p^T tanh(W_p h_t))` of local-p.
+    """Return `p_t = S sigmoid(v_p^T tanh(W_p h_t))` of local-p.
 
     Args:
-        hidden: h_t, (B, H, T, d). weight: W_p, (d, d). vector: v_p, (1, d). lengths: S, the real length of each
-            sentence, (B,).
+        hidden: h_t, (B, H, T, d).
+        weight: W_p, (d, d).
+        vector: v_p, (1, d).
+        lengths: S, number of real tokens of each sentence, (B,).
 
     Returns:
-        (B, H, T, 1), in float32 at least: bfloat16 knows no 257th position.
+        (B, H, T, 1), in float32 at least, because bfloat16 cannot represent 257.
     """
     share = torch.sigmoid(linear(torch.tanh(linear(hidden, weight)), vector))
     return lengths[:, None, None, None] * share.to(torch.promote_types(share.dtype, torch.float32))
 
 
 def window(positions: Tensor, centre: Tensor, width: int) -> Tensor:
-    """Return whether a source token is in `[centre - D, centre + D]`; windows are cut at the ends of the sentence.
+    """Return True for source tokens in `[centre - D, centre + D]`.
 
     Args:
-        positions: (B, S). centre: t of local-m or p_t of local-p, broadcastable to (B, H, T, 1). width: D.
+        positions: positions of the source tokens, (B, S).
+        centre: t of local-m or p_t of local-p, broadcastable to (B, H, T, 1).
+        width: D.
 
     Returns:
         Boolean, (B, H, T, S).
@@ -85,34 +93,38 @@ def window(positions: Tensor, centre: Tensor, width: int) -> Tensor:
     return (positions[:, None, None] - centre).abs() <= width
 
 
-def windowed_attention(scores: Tensor, seen: Tensor | None) -> Tensor:
-    """Softmax over the source tokens that are seen, 0 elsewhere; a row that sees none is 0 throughout.
+def windowed_attention(scores: Tensor, visible: Tensor | None) -> Tensor:
+    """Return the softmax over the visible source tokens, 0 elsewhere and in rows without any.
 
     Args:
-        scores: (B, H, T, S). seen: boolean, broadcastable to (B, H, T, S); `None` for all.
+        scores: attention scores, (B, H, T, S).
+        visible: True for visible tokens, broadcastable to (B, H, T, S); `None` for all.
 
     Returns:
         (B, H, T, S).
     """
-    if seen is None:
+    if visible is None:
         return torch.softmax(scores, dim=-1)
     lowest = torch.finfo(scores.dtype).min
-    return torch.softmax(scores.masked_fill(~seen, lowest), dim=-1).masked_fill(~seen, 0.0)
+    return torch.softmax(scores.masked_fill(~visible, lowest), dim=-1).masked_fill(~visible, 0.0)
 
 
 def gaussian(positions: Tensor, centre: Tensor, width: int) -> Tensor:
-    """`exp(-(s - p_t)^2 / (2 sigma^2))` of local-p with `sigma = D / 2`; arguments of `window` -> (B, H, T, S)."""
+    """Return `exp(-(s - p_t)^2 / (2 sigma^2))` of local-p, `sigma = D / 2`; arguments of `window` -> (B, H, T, S)."""
     return torch.exp(-2 * ((positions[:, None, None] - centre) / width).square())
 
 
 def selective_gate(
     states: Tensor, sentence: Tensor, state_weight: Tensor, sentence_weight: Tensor, bias: Tensor
 ) -> Tensor:
-    """`h'_i = h_i * sigmoid(W_s h_i + U_s s + b)` of SEASS.
+    """Return `h'_i = h_i * sigmoid(W_s h_i + U_s s + b)` of SEASS.
 
     Args:
-        states: h_i, (B, S, d). sentence: s, (B, n). state_weight: W_s, (d, d). sentence_weight: U_s, (d, n).
-        bias: (d,).
+        states: h_i, (B, S, d).
+        sentence: s, (B, n).
+        state_weight: W_s, (d, d).
+        sentence_weight: U_s, (d, n).
+        bias: b, (d,).
 
     Returns:
         (B, S, d).

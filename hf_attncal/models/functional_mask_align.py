@@ -11,11 +11,11 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The equations of Mask-Align as pure functions on tensors.
+"""Equations of Mask-Align as pure functions on tensors.
 
-Shapes use B = batch, T = tokens of the side that is predicted ("target" of a direction), S = tokens of the side it is
-predicted from. Weights are (B, T, S), without the NULL column, and are not renormalised. `*_real` are boolean, True
-where a token is not padding.
+Shapes use B = batch, T = tokens of the predicted side ("target" of a direction), S = tokens of the side that it is
+predicted from. Weights are (B, T, S), without the NULL column, and not renormalised. `*_real` are boolean, True for
+tokens other than padding.
 
 Sources: "Mask-Align: Self-Supervised Neural Word Alignment" (Chen et al., ACL 2021); for the mixture, "Latent
 Alignment and Variational Attention" (Deng et al., NeurIPS 2018) and "Posterior Attention Models for Sequence to
@@ -27,18 +27,21 @@ from torch import Tensor
 
 from .functional import guided_terms
 
-# The smallest weight that enters a logarithm; below it the gradient would only chase rounding errors.
+# Smallest weight in a logarithm; below it gradients would follow rounding errors.
 _LOG_FLOOR = 1e-9
 
 
 def agreement_loss(forward: Tensor, backward: Tensor, target_real: Tensor, source_real: Tensor) -> Tensor:
-    """`L_a = MSE(W_f, W_b^T)` over real cells (Mask-Align, sec. 3.3).
+    """Return `L_a = MSE(W_f, W_b^T)` over real cells (Mask-Align, sec. 3.3).
 
     Args:
-        forward: W_f, (B, T, S). backward: W_b, (B, S, T). target_real: (B, T). source_real: (B, S).
+        forward: W_f, (B, T, S).
+        backward: W_b, (B, S, T).
+        target_real: True for real target tokens, (B, T).
+        source_real: True for real source tokens, (B, S).
 
     Returns:
-        A scalar: the mean over all real cells of the batch, 0 where there is none.
+        A scalar: the mean over all real cells of the batch, 0 without any.
     """
     cells = target_real.unsqueeze(2) & source_real.unsqueeze(1)
     squared = (forward - backward.transpose(1, 2)).square().masked_fill(~cells, 0.0)
@@ -46,16 +49,19 @@ def agreement_loss(forward: Tensor, backward: Tensor, target_real: Tensor, sourc
 
 
 def entropy_loss(weights: Tensor, target_real: Tensor, source_real: Tensor, smoothing: float) -> Tensor:
-    """Entropy of the smoothed weights of one direction (Mask-Align, sec. 3.3).
+    """Return the entropy of the smoothed weights of one direction (Mask-Align, sec. 3.3).
 
     `W~ = (W + lambda) / sum_j (W + lambda)` over real source tokens, `L_e = -(1/I) sum_i sum_j W~_ij log W~_ij` with I
     the number of real target tokens.
 
     Args:
-        weights: W, (B, T, S). target_real: (B, T). source_real: (B, S). smoothing: lambda >= 0.
+        weights: W, (B, T, S).
+        target_real: True for real target tokens, (B, T).
+        source_real: True for real source tokens, (B, S).
+        smoothing: lambda >= 0.
 
     Returns:
-        A scalar: the mean over all real target tokens of the batch, 0 where there is none.
+        A scalar: the mean over all real target tokens of the batch, 0 without any.
     """
     smoothed = (weights + smoothing).masked_fill(~source_real.unsqueeze(1), 0.0)
     smoothed = smoothed / smoothed.sum(dim=-1, keepdim=True).clamp(min=_LOG_FLOOR)
@@ -64,29 +70,32 @@ def entropy_loss(weights: Tensor, target_real: Tensor, source_real: Tensor, smoo
 
 
 def guided_loss(weights: Tensor, null: Tensor, links: Tensor, target_real: Tensor) -> Tensor:
-    """Cross-entropy of the weights against given links (guided alignment, Chen et al. 2016; Garg et al. 2019).
+    """Return the cross-entropy of the weights against links (guided alignment, Chen et al. 2016; Garg et al. 2019).
 
-    A target token with links should spread its weight evenly over them, one without any should give it to NULL.
+    The goal of a target token's weight is uniform over its links, or NULL if it has none.
 
     Args:
-        weights: W, (B, T, S). null: weight of NULL, (B, T). links: 1 where target t is linked to source s, (B, T, S).
-        target_real: (B, T).
+        weights: W, (B, T, S).
+        null: weight of NULL, (B, T).
+        links: 1 if target token t is linked to source token s, (B, T, S).
+        target_real: True for real target tokens, (B, T).
 
     Returns:
-        A scalar: the mean over all real target tokens of the batch, 0 where there is none.
+        A scalar: the mean over all real target tokens of the batch, 0 without any.
     """
     terms = guided_terms(weights, links, null, _LOG_FLOOR)
     return terms.masked_fill(~target_real, 0.0).sum() / target_real.sum().clamp(min=1)
 
 
 def harmonic_mean(forward: Tensor, backward: Tensor) -> Tensor:
-    """`S_ij = 2 W_f,ij W_b,ji / (W_f,ij + W_b,ji)`, 0 where both are 0 (Mask-Align, sec. 3.4).
+    """Return `S_ij = 2 W_f,ij W_b,ji / (W_f,ij + W_b,ji)`, 0 if both are 0 (Mask-Align, sec. 3.4).
 
     Args:
-        forward: W_f, (..., T, S). backward: W_b, (..., S, T).
+        forward: W_f, (..., T, S).
+        backward: W_b, (..., S, T).
 
     Returns:
-        (..., S, T): the source first, as in links.
+        (..., S, T), source first, as in links.
     """
     forward = forward.transpose(-1, -2)
     total = forward + backward
@@ -94,14 +103,14 @@ def harmonic_mean(forward: Tensor, backward: Tensor) -> Tensor:
 
 
 def mixture_log_likelihood(weights: Tensor, emissions: Tensor) -> tuple[Tensor, Tensor]:
-    """Prediction of a token as a mixture over what it may be aligned to, and which of them it then came from.
+    """Return the likelihood of each token under a mixture over source positions, and the posterior of the positions.
 
     `p(y_t) = sum_s W_ts p(y_t | s)`, and the posterior `P_ts = W_ts p(y_t | s) / p(y_t)` (Deng et al. 2018, eq. 3;
-    Shankar and Sarawagi 2019, eq. 5). The attention W never sees y_t, the posterior does.
+    Shankar and Sarawagi 2019, eq. 5). The attention W does not depend on y_t; the posterior does.
 
     Args:
-        weights: W, (B, T, S + 1): with its NULL column, rows sum to 1; padding is 0.
-        emissions: log p(y_t | s), same shape.
+        weights: W with its NULL column, (B, T, S + 1). Rows sum to 1; padding is 0.
+        emissions: log p(y_t | s), the same shape.
 
     Returns:
         log p(y_t), (B, T), and P, (B, T, S + 1), whose rows sum to 1.

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What every model with a language modelling head shares: labels, the number of targets, refusals of `generate`."""
+"""Shared code of all models with a language modelling head: labels, number of targets, checks of `generate`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from transformers.utils import logging
 
 from .losses import IGNORE_INDEX
 
-if TYPE_CHECKING:  # at run time the mixin goes before transformers' classes
+if TYPE_CHECKING:  # at run time transformers' classes follow the mixin
     from transformers import GenerationMixin, PreTrainedModel
 
     class Generating(PreTrainedModel, GenerationMixin):
@@ -42,17 +42,17 @@ def target_count(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Ten
 
 
 class HeadMixin(Generating):
-    """Goes before transformers' classes in the bases of a model with a language modelling head."""
+    """Mixin before transformers' classes for a model with a language modelling head."""
 
     config: Any
     model: Any
     lm_head: torch.nn.Linear
-    _details: tuple[str, ...] = ()  # arguments of `forward` whose tensors generation would drop
+    _details: tuple[str, ...] = ()  # arguments of `forward` whose results `generate` drops
 
     def _decoder_inputs(
         self, labels: Any, use_cache: bool | None, input_ids: Any, inputs_embeds: Tensor | None
     ) -> tuple[Any, bool | None]:
-        """Return the tokens that the decoder reads, and whether it has a cache: with labels it has none."""
+        """Return the decoder's input tokens, and True if it uses a cache, which it does not with labels."""
         if labels is None:
             return input_ids, use_cache
         if use_cache:
@@ -62,15 +62,15 @@ class HeadMixin(Generating):
         return input_ids, False
 
     def generate(self, *args, **kwargs):
-        """As transformers'.
+        """Generate as in transformers.
 
         Raises:
-            ValueError: an argument of `forward` whose tensors generation would drop.
+            ValueError: an argument of `forward` whose results `generate` drops.
         """
         for name in self._details:
             if kwargs.get(name):
                 raise ValueError(
-                    f"`{name}` is not for `generate`, which would drop what it returns. Pass what was generated to "
-                    f"the model, with `{name}=True`."
+                    f"`{name}` cannot be used in `generate`, which drops its results. Pass the generated tokens to "
+                    f"the model with `{name}=True`."
                 )
         return super().generate(*args, **kwargs)

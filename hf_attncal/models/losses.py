@@ -13,9 +13,10 @@
 # limitations under the License.
 """Cross-entropy with label smoothing, of logits or of hidden states, and one `backward()` for two losses.
 
-The NMT loss trains the translation model and the gate (Lu et al., eq. 13); the mask loss (eq. 4) trains the mask
-network only. The second decoder pass therefore runs with all parameters detached but those of the mask network, and
-its loss joins the first as a gradient without a value.
+The NMT loss trains the translation model and the gate (Lu et al., eq. 13); the mask loss (eq. 4) trains only
+the mask network. The second decoder pass therefore runs with all other parameters detached, and its loss is attached
+to
+the first as a gradient without a value.
 """
 
 import sys
@@ -30,18 +31,18 @@ IGNORE_INDEX = -100
 
 
 def _smoothed_terms(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Loss of every row, and the log normaliser; rows with `IGNORE_INDEX` have loss 0. logits (N, V), labels (N,)."""
+    """Return loss (0 for `IGNORE_INDEX`) and log normaliser of each row: logits (N, V), labels (N,)."""
     log_normalizer = torch.logsumexp(logits, dim=-1)
     keep = labels != IGNORE_INDEX
     picked = logits.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
     loss = log_normalizer - (1 - smoothing) * picked
     if smoothing > 0:
         loss = loss - smoothing * logits.mean(dim=-1)
-    return loss.masked_fill(~keep, 0.0), log_normalizer  # not a product: such rows may hold anything
+    return loss.masked_fill(~keep, 0.0), log_normalizer  # not a product, because these rows may be NaN
 
 
 def _smoothed_gradient(logits: Tensor, labels: Tensor, log_normalizer: Tensor, smoothing: float) -> Tensor:
-    """Gradient of the summed loss of `_smoothed_terms` in the logits: `softmax - target distribution`, (N, V)."""
+    """Return the gradient of the summed `_smoothed_terms`: `softmax - target distribution`, (N, V)."""
     grad = (logits - log_normalizer.unsqueeze(-1)).exp_()
     if smoothing > 0:
         grad -= smoothing / logits.shape[-1]
@@ -51,7 +52,7 @@ def _smoothed_gradient(logits: Tensor, labels: Tensor, log_normalizer: Tensor, s
 
 
 class _LabelSmoothedCrossEntropy(torch.autograd.Function):
-    """Keeps the logits and one number a row; torch's own keeps log-probabilities besides, a second (N, V) tensor."""
+    """Cross-entropy that saves the logits and one number per row; torch's also saves (N, V) log-probabilities."""
 
     @staticmethod
     def forward(ctx, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
@@ -71,10 +72,9 @@ class _LabelSmoothedCrossEntropy(torch.autograd.Function):
 
 
 class _CrossEntropyFromHidden(torch.autograd.Function):
-    """The summed loss of `hidden @ weight.T + bias`, whose gradient reaches `hidden` only.
+    """Summed loss of `hidden @ weight.T + bias`, with a gradient only for `hidden`.
 
-    That gradient is known as soon as the logits are, so it is computed in the forward pass, a slice of rows at a time:
-    no (N, V) tensor outlives its slice.
+    The gradient is computed in the forward pass, one slice of rows at a time, so that no (N, V) tensor is kept.
     """
 
     @staticmethod
@@ -100,10 +100,12 @@ class _CrossEntropyFromHidden(torch.autograd.Function):
 
 
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Summed cross-entropy against `(1 - smoothing) * one_hot(label) + smoothing / V`.
+    """Return the summed cross-entropy against `(1 - smoothing) * one_hot(label) + smoothing / V`.
 
     Args:
-        logits: (..., V). labels: (...), `-100` where there is no target. smoothing: in [0, 1).
+        logits: logits, (..., V).
+        labels: labels, `-100` for no target, (...).
+        smoothing: label smoothing, in [0, 1).
 
     Returns:
         A scalar: the sum over targets, natural logarithm.
@@ -114,17 +116,21 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: floa
 def cross_entropy_from_hidden(
     hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float = 0.0, rows: int = 1024
 ) -> Tensor:
-    """`label_smoothed_cross_entropy(hidden @ weight.T + bias, ...)` with gradient for `hidden` alone.
+    """Return `label_smoothed_cross_entropy(hidden @ weight.T + bias, ...)` with a gradient only for `hidden`.
 
     Args:
-        hidden: (..., d). weight: (V, d). bias: (V,). labels: (...). rows: targets handled at a time; the peak
-            memory is about three (rows, V) tensors.
+        hidden: hidden states, (..., d).
+        weight: output weights, (V, d).
+        bias: output bias, (V,).
+        labels: labels, `-100` for no target, (...).
+        smoothing: label smoothing, in [0, 1).
+        rows: number of targets per slice. The peak memory is about three (rows, V) tensors.
 
     Returns:
         A scalar: the sum over targets.
     """
     if torch.is_autocast_enabled(hidden.device.type):
-        # A custom function sees tensors as they are: cast as autocast would have cast the output layer's.
+        # Autocast does not reach custom functions, so cast here as it casts the output layer.
         dtype = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), bias.to(dtype)
     labels = labels.reshape(-1)
@@ -134,12 +140,12 @@ def cross_entropy_from_hidden(
 
 
 class DetachedParameters(TorchFunctionMode):
-    """Inside this mode these functions see detached weights; activations keep their graph.
+    """Mode in which functions use detached weights, while activations keep their graph.
 
-    They are `linear`, `layer_norm`, `embedding`, and `lstm` and `gru` of what is not packed.
+    The functions are `linear`, `layer_norm`, `embedding`, and `lstm` and `gru` of tensors that are not packed.
 
-    It must be entered inside whatever gradient checkpointing recomputes. Switching `requires_grad` off instead would
-    be undone before that recomputation, and replacing parameters breaks under sharding.
+    Enter it inside the code that gradient checkpointing recomputes. Setting `requires_grad` to False would be undone
+    before the recomputation, and replacing parameters breaks under sharding.
     """
 
     _POSITIONS = {  # argument positions of the parameters
@@ -180,28 +186,29 @@ class _AttachGradient(torch.autograd.Function):
 
 
 def attach_gradient(value: Tensor, attached: Tensor) -> Tensor:
-    """`value`, whose `backward()` also runs `attached.backward()`.
+    """Return `value`, whose `backward()` also runs `attached.backward()`.
 
-    `value + attached - attached.detach()` would do the same, but would turn the value into NaN when `attached` is
-    infinite.
+    `value + attached - attached.detach()` would make the value NaN if `attached` is infinite.
 
     Args:
-        value, attached: scalars.
+        value: scalar loss that is returned.
+        attached: scalar loss that only adds its gradient.
     """
     return _AttachGradient.apply(value, attached)
 
 
 def shift_labels(model: nn.Module, labels: torch.Tensor) -> torch.Tensor:
-    """Return the decoder inputs that predict `labels`: shifted right, as the model itself would shift them.
+    """Return the decoder inputs that predict `labels`, shifted right as the model shifts them.
 
     Args:
-        labels: (batch, target), `-100` where there is no target.
+        model: model with a method or function that shifts labels.
+        labels: labels, `-100` for no target, (batch, target).
 
     Returns:
         `decoder_input_ids`, the same shape.
 
     Raises:
-        ValueError: a model that does not say how it shifts labels.
+        ValueError: the model has no such function.
     """
     prepare = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if prepare is not None:
@@ -209,8 +216,8 @@ def shift_labels(model: nn.Module, labels: torch.Tensor) -> torch.Tensor:
     shift = getattr(sys.modules[type(model).__module__], "shift_tokens_right", None)
     if shift is None:
         raise ValueError(
-            f"`decoder_input_ids` are needed with `labels` for {type(model).__name__}, which does not say how it "
-            "shifts labels. Pass them."
+            f"`decoder_input_ids` are needed with `labels` for {type(model).__name__}, got None: it has no function "
+            "that shifts labels. Pass them."
         )
     config: Any = model.config
     return shift(labels, config.pad_token_id, config.decoder_start_token_id)

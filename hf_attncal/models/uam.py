@@ -11,14 +11,16 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The unsupervised alignment module: the source token of each target step, read off the decoder's final states.
+"""Unsupervised alignment module: predicts the source token of each target step from the decoder's final states.
 
 Shapes use B = batch, T = target steps, S = source tokens, V = the source vocabulary, d = d_model.
 
 Source: "Unsupervised Token-wise Alignment to Improve Interpretation of Encoder-Decoder Models" (Kiyono et al., 2018).
-Where it leaves something open: both losses are divided by the number of target tokens of the step, `<null>` included,
-so they keep their ratio. Source and target lengths count the end of sentence, which the paper's sources lack; a target
-as long as its source is not extended. `z_j` is the attentional state of a recurrent model, with its dropout, and the
+Choices where the paper leaves something open: both losses are divided by the number of target tokens of the step,
+    `<null>` included,
+so they keep their ratio. Source and target lengths include the end of sentence, which the paper's sources lack; a
+target as long as its source is not extended. `z_j` is the attentional state of a recurrent model, with its dropout,
+and the
 last layer's output of Marian and BART. The second pass of a calibration does not use the module.
 """
 
@@ -29,7 +31,7 @@ from transformers.generation import SuppressTokensLogitsProcessor
 
 
 class _ExpectedCounts(torch.autograd.Function):
-    """Keeps the probabilities, and neither the logits nor a second (B, T, V) tensor for its backward pass."""
+    """Expected counts that save only the probabilities for the backward pass, one (B, T, V) tensor."""
 
     @staticmethod
     def forward(ctx, logits: Tensor, target_mask: Tensor) -> Tensor:
@@ -43,15 +45,16 @@ class _ExpectedCounts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor):
         (probabilities,) = ctx.saved_tensors
-        mean = torch.matmul(probabilities, grad.unsqueeze(-1))  # 0 where there is no target, as is the product below
+        mean = torch.matmul(probabilities, grad.unsqueeze(-1))  # 0 without a target, as the product below
         return (grad.unsqueeze(1) - mean).mul_(probabilities).to(ctx.logits_dtype), None
 
 
 def expected_counts(logits: Tensor, target_mask: Tensor) -> Tensor:
-    """`sum_j q_j`, how often the steps of a sentence predict each token, `q_j = softmax(logits_j)` (eq. 13).
+    """Return `sum_j q_j`, the expected number of predictions of each token, `q_j = softmax(logits_j)` (eq. 13).
 
     Args:
-        logits: (B, T, V). target_mask: boolean (B, T), True on real target steps.
+        logits: logits of the source vocabulary, (B, T, V).
+        target_mask: True for real target steps, (B, T).
 
     Returns:
         (B, V), in float32 at least.
@@ -60,10 +63,12 @@ def expected_counts(logits: Tensor, target_mask: Tensor) -> Tensor:
 
 
 def token_counts(input_ids: Tensor, source_mask: Tensor, like: Tensor) -> Tensor:
-    """`sum_i x_i`, how often each token occurs among the real ones of a sentence.
+    """Return `sum_i x_i`, the number of times that each token occurs in a sentence.
 
     Args:
-        input_ids: (B, S). source_mask: boolean (B, S). like: (B, V), for shape and dtype.
+        input_ids: source tokens, (B, S).
+        source_mask: True for real source tokens, (B, S).
+        like: tensor with the shape (B, V) and dtype of the result.
 
     Returns:
         (B, V).
@@ -72,10 +77,14 @@ def token_counts(input_ids: Tensor, source_mask: Tensor, like: Tensor) -> Tensor
 
 
 def source_loss(logits: Tensor, target_mask: Tensor, input_ids: Tensor, source_mask: Tensor, scale: float) -> Tensor:
-    """`L_src = 1/C ||sum_j q_j - sum_i x_i||_2^2` (eq. 18 without its constant), summed over the sentences.
+    """Return `L_src = 1/C ||sum_j q_j - sum_i x_i||_2^2` (eq. 18 without its constant), summed over the sentences.
 
     Args:
-        scale: C. The others: as above.
+        logits: logits of the source vocabulary, (B, T, V).
+        target_mask: True for real target steps, (B, T).
+        input_ids: source tokens, (B, S).
+        source_mask: True for real source tokens, (B, S).
+        scale: C.
 
     Returns:
         A scalar.
@@ -85,9 +94,9 @@ def source_loss(logits: Tensor, target_mask: Tensor, input_ids: Tensor, source_m
 
 
 def source_token_probabilities(logits: Tensor, input_ids: Tensor, source_mask: Tensor) -> Tensor:
-    """`q_j[x_i]`: logits (B, T, V), input_ids (B, S), boolean source_mask (B, S) -> (B, T, S), 0 at padding.
+    """Return `q_j[x_i]`: logits (B, T, V), input_ids (B, S), boolean source_mask (B, S) -> (B, T, S), 0 at padding.
 
-    All places of a token that is repeated have all of its probability.
+    Each occurrence of a repeated token gets its whole probability.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     picked = logits.gather(-1, input_ids.unsqueeze(1).expand(-1, logits.shape[1], -1))
@@ -96,18 +105,18 @@ def source_token_probabilities(logits: Tensor, input_ids: Tensor, source_mask: T
 
 
 class UnsupervisedAlignmentModule(nn.Module):
-    """W_q and b_q (eq. 13): `forward` gives the logits of the source vocabulary, (B, T, d) -> (B, T, V).
+    """W_q and b_q (eq. 13): `forward` returns the logits of the source vocabulary, (B, T, d) -> (B, T, V).
 
     Raises:
-        ValueError: the configuration names no token to extend targets with.
+        ValueError: the configuration has no `null_token_id`.
     """
 
     def __init__(self, config):
         super().__init__()
         if config.null_token_id is None:
             raise ValueError(
-                "`uam` needs `null_token_id`, the token that extends targets to the length of their sources, got "
-                "None. Take one that no text has: `hf_attncal.data.tokenizer.null_token_id(tokenizer)` adds it."
+                "`uam` needs `null_token_id`, got None. `hf_attncal.data.tokenizer.null_token_id(tokenizer)` adds and "
+                "returns such a token."
             )
         self.projection = nn.Linear(config.d_model, config.vocab_size)
         self.scale = config.uam_scale
@@ -118,7 +127,8 @@ class UnsupervisedAlignmentModule(nn.Module):
     def loss(
         self, hidden_states: Tensor, targets: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None
     ) -> Tensor:
-        """Return `source_loss`; targets: boolean, (B, T). The others: as for `probabilities`."""
+        """Return `source_loss`. `targets` is True for real target steps, (B, T); see `probabilities` for the "
+        "others."""
         source, targets = _source(input_ids, attention_mask, hidden_states.device), targets.to(hidden_states.device)
         return source_loss(self(hidden_states), targets, *source, self.scale)
 
@@ -126,7 +136,9 @@ class UnsupervisedAlignmentModule(nn.Module):
         """Return `source_token_probabilities`.
 
         Args:
-            hidden_states: (B, T, d). input_ids: (B, S). attention_mask: 1 for real tokens, (B, S); `None`: all are.
+            hidden_states: final states of the decoder, (B, T, d).
+            input_ids: source tokens, (B, S).
+            attention_mask: 1 for real tokens, (B, S); `None` if all are real.
 
         Raises:
             ValueError: no `input_ids`.
@@ -136,9 +148,9 @@ class UnsupervisedAlignmentModule(nn.Module):
 
     @torch.no_grad()
     def start_from(self, output_layer: nn.Linear) -> None:
-        """Begin with `q_j` the distribution of the target token: for a trained model, whose copies are aligned then.
+        """Initialise from the output layer of a trained model, so that `q_j` is the distribution of the target token.
 
-        Other words are learned from there sooner than from random weights, too.
+        Words that are the same in both languages are then aligned from the start, and others are learned sooner.
         """
         self.projection.weight.copy_(output_layer.weight)
         if output_layer.bias is not None:
@@ -149,13 +161,15 @@ def _source(input_ids: Tensor | None, attention_mask: Tensor | None, device: tor
     """Return tokens and boolean mask of a source."""
     if input_ids is None:
         raise ValueError(
-            "`input_ids` are needed with `labels` or `output_uam_probabilities` by a model with `uam`, got none: "
-            "it predicts the tokens of the source. Pass them, beside `encoder_outputs` if those are given."
+            "`input_ids` are needed with `labels` or `output_uam_probabilities` by a model with `uam`, got none. "
+            "Pass them, also with `encoder_outputs`."
         )
     real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     return input_ids.to(device), real.to(device).bool()
 
 
 class NullSuppression(SuppressTokensLogitsProcessor):
-    """Never generate the token that stands behind the end of a sentence: of a class of its own, as generation keeps
-    one processor of each, and `suppress_tokens` is the user's."""
+    """Logits processor that suppresses the NULL token of `uam`.
+
+    It needs its own class, because generation keeps one processor per class, and the user may set `suppress_tokens`.
+    """

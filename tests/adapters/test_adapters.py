@@ -320,7 +320,7 @@ def test_names_that_hide_each_other(bases, batch, tmp_path):
         model.set_adapter(name)
         loaded.set_adapter(name)
         assert_identical(logits(loaded.eval(), batch), logits(model.eval(), batch))
-    with pytest.raises(ValueError, match=r"name of a part.*'decoder'"):
+    with pytest.raises(ValueError, match=r"name of a module.*'decoder'"):
         model.add_adapter("decoder", AttentionCalibrationConfig())
     assert "decoder" not in model.peft_config
 
@@ -404,7 +404,7 @@ def test_new_tokens_go_with_the_adapter(backbone, how, bases, batch, tmp_path):
         restore_adapter(model, tmp_path, "ours")
         assert_identical(logits(model, batch), expected)
     with pytest.raises(
-        ValueError, match=r"got \(13, 8\): the adapter brings new .*`model.resize_token_embeddings\(13\)`"
+        ValueError, match=r"got \(13, 8\): the adapter has added .*`model.resize_token_embeddings\(13\)`"
     ):
         PeftModel.from_pretrained(load_base(bases[backbone]), tmp_path)
     save_adapter(adapted(bases[backbone], calibration="gated"), tmp_path / "as ever")
@@ -679,11 +679,11 @@ def test_a_kernel_without_weights_is_refused(bases):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"calibration": None}, r"an adapter without a switch does nothing: set `calibration`"),
+        ({"calibration": None}, r"are all off.*Set `calibration`"),
         ({"calibration": "gate"}, r"`calibration` must be `None` or one of .*got 'gate'"),
         ({"mask_projection": "both"}, r"`mask_projection` must be one of .*got 'both'"),
         ({"mask_rank": 0}, r"`mask_rank` must be `None` or an integer >= 1, got 0"),
-        ({"mask_rank": 2, "mask_projection": "head"}, r"`mask_rank` applies to `mask_projection=\"model\"` only"),
+        ({"mask_rank": 2, "mask_projection": "head"}, r"`mask_rank` needs `mask_projection=\"model\"`, got 'head'"),
         ({"layers": []}, r"`layers` must be .* at least one, got \[\]"),
         ({"layers": [0, 0]}, r"`layers` must be .*different integers.*got \[0, 0\]"),
         ({"layers": [-1]}, r"`layers` must be .*>= 0.*got \[-1\]"),

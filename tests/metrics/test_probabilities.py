@@ -103,5 +103,5 @@ def test_what_is_wrong_is_named(probabilities, right, options, message):
 
 
 def test_another_binning_is_refused():
-    with pytest.raises(ValueError, match="`binning` must be mark of"):
+    with pytest.raises(ValueError, match="`binning` must be one of"):
         bin_counts([[0.5]], [[True]], binning="equal")

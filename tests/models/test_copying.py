@@ -501,11 +501,11 @@ def test_what_is_refused(family: str):
         model(**batch | {"extended_input_ids": batch["extended_input_ids"][:, :4]})
     with pytest.raises(ValueError, match=r"`extended_input_ids`.*14.*got 14.*Raise"):
         model(**batch | {"extended_input_ids": batch["extended_input_ids"] + 2})
-    with pytest.raises(ValueError, match=r"`extended_input_ids`.*14.*got -1.*Leave"):
+    with pytest.raises(ValueError, match=r"`extended_input_ids`.*14.*got -1.*padding"):
         model(**batch | {"extended_input_ids": batch["extended_input_ids"] - 3})
     for other in (A, 8):  # a slot, or another word, in place of 7
         mixed_up = batch["extended_input_ids"].masked_fill(batch["input_ids"] == 7, other)
-        expected = f"must be `input_ids` but for unknown words, got {other} for 7 at place 2 of row 0"
+        expected = f"must equal `input_ids` except for unknown words, got {other} for 7 at place 2 of row 0"
         for call, inputs in ((model, batch), (model.generate, sources_of(batch))):
             with pytest.raises(ValueError, match=expected):
                 call(**inputs | {"extended_input_ids": mixed_up})

@@ -125,16 +125,16 @@ def test_initial_fields(dtype):
     assert torch.equal(found, expected)
 
 
-def slow_extended(fields, routing, read):
+def slow_extended(fields, routing, key_fields):
     def row(b: int, t: int) -> list:
-        return reference_discrete.extended_field(list(fields[b, t]), list(routing[b, :, t]), list(read[b]))
+        return reference_discrete.extended_field(list(fields[b, t]), list(routing[b, :, t]), list(key_fields[b]))
 
     return torch.stack([torch.stack([torch.stack(row(b, t)) for t in range(T)]) for b in range(B)])
 
 
 def test_extended_fields_of_weights():
     """Values and gradients in all three; some cells are beyond the minimum and some are not."""
-    inputs = {"fields": 0.5 * unit(B, T, N), "routing": weights(), "read": unit(B, S, N, seed=1)}
+    inputs = {"fields": 0.5 * unit(B, T, N), "routing": weights(), "key_fields": unit(B, S, N, seed=1)}
     assert_functions_agree(discrete.extended_fields, slow_extended, inputs)
     beyond = discrete.extended_fields(**inputs) == 1
     assert beyond.any()
@@ -143,11 +143,11 @@ def test_extended_fields_of_weights():
 
 def test_extended_fields_of_choices_are_unions():
     index = choice(S)
-    fields, read = unit(B, T, N) < 0.2, unit(B, S, N, seed=1) < 0.3
-    found = discrete.extended_fields(fields, index, read)
+    fields, key_fields = unit(B, T, N) < 0.2, unit(B, S, N, seed=1) < 0.3
+    found = discrete.extended_fields(fields, index, key_fields)
     assert found.dtype == torch.bool
     for b in range(B):
-        sets = [set(row.nonzero().flatten().tolist()) for row in read[b]]
+        sets = [set(row.nonzero().flatten().tolist()) for row in key_fields[b]]
         for t in range(T):
             own = set(fields[b, t].nonzero().flatten().tolist())
             expected = reference_discrete.union_of_choices(own, index[b, :, t].tolist(), sets)
@@ -163,8 +163,8 @@ def test_fields_of_one_hot_weights_are_those_of_the_choices():
 
 
 def test_weights_of_low_precision_extend_fields_of_their_own():
-    inputs = {"fields": unit(B, T, N).float(), "routing": weights(), "read": unit(B, S, N, seed=1).float()}
-    found = discrete.extended_fields(inputs["fields"], inputs["routing"].bfloat16(), inputs["read"])
+    inputs = {"fields": unit(B, T, N).float(), "routing": weights(), "key_fields": unit(B, S, N, seed=1).float()}
+    found = discrete.extended_fields(inputs["fields"], inputs["routing"].bfloat16(), inputs["key_fields"])
     assert_close(found, discrete.extended_fields(**inputs | {"routing": inputs["routing"].float()}), 1e-2)
 
 

@@ -331,7 +331,7 @@ def test_other_caches_and_ways_back_are_refused():
         generate(model, BATCH | {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())})
     with torch.no_grad():
         cache = model(**BATCH, decoder_input_ids=PREFIX, use_cache=True).past_key_values
-    with pytest.raises(ValueError, match="`crop` is not possible on a recurrent state"):
+    with pytest.raises(ValueError, match="recurrent state cannot be cropped"):
         cache.crop(-1)
 
 
