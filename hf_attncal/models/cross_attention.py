@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The cross-attention: one mechanism, four switches, on top of Marian's and BART's own attention class.
+"""Cross-attention: one mechanism with four switches on top of Marian's and BART's own attention class.
 
 scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values -> output gate.
 """
@@ -41,17 +41,17 @@ from .losses import DetachedParameters
 
 
 class AttentionContext:
-    """Requests of one decoder pass to its cross-attentions, and their reports.
+    """Settings of one decoder pass for its cross-attentions, and the results that they record.
 
-    A plain class on purpose: wrappers that copy dataclasses and containers of tensors leave it alone.
+    It is a plain class, because some wrappers copy dataclasses and containers of tensors.
 
     Args:
-        perturb: this is the second pass: use the perturbed weights and learn the mask.
-        target_mask: boolean (B, T), True on real target steps; asks for the penalty (second pass) or for the means of
-            mask and gate (first pass).
-        record_details: keep attention, mask and NULL weights of every layer.
-        copies: report the attention that the model copies by.
-        guided: layer and head that are to report their attention, for the loss of links.
+        perturb: True in the second pass, which uses the perturbed weights and trains the mask.
+        target_mask: True for real target steps, (B, T). If given, the penalty (second pass) or the means of mask and
+            gate (first pass) are recorded.
+        record_details: True to record attention, mask and NULL weights of every layer.
+        copies: True to record the attention that the model copies by.
+        guided: layer and head whose attention is recorded, for the loss of links.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class AttentionContext:
         self.gate_means: list[Tensor] = []
 
     def mean_penalty(self, num_targets: Tensor | int) -> Tensor:
-        """Eq. 5 averaged over layers, heads and `num_targets` target steps; 0 where layer drop left no layer."""
+        """Return eq. 5 averaged over layers, heads and `num_targets` target steps; 0 if LayerDrop left no layer."""
         if not self.penalties:
             return torch.zeros((), device=None if self.target_mask is None else self.target_mask.device)
         return torch.stack(self.penalties).mean() / num_targets
 
     def details(self) -> dict[str, tuple[Tensor, ...] | None]:
-        """Return the recorded tensors under the names that they have in model outputs."""
+        """Return the recorded tensors by their names in model outputs."""
         return {
             "uncalibrated_cross_attentions": tuple(self.attentions) or None,
             "calibration_masks": tuple(self.masks) or None,
@@ -92,10 +92,10 @@ class AttentionContext:
 
 
 class CrossAttentionMixin(nn.Module):
-    """Adds the switches to `MarianAttention` or `BartAttention`; goes before it in the bases.
+    """Mixin before `MarianAttention` or `BartAttention` that adds the switches.
 
-    `switches` says which are on, and their numbers: the model's config, here; `config` is read for what is the
-    backbone's. `has_own_projections`: queries and keys are not those of the stock attention.
+    `switches` has the settings of this package (in a model, its config), and `config` the backbone's.
+    `has_own_projections` is True if queries and keys differ from the stock attention's.
     """
 
     has_own_projections = False
@@ -132,7 +132,8 @@ class CrossAttentionMixin(nn.Module):
         attention_context: AttentionContext | None = None,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None]:
-        """As the stock attention: (B, T, d_model) and (B, S, d_model) -> (B, T, d_model), weights (B, H, T, S)."""
+        """Attend like the stock attention: (B, T, d_model) and (B, S, d_model) -> (B, T, d_model), weights (B, H, T, "
+        "S)."""
         context = attention_context or AttentionContext()
         with_weights = context.record_details or kwargs.get("output_attentions", self.config.output_attentions)
         reported = self._is_copied_by(context) or self._is_guided_by(context)
@@ -163,7 +164,7 @@ class CrossAttentionMixin(nn.Module):
     def _source_states(
         self, encoder_states: Tensor, past_key_values: Cache | None, context: AttentionContext
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Keys, values and the mask network's keys, (B, H, S, d_k) each: projected once per sentence, then cached."""
+        """Return keys, values and the mask network's keys, (B, H, S, d_k) each, cached after the first step."""
 
         def project() -> tuple[Tensor, Tensor]:
             key = self._split_heads(self.k_proj(encoder_states))
@@ -188,7 +189,7 @@ class CrossAttentionMixin(nn.Module):
         return key, value, bias
 
     def _kernel(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Return the model's own attention, which does not tell its weights; -> (B, H, T, d_k)."""
+        """Return the output of the model's attention kernel, which has no weights; -> (B, H, T, d_k)."""
         kernel = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
         dropout = self.dropout if self.training else 0.0
         output, _ = kernel(self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling)
@@ -205,7 +206,7 @@ class CrossAttentionMixin(nn.Module):
         context: AttentionContext,
         cached: bool,
     ) -> Tensor | None:
-        """Attend in a way that forms no weights, -> (B, H, T, d_k); None where there is none."""
+        """Attend without computing weights, -> (B, H, T, d_k); None if the settings need weights."""
         switches, plain = self.switches, self._is_plain()
         if self.config._attn_implementation == "eager" or self._is_copied_by(context) or self._is_guided_by(context):
             return None
@@ -219,7 +220,7 @@ class CrossAttentionMixin(nn.Module):
         return None
 
     def _attend_leaky(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Leaky attention by the kernel, NULL as a source token of its own; -> (B, H, T, d_k)."""
+        """Compute leaky attention with the kernel and NULL as a source token; -> (B, H, T, d_k)."""
         batch, heads, _, width = key.shape
         key = torch.cat([self.null.key[:, None].to(key.dtype).expand(batch, heads, 1, width), key], dim=2)
         value = torch.cat([self.null.value[:, None].to(value.dtype).expand(batch, heads, 1, width), value], dim=2)
@@ -229,11 +230,11 @@ class CrossAttentionMixin(nn.Module):
         return self._kernel(query, key, value, attention_mask)
 
     def _scores(self, query: Tensor, key: Tensor, real: Tensor | None) -> Tensor:
-        """Scores of the real source tokens, padding at the lowest finite value; -> (B, H, T, S)."""
+        """Return the scores of the source tokens, padding at the lowest finite value; -> (B, H, T, S)."""
         return attention_scores(query, key, self.scaling, real)
 
     def _is_one_softmax(self, context: AttentionContext) -> bool:
-        """Return whether `_attend_renormalized` computes what is asked for: no gradient, report or other switch."""
+        """Return True if `_attend_renormalized` suffices: no gradient, recording or other switch."""
         switches = self.switches
         return (
             switches.calibration is not None
@@ -252,7 +253,8 @@ class CrossAttentionMixin(nn.Module):
         mask_key: Tensor,
         attention_mask: Tensor | None,
     ) -> Tensor:
-        """Renormalised calibration in one softmax, `a f / sum(a f) = softmax(scores + log f)`; -> (B, H, T, d_k)."""
+        """Compute renormalised calibration in one softmax, `a f / sum(a f) = softmax(scores + log f)`; -> (B, H, T, "
+        "d_k)."""
         real = real_source_tokens(attention_mask)
         factor = self._fusion_factor(self.mask_network(hidden_states, query, mask_key), self._gate_of(query))
         log_factor = factor.to(query.dtype).log_()  # in place throughout: nothing is kept for a gradient
@@ -275,7 +277,7 @@ class CrossAttentionMixin(nn.Module):
         attention_mask: Tensor | None,
         context: AttentionContext,
     ) -> tuple[Tensor, Tensor]:
-        """All switches, step by step; -> output (B, H, T, d_k) and the weights over real tokens (B, H, T, S)."""
+        """Attend with all switches; -> output (B, H, T, d_k) and the weights over real tokens (B, H, T, S)."""
         switches = self.switches
         real = real_source_tokens(attention_mask)
         scores = self._scores(query, key, real)
@@ -326,7 +328,7 @@ class CrossAttentionMixin(nn.Module):
         real: Tensor | None,
         context: AttentionContext,
     ) -> Tensor:
-        """Perturbed weights in the second pass, fused ones otherwise; (B, H, T, S)."""
+        """Return perturbed weights in the second pass, fused ones otherwise, (B, H, T, S)."""
         switches = self.switches
         # The NMT loss does not train the mask network (Lu et al., eq. 13): the first pass takes m as a constant.
         with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
@@ -357,7 +359,8 @@ class CrossAttentionMixin(nn.Module):
         context.copy_attentions.append(self._of_head(self.config.copy_head, weights, attention))
 
     def _of_head(self, head: int, weights: Tensor, attention: Tensor) -> Tensor:
-        """Weights without dropout, (B, T, S), scaled to the mass of the attention: 1, or what NULL leaves of it."""
+        """Return the weights of a head without dropout, (B, T, S), scaled to the sum of `attention` (1, or 1 minus "
+        "NULL)."""
         weights, attention = weights[:, head], attention[:, head]
         if self.switches.calibration is not None:
             dtype = _at_least_float32(weights)
@@ -394,10 +397,9 @@ def _at_least_float32(tensor: Tensor) -> torch.dtype:
 
 
 class DecoderLayerMixin(nn.Module):
-    """Runs a decoder layer with detached parameters in the second pass; goes before the stock layer in the bases.
+    """Mixin before the stock layer that runs it with detached parameters in the second pass.
 
-    It is here, inside the layer, so that gradient checkpointing's recomputation runs under the same mode. A class of
-    ours names its cross-attention; an adapter changes the class of a layer that has one.
+    The mode is inside the layer, so that gradient checkpointing recomputes it in the same mode.
     """
 
     _cross_attention_class: Callable[..., Any]
@@ -415,7 +417,7 @@ class DecoderLayerMixin(nn.Module):
         )
 
     def forward(self, *args, attention_context: AttentionContext | None = None, **kwargs) -> Tensor:
-        """As the stock decoder layer."""
+        """Run the stock decoder layer."""
         if attention_context is not None and attention_context.perturb:
             with DetachedParameters():
                 return super().forward(*args, attention_context=attention_context, **kwargs)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The tables of the word aligner that counts, and how they align sentence pairs.
+"""Tables of the statistical (HMM) word aligner, and the alignment of sentence pairs by them.
 
 `HMMAlignModel` makes them a model of transformers. Importing transformers takes longer than aligning a short text, so
 nothing here needs it: `HMMTables` aligns alone.
@@ -40,7 +40,7 @@ _PADDED = 2000
 
 @dataclass(kw_only=True)
 class CountFields:
-    """The fields of `HMMAlignConfig`, which says what they mean."""
+    """Fields of `HMMAlignConfig`; see there."""
 
     model_type: ClassVar[str] = "hmm_align"
 
@@ -71,7 +71,8 @@ class HMMAlignments(NamedTuple):
 
 
 def predictive(counts: Tensor, totals: Tensor, prior: float, vocab_size: int) -> Tensor:
-    """`(n(x, y) + alpha) / (n(x) + alpha V)`: what a Dirichlet prior predicts after counts n (of one shape)."""
+    """Return `(n(x, y) + alpha) / (n(x) + alpha V)`, the prediction of a Dirichlet prior after counts n (of one "
+    "shape)."""
     return (counts.clamp(min=0) + prior) / (totals.clamp(min=0) + prior * vocab_size)
 
 
@@ -79,8 +80,9 @@ def unaligned_shares(shares: Tensor, real: Tensor, dim: int) -> Tensor:
     """Return the unaligned share of each token of one side, which is NULL's; 0 at padding.
 
     Args:
-        shares: how much of each pair of tokens is aligned, (B, T, S). real: True where a token is not padding.
-        dim: of the other side. The mean of two directions may give a token more than 1.
+        shares: aligned share of each pair of tokens, (B, T, S).
+        real: True for tokens other than padding.
+        dim: dimension of the other side. The mean of two directions may give a token more than 1.
     """
     return torch.where(real, 1 - shares.sum(dim=dim), 0.0).clamp(min=0)
 
@@ -114,7 +116,7 @@ class HMMTablesMixin(Module):
 
     @torch.no_grad()
     def check_tables(self) -> None:
-        """Refuse tables that no counting gives.
+        """Check that the tables can result from counting.
 
         Raises:
             ValueError: pairs of tokens that are not ascending or not of the vocabulary, a number below 0, or counts of
@@ -166,7 +168,7 @@ class HMMTablesMixin(Module):
         return HMMAlignments(forward.weights, backward.weights, forward.null, backward.null, likelihood)
 
     def counts_of(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return how often each source token (B, S) was counted with each target token (B, T): (B, T, S)."""
+        """Return the counts of each source token (B, S) with each target token (B, T): (B, T, S)."""
         (sources, source), (targets, target) = (ids.unique(return_inverse=True) for ids in (source, target))
         size = self.config.vocab_size
         # All that was counted with these source tokens, and of it what these targets have.
@@ -183,7 +185,7 @@ class HMMTablesMixin(Module):
         return table.flatten()[source.unsqueeze(1) * (len(targets) + 1) + target.unsqueeze(2)]
 
     def counts_of_pairs(self, keys: Tensor) -> Tensor:
-        """Return how often pairs of tokens, source * V + target, were counted, in the shape of `keys`."""
+        """Return the counts of pairs of tokens, source * V + target, in the shape of `keys`."""
         if not len(self.pairs):
             return self.counts.new_zeros(keys.shape)
         places = torch.searchsorted(self.pairs, keys).clamp(max=len(self.pairs) - 1)
@@ -206,16 +208,16 @@ class HMMTablesMixin(Module):
         """Run the forward-backward pass in both directions, (B, T, S) and (B, S, T).
 
         Args:
-            counts: of the pairs of tokens, (B, T, S). source, target: tokens, (B, S) and (B, T).
-            source_real, target_real: True where a token is not padding.
-            own: shares of these very pairs in the counts, (B, T, S). They are taken out, as in collapsed
+            counts: counts of the pairs of tokens, (B, T, S).
+            source, target: tokens, (B, S) and (B, T).
+            source_real, target_real: True for tokens other than padding.
+            own: shares of these sentence pairs in the counts, (B, T, S). They are subtracted, as in collapsed
                 variational inference (Asuncion et al. 2009, CVB0): a rare word cannot explain its own sentence, which
                 is what makes it attract all that nothing else explains.
-            uniform: share of jumps that go anywhere; None for the configuration's.
+            uniform: share of uniform jumps. Default: None, the configuration's.
             count: see `jump_posterior`.
             weight: what a share was counted as, for all pairs or each, (B,).
-            factor: of the emission of a token by a position, beside that of NULL, (B, T, S): what is known of this
-                place alone. None: 1.
+            factor: factor of the emissions from real positions (not NULL), (B, T, S). Default: None, 1.
         """
         counts = counts.to(torch.promote_types(counts.dtype, torch.float32))
         own_back, factor_back = (None if cells is None else cells.mT for cells in (own, factor))
@@ -250,14 +252,15 @@ class HMMTablesMixin(Module):
         return forward, backward
 
     def _foreign(self, side: str, tokens: Tensor, real: Tensor) -> Tensor:
-        """Return which real tokens a side has never had, in the shape of `tokens`; none before anything is counted."""
+        """Return True for real tokens that a side has never had; none before training."""
         counted = getattr(self, f"{side}_counts") + getattr(self, f"{side}_null_counts")
         return (counted[tokens] == 0) & real & counted.any()
 
     def _emissions(
         self, counts, own, factor, given, predicted, given_real, predicted_real, given_side, side, weight
     ) -> tuple[Tensor, Tensor]:
-        """Return how well tokens `predicted` (B, T) are explained by each of `given` (B, T, S), and by NULL (B, T)."""
+        """Return the probabilities of tokens `predicted` (B, T) given each of `given` (B, T, S), and given NULL (B, "
+        "T)."""
         config, dtype = self.config, counts.dtype
         prior, size, null = config.lexical_prior, config.vocab_size, config.null_probability
         if config.identical_prior:
@@ -287,7 +290,7 @@ class HMMTables(HMMTablesMixin, nn.Module):
     """Tables that align without transformers.
 
     Args:
-        config: an object with the fields of `HMMAlignConfig`.
+        config: object with the fields of `HMMAlignConfig`.
     """
 
     def __init__(self, config):

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Refuse bad configurations and batches: sizes that exhaust the memory, no tokens, misspelt names."""
+"""Checks of configurations and batches: sizes that exhaust the memory, empty batches, misspelt names."""
 
 import inspect
 import math
@@ -69,10 +69,10 @@ MAX_LABELS = 100_000  # no model of this package has labels, but transformers ma
 
 
 def check_sizes(config) -> None:
-    """Check the sizes that a configuration has, before anything is built of them.
+    """Check the sizes in a configuration before a model is built.
 
     Args:
-        config: a configuration, or its values as config.json has them.
+        config: configuration, or the values of config.json.
 
     Raises:
         ValueError: a size is not a whole number within its limits, the width cannot be shared among the heads, or all
@@ -101,7 +101,7 @@ def check_sizes(config) -> None:
 
 
 def least_parameters(sizes: Mapping[str, int]) -> int:
-    """Return from below how many parameters a model of these sizes has: matrices of its layers, and tables."""
+    """Return a lower bound of a model's number of parameters: matrices of its layers, and embeddings."""
 
     def most(names: Collection[str]) -> int:
         return max((sizes.get(name) or 0 for name in names), default=0)
@@ -149,7 +149,7 @@ def check_choices(settings, choices: Mapping[str, tuple[str | None, ...]]) -> No
 
 
 def check_counting(config) -> None:
-    """Check the fields of an aligner that counts, by the names that `HMMAlignConfig` has for them.
+    """Check the fields of a statistical aligner, named as in `HMMAlignConfig`.
 
     Raises:
         ValueError: one is out of its range; the message names the field, the rule and the value.
@@ -173,7 +173,7 @@ def check_labels(values: Mapping) -> None:
 
 
 def check_names(values: Collection[str], known: Collection[str]) -> None:
-    """Refuse names that are one of the `known` settings but for a slip: it would be left at its default.
+    """Refuse misspelt names of the `known` settings, which would otherwise keep their defaults.
 
     Raises:
         ValueError: there is one; the message names both.
@@ -184,9 +184,9 @@ def check_names(values: Collection[str], known: Collection[str]) -> None:
 
 
 class CheckedConfigMixin:
-    """Checks the values that a configuration is made of; goes before transformers' class in the bases.
+    """Mixin before transformers' class that checks the values of a configuration.
 
-    With a `stock_type` it takes the checkpoints of that architecture for its own.
+    With a `stock_type` it also loads the checkpoints of that architecture.
     """
 
     model_type: ClassVar[str]
@@ -209,7 +209,7 @@ class CheckedConfigMixin:
 
     @classmethod
     def get_config_dict(cls, *args, **kwargs):
-        """As transformers'; that a stock checkpoint becomes a model of ours is what is meant, and no warning."""
+        """Load as transformers does, without a warning if a stock checkpoint becomes one of our models."""
         parent: Any = super()
         values, kwargs = parent.get_config_dict(*args, **kwargs)
         if values.get("model_type") == cls.stock_type:
@@ -232,7 +232,7 @@ def check_token_ids(config, vocabulary: int) -> None:
 
 
 def check_one_given(ids: Any, embeddings: Any, prefix: str = "") -> None:
-    """Refuse both or neither of tokens and embeddings; `prefix` is that of the arguments' names.
+    """Refuse both or neither of tokens and embeddings; `prefix` starts the arguments' names.
 
     Raises:
         ValueError: the message names both.
@@ -243,10 +243,11 @@ def check_one_given(ids: Any, embeddings: Any, prefix: str = "") -> None:
 
 
 def check_ids(ids: Any, name: str) -> Any:
-    """Return the tokens of a batch, which are checked.
+    """Check and return the tokens of a batch.
 
     Args:
-        ids: a tensor, (batch, tokens). name: of the argument.
+        ids: tokens, (batch, tokens).
+        name: name of the argument.
 
     Raises:
         ValueError: it is missing, empty or of another number of dimensions; the message names the argument.

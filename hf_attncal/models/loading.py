@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Whole checkpoints: weights that are missing or no numbers are refused, and the code of every class is named."""
+"""Loading and saving of whole checkpoints: missing or non-finite weights are errors."""
 
 import re
 from collections.abc import Collection
@@ -30,7 +30,7 @@ _CHECKED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class WholeCheckpointMixin(Model):
-    """`from_pretrained` of our models; goes before transformers' classes in the bases."""
+    """Mixin before transformers' classes with `from_pretrained` and `save_pretrained` of our models."""
 
     _auto_class: Any
     config_class: Any
@@ -56,11 +56,11 @@ class WholeCheckpointMixin(Model):
         return model
 
     def _auto_classes_of_weights(self) -> dict[str, str]:
-        """Return the entries of `_auto_classes` that the weights of this model are for."""
+        """Return the entries of `_auto_classes` that this model's weights fit."""
         return self._auto_classes
 
     def save_pretrained(self, *args, **kwargs) -> None:
-        """As transformers'; the saved folder names the code of every class that loads from it.
+        """Save as transformers does, with the code of every class that loads the folder.
 
         Raises:
             ValueError: the folder holds an adapter, which transformers would load in place of the model.
@@ -80,9 +80,9 @@ class WholeCheckpointMixin(Model):
 
     @classmethod
     def _keys_of(cls, name, model: nn.Module, options: dict) -> set[str]:
-        """Names of the weights that the checkpoint `name` has to hold: those of a model with its own configuration.
+        """Return the names of the weights that the checkpoint `name` must have, by its own configuration.
 
-        What is switched on in loading is not among them, nor the head where a bare model was saved.
+        Parts that are switched on in loading are not among them, nor the head if a bare model was saved.
         """
         options = {option: value for option, value in options.items() if option not in ("config", "state_dict")}
         try:
@@ -98,7 +98,7 @@ class WholeCheckpointMixin(Model):
 
 
 def check_missing(name, model: nn.Module, missing: Collection[str]) -> None:
-    """Refuse the checkpoint `name` where weights of `model` are missing; tables of sinusoids are computed.
+    """Refuse the checkpoint `name` if weights of `model` are missing, except computed sinusoids.
 
     Raises:
         ValueError: there are some; the message names the first.
@@ -114,13 +114,14 @@ def check_missing(name, model: nn.Module, missing: Collection[str]) -> None:
 
 
 def check_report(name, model: nn.Module, report: dict, *, all_known: bool) -> None:
-    """Refuse a checkpoint by what transformers reports of its loading, `output_loading_info` of `from_pretrained`.
+    """Check a checkpoint by the `output_loading_info` of `from_pretrained`.
 
     Args:
-        name: of the checkpoint.
-        model: as loaded, with `ignore_mismatched_sizes`.
-        report: names of weights.
-        all_known: every weight of the checkpoint must be one of the model, and not only those in numbered layers.
+        name: name of the checkpoint.
+        model: model that was loaded with `ignore_mismatched_sizes`.
+        report: names of weights from transformers.
+        all_known: True if every weight of the checkpoint must be one of the model, and not only those in numbered
+            layers.
 
     Raises:
         ValueError: weights are missing, of another shape, or of another model; the message names the first.
@@ -141,7 +142,7 @@ def check_report(name, model: nn.Module, report: dict, *, all_known: bool) -> No
 
 @torch.no_grad()
 def check_finite(model: nn.Module) -> None:
-    """Refuse weights that are NaN or infinite, and tables that no counting gives: one pass over them, without a copy.
+    """Refuse weights that are NaN or infinite, and tables that cannot result from counting.
 
     Raises:
         ValueError: there are some; the message names the first tensor that has any.

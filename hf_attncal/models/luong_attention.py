@@ -40,11 +40,11 @@ class Source(NamedTuple):
     """Tensors computed from the source once per sentence; the B / R beams of a sentence share a row.
 
     Args:
-        values: the encoder's states, (R, 1, S, d).
-        keys: what queries are compared with, (R, 1, S, d).
-        real: True where a token is not padding, (R, 1, 1, S).
-        positions: of the tokens, without padding, (R, S).
-        mask_keys: of the mask network, (R, 1, S, d), or None.
+        values: encoder states, (R, 1, S, d).
+        keys: keys of the scores, (R, 1, S, d).
+        real: True for tokens other than padding, (R, 1, 1, S).
+        positions: positions of the tokens, without padding, (R, S).
+        mask_keys: keys of the mask network, (R, 1, S, d), or None.
     """
 
     values: Tensor
@@ -78,13 +78,14 @@ class _Projections(nn.Module):
 
 
 class LuongAttention(CrossAttentionMixin, _Projections):
-    """From h_t to the attentional state `h~_t = tanh(W_c [c_t; h_t])`."""
+    """Luong attention, from h_t to the attentional state `h~_t = tanh(W_c [c_t; h_t])`."""
 
     def read_source(self, states: Tensor, attention_mask: Tensor | None, context: AttentionContext) -> Source:
-        """Everything that depends on the source alone.
+        """Compute all tensors that depend only on the source.
 
         Args:
-            states: of the encoder, (R, S, d). attention_mask: 1 for real tokens, (R, S); `None`: all are.
+            states: encoder states, (R, S, d).
+            attention_mask: 1 for real tokens, (R, S); `None` if all are real.
 
         Raises:
             ValueError: `score="location"` and a source longer than `max_source_length`.
@@ -113,7 +114,9 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         """Attend.
 
         Args:
-            hidden: h_t, (B, T, d). source: with R rows, of which B is a multiple. first_step: t of the first step.
+            hidden: h_t, (B, T, d).
+            source: source with R rows, of which B is a multiple.
+            first_step: t of the first step.
 
         Returns:
             h~_t, (B, T, d), and the weights of the source, (B, 1, T, S).

@@ -37,7 +37,7 @@ logger = logging.get_logger(__name__)
 @torch.compiler.assume_constant_result
 @functools.cache
 def has_lstm_kernel(dtype: torch.dtype) -> bool:
-    """Return whether the LSTM of this CPU can be run and differentiated in the precision of autocast.
+    """Return True if this CPU can run and differentiate an LSTM in the precision of autocast.
 
     oneDNN has one in bfloat16 only for AVX-512, and raises a RuntimeError elsewhere.
     """
@@ -55,7 +55,7 @@ def has_lstm_kernel(dtype: torch.dtype) -> bool:
 
 
 def run_recurrent(rnn: nn.RNNBase, run: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Return `run(*inputs)`, computed in float32 where autocast asks for an LSTM that this CPU does not have.
+    """Return `run(*inputs)`, in float32 if this CPU has no LSTM in the precision of autocast.
 
     Args:
         rnn: LSTM or GRU whose weights `run` uses.
@@ -73,9 +73,9 @@ def run_recurrent(rnn: nn.RNNBase, run: Callable[..., tuple[Tensor, ...]], *inpu
 
 
 class Padding:
-    """Where the padding of a batch is. A sentence is read with its real tokens first, wherever they stand.
+    """Padding of a batch. A sentence is read with its real tokens first.
 
-    A sentence of padding alone is read as one token, so that nothing is undefined; nothing attends to it.
+    A sentence of only padding is read as one token, so that nothing is undefined; nothing attends to it.
     """
 
     def __init__(self, attention_mask: Tensor | None, like: Tensor):
@@ -199,14 +199,15 @@ class LuongDecoderLayer(nn.Module):
         return outputs.squeeze(1), state
 
     def split_weights(self, known: int) -> tuple[Tensor, Tensor]:
-        """Return weights of the first `known` inputs, and of the others."""
+        """Return the weights of the first `known` inputs, and the remaining weights."""
         return self.rnn.weight_ih_l0[:, :known], self.rnn.weight_ih_l0[:, known:]
 
     def step(self, gates: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One step, from what the input adds to the gates, its bias with it.
+        """Advance the cell one step.
 
         Args:
-            gates: (B, 4 d) of an LSTM, (B, 3 d) of a GRU. state: (B, n, d).
+            gates: projected input, bias included, (B, 4 d) for an LSTM, (B, 3 d) for a GRU.
+            state: previous state, (B, n, d).
 
         Returns:
             h, (B, d), and the state, (B, n, d).
@@ -228,7 +229,7 @@ class LuongDecoderLayer(nn.Module):
 
 
 class SelectiveGate(nn.Module):
-    """The gate of SEASS: what of each source state is kept, given the whole sentence."""
+    """SEASS selective gate: scales each encoder state given the sentence vector."""
 
     def __init__(self, config: LuongConfig):
         super().__init__()

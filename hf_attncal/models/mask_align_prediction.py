@@ -48,9 +48,14 @@ class Side:
     """One language of a batch of sentence pairs, N tokens long.
 
     Args:
-        ids: (B, N). real: True where a token is not padding, (B, N). packing: which these are.
-        tokens: token embeddings, (B, N, d_model). positions: (N, d_model). embedded: both, with dropout.
-        vocabulary: the embedding table, (vocabulary, d_model). frequency: of each entry in the training text.
+        ids: tokens, (B, N).
+        real: True for tokens other than padding, (B, N).
+        packing: index of the real tokens.
+        tokens: token embeddings, (B, N, d_model).
+        positions: position embeddings, (N, d_model).
+        embedded: sum of both, with dropout.
+        vocabulary: embedding table, (vocabulary, d_model).
+        frequency: relative frequency of each entry in the training text.
     """
 
     ids: Tensor
@@ -68,9 +73,11 @@ class Evidence:
     """Inputs of the prediction of one direction.
 
     Args:
-        source, target: what it reads and what it predicts.
-        states: of the encoder, (B, S, d_model). query: of the decoder, (B, T, d_model).
-        weights: of the cross-attention, (B, H, T, 1 + S), NULL first.
+        source: side that the direction reads.
+        target: side that it predicts.
+        states: encoder states, (B, S, d_model).
+        query: decoder queries, (B, T, d_model).
+        weights: weights of the cross-attention, (B, H, T, 1 + S), NULL first.
     """
 
     source: Side
@@ -85,9 +92,10 @@ class Prediction:
     """Prediction of one direction.
 
     Args:
-        loss: negative log-likelihood per real target token. weights: those that align, (B, T, 1 + S), NULL first.
-        accuracy: share of the real target tokens that would have been predicted.
-        normalizer_penalty: mean of `log Z ** 2` over what predicts apart, or 0 where nothing does.
+        loss: negative log-likelihood per real target token.
+        weights: aligning weights, (B, T, 1 + S), NULL first.
+        accuracy: share of the real target tokens that are predicted correctly.
+        normalizer_penalty: mean of `log Z ** 2` over source tokens for a mixture, else 0.
     """
 
     loss: Tensor

@@ -43,12 +43,12 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     """Output of the models with a language modelling head.
 
     Args:
-        loss: what to call `backward()` on. Its value is the NMT loss, with `uam` plus the UAM loss, with `links` plus
-            `guided_weight` times the guided loss; its gradient is that of its value for the translation model and the
-            gate, and that of the mask loss for the mask network.
+        loss: training loss for `backward()`. Its value is the NMT loss, with `uam` plus the UAM loss, with `links`
+            plus `guided_weight` times the guided loss; its gradient is that of its value for the translation model and
+            the gate, and that of the mask loss for the mask network.
         nmt_loss: cross-entropy per target token, with label smoothing (Lu et al., eq. 13).
-        mask_loss: the mask network's objective (eq. 4), where the second decoder pass ran.
-        mask_penalty: size of the perturbation (eq. 5), before alpha, where the second decoder pass ran.
+        mask_loss: objective of the mask network (eq. 4), if the second decoder pass ran.
+        mask_penalty: size of the perturbation (eq. 5), before alpha, if the second decoder pass ran.
         mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
         gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
         uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
@@ -56,12 +56,13 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
         calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
         null_attentions: weight of NULL of every layer, (batch, heads, target).
         uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
-        uam_probabilities: what that module gives the token of each source position, `q_j[x_i]`, (batch, target,
-            source), 0 at padding; with `output_uam_probabilities=True`. All places of a token have all of it.
+        uam_probabilities: probability that the module gives the token at each source position, `q_j[x_i]`, (batch,
+            target, source), 0 at padding; with `output_uam_probabilities=True`. All places of a token have all of it.
         guided_loss: cross-entropy of the guided head per target token (Garg et al. 2019), before its weight; with
             labels and links.
-        copy_probabilities: of each source token, to be copied, `c_s` (See et al., eq. 9), (batch, target, source), 0
-            at padding, in float32 at least; with `output_copy_probabilities=True`. What they sum to is not generated.
+        copy_probabilities: probability of copying each source token, `c_s` (See et al., eq. 9), (batch, target,
+            source), 0 at padding, in float32 at least; with `output_copy_probabilities=True`. What they sum to is not
+            generated.
     """
 
     nmt_loss: Tensor | None = None
@@ -79,7 +80,7 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
 
 
 class AttnCalPreTrainedMixin(WholeCheckpointMixin, CountedStepsMixin):
-    """Goes before the stock `...PreTrainedModel` in the bases."""
+    """Mixin before the stock `...PreTrainedModel`."""
 
     # Kernels that never form the attention weights cannot calibrate them.
     _supports_flash_attn = False

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""A word aligner that counts: hidden Markov models of both directions that share their counts (Liang et al. 2006).
+"""Statistical word aligner: hidden Markov models of both directions that share their counts (Liang et al. 2006).
 
 No network and no gradient: tables of how often tokens are translations of each other, and of how far alignments jump.
 Shapes use B = batch, S = source tokens, T = target tokens, V = vocabulary, N = pairs of tokens with a count.
@@ -52,7 +52,7 @@ class HMMAlignOutput(ModelOutput):
 
 
 class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
-    """Counts of a parallel text, and the alignment of sentence pairs by them."""
+    """Statistical (HMM) word aligner: counts of a parallel text that align sentence pairs."""
 
     config: HMMAlignConfig
     config_class = HMMAlignConfig
@@ -90,8 +90,10 @@ class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
         """Align the tokens of sentence pairs; neither side has an end-of-sentence token.
 
         Args:
-            input_ids: source tokens, (B, S). attention_mask: 1 for real ones, (B, S); without it all are.
-            target_input_ids: target tokens, (B, T). target_attention_mask: (B, T).
+            input_ids: source tokens, (B, S).
+            attention_mask: 1 for real source tokens, (B, S). Default: None, all are real.
+            target_input_ids: target tokens, (B, T).
+            target_attention_mask: 1 for real target tokens, (B, T). Default: None, all are real.
             factor: see `posteriors`, (B, T, S).
 
         Raises:

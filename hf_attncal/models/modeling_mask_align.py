@@ -53,7 +53,7 @@ class MaskAlignOutput(ModelOutput):
     """Output of `MaskAlignModel`.
 
     Args:
-        loss: what to call `backward()` on, with `return_loss=True`.
+        loss: training loss for `backward()`, with `return_loss=True`.
         forward_attention: weights that align, of the direction that predicts the target, (B, T, S): the mean over
             heads, without the NULL column, not renormalised; 0 at padding. For `prediction="mixture"` the posterior,
             with `max_jump` the first-order one, except where losses are computed in training mode.
@@ -229,8 +229,10 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         """Align the tokens of sentence pairs; neither side has an end-of-sentence token.
 
         Args:
-            input_ids: source tokens, (B, S). attention_mask: 1 for real ones, (B, S); without it all are.
-            target_input_ids: target tokens, (B, T). target_attention_mask: (B, T).
+            input_ids: source tokens, (B, S).
+            attention_mask: 1 for real source tokens, (B, S). Default: None, all are real.
+            target_input_ids: target tokens, (B, T).
+            target_attention_mask: 1 for real target tokens, (B, T). Default: None, all are real.
             links: 1 where target token t is linked to source token s, (B, T, S): adds the guided loss.
             return_loss: compute the losses; without it nothing after the last cross-attention is computed.
             agreement_scale: factor of `agreement_weight`, for a warm-up.

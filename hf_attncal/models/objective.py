@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The objectives of a calibrated model: a table of terms, the second decoder pass, and the losses by name."""
+"""Objectives of a calibrated model: a table of terms, the second decoder pass, and the losses by name."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -60,10 +60,13 @@ def check_arguments(settings, labels: Tensor | None, **given: Any) -> None:
 
 
 def check_links(settings, links: Tensor | None, labels: Tensor | None, source_length: int | None) -> None:
-    """Refuse links that nothing would learn.
+    """Check the links of a batch.
 
     Args:
-        settings: as for `named_losses`. links, labels: of this batch. source_length: S; `None` if it is not known.
+        settings: settings; see `named_losses`.
+        links: links of this batch.
+        labels: labels of this batch.
+        source_length: S; `None` if unknown.
 
     Raises:
         ValueError: `links` without `guided` or without `labels`, or of another shape than (batch, target, source).
@@ -177,10 +180,10 @@ class FirstPass(NamedTuple):
 
 
 class Term(NamedTuple):
-    """An objective beside the translation loss.
+    """Objective added to the translation loss.
 
     Args:
-        name: of its loss in the output.
+        name: name of its loss in the output.
         loss: function of model, settings and FirstPass that returns the sum over targets, or None without it.
         weight: function of the settings.
     """
@@ -220,9 +223,9 @@ def named_losses(
     """Return the losses of `AttnCalSeq2SeqLMOutput` by name.
 
     Args:
-        model: with a language modelling head; the stock one or ours.
-        settings: of the calibration: the configuration of a model or of an adapter.
-        num_items_in_batch: what to divide the losses by; `None` for the number of targets.
+        model: stock model or one of ours, with a language modelling head.
+        settings: configuration of a model or of an adapter.
+        num_items_in_batch: divisor of the losses; `None` for the number of targets.
         decoder_inputs: keyword arguments of the decoder in the first pass, for the second; `None` for no second pass.
     """
     first = first._replace(labels=first.labels.to(first.logits.device))
