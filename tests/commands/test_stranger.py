@@ -338,7 +338,7 @@ def test_a_key_that_is_given_twice_is_named_with_both_lines(text, key, lines, he
     (here / "derived.yaml").write_text("base: settings.yaml\n")
     told = f"the key `{key}` is given twice, in lines {lines}"
     for name in ("settings.yaml", "derived.yaml"):
-        with pytest.raises(ValueError, match=rf"^settings\.yaml is no YAML file: {told}\.$"):
+        with pytest.raises(ValueError, match=rf"^settings\.yaml is not a YAML file: {told}\.$"):
             read_settings(name)
 
 
