@@ -220,7 +220,7 @@ def measure_quick(args: argparse.Namespace, name: str, size: int, kept: dict[str
             before = cpu()
             aligner = quick_aligner([*gold.pairs[part], *others], encoder=encoder)
         else:
-            aligner.believe(encoder)
+            aligner.use_encoder(encoder)
         links["both"][part] = [one.links for one in aligner.align(gold.pairs[part])]
         seconds["both"] += cpu() - before
     for system in ("quick", "both") if encoder is not None else ("quick",):
@@ -238,7 +238,7 @@ def measure_learned(args: argparse.Namespace, name: str) -> tuple[dict, dict]:
     learned = json.loads((args.aligner / RESULTS).read_text())
     learned = {key: learned[key] for key in ("command", "commit", "data_sha256", "sentence_pairs")}
     for system in ("counts", "both"):
-        aligner.believe(encoder if system == "both" else None)
+        aligner.use_encoder(encoder if system == "both" else None)
         before = cpu()
         links = [one.links for one in aligner.align(gold.pairs)]
         systems[system] = ours(gold, links, cpu() - before, None) | {"learned": learned}

@@ -82,7 +82,7 @@ def measure(args: argparse.Namespace, name: str) -> dict:
     seconds = cpu() - before
     for system, rule in (("encoder", links_above), ("argmax", best_links)):
         systems[system] = beside(systems["eflomal"], gold, [rule(one) for one in cells], seconds, theirs)
-    known = {"source": encoder.known[0], "target": encoder.known[1], "factors": encoder.belief.ratio.tolist()}
+    known = {"source": encoder.known[0], "target": encoder.known[1], "factors": encoder.likelihood.ratios.tolist()}
     return {"systems": systems, "known": known, "files": text.files, "others": len(others)}
 
 
@@ -92,13 +92,13 @@ def measure_trained(args: argparse.Namespace, name: str) -> dict:
     gold, encoder = text.gold, EncoderPrior.from_pretrained(args.encoder)
     aligner, systems = WordAligner.from_pretrained(args.aligner, device="cpu"), {}
     for system in ("counts", "both"):
-        aligner.believe(None if system == "counts" else encoder)
+        aligner.use_encoder(None if system == "counts" else encoder)
         before = cpu()
         links = [one.links for one in aligner.align(gold.pairs)]
         systems[system] = score(gold, links, "harmonic") | {"cpu_seconds": cpu() - before}
     learned = json.loads((args.aligner / RESULTS).read_text())
     kept = {key: learned[key] for key in ("command", "commit", "data_sha256", "sentence_pairs")}
-    known = {"source": encoder.known[0], "target": encoder.known[1], "factors": encoder.belief.ratio.tolist()}
+    known = {"source": encoder.known[0], "target": encoder.known[1], "factors": encoder.likelihood.ratios.tolist()}
     return {"systems": systems, "known": known, "files": text.files, "learned": kept}
 
 

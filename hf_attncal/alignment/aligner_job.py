@@ -1,4 +1,4 @@
-"""Job that trains a word aligner from raw text: settings, Trainer, validation, symmetrisation and threshold."""
+"""Training job of a word aligner: settings, Trainer, validation, symmetrisation and threshold."""
 
 import copy
 import math
@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, calibrate_links, score_aligner, tune_links
-from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
+from hf_attncal.alignment.streaming import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, folded, segmented, tokenize_for_alignment
@@ -39,9 +39,9 @@ from hf_attncal.training.settings import ModelSettings
 from hf_attncal.training.text import LINKS_OF_SPLITS, DataConfig, with_links
 from hf_attncal.training.token_batches import TokenBatchArguments, TokenBatchTrainer
 
-from .belief import Witness
 from .counting import CountsConfig, counted_links, learn_counts
 from .encoder_prior import EncoderPrior
+from .likelihood_ratio import EncoderFactors
 from .sources import Words
 
 NAMED_VALUES = (
@@ -53,25 +53,25 @@ NAMED_VALUES = (
     "null_weight",
 )
 _EVALUATION_TOKENS = 1500
-_READ_AT_ONCE = 1000  # pairs that are tokenised for an encoder
-_JUMP_ROUNDS = 3  # of EM; more explain a text better, but align it no better
-_AFTER_COUNTS = 0.05  # of the time of an aligner that counts, what is for the scores and for saving
-# How many pairs the quality is estimated from.
-_SAMPLE = 300
+_TOKENIZER_BATCH = 1000  # pairs that are tokenised for an encoder at once
+_JUMP_ROUNDS = 3  # more rounds of EM raise the likelihood, but do not lower AER
+_SHARE_AFTER_COUNTS = 0.05  # of `minutes` of a statistical aligner, for scoring and saving
+_QUALITY_PAIRS = 300
 _ADVICE = (
-    " Else train for longer (`training.num_train_epochs`). Where NULL takes most, the directions agreed before they "
-    "had learned anything: raise `training.agreement_warmup_steps`."
+    " Else train longer (`training.num_train_epochs`). If NULL has most of the weight, raise "
+    "`training.agreement_warmup_steps`."
 )
-# "hmm" and "small": what each is made for stands in its file.
+# "hmm" and "small"; their files describe them.
 SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in preset_names("aligner")}
 _NETWORK, _COUNTS = "small", "hmm"
-# The weight of links that an encoder helped to find: with 1 or 16 a network stays further from them.
-_TAUGHT = 4.0
-# With fewer pairs, the network gains little over counts alone and takes hours (docs/log.md).
-_LEAST_PAIRS = 50_000
-# What is asked of a run, and not of counts.
-_OF_A_NETWORK = {"minutes", "average_last", "jump_pairs"}
-# Of the optimiser steps of a run whose length is given, where its warm-ups are not.
+# Guide weight of links from counts with an encoder. With 1 or 16 the network agrees less with them.
+ENCODER_LINK_WEIGHT = 4.0
+# With fewer pairs, the network is hardly better than the counts and takes hours (docs/log.md).
+MIN_PAIRS_FOR_NETWORK = 50_000
+# The smallest text with a measured error rate (docs/which_aligner.md).
+MIN_PAIRS_TO_LEARN = 100
+NETWORK_ONLY_SETTINGS = {"minutes", "average_last", "jump_pairs"}
+# Default warm-ups of a run with a given number of optimiser steps, as shares of these.
 _WARMUPS = {"warmup_steps": 1 / 8, "agreement_warmup_steps": 1 / 4}
 ALIGNER_DEFAULTS = {
     "output_dir": "runs/aligner",
@@ -93,13 +93,13 @@ class AlignerTrainingArguments(TokenBatchArguments):
     agreement_warmup_steps: int = field(
         default=0,
         metadata={
-            "help": "Optimiser steps over which the weight of the agreement loss rises from 0: early on neither "
-            "direction knows what to agree on."
+            "help": "Optimiser steps over which the weight of the agreement loss rises from 0, because untrained "
+            "directions agree on NULL."
         },
     )
     least_steps: int = field(
         default=0,
-        metadata={"help": "A short text is read more often than `num_train_epochs`: until so many optimiser steps."},
+        metadata={"help": "Minimum number of optimiser steps; a short text gets more epochs than `num_train_epochs`."},
     )
 
 
@@ -108,10 +108,10 @@ class AlignerDataConfig(DataConfig):
     """Text of an aligner.
 
     Args:
-        raw_text: the text is not tokenised: it is cut into words (`data.segmentation`) first. An aligner then does so
-            with what it aligns, too, and `gold` is links of the words that white space parts.
-        fold: words are folded (`data.segmentation.fold`): case, quotes, dashes, widths, digits. An aligner then folds
-            what it aligns, too. None: if the tokenizer is trained on the text.
+        raw_text: Split raw text into words (`data.segmentation`), in training and in alignment. The links of `gold`
+            are between words separated by white space. Default: False.
+        fold: Normalise case, quotes, dashes, widths and digits (`data.segmentation.fold`), in training and in
+            alignment. Default: None, True if the tokenizer is trained on the text.
     """
 
     raw_text: bool = False
@@ -125,7 +125,7 @@ class AlignerDataConfig(DataConfig):
 
 @dataclass
 class AlignerConfig(ModelSettings):
-    """All settings of one run; `model` holds `size` (of `SIZES`) and fields of the model's configuration."""
+    """Settings of a training run; `model` has `size` (of `SIZES`) and fields of the model's configuration."""
 
     data: AlignerDataConfig = field(default_factory=AlignerDataConfig)
     counts: CountsConfig = field(default_factory=CountsConfig)
@@ -138,7 +138,7 @@ class AlignerConfig(ModelSettings):
 
     @classmethod
     def defaults(cls, values, texts):
-        """Return the settings of `preset`, or `model.size`, its other name; without either that of the text's size."""
+        """Return the settings of `preset` or `model.size`, or of the preset that suits the size of the text."""
         model, training = values.get("model", {}), values.get("training", {})
         check_section({"size": model.get("size", _NETWORK)}, {"size": Literal[tuple(SIZES)]}, "model")
         size = values.get("preset") or model.get("size") or cls._fitting(values, texts)
@@ -150,7 +150,7 @@ class AlignerConfig(ModelSettings):
         if model.get("prediction", "mixture") != "mixture":
             chosen["model"].pop("max_jump", None)
         if (values.get("counts") or {}).get("encoder") and size != _COUNTS:
-            chosen["model"]["guide_weight"] = _TAUGHT
+            chosen["model"]["guide_weight"] = ENCODER_LINK_WEIGHT
         chosen["training"] |= ALIGNER_DEFAULTS
         if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
             for name in ("max_steps", "num_train_epochs", "least_steps"):
@@ -158,18 +158,20 @@ class AlignerConfig(ModelSettings):
         steps = cls.explicit_steps(values)
         for name, share in _WARMUPS.items() if steps else ():
             chosen["training"][name] = min(chosen["training"].get(name, 0), int(share * steps))
-        return chosen | {"data": {"held_out_pairs": 0 if size == _COUNTS else 500}}  # all pairs count
+        return chosen | {"data": {"held_out_pairs": 0 if size == _COUNTS else 500}}  # counts use all pairs
 
     @classmethod
     def _fitting(cls, values, texts) -> str:
-        """Return the size for the text: counts for little of it, unless something says that a network is wanted."""
+        """Return the size for the text: counts for a small text, unless a setting needs a network."""
         data, training = values.get("data", {}), values.get("training", {}).keys()
         model = values.get("model", {}).keys() - hints_of(aligners()[_COUNTS].config_class).keys()
-        of_training = training & (SIZES[_NETWORK]["training"].keys() | {"max_steps"})
+        network_training = training & (SIZES[_NETWORK]["training"].keys() | {"max_steps"})
         train = data.get("train")
-        if not isinstance(train, dict) or "guide" in train or model or of_training or values.keys() & _OF_A_NETWORK:
+        if not isinstance(train, dict) or "guide" in train:
             return _NETWORK
-        return _COUNTS if count_lines(data, cls, texts) < _LEAST_PAIRS else _NETWORK
+        if model or network_training or values.keys() & NETWORK_ONLY_SETTINGS:
+            return _NETWORK
+        return _COUNTS if count_lines(data, cls, texts) < MIN_PAIRS_FOR_NETWORK else _NETWORK
 
     def __post_init__(self):
         super().__post_init__()
@@ -184,37 +186,37 @@ class AlignerConfig(ModelSettings):
         for key, value in starts.items() if self.family.counted else ():
             if value:
                 raise ValueError(
-                    f"`{key}` is for a network, got {value!r}: counts (`model.size: hmm`) begin with nothing but "
-                    "text, and read it as often as the section `counts` says. Leave it out, or choose another size."
+                    f"`{key}` is for a network, got {value!r} with `model.size: hmm`. Leave it out, or choose another "
+                    "size."
                 )
         if self.data.raw_text and (self.data.train or {}).get("guide"):
             raise ValueError(
-                "`data.train.guide` has links of the words of tokenised text, and `data.raw_text` is true: give the "
-                "text as it was linked, without `raw_text`, or leave `guide` out."
+                "`data.train.guide` has links of tokenised text, and cannot go with `data.raw_text`. Give "
+                "tokenised text without `raw_text`, or leave `guide` out."
             )
         if self.data.test and not self.data.test.get("gold"):
-            raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")
+            raise ValueError(f"`data.test` must have `gold`, the annotated links, got {self.data.test}.")
 
     @property
     def family(self) -> Family:
-        """The family of the model that the run ends with."""
+        """Family of the trained model."""
         return aligners()[self.model["size"]]
 
 
 class AlignerTrainer(TokenBatchTrainer):
-    """`Trainer` for `MaskAlignModel`: batches by tokens, losses logged by name, validation by prediction accuracy.
+    """`Trainer` of `MaskAlignModel`: batches by tokens, losses logged by name, validation by prediction accuracy.
 
-    An evaluation gives `eval_loss`, `eval_prediction_accuracy` and the named losses, means over the tokens of the
+    An evaluation returns `eval_loss`, `eval_prediction_accuracy` and the named losses, means over the tokens of the
     held-out text with the whole vocabulary, and `eval_aer` with `gold`.
 
     Args:
-        gold: (sentence pairs, annotated links) to measure AER on at every evaluation, with the best threshold.
+        gold: Annotated pairs to measure AER on at every evaluation, with the best threshold. Default: None.
     """
 
     model: MaskAlignModel
     processing_class: PreTrainedTokenizerBase
     args: AlignerTrainingArguments
-    tokens_name = "tokens_per_second"  # of both sides: each is predicted once
+    tokens_name = "tokens_per_second"  # both sides, as each token is predicted once
 
     def __init__(self, *args, gold: "Gold | None" = None, **kwargs):
         super().__init__(*args, **kwargs)
@@ -230,7 +232,7 @@ class AlignerTrainer(TokenBatchTrainer):
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Compute means over the held-out text; every process reads the whole of it."""
+        """Evaluate on the held-out text; every process reads all of it."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         metrics: dict[str, float] = {}
         if dataset is not None:
@@ -244,7 +246,7 @@ class AlignerTrainer(TokenBatchTrainer):
 
 @torch.no_grad()
 def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dict[str, float]:
-    """Return losses and prediction accuracy over a text with the whole vocabulary: means over tokens."""
+    """Return mean losses per token and the prediction accuracy of a text, with the whole vocabulary."""
     totals: dict[str, float] = {}
     tokens = 0
     for batch in _batches(model, dataset, collator):
@@ -259,18 +261,18 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dic
 
 
 def _batches(model: MaskAlignModel, dataset: Dataset, collator) -> Iterator[dict[str, Any]]:
-    """Yield a text once, in the same batches every time, on the device of the model."""
-    # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
+    """Yield the batches of a text in a fixed order, on the device of the model."""
+    # Batches are small, because the whole vocabulary takes tokens x vocabulary of memory.
     sampler = TokenBatchSampler(dataset["length"], max(_EVALUATION_TOKENS, *dataset["length"]), shuffle=False)
     for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
         yield {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
 
 
 def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int = _JUMP_ROUNDS) -> list[float]:
-    """Learn the jumps of both directions (`max_jump`) by expectation maximisation, and leave all else as it is.
+    """Learn the jumps of both directions (`max_jump`) by expectation maximisation.
 
     Returns:
-        The log-likelihood per token that each round began with, up to a constant; it never falls but for the prior.
+        Log-likelihood per token before each round, up to a constant.
     """
     predictions = model.forward_direction.prediction, model.backward_direction.prediction
     likelihoods = []
@@ -283,11 +285,11 @@ def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int =
                 sides = {
                     name: value for name, value in batch.items() if name.endswith(("input_ids", "attention_mask"))
                 }
-                for sums, found in zip(expected, model.expected_jumps(**sides), strict=True):
-                    if found.jumps is not None and found.chances is not None:
-                        sums[0] += found.jumps
-                        sums[1] += found.chances
-                    likelihood += float(found.log_likelihood.sum())
+                for sums, direction in zip(expected, model.expected_jumps(**sides), strict=True):
+                    if direction.jumps is not None and direction.chances is not None:
+                        sums[0] += direction.jumps
+                        sums[1] += direction.chances
+                    likelihood += float(direction.log_likelihood.sum())
                 tokens += int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
         for table, (counts, chances) in zip(tables, expected, strict=True):
             table.copy_(learned_jumps(counts, chances))
@@ -296,22 +298,29 @@ def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int =
 
 
 class AlignerJob(Job):
-    """Train a word aligner from text: tokenizer, model, threshold."""
+    """Training job of a word aligner: tokenizer, model, threshold."""
 
     settings = AlignerConfig
     config: AlignerConfig
-    lowercased_gold = False  # an aligner lower-cases what it is given
+    lowercased_gold = False  # the aligner lower-cases its input itself
 
     def reads(self):
-        """Text of dev is read unless it is there for its links."""
+        """Return the splits to read; dev with gold links is not held-out text."""
         return ("train",) if "dev" in self.golds else ("train", "dev")
 
     def prepare(self, links):
         config, text = self.config, self.splits["train"]
-        if config.family.counted and not (config.preset or config.explicit.get("model", {}).get("size")):
+        if len(text) < MIN_PAIRS_TO_LEARN:
+            warnings.warn(
+                f"{len(text)} sentence pairs are too little to learn from: an aligner is of use from "
+                f"{MIN_PAIRS_TO_LEARN} on. Give more text, or align without training (`attncal align quick --encoder "
+                "auto`).",
+                stacklevel=3,
+            )
+        if config.family.counted and not (config.preset or config.given.get("model", {}).get("size")):
             print(
-                f"{len(text):,} pairs: counts alone, since a network gains little over them with fewer than "
-                f"{_LEAST_PAIRS:,}, and takes hours. `--config {_NETWORK}` trains one all the same."
+                f"{len(text):,} pairs: training a statistical aligner (hmm). Below {MIN_PAIRS_FOR_NETWORK:,} "
+                f"pairs a network is hardly better and takes hours; `--config {_NETWORK}` trains one."
             )
         self.tokenizer = tokenizer = build_tokenizer(config, self.run, text)
         if tokenizer.pad_token_id is None or not tokenizer.is_fast:
@@ -319,19 +328,19 @@ class AlignerJob(Job):
                 "`tokenizer.pretrained` must be a fast tokenizer with a padding token, got "
                 f"{type(tokenizer).__name__} with {tokenizer.pad_token!r}."
             )
-        self.tokenized = {}  # "train" and, where there is some, "held_out"
+        self.tokenized = {}  # "train", and "held_out" if there is a held-out text
         for name, split, guide in (("train", "train", links), ("held_out", "dev", None)):
             if split in self.splits:
                 self.tokenized[name], self.reports[name] = tokenize_for_alignment(
                     self.splits[split], tokenizer, config.data.max_length, guide
                 )
-        sampled = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
+        sampled = text.select(range(0, len(text), -(-len(text) // _QUALITY_PAIRS)))
         self.sample = [(source or "", target or "") for source, target in zip(*sampled[:].values(), strict=True)]
         if config.counts.guide and links is None and not config.family.counted:
             self.tokenized["train"] = self._guided()
 
     def build(self, config, args):
-        model = build_model(config.family, config, self._of_text(), _of_words(config))
+        model = build_model(config.family, config, self._text_fields(), _word_fields(config))
         text = self.tokenized["train"]
         if not config.model.get("init_from"):
             model.set_token_counts(*corpus_token_counts(text, len(self.tokenizer)))
@@ -362,34 +371,34 @@ class AlignerJob(Job):
         return results | self.alignment_scores(model)
 
     def alignment_scores(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Return the quality in a sample of the text, and the AER on dev, where the rule is chosen, and on test.
+        """Return the estimated quality on a sample of the text, and the AER on dev and test.
 
-        With dev, `calibration` is kept: it makes scores of links probabilities, if there is enough to learn it from.
+        On dev, the symmetrisation and threshold are tuned, and `self.calibration` is learned if dev is large enough.
         """
         config, tokenizer, dev = self.config, self.tokenizer, self.golds.get("dev")
         quality = estimate_quality(WordAligner(model, tokenizer), self.sample)
         if quality.mean_score < LEAST_SCORE:
             warnings.warn(
-                f"The aligner is probably bad: the mean score of a pair of its own text is {quality.mean_score:.2f}, "
-                f"that of a good one above 0.6. NULL takes {quality.null:.0%} of the weight. Is the text too short, "
-                "or do its lines not belong together?" + ("" if config.family.counted else _ADVICE),
+                f"The aligner is probably bad: the mean score of a training pair is {quality.mean_score:.2f} (good "
+                f"aligners: 0.6 or more), and NULL has {quality.null:.0%} of the weight. Check that the lines are "
+                "translations of each other, and that there are enough." + ("" if config.family.counted else _ADVICE),
                 stacklevel=3,
             )
         scores: dict[str, Any] = {"quality": asdict(quality)}
         self.calibration = None
         if dev is not None:
-            asked = config.model.get("symmetrization")
-            name, threshold, _ = tune_links(model, tokenizer, dev, TUNED if asked is None else [asked])
+            fixed = config.model.get("symmetrization")
+            name, threshold, _ = tune_links(model, tokenizer, dev, TUNED if fixed is None else [fixed])
             model.config.symmetrization, model.config.alignment_threshold = name, threshold
             aligner = WordAligner(model, tokenizer)
             score = score_aligner(aligner, dev, bootstrap=1000)
             scores["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
             try:
                 self.calibration = calibrate_links(aligner, dev, bootstrap=1000)
-                measured = {when: asdict(getattr(self.calibration, when)) for when in ("before", "after")}
-                scores["dev"]["probabilities"] = measured
+                errors = {when: asdict(getattr(self.calibration, when)) for when in ("before", "after")}
+                scores["dev"]["probabilities"] = errors
             except ValueError as error:
-                warnings.warn(f"Scores of links are left as they are: {error}", stacklevel=3)
+                warnings.warn(f"Scores of links are not calibrated: {error}", stacklevel=3)
         if "test" in self.golds:
             scores["test"] = asdict(score_aligner(WordAligner(model, tokenizer), self.golds["test"], bootstrap=1000))
         return scores
@@ -409,7 +418,7 @@ class AlignerJob(Job):
                 calibration.measured_on,
             )
 
-    # ---- an aligner that counts alone ----
+    # ---- statistical aligner ----
 
     def complete(self):
         if not self.config.family.counted:
@@ -417,15 +426,15 @@ class AlignerJob(Job):
         return in_first_process(self.run.args.process_index == 0, self._count)
 
     def _count(self) -> dict[str, Any]:
-        """Count, measure and save; return the results."""
+        """Train, score and save the statistical aligner; return the results."""
         config, folder = self.config, self.run.args.output_dir
         for name, report in self.reports.items():
             print(f"{name}: {report}")
-        named = hints_of(config.family.config_class).keys() & config.model.keys()
-        fields = {name: config.model[name] for name in named} | self._of_text()
-        ends = None if self.run.ends is None else self.run.ends - _AFTER_COUNTS * 60 * (config.minutes or 0)
+        names = hints_of(config.family.config_class).keys() & config.model.keys()
+        fields = {name: config.model[name] for name in names} | self._text_fields()
+        ends = None if self.run.ends is None else self.run.ends - _SHARE_AFTER_COUNTS * 60 * (config.minutes or 0)
         model, _, counted = learn_counts(
-            self.tokenized["train"], config.counts, folder, ends, self._witness(), **fields
+            self.tokenized["train"], config.counts, folder, ends, self._encoder_factors(), **fields
         )
         results = {
             **recorded(config, processes=self.run.args.world_size),
@@ -438,15 +447,15 @@ class AlignerJob(Job):
         return finish(self.run, results, lambda staged: self.save(staged, model, results))
 
     def _guided(self) -> Dataset:
-        """Return the text with the links of the aligner that counts, which is kept in the folder `hmm`.
+        """Return the text with links of a statistical aligner, which is saved in the folder `hmm`.
 
-        The first process counts, and tells the others.
+        The first process counts and sends the links to the others.
         """
         text, folder = self.tokenized["train"], Path(self.run.args.output_dir or "")
 
-        def learned() -> tuple[Rows, dict[str, Any]]:
+        def count() -> tuple[Rows, dict[str, Any]]:
             links, model, counted = counted_links(
-                text, self.config.counts, self.run, self._witness(), **self._of_text()
+                text, self.config.counts, self.run, self._encoder_factors(), **self._text_fields()
             )
 
             def save(staged: Path) -> None:
@@ -457,11 +466,11 @@ class AlignerJob(Job):
             fill(folder, save)
             return links, {"counts": counted}
 
-        links, self.counted = in_first_process(self.run.args.process_index == 0, learned)
+        links, self.counted = in_first_process(self.run.args.process_index == 0, count)
         return with_links(text, links)
 
-    def _witness(self) -> Witness | None:
-        """Let the encoder of the settings read the pairs that are counted, as they are written: not folded.
+    def _encoder_factors(self) -> EncoderFactors | None:
+        """Return the emission factors of the settings' encoder, which reads the counted pairs without folding.
 
         Raises:
             OSError, ValueError: see `EncoderPrior.from_pretrained`.
@@ -469,30 +478,33 @@ class AlignerJob(Job):
         config, tokenize = self.config, WordTokenizer(self.tokenizer)
         if config.counts.encoder is None:
             return None
-        change = fold_line if config.data.fold else str
-        counted = [Rows.of(self.tokenized["train"], name) for name in ("input_ids", "target_input_ids")]
-        kept = list(zip(*counted, strict=True))
+        normalize = fold_line if config.data.fold else str
+        columns = [Rows.of(self.tokenized["train"], name) for name in ("input_ids", "target_input_ids")]
+        counted = list(zip(*columns, strict=True))
         pairs: list[Words] = []
         sides: list[WordTokens] = []
-        for part in replace(config.data, fold=False).load("train").iter(_READ_AT_ONCE):
+        for part in replace(config.data, fold=False).load("train").iter(_TOKENIZER_BATCH):
             lines = [(s or "", t or "") for s, t in zip(part["source"], part["target"], strict=True)]
-            tokens = tokenize([change(line) for pair in lines for line in pair])
+            tokens = tokenize([normalize(line) for pair in lines for line in pair])
             for (source, target), *of_pair in zip(lines, tokens[::2], tokens[1::2], strict=True):
-                # Pairs that were left out, too long or held out, are passed over.
+                # Pairs that are too long or held out are not counted.
                 ids = [side.ids for side in of_pair]
-                if len(pairs) < len(kept) and all(map(np.array_equal, ids, kept[len(pairs)])):
+                if len(pairs) < len(counted) and all(map(np.array_equal, ids, counted[len(pairs)])):
                     pairs.append((tuple(source.split()), tuple(target.split())))
                     sides += of_pair
-        if len(pairs) < len(kept):
-            raise ValueError("`counts.encoder` needs a tokenizer that gives a line the same tokens in any batch.")
-        return EncoderPrior.from_pretrained(config.counts.encoder).witness(pairs, sides)
+        if len(pairs) < len(counted):
+            raise ValueError(
+                "`counts.encoder` needs a tokenizer whose tokens of a line do not depend on the batch. Choose another "
+                "tokenizer."
+            )
+        return EncoderPrior.from_pretrained(config.counts.encoder).factors(pairs, sides)
 
-    def _of_text(self) -> dict[str, Any]:
-        """Return the fields of a configuration that belong to the text and its tokenizer."""
+    def _text_fields(self) -> dict[str, Any]:
+        """Return the configuration fields that depend on the text and its tokenizer."""
         special = {name: getattr(self.tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-        return {"vocab_size": len(self.tokenizer), **_of_words(self.config), **special}
+        return {"vocab_size": len(self.tokenizer), **_word_fields(self.config), **special}
 
 
-def _of_words(config: AlignerConfig) -> dict[str, bool]:
-    """Return the settings of how text is changed before it is tokenised."""
+def _word_fields(config: AlignerConfig) -> dict[str, bool]:
+    """Return the configuration fields of the normalisation of words."""
     return {"lowercase": config.data.lowercase, "tokenize": config.data.raw_text, "fold_words": bool(config.data.fold)}

@@ -1,7 +1,6 @@
-"""The heads of a cross-attention that align best, and one that has learned links, on annotated pairs."""
+"""Find the layer and heads of a cross-attention that align best on annotated pairs."""
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base
+from hf_attncal.drawing.page import text_table
 from hf_attncal.inference.opening import choose_device, load_errors, tell_model
 from hf_attncal.inference.running import Running
 from hf_attncal.metrics.aer import AER, AlignmentScore, alignment_error_rate, paired_counts
@@ -21,24 +21,41 @@ from .gold import tune_threshold
 from .links import argmax_links
 from .seq2seq import Seq2SeqAttention, between_words, check_weights, read_weights
 
-_SHOWN = 10
-_SAMPLES, _SURE = 1000, 0.95  # bootstrap samples, and in how many of them the larger set of heads must be better
+_MOST_SHOWN = 10
+_RESAMPLES, _MIN_WIN_RATE = 1000, 0.95  # bootstrap resamples, and the share that a larger set of heads must win
 
 
 class RankedReadings(list):
-    """Settings, each with its `AlignmentScore`, the best first; printed, the ten best."""
+    """Settings, each with its `AlignmentScore`, the best first. Printed, a table of the ten best."""
 
     def __str__(self) -> str:
-        return "\n".join(
-            f"{100 * score.aer:5.1f}  {json.dumps(settings.to_dict())}" for settings, score in self[:_SHOWN]
-        )
+        best = self[:_MOST_SHOWN]
+        columns = {"AER, %": [f"{100 * score.aer:.1f}" for _, score in best]}
+        for name in ("layer", "heads", "shift", "threshold", "weights", "source_prefix"):
+            cells = [_cell(settings, name) for settings, _ in best]
+            default = getattr(Seq2SeqAttention, name, None)
+            if name in ("layer", "heads", "shift") or any(getattr(settings, name) != default for settings, _ in best):
+                columns[name] = cells
+        note = "Layers and heads are counted from 0. Readings joined by + are averaged."
+        return "\n".join([*text_table(columns), "", note])
+
+
+def _cell(settings: Seq2SeqAttention, name: str) -> str:
+    """Return a setting in the form of `--read`; for several readings joined by +."""
+    if name not in ("layer", "heads", "shift"):
+        value = getattr(settings, name)
+        return "" if value is None else str(value)
+    values = [getattr(reading, name) for reading in settings.readings]
+    if name == "heads":
+        return " + ".join("all" if heads is None else ",".join(map(str, heads)) for heads in values)
+    return " + ".join(str(value).lower() for value in values)
 
 
 def load_to_choose(name: str, running: Running) -> tuple[Any, Any]:
-    """Load a model to choose from, in evaluation mode, and its tokenizer.
+    """Load a model in evaluation mode and its tokenizer.
 
     Raises:
-        CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
+        CommandError: a missing checkpoint or one of another kind, or a device that cannot be used.
     """
     with load_errors(name):
         device = choose_device(running)
@@ -63,30 +80,31 @@ def choose_reading(
     weights: str = "attention",
     source_prefix: str = "",
 ) -> RankedReadings:
-    """Rank all ways to read word alignments off a model: `attncal align select`.
+    """Rank the attention settings of a model by their AER: `attncal align select`.
 
-    The settings that are found belong beside the model: `ranked[0][0].save(folder)`.
+    `ranked[0][0].save(folder)` saves the best settings with the model.
 
     Args:
-        model: an encoder-decoder, in evaluation mode.
-        tokenizer: its tokenizer.
-        sources, targets: sentences and their translations.
-        gold: annotated links of every pair.
-        weights, source_prefix: see `Seq2SeqAttention`.
+        model: Encoder-decoder in evaluation mode.
+        tokenizer: Tokenizer of the model.
+        sources, targets: Sentences and their translations.
+        gold: Annotated links of each pair.
+        weights, source_prefix: See `Seq2SeqAttention`.
 
     Returns:
         Settings and their `AlignmentScore`, the lowest error first.
 
     Raises:
-        ValueError: the model has no attention to choose from, or see `select_attention`.
+        ValueError: a model without cross-attention, or see `select_attention`.
     """
     if not model.config.is_encoder_decoder:
         raise ValueError(
-            f"Heads are chosen of an encoder-decoder, and the model is of type {model.config.model_type!r}. Align "
-            "with it as it is."
+            f"`model` must be an encoder-decoder, got type {model.config.model_type!r}. Align with it directly "
+            "(`attncal align run`)."
         )
-    found = select_attention(model, tokenizer, sources, targets, gold, source_prefix=source_prefix, weights=weights)
-    ranked = RankedReadings(found)
+    ranked = RankedReadings(
+        select_attention(model, tokenizer, sources, targets, gold, source_prefix=source_prefix, weights=weights)
+    )
     best = ranked[0][0]
     annotated = Gold(list(zip(sources, targets, strict=True)), gold)
     threshold, score = tune_threshold(WordAligner(model, tokenizer, best), annotated)
@@ -106,25 +124,24 @@ def select_attention(
     source_prefix: str = "",
     weights: str = "attention",
 ) -> list[tuple[Seq2SeqAttention, AlignmentScore]]:
-    """Try every layer, both Naive-Att and Shift-Att, and several sets of heads on annotated pairs.
+    """Score every layer, Naive-Att and Shift-Att, and several sets of heads on annotated pairs.
 
-    The sets of heads are all, each alone, and a greedy one: the best head, then again and again the head that lowers
-    the error most, as long as it does in 95 % of the bootstrap samples of the pairs: a larger set wins by more than
-    noise. The best of each layer and step are then tried together in the same greedy way, and their mean comes first
-    if it wins. Every target word is linked to the source word with the largest weight.
-    The attention is computed once and kept between words: 4 bytes x 2 x layers x heads x words x words for each pair.
+    The sets are all heads, each single head, and a greedy set: the best head, then repeatedly the head that lowers the
+    error most, as long as it does so in 95 % of the bootstrap resamples. The best readings of all layers and steps are
+    then averaged in the same greedy way, and the mean comes first if it wins. Each target word is linked to the source
+    word with the largest weight. The word attention is kept in memory: 4 bytes x 2 x layers x heads x words x words
+    per pair.
 
     Args:
-        model, tokenizer, sources, targets, batch_size: see `seq2seq_weights`.
-        gold: annotated links of every pair. Use other pairs than those that are reported on.
-        source_prefix, weights: see `Seq2SeqAttention`.
+        model, tokenizer, sources, targets, batch_size: See `seq2seq_weights`.
+        gold: Annotated links of each pair, not from the test set.
+        source_prefix, weights: See `Seq2SeqAttention`.
 
     Returns:
-        Settings and their score, the lowest alignment error rate first; of equals lower layers, Naive-Att and larger
-        sets of heads come first.
+        Settings and their score, the lowest AER first; in a tie lower layers, Naive-Att and larger sets come first.
 
     Raises:
-        ValueError: see `read_pairs`; also annotations that do not fit the pairs, or no pair with words.
+        ValueError: see `readings_of_pairs`; also annotations that do not fit the pairs, or no pair with words.
     """
     check_weights(weights)
     check_index_base(gold, [(len(s.split()), len(t.split())) for s, t in zip(sources, targets, strict=False)])
@@ -149,34 +166,34 @@ def select_attention(
             ranked.append((whole, annotated.score((layer, heads, shift))))
     ranked.sort(key=lambda entry: entry[1].aer)
     if weights == "attention":
-        # Layers, and the steps that predict and that read a token, err in different places.
-        best = {(one.layer, one.shift): one for one, _ in reversed(ranked)}
-        settings = {annotated.place(one): one for one in best.values()}
+        # Layers and steps make different errors, so that their mean may be better.
+        best = {(reading.layer, reading.shift): reading for reading, _ in reversed(ranked)}
+        settings = {annotated.place(reading): reading for reading in best.values()}
 
         def larger(chosen: Places) -> list[Places]:
-            return [(*chosen, other) for other in settings if other not in chosen]
+            return [(*chosen, place) for place in settings if place not in chosen]
 
         chosen = annotated.grown((annotated.place(ranked[0][0]),), larger)
         if len(chosen) > 1:
             last, *before = (settings[place] for place in reversed(chosen))
-            joined = functools.reduce(lambda beside, one: replace(one, beside=beside), before, last)
+            joined = functools.reduce(lambda beside, reading: replace(reading, beside=beside), before, last)
             ranked.insert(0, (joined, annotated.score(*chosen)))
     return ranked
 
 
-Place = tuple[int, tuple[int, ...], bool]  # layer, heads, and whether the step is that which reads the token
+Place = tuple[int, tuple[int, ...], bool]  # layer, heads, shift
 Places = tuple[Place, ...]
 
 
 class _Annotated:
-    """Annotated pairs with the weights between their words, and the error of what is read of these.
+    """Annotated pairs with their word attention, and the AER of its readings.
 
     Args:
-        gold: annotated links of every pair.
-        words: of every pair (steps, layers, heads, target words, source words); None for a side without words.
+        gold: Annotated links of each pair.
+        words: Word attention of each pair, (steps, layers, heads, target words, source words); None for an empty side.
 
     Raises:
-        ValueError: no pair has words on both sides.
+        ValueError: no pair with words on both sides.
     """
 
     def __init__(self, gold: Sequence[GoldAlignment], words: Sequence[Tensor | None]):
@@ -186,49 +203,49 @@ class _Annotated:
             raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
         self._scores: dict[Places, AlignmentScore] = {}
 
-    def place(self, one: Seq2SeqAttention) -> Place:
-        """Return the place that settings name."""
-        return one.layer, one.heads or self.heads, one.shift
+    def place(self, settings: Seq2SeqAttention) -> Place:
+        """Return layer, heads and shift of the settings."""
+        return settings.layer, settings.heads or self.heads, settings.shift
 
     def links(self, places: Places) -> list[Sequence[Link]]:
-        """Return the links of each pair by the mean of what is read at these places."""
-        found: list[Sequence[Link]] = []
+        """Return the links of each pair, read from the mean attention at these places."""
+        links: list[Sequence[Link]] = []
         for pair in self.words:
             if pair is None:
-                found.append(())
+                links.append(())
                 continue
-            each = [pair[int(shift), layer, list(heads)].mean(dim=0) for layer, heads, shift in places]
-            found.append(argmax_links(torch.stack(each).mean(dim=0)))
-        return found
+            readings = [pair[int(shift), layer, list(heads)].mean(dim=0) for layer, heads, shift in places]
+            links.append(argmax_links(torch.stack(readings).mean(dim=0)))
+        return links
 
     def score(self, *places: Place) -> AlignmentScore:
-        """Return the error of these links."""
+        """Return the AER of the links at these places."""
         if places not in self._scores:
             self._scores[places] = alignment_error_rate(self.gold, self.links(places))
         return self._scores[places]
 
     def grown(self, chosen: Places, larger: Callable[[Places], Sequence[Places]]) -> Places:
-        """Grow a set as long as the best of the larger ones wins in nearly all samples of the pairs; greedy."""
+        """Extend a set greedily while the best larger set wins in nearly all resamples of the pairs."""
         while options := larger(chosen):
             best = min(options, key=lambda places: self.score(*places).aer)
             if self.score(*best).aer >= self.score(*chosen).aer:
                 break
             counts = paired_counts(self.gold, self.links(chosen), self.links(best))
-            share = AER.paired_bootstrap(*counts, _SAMPLES, 0)
-            if share is not None and share < _SURE:
+            share = AER.paired_bootstrap(*counts, _RESAMPLES, 0)
+            if share is not None and share < _MIN_WIN_RATE:
                 break
             chosen = best
         return chosen
 
     def sets_of_heads(self, layer: int, shift: bool) -> list[tuple[int, ...]]:
-        """Return the sets of heads to list: all, the best that grows from the best head, and each alone."""
+        """Return the sets of heads to rank: all heads, the greedy set, and each single head."""
 
         def larger(chosen: Places) -> list[Places]:
             ((_, heads, _),) = chosen
             sets = sorted(tuple(sorted({*heads, added})) for added in self.heads if added not in heads)
-            return [((layer, one, shift),) for one in sets]
+            return [((layer, heads, shift),) for heads in sets]
 
-        alone = [(head,) for head in self.heads]
-        first = min(alone, key=lambda heads: self.score((layer, heads, shift)).aer)
+        single = [(head,) for head in self.heads]
+        first = min(single, key=lambda heads: self.score((layer, heads, shift)).aer)
         ((_, best, _),) = self.grown(((layer, first, shift),), larger)
-        return list(dict.fromkeys((self.heads, best, *alone)))
+        return list(dict.fromkeys((self.heads, best, *single)))

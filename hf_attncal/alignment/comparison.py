@@ -1,4 +1,4 @@
-"""Compare word aligners on a text that nobody annotated: where they agree, and whose lexicon predicts other pairs."""
+"""Compare word aligners on a text without gold links, by their agreement and the held-out loss of their lexicons."""
 
 import json
 from collections import Counter
@@ -16,28 +16,28 @@ from hf_attncal.metrics.tables import SEED
 
 from .linked_texts import LinkCounts
 
-HELD_OUT = 2000  # most pairs of which the likelihood is taken
-_FEWEST = 10  # pairs of which the likelihood tells anything
+HELD_OUT = 2000  # maximum number of held-out pairs
+_MIN_HELD_OUT = 10
 _NATS = """\
-nats: of a word of held-out pairs, under the lexicon of the links of all others, with the 95 % interval.
-Of aligners with about as many links, the one with fewer nats is better; more links alone have fewer,
-too. With gold links, `attncal score` tells the error rate."""
+nats: loss per word of held-out pairs with the lexicon of all other pairs' links, with the 95 % interval.
+Fewer nats are better between aligners with similar numbers of links; more links also lower them.
+With gold links, `attncal score` measures the error rate."""
 Words = Sequence[str]
 Links = Sequence[Collection[Link]]
 
 
 @dataclass(frozen=True)
 class ComparedLinks:
-    """What a text says of the links of one aligner, without a gold alignment.
+    """Statistics of the links of one aligner, without gold links.
 
     Args:
-        links: how many there are.
-        source_linked, target_linked: share of the words that have a link.
-        nats: negative log-likelihood of a word of held-out pairs, of both sides, under the lexicon of the links of all
-            other pairs; None for fewer than ten held-out pairs. Lower is better, with as many links.
-        agreement: F1 of the links with those of the first aligner, `2 |A ∩ B| / (|A| + |B|)`. None: no links.
-        nats_to_first: `nats` minus those of the first aligner, on the same words.
-        same_lines: share of the pairs whose links are those of the first aligner, all of them.
+        links: Number of links.
+        source_linked, target_linked: Shares of the words with a link.
+        nats: Negative log-likelihood per word of held-out pairs, both sides, with the lexicon of all other pairs'
+            links; None for fewer than ten held-out pairs. Lower is better at the same number of links.
+        agreement: F1 of the links with the first aligner, `2 |A ∩ B| / (|A| + |B|)`; None without links.
+        nats_to_first: Difference of `nats` to the first aligner.
+        same_lines: Share of the pairs with exactly the first aligner's links.
     """
 
     links: int
@@ -51,13 +51,13 @@ class ComparedLinks:
 
 @dataclass(frozen=True)
 class AlignerComparison:
-    """Several aligners on the same text, which print as a table or as JSON.
+    """Comparison of several aligners on the same text, which prints as a table or as JSON.
 
     Args:
-        rows: name of an aligner -> what the text says of its links.
-        pairs: source and target words of each sentence pair.
-        links: name of an aligner -> links of each pair.
-        format: how it prints: "text" or "json".
+        rows: Statistics by name of the aligner.
+        pairs: Source and target words of each sentence pair.
+        links: Links of each pair by name of the aligner.
+        format: Printed form, "text" or "json". Default: "text".
     """
 
     rows: Mapping[str, ComparedLinks]
@@ -75,7 +75,7 @@ class AlignerComparison:
         return "\n".join(self._text())
 
     def _text(self) -> list[str]:
-        """Return a table with one row for each aligner, shares in per cent, and notes that explain it."""
+        """Return a table with a row per aligner, and notes that explain it."""
         rows = list(self.rows.values())
 
         def nats(measured: Measured | None, form: str) -> str:
@@ -93,30 +93,30 @@ class AlignerComparison:
             "agreement": ["" if row.agreement is None else f"{100 * row.agreement:.1f}" for row in rows],
             "same lines": [f"{100 * row.same_lines:.1f}" for row in rows],
         }
-        shared = "agreement and same lines: with the first hypothesis."
-        notes = [f"{len(self.pairs)} sentence pairs. Shares in per cent; {shared}"]
+        reference = "agreement and same lines: with the first hypothesis."
+        notes = [f"{len(self.pairs)} sentence pairs. Shares in per cent; {reference}"]
         if rows[0].nats:
             columns["nats"] = [nats(row.nats, ".3f") for row in rows]
             columns["to the first"] = [nats(row.nats_to_first, "+.3f") for row in rows]
             notes.append(_NATS)
         else:
-            notes.append("No nats: a tenth of the text is too little to be predicted, 100 pairs or more are needed.")
+            notes.append("No nats: they need at least 100 pairs, of which a tenth is held out.")
         return [*text_table(columns), "", *notes]
 
 
 def compare_texts(
     texts: Iterator[ScoredText], *, words: str | None = None, form: str = "text", **options
 ) -> AlignerComparison:
-    """Compare aligners on texts: source and target sentences, and the links of each aligner.
+    """Compare aligners on texts: source sentences, target sentences, and the links of each aligner.
 
     Args:
-        texts: of `read_scored`.
-        words: what parts the words that links count; see `words_of_sides`.
-        form: how the comparison prints.
-        options: of `compare_links`.
+        texts: Texts of `read_scored`.
+        words: Word separator, see `words_of_sides`. Default: None.
+        form: Printed form, "text" or "json". Default: "text".
+        options: Options of `compare_links`.
 
     Raises:
-        ValueError: see `compare_links`; a CommandError for lines that are no links.
+        ValueError: see `compare_links`; CommandError for lines that are not links.
     """
     sides = [next(texts), next(texts)]
     sides[1].check_length()
@@ -135,27 +135,25 @@ def compare_links(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> dict[str, ComparedLinks]:
-    """Compare aligners on the same text without a gold alignment.
+    """Compare aligners on the same text without gold links.
 
-    Two that agree can be wrong together, so the likelihood says more than the agreement. The links of nine tenths of
-    the pairs make a lexicon, and this has to predict the words of the rest, whose links it does not see
-    (`held_out_nats`). Compare the nats of aligners with about as many links: more links alone make a better lexicon,
-    though more of them may be wrong.
+    Two aligners that agree can both be wrong, so the held-out loss is the better measure: the links of nine tenths of
+    the pairs form a lexicon that predicts the words of the other pairs (`held_out_nats`). Compare aligners with
+    similar numbers of links: more links give a better lexicon even if more of them are wrong.
 
     Args:
-        pairs: source and target words of each sentence pair.
-        systems: name of an aligner -> links of each pair; the first is what the others are compared with.
-        held_out: most pairs of which the likelihood is taken, evenly spread, and at most a tenth of all.
-        lowercase: words that differ in capitals alone are one, for the likelihood.
-        bootstrap: resamples of the held-out pairs for 95 % intervals, at least 1.
-        seed: of the resamples.
+        pairs: Source and target words of each sentence pair.
+        systems: Links of each pair by name of the aligner; the first aligner is the reference.
+        held_out: Maximum number of held-out pairs, evenly spread, and at most a tenth of all. Default: 2000.
+        lowercase: Ignore case in the lexicon. Default: False.
+        bootstrap: Number of resamples of the held-out pairs for 95 % intervals, at least 1. Default: 1000.
+        seed: Seed of the resamples. Default: 0.
 
     Raises:
-        ValueError: no aligner, no pair, other numbers of lines, a link of a word that is not there, or links that
-            count from 1 (naming the aligner).
+        ValueError: no aligners, no pairs, different numbers of lines, a link outside the pair, or 1-based links.
     """
     if not systems or not pairs:
-        raise ValueError(f"There must be a sentence pair and an aligner, got {len(pairs)} and {len(systems)}.")
+        raise ValueError(f"`pairs` and `systems` must not be empty, got {len(pairs)} and {len(systems)}.")
     lengths = [(len(source), len(target)) for source, target in pairs]
     for name, links in systems.items():
         try:
@@ -164,13 +162,13 @@ def compare_links(
             raise ValueError(f"{name}: {error}") from error
     rows = predicted_rows(len(pairs), held_out)
     (first, *_), base = systems.values(), None
-    found = {}
+    compared = {}
     for name, links in systems.items():
-        counts = held_out_nats(pairs, links, rows, lowercase) if len(rows) >= _FEWEST else None
+        counts = held_out_nats(pairs, links, rows, lowercase) if len(rows) >= _MIN_HELD_OUT else None
         base = counts if base is None else base
         total, shared = sum(map(len, links)), sum(len(a & b) for a, b in _sets(links, first))
         both = total + sum(map(len, first))
-        found[name] = ComparedLinks(
+        compared[name] = ComparedLinks(
             links=total,
             source_linked=_linked(pairs, links, 0),
             target_linked=_linked(pairs, links, 1),
@@ -181,11 +179,11 @@ def compare_links(
             else mean_difference(counts, base, bootstrap, seed),
             same_lines=float(np.mean([a == b for a, b in _sets(links, first)])),
         )
-    return found
+    return compared
 
 
 def predicted_rows(count: int, most: int = HELD_OUT) -> range:
-    """Return the pairs of which the likelihood is taken: evenly spread, at most `most` and at most a tenth."""
+    """Return the indices of the held-out pairs: evenly spread, at most `most` and at most a tenth of all."""
     chosen = min(most, count // 10)
     return range(0, count, -(-count // chosen)) if chosen else range(0)
 
@@ -193,23 +191,22 @@ def predicted_rows(count: int, most: int = HELD_OUT) -> range:
 def held_out_nats(
     pairs: Sequence[tuple[Words, Words]], links: Links, rows: Collection[int], lowercase: bool = False
 ) -> np.ndarray:
-    """Predict the words of some pairs by the lexicon that the links of all others make, in both directions.
+    """Return the loss of held-out pairs with the lexicon of all other pairs' links, in both directions.
 
-    Of a source word s with N links of the other pairs, to T different words, the lexicon says
-    `p(t|s) = (c(s, t) + T q(t)) / (N + T)` (Witten-Bell), where q is how often t is a word of the other pairs, with
-    half a count added to each, and to all unknown words together. A target word is predicted as by IBM model 1 with a
-    NULL of q: `p(t) = (q(t) + sum_i p(t|s_i)) / (1 + I)`. The other direction is the same with the sides exchanged.
+    For a source word s with N links to T different words, `p(t|s) = (c(s, t) + T q(t)) / (N + T)` (Witten-Bell). q is
+    the unigram distribution of the other pairs, with half a count added to each word and to the class of all unknown
+    words. A target word is predicted by IBM model 1 with q as NULL: `p(t) = (q(t) + sum_i p(t|s_i)) / (1 + I)`.
 
     Returns:
-        (rows, 2): nats of the words of each pair, of both sides, and their number.
+        Nats and number of words of each held-out pair, both sides together, (rows, 2).
     """
-    left_out = frozenset(rows)
+    held_out = frozenset(rows)
     counts = LinkCounts()
     words: tuple[Counter[str], Counter[str]] = Counter(), Counter()
     cased = [(_cased(source, lowercase), _cased(target, lowercase)) for source, target in pairs]
-    for number, (pair, found) in enumerate(zip(cased, links, strict=True)):
-        if number not in left_out:
-            counts.add(*pair, found)
+    for number, (pair, of_pair) in enumerate(zip(cased, links, strict=True)):
+        if number not in held_out:
+            counts.add(*pair, of_pair)
             for counter, side in zip(words, pair, strict=True):
                 counter.update(side)
     directions = [
@@ -228,7 +225,7 @@ def _cased(words: Words, lowercase: bool) -> Words:
 
 
 class _Lexicon:
-    """p(target word | source word) with Witten-Bell smoothing; see `held_out_nats`."""
+    """Lexicon p(target word | source word) with Witten-Bell smoothing; see `held_out_nats`."""
 
     def __init__(self, pairs: Mapping[tuple[str, str], int], words: Counter[str]):
         self.pairs = pairs
@@ -241,12 +238,12 @@ class _Lexicon:
             self.different[source] += 1
 
     def nats(self, source: Words, target: Words) -> float:
-        known = [word for word in source if word in self.linked]  # the others say what q says
-        weights = [(word, 1 / (self.linked[word] + self.different[word])) for word in known]
-        rest = 1 + len(source) - len(known) + sum(self.different[word] * weight for word, weight in weights)
+        linked = [word for word in source if word in self.linked]  # p(t|s) of the others is q(t)
+        weights = [(word, 1 / (self.linked[word] + self.different[word])) for word in linked]
+        rest = 1 + len(source) - len(linked) + sum(self.different[word] * weight for word, weight in weights)
         mass = [
             rest * (self.words[word] + 0.5) / self.total
-            + sum(self.pairs.get((other, word), 0) * weight for other, weight in weights)
+            + sum(self.pairs.get((source_word, word), 0) * weight for source_word, weight in weights)
             for word in target
         ]
         return float(len(target) * np.log(1 + len(source)) - np.log(mass).sum()) if target else 0.0
@@ -258,4 +255,4 @@ def _sets(*systems: Links) -> Iterator[tuple[frozenset[Link], ...]]:
 
 def _linked(pairs: Sequence[tuple[Words, Words]], links: Links, side: int) -> float:
     words = sum(len(pair[side]) for pair in pairs)
-    return sum(len({link[side] for link in found}) for found in links) / words if words else 0.0
+    return sum(len({link[side] for link in of_pair}) for of_pair in links) / words if words else 0.0

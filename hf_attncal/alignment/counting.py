@@ -1,4 +1,4 @@
-"""Training of the aligner that counts, from a tokenised text, and the links and heads that guide a network by it."""
+"""Train the statistical aligner on a tokenised text, and derive the links and heads of guided alignment from it."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -25,26 +25,26 @@ from hf_attncal.training.sections import NotNegative, Positive
 from hf_attncal.training.text import LINKERS, with_links
 
 from .aligner import WordAligner
-from .belief import Witness
 from .count_learner import IDENTICAL, ITERATIONS, CountLearner
 from .gold import score_aligner, tune_threshold
+from .likelihood_ratio import EncoderFactors
 from .seq2seq import Seq2SeqAttention
 
-# Iterations without which counts say little; seconds of the first that tell how long it takes; how much longer one
-# with jumps takes; seconds after which it is said how far counting is.
-_LEAST_ITERATIONS, _TRIED, _WITH_JUMPS, _SILENCE = 3, 5.0, 1.5, 30.0
+_MIN_ITERATIONS = 3
+_SECONDS_TO_ESTIMATE = 5.0  # of the first iteration, before its duration is estimated
+_JUMPS_SLOWDOWN = 1.5  # of an iteration with jumps
+_SECONDS_BETWEEN_REPORTS = 30.0
 
 
 @dataclass
 class CountsConfig:
-    """Settings of the aligner that counts, which is trained first and whose links guide the network.
+    """Settings of the statistical aligner whose links guide the network.
 
     Args:
-        guide: False: no such aligner; the network learns from nothing but the text, as in the paper.
-        without_jumps, with_jumps: iterations over the text.
-        link_above: tokens guide where the probability that both directions align them is above it.
-        encoder: folder or Hub name of a multilingual encoder that helps (`EncoderPrior`); None for none. It is not
-            needed to use what is learned.
+        guide: False to train the network without guidance, as in the paper. Default: True.
+        without_jumps, with_jumps: Numbers of iterations. Default: 3 and 6.
+        link_above: Exclusive minimum probability of a guiding link. Default: 0.1.
+        encoder: Folder or Hub name of a multilingual encoder (`EncoderPrior`) that helps in training. Default: None.
     """
 
     guide: bool = True
@@ -60,57 +60,58 @@ class CountsConfig:
 
 @dataclass
 class _Pace:
-    """Says how far counting is, and does fewer iterations where time is short.
+    """Progress of counting, which reduces the number of iterations if time is short.
 
     Args:
-        iterations: those of the settings.
-        pairs: sentence pairs of the text.
-        ends: when counting must be over, by `time.monotonic`; None: no limit.
+        iterations: Numbers of iterations without and with jumps.
+        pairs: Number of sentence pairs.
+        ends: Deadline, by `time.monotonic`; None for no limit.
     """
 
     iterations: tuple[int, int]
     pairs: int
     ends: float | None
     began: float = field(default_factory=time.monotonic)
-    said: float = field(default_factory=time.monotonic)
+    reported: float = field(default_factory=time.monotonic)
 
     def __post_init__(self):
-        self.asked = self.iterations  # the machine may become faster again
+        self.requested = self.iterations  # the limit if the machine becomes faster again
 
     def within(self, number: int, share: float) -> None:
-        """Say how far iteration `number` is, of which this share is done.
+        """Print the progress of iteration `number`, of which this share is done.
 
         Raises:
-            ValueError: the time is too short for a few iterations.
+            ValueError: too little time for `_MIN_ITERATIONS`.
         """
         now, total = time.monotonic(), sum(self.iterations)
         whole = (now - self.began) / share
-        least = min(total, _LEAST_ITERATIONS)
-        known = number == 1 and now - self.began > _TRIED
-        if self.ends is not None and known and self.began + least * whole > self.ends:
+        needed = min(total, _MIN_ITERATIONS)
+        estimated = number == 1 and now - self.began > _SECONDS_TO_ESTIMATE
+        if self.ends is not None and estimated and self.began + needed * whole > self.ends:
+            time_left = duration(max(0.0, self.ends - self.began))
             raise ValueError(
-                f"`minutes` must leave time to count the text: an iteration over its {self.pairs:,} pairs takes about "
-                f"{duration(whole)}, {least} are needed, and {duration(max(0.0, self.ends - self.began))} are for "
-                "them. Give more `minutes` or less text; a network can learn without: `counts.guide=false`."
+                f"`minutes` must leave time to count the text {needed} times, got {time_left} for "
+                f"{self.pairs:,} pairs, which take about {duration(whole)} each time. Give more `minutes` or less "
+                "text, or train a network without counts (`counts.guide=false`)."
             )
-        if now - self.said >= _SILENCE:
-            self.said, left = now, (total - number + 1 - share) * whole
+        if now - self.reported >= _SECONDS_BETWEEN_REPORTS:
+            self.reported, left = now, (total - number + 1 - share) * whole
             print(f"counts: {share:.0%} of iteration {number} of {total}, about {duration(left)} left", flush=True)
 
     def after(self, number: int) -> tuple[int, int] | None:
-        """Return what iterations there should be in all, after so many of them."""
-        now, without = time.monotonic(), self.iterations[0]
-        took, self.began, self.said = now - self.began, now, now
+        """Return the new numbers of iterations after iteration `number`; None to keep them."""
+        now, without_jumps = time.monotonic(), self.iterations[0]
+        seconds, self.began, self.reported = now - self.began, now, now
         if self.ends is None:
             return None
-        most = sum(self.asked)
-        slower = _WITH_JUMPS if number <= without < most else 1.0
-        total = min(most, number + max(0, int((self.ends - now) / (slower * took))))
-        if number <= without:
-            without = max(number, min(self.asked[0], round(total * self.asked[0] / most)))
+        requested = sum(self.requested)
+        slowdown = _JUMPS_SLOWDOWN if number <= without_jumps < requested else 1.0
+        total = min(requested, number + max(0, int((self.ends - now) / (slowdown * seconds))))
+        if number <= without_jumps:
+            without_jumps = max(number, min(self.requested[0], round(total * self.requested[0] / requested)))
         if total != sum(self.iterations):
-            print(f"counts: there is time for {total} iterations of {most}", flush=True)
-        self.iterations = min(without, total), max(0, total - without)
+            print(f"counts: there is time for {total} of {requested} iterations", flush=True)
+        self.iterations = min(without_jumps, total), max(0, total - without_jumps)
         return self.iterations
 
 
@@ -119,34 +120,34 @@ def learn_counts(
     settings: CountsConfig,
     folder: str | Path | None = None,
     ends: float | None = None,
-    witness: Witness | None = None,
+    encoder_factors: EncoderFactors | None = None,
     **fields: Any,
 ) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
-    """Train an aligner that counts on a tokenised text; return the model, its learner, and the log.
+    """Train a statistical aligner on a tokenised text; return the model, its learner, and the log.
 
     Args:
-        text: columns "input_ids" and "target_input_ids".
-        settings: section `counts` of the settings.
-        folder: folder for a temporary file; see `CountLearner`.
-        ends: when it must be over, by `time.monotonic`: there are fewer iterations then.
-        witness: what an encoder says of the text, `witness_of`; None for none.
-        fields: fields of the model's configuration.
+        text: Text with columns "input_ids" and "target_input_ids".
+        settings: Section `counts` of the settings.
+        folder: Folder of a temporary file. Default: None, the system's.
+        ends: Deadline, by `time.monotonic`. Default: None, no limit.
+        encoder_factors: Emission factors from an encoder. Default: None.
+        fields: Fields of the model's configuration.
 
     Raises:
-        ValueError: there is no time for a few iterations.
+        ValueError: too little time for a few iterations.
     """
     start = time.perf_counter()
     model = HMMAlignModel(HMMAlignConfig(**{"identical_prior": IDENTICAL} | fields)).eval()
     iterations = settings.without_jumps, settings.with_jumps
     sources, targets = (Rows.of(text, name) for name in ("input_ids", "target_input_ids"))
-    learner = CountLearner(model, sources, targets, folder, witness)
+    learner = CountLearner(model, sources, targets, folder, encoder_factors)
     pace = _Pace(iterations, len(text), ends)
     log: list[dict[str, Any]] = []
 
     def report(iteration: int, likelihood: Tensor) -> tuple[int, int] | None:
         forward, backward = likelihood.tolist()
         log.append({"iteration": iteration, "forward_log_likelihood": forward, "backward_log_likelihood": backward})
-        print(f"counts: iteration {iteration}, log-likelihood of a token {forward:.3f} and {backward:.3f}", flush=True)
+        print(f"counts: iteration {iteration}, log-likelihood per token {forward:.3f} and {backward:.3f}", flush=True)
         return pace.after(iteration)
 
     learner.run(iterations, report, pace.within)
@@ -154,18 +155,16 @@ def learn_counts(
 
 
 def counted_links(
-    text: Dataset, settings: CountsConfig, run: Run, witness: Witness | None = None, **fields: Any
+    text: Dataset, settings: CountsConfig, run: Run, encoder_factors: EncoderFactors | None = None, **fields: Any
 ) -> tuple[Rows, HMMAlignModel, dict[str, Any]]:
-    """Link the tokens of each pair of a text by the counts of the text itself, in half of the time that there is.
-
-    Args: as of `learn_counts`.
+    """Link the tokens of each pair by the text's own counts, in at most half of the remaining time.
 
     Returns:
-        Source and target token of each link in turn, of each pair; the model; and how it went.
+        Links of each pair, source and target token in turn; the model; and the log.
     """
     now = time.monotonic()
     ends = None if run.ends is None else now + (run.ends - now) / 2
-    model, learner, counted = learn_counts(text, settings, run.args.output_dir, ends, witness, **fields)
+    model, learner, counted = learn_counts(text, settings, run.args.output_dir, ends, encoder_factors, **fields)
     linked = ((row, (of_pair > settings.link_above).nonzero()) for row, of_pair in learner.shares())
     links = Rows.gathered(((row, links.flip(1).flatten().numpy()) for row, links in linked), len(text))
     return links, model, counted
@@ -174,15 +173,15 @@ def counted_links(
 def with_counted_links(text: Dataset, tokenizer: PreTrainedTokenizerBase, run: Run) -> tuple[Dataset, dict[str, Any]]:
     """Link the tokens of an encoder-decoder's text by the text's own counts.
 
-    The first process counts, and tells the others.
+    The first process counts and sends the links to the others.
 
     Args:
-        text: tokenised text with `input_ids` and `labels`.
-        tokenizer: its tokenizer, whose special tokens are not linked.
-        run: the run.
+        text: Tokenised text with `input_ids` and `labels`.
+        tokenizer: Tokenizer, whose special tokens are not linked.
+        run: Training run.
 
     Returns:
-        The text; and how counting went, as `counts` in results.
+        The text with links, and the log of counting as `counts`.
     """
     special = special_numbers(tokenizer)
     places, columns, largest = [], {}, 0
@@ -198,7 +197,7 @@ def with_counted_links(text: Dataset, tokenizer: PreTrainedTokenizerBase, run: R
     def learned() -> tuple[Rows, dict[str, Any]]:
         links, _, counted = counted_links(tokens, settings, run, vocab_size=1 + int(largest))
         pairs = np.repeat(np.arange(len(links)), np.diff(links.starts))
-        for side, of_side in enumerate(places):  # a source and a target token in turn
+        for side, of_side in enumerate(places):  # source and target tokens alternate
             half = slice(side, None, 2)
             links.values[half] = of_side.values[of_side.starts[pairs[half]] + links.values[half]]
         return links, {"counts": counted}
@@ -207,21 +206,21 @@ def with_counted_links(text: Dataset, tokenizer: PreTrainedTokenizerBase, run: R
     return with_links(text, links), counted
 
 
-# ---- heads that learn links ----
+# ---- guided heads ----
 
 
 def guided_head_on_gold(
     golds: dict[str, Gold], model, tokenizer, layer: int, heads: tuple[int, ...], shift: bool
 ) -> tuple[Seq2SeqAttention, dict[str, Any]]:
-    """Choose the threshold of a head that has learned links, on the annotated pairs of dev, and score it.
+    """Tune the threshold of a guided head on dev, and score it on all annotated splits.
 
     Args:
-        golds: annotated pairs, by split; with those of dev the threshold is chosen.
-        model, tokenizer: the translation model.
-        layer, heads, shift: where the links are read, see `Seq2SeqAttention`.
+        golds: Annotated pairs by split; the threshold is chosen on "dev".
+        model, tokenizer: Translation model.
+        layer, heads, shift: Position of the guided head, see `Seq2SeqAttention`.
 
     Returns:
-        The settings with which the head aligns, and `settings` and the AER of each split, for the results.
+        The settings of the head, and the results: `settings` and the AER of each split.
     """
     settings = Seq2SeqAttention(layer, heads, shift)
     aligner = WordAligner(model, tokenizer, settings)
@@ -238,17 +237,18 @@ def guided_head_on_gold(
 
 
 def nearest_head(model, batches: Iterable[Mapping[str, Tensor]]) -> tuple[Seq2SeqAttention, float]:
-    """Find the head that already looks where links are: one that learns them has the least to learn.
+    """Find the head whose attention agrees most with the links, which has the least to learn.
 
     Args:
-        model: the translation model.
-        batches: of `LinkCollator`: `input_ids`, `attention_mask`, `labels`, and `links`, (batch, target, source).
+        model: Translation model.
+        batches: Batches of `LinkCollator`: `input_ids`, `attention_mask`, `labels`, and `links` (batch, target,
+            source).
 
     Returns:
-        Layer, head and step, and the share of linked target tokens whose source token with most weight is linked.
+        Layer, head and step, and its accuracy: the share of linked target tokens whose best source token is linked.
 
     Raises:
-        ValueError: no token is linked; see also `read`.
+        ValueError: a text without links; see also `read`.
     """
     hits: dict[tuple[int, bool], Tensor] = {}
     linked = 0
@@ -264,9 +264,9 @@ def nearest_head(model, batches: Iterable[Mapping[str, Tensor]]) -> tuple[Seq2Se
                 right = links.unsqueeze(1).expand(-1, best.shape[1], -1, -1).gather(-1, best)
                 hits[layer, shift] = hits.get((layer, shift), 0) + right.sum(dim=(0, 2, 3))
     if not linked:
-        raise ValueError("no token of the text is linked, so no head is near its links. Check the links.")
-    (layer, shift), found = max(hits.items(), key=lambda item: int(item[1].max()))
-    return Seq2SeqAttention(layer, (int(found.argmax()),), shift), int(found.max()) / linked
+        raise ValueError("`links` must link at least one token of the text, got none. Check the links.")
+    (layer, shift), by_head = max(hits.items(), key=lambda item: int(item[1].max()))
+    return Seq2SeqAttention(layer, (int(by_head.argmax()),), shift), int(by_head.max()) / linked
 
 
 LINKERS.update(

@@ -1,14 +1,14 @@
-"""What a pretrained encoder knows of two languages, under an aligner that has little text to count.
+"""A pretrained encoder that helps an aligner with little text to count.
 
-Words i and j of the two sides have states `h_i` and `g_j`, the means of their tokens in one layer, less the mean over
-all words of their side, which says only which language it is. With the cosine `c_ij` of these and `t = TEMPERATURE`,
+Words i and j of the two sides have states `h_i` and `g_j`: the means of their tokens in one layer, minus the mean over
+all words of their side, which only represents the language. With the cosine `c_ij` of these and `t = TEMPERATURE`,
 
     f_ij = softmax_j(c_ij / t),  b_ij = softmax_i(c_ij / t),  e_ij = 2 f_ij b_ij / (f_ij + b_ij).
 
-`belief.py` says how far e is believed: as far as it agrees with what the counts link. Where the words of two sentences
-that are no translations of each other are as much alike (`known`), not at all (d = 0).
+`likelihood_ratio.py` learns the weight of e from its agreement with the links of the counts. The strength d is 0 if
+translations are no more similar than mismatched sentences (`known`).
 
-The states are those of Jalili Sabet et al. 2020 (SimAlign) and Dou and Neubig 2021; the factor is ours.
+The states follow SimAlign (Jalili Sabet et al. 2020) and Dou and Neubig 2021; the weight is ours.
 """
 
 import warnings
@@ -32,47 +32,46 @@ from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import AUTO_ENCODER, DEFAULT_ENCODER, WEIGHTS
 from hf_attncal.models.loading import check_finite
 
-from .belief import Belief, Witness
 from .encoder_reader import EncoderReader, rows_in_file
+from .likelihood_ratio import EncoderFactors, LikelihoodRatio
 from .sources import Words
 
 TEMPERATURE = 0.07
-_HEIGHT = 0.6  # of an encoder's layers that are run: the 7th of 12 is better than the 8th on every dev set
-# Pairs that tell the means of the languages and whether the encoder knows them, and that are read at once.
-PAIRS_MET = 512
-_TOKENS = 2048  # of a batch of sentences
-# Share of the words, beyond chance, whose partner is recognised, from which on the encoder is believed at all, wholly.
-_UNKNOWN, _KNOWN = 0.02, 0.1
-_SHARE = 0.5
+_HEIGHT = 0.6  # share of the layers to run: the 7th of 12 has a lower AER than the 8th on every dev set
+# Maximum number of pairs to learn the statistics of the languages from, and to read at once.
+SAMPLE_PAIRS = 512
+_BATCH_TOKENS = 2048
+# Shares of words recognised beyond chance at which the strength d starts to rise from 0, and reaches 1.
+_MIN_RECOGNISED, _ENOUGH_RECOGNISED = 0.02, 0.1
+_MAX_SHARE = 0.5
 LEARNED_FILE = Path(__file__).with_name("encoder_adapter.safetensors")
 _LAYER, _PROBE = "layer", "probe"
-_ALIKE = 0.9  # cosine of the weights that tell the encoder, between it and what it was learned for; 4 bits have 0.99
+_MIN_COSINE = 0.9  # between the encoder's probe weights and those in the file; 0.99 after 4-bit quantisation
 
 
 class EncoderPrior:
-    """An encoder that helps a `WordAligner`.
+    """Pretrained encoder that helps a `WordAligner`.
 
-    The means of the languages and what it is believed are learned from the first text that is read; make another for
-    another pair of languages.
+    The means of the languages and the weight of the encoder are learned from the first text; use a new object for
+    other languages.
 
     Args:
-        model: an encoder, or a model with one. Layers above the one that is read are taken out of it, and the others
-            are put into `dtype`.
-        tokenizer: its tokenizer.
-        layer: 0 for the input of the first layer, n for the output of the nth; a negative one counts from the top.
-            None: `default_layer`.
-        languages: codes of source and target, see `EncoderReader`.
-        dtype: None: bfloat16 where the processor multiplies it fast.
+        model: Encoder, or a model with one. Layers above `layer` are removed, the others are converted to `dtype`.
+        tokenizer: Tokenizer of the model.
+        layer: 0 for the input of the first layer, n for the output of the nth; negative numbers count from the top.
+            Default: None, `default_layer`.
+        languages: Codes of source and target, see `EncoderReader`. Default: (None, None).
+        dtype: Type of the layers. Default: None, bfloat16 if the processor multiplies it fast.
 
     Attributes:
-        known: of each side, the share of the words whose partner is recognised beyond chance; None before any text.
-        adapted: whether its weights are those that have learned from links.
+        known: Share of words recognised beyond chance, per side; None before the first text.
+        adapted: True if the weights were adapted to word alignment.
 
     Raises:
-        ValueError: see `EncoderReader`; also a layer that there is not.
+        ValueError: see `EncoderReader`; also an unknown layer.
 
     Warns:
-        UserWarning: it does not know the languages of the text that it reads first.
+        UserWarning: an encoder that does not cover the languages of the first text.
     """
 
     def __init__(
@@ -92,11 +91,11 @@ class EncoderPrior:
         self.forget()
 
     def forget(self) -> None:
-        """Be as one that has read no text yet."""
+        """Forget the statistics of the last text."""
         self.known: tuple[float, float] | None = None
-        self.belief = Belief()
+        self.likelihood = LikelihoodRatio()
         self._means: list[Tensor] = []
-        self._remembered: dict[Words, np.ndarray] = {}
+        self._cache: dict[Words, np.ndarray] = {}
 
     @classmethod
     def from_pretrained(
@@ -110,14 +109,14 @@ class EncoderPrior:
         adapted: bool = True,
         languages: str | Sequence[str] | None = None,
     ) -> "EncoderPrior":
-        """Load an encoder from a folder or the Hub; other arguments are those of `WordAligner.from_pretrained`.
+        """Load an encoder from a folder or the Hub; see `WordAligner.from_pretrained` for the other arguments.
 
         Args:
-            adapted: change the weights of the default encoder as it has learned from links (`adapt_encoder`).
-            languages: of the text, SOURCE-TARGET, if the tokenizer has codes of languages; others need none.
+            adapted: Adapt the weights of the default encoder to word alignment (`adapt_encoder`). Default: True.
+            languages: SOURCE-TARGET, for a tokenizer with language codes. Default: None.
 
         Raises:
-            OSError, ValueError: there is none, or see the class.
+            OSError, ValueError: a missing encoder, or see the class.
         """
         if name == AUTO_ENCODER:
             name = DEFAULT_ENCODER[0]
@@ -129,20 +128,20 @@ class EncoderPrior:
         if languages is not None and codes_of(tokenizer):
             set_languages(None, tokenizer, languages)
         layer, codes = default_layer(model), codes_of_sides(tokenizer)
-        changed = adapted and adapt_encoder(model.base_model, layer)
+        was_adapted = adapted and adapt_encoder(model.base_model, layer)
         sides = codes.get("source_language"), codes.get("target_language")
-        made = cls(model.to(device), tokenizer, layer, sides, dtype)
-        made.adapted = changed
-        words = made.reader.encoder.get_input_embeddings()
-        rows = rows_in_file(file_beside(name, WEIGHTS, revision), words, made.dtype)
+        prior = cls(model.to(device), tokenizer, layer, sides, dtype)
+        prior.adapted = was_adapted
+        words = prior.reader.encoder.get_input_embeddings()
+        rows = rows_in_file(file_beside(name, WEIGHTS, revision), words, prior.dtype)
         if rows is not None:
-            made.reader.encoder.set_input_embeddings(rows)
-        return made
+            prior.reader.encoder.set_input_embeddings(rows)
+        return prior
 
     def remember(self, pairs: Sequence[Words]) -> list[np.ndarray]:
-        """Read pairs, and keep what was read until others are remembered; returns as `cells`."""
+        """Return `cells` of pairs, and replace the cache by them."""
         cells = self.cells(pairs)
-        self._remembered = dict(zip(pairs, cells, strict=True))
+        self._cache = dict(zip(pairs, cells, strict=True))
         return cells
 
     def cells(self, pairs: Sequence[Words]) -> list[np.ndarray]:
@@ -151,100 +150,104 @@ class EncoderPrior:
         Args:
             pairs: (source words, target words), tuples of any length.
         """
-        found: list[np.ndarray | None] = [self._remembered.get(pair) for pair in pairs]
-        new = [n for n, cells in enumerate(found) if cells is None and all(pairs[n])]
-        read: dict[int, np.ndarray] = {}
+        computed = {n: cells for n, pair in enumerate(pairs) if (cells := self._cache.get(pair)) is not None}
+        new = [n for n, pair in enumerate(pairs) if n not in computed and all(pair)]
         if new and not self._means:
-            read = self._meet([pairs[n] for n in new], new)
-        new = [n for n in new if n not in read]
-        for start in range(0, len(new), PAIRS_MET):
-            some = new[start : start + PAIRS_MET]
-            states = [self._states([pairs[n][side] for n in some], side) for side in (0, 1)]
-            read |= zip(some, map(_harmonic, *map(self._centred, states, (0, 1))), strict=True)
+            computed |= self._learn_statistics([pairs[n] for n in new], new)
+        new = [n for n in new if n not in computed]
+        for start in range(0, len(new), SAMPLE_PAIRS):
+            batch = new[start : start + SAMPLE_PAIRS]
+            states = [self._states([pairs[n][side] for n in batch], side) for side in (0, 1)]
+            computed |= zip(batch, map(_harmonic, *map(self._centred, states, (0, 1))), strict=True)
         return [
-            read[n] if n in read else np.zeros((len(pair[0]), len(pair[1])), np.float16) if cells is None else cells
-            for n, (pair, cells) in enumerate(zip(pairs, found, strict=True))
+            computed[n] if n in computed else np.zeros((len(source), len(target)), np.float16)
+            for n, (source, target) in enumerate(pairs)
         ]
 
-    def _meet(self, pairs: Sequence[Words], numbers: Sequence[int]) -> dict[int, np.ndarray]:
-        """Learn the means from some pairs, evenly spread, and whether words are recognised; return their e."""
-        chosen = range(0, len(pairs), -(-len(pairs) // PAIRS_MET))
+    def _learn_statistics(self, pairs: Sequence[Words], numbers: Sequence[int]) -> dict[int, np.ndarray]:
+        """Learn means and recognition from a sample of pairs, evenly spread; return the cells of the sample."""
+        chosen = range(0, len(pairs), -(-len(pairs) // SAMPLE_PAIRS))
         states = [self._states([pairs[n][side] for n in chosen], side) for side in (0, 1)]
         for side in states:
             total = sum((of_text.sum(dim=0, dtype=torch.float32) for of_text in side), torch.zeros(()))
-            # A word or two have no mean of their own.
+            # The constant keeps the mean of a few words near 0.
             self._means.append(total / (sum(map(len, side)) + 10))
         sources, targets = map(self._centred, states, (0, 1))
         own = list(map(_harmonic, sources, targets))
         order = sorted(range(len(own)), key=lambda n: own[n].shape)
-        others = [_harmonic(sources[n], targets[other]) for n, other in pairwise(order)]
-        if others:
-            self.known = recognised([own[n] for n in order], others)
-            beyond = (min(self.known) - _UNKNOWN) / (_KNOWN - _UNKNOWN)
-            self.belief.strength = min(1.0, max(0.0, beyond))
-            LOG.info("%s", self.told())
-            if not self.belief.strength:
-                warnings.warn(f"{self.told()}: the text is aligned without it.", stacklevel=2)
+        mismatched = [_harmonic(sources[n], targets[other]) for n, other in pairwise(order)]
+        if mismatched:
+            self.known = recognised([own[n] for n in order], mismatched)
+            strength = (min(self.known) - _MIN_RECOGNISED) / (_ENOUGH_RECOGNISED - _MIN_RECOGNISED)
+            self.likelihood.strength = min(1.0, max(0.0, strength))
+            LOG.info("%s", self.summary())
+            if not self.likelihood.strength:
+                warnings.warn(f"{self.summary()}: the text is aligned without it.", stacklevel=2)
         return {numbers[n]: cells for n, cells in zip(chosen, own, strict=True)}
 
     @property
     def share(self) -> float:
-        """Weight of the encoder in the mean of both."""
-        return _SHARE * self.belief.trust
+        """Weight of the encoder in the mean with the model."""
+        return _MAX_SHARE * self.likelihood.trust
 
-    def witness(self, pairs: Sequence[Words], sides: Sequence[WordTokens]) -> Witness:
-        """Remember a text, and return what the encoder says of it; `sides` as of `Witness`."""
-        return Witness(self.belief, self.remember(pairs), sides)
+    def factors(self, pairs: Sequence[Words], sides: Sequence[WordTokens]) -> EncoderFactors:
+        """Read and cache a text, and return its emission factors; `sides` are the tokens, see `EncoderFactors`."""
+        return EncoderFactors(self.likelihood, self.remember(pairs), sides)
 
-    def told(self) -> str:
-        """Return in one line what the encoder knows of the text that it has met."""
+    def summary(self) -> str:
+        """Return one line about the words that the encoder recognises."""
         if self.known is None:
-            return "the encoder has read too little to tell what it knows"
+            return "the encoder has read too little text to be assessed"
         source, target = (f"{share:.0%}" for share in self.known)
-        how = "not at all" if not self.belief.strength else "in part" if self.belief.strength < 1 else "as it earns it"
+        strength = self.likelihood.strength
+        use = "not used" if not strength else "used with less weight" if strength < 1 else "used"
         return (
-            f"the encoder recognises the partners of {source} of the source words and of {target} of the target words "
-            f"beyond chance, and is believed {how}"
+            f"the encoder recognises {source} of the source words and {target} of the target words beyond chance, "
+            f"and is {use}"
         )
 
     def _centred(self, texts: Sequence[Tensor], side: int) -> Sequence[Tensor]:
-        """Return states of a side without their mean, each of length 1; 0 for a word without tokens."""
+        """Return the states of a side without their mean, normalised to length 1; 0 for a word without tokens."""
         states = torch.cat(list(texts))
         states = (states.float() - self._means[side]) * (states != 0).any(dim=1, keepdim=True)
         return F.normalize(states, dim=1).split([len(text) for text in texts])
 
     @torch.no_grad()
     def _states(self, texts: Sequence[Sequence[str]], side: int) -> list[Tensor]:
-        """Return the state of each word of each text, (words, size) float16; each different text is read once."""
-        different = list(dict.fromkeys(texts))
-        tokens = self.reader.tokenize([" ".join(text) for text in different], side)
-        found: dict[Sequence[str], Tensor] = {}
+        """Return the state of each word of each text, (words, size) float16; repeated texts are read once."""
+        unique = list(dict.fromkeys(texts))
+        tokens = self.reader.tokenize([" ".join(text) for text in unique], side)
+        states: dict[Sequence[str], Tensor] = {}
         around = sum(map(len, self.reader.frames[side]))
         order = sorted(range(len(tokens)), key=lambda n: -len(tokens[n].ids))
         while order:
             longest = len(tokens[order[0]].ids) + around
-            batch, order = order[: max(1, _TOKENS // longest)], order[max(1, _TOKENS // longest) :]
-            some = [tokens[n] for n in batch]
-            if len(some[0].ids):
-                states = self.reader.states([one.ids for one in some if len(one.ids)], side)[self.layer].cpu()
-            for row, (n, one) in enumerate(zip(batch, some, strict=True)):
-                of_tokens = states[row, : len(one.ids)] if len(one.ids) else torch.zeros(0, 1)
-                found[different[n]] = _word_means(of_tokens, one)
-        size = max((states.shape[1] for states in found.values()), default=1)
-        if not all(bool(states.isfinite().all()) for states in found.values()):
-            raise ValueError("The states of the encoder are not finite: its checkpoint is damaged.")
-        return [found[text] if found[text].shape[1] == size else torch.zeros(len(text), size) for text in texts]
+            batch, order = order[: max(1, _BATCH_TOKENS // longest)], order[max(1, _BATCH_TOKENS // longest) :]
+            of_batch = [tokens[n] for n in batch]
+            if len(of_batch[0].ids):
+                not_empty = [of_text.ids for of_text in of_batch if len(of_text.ids)]
+                token_states = self.reader.states(not_empty, side)[self.layer].cpu()
+            for row, (n, of_text) in enumerate(zip(batch, of_batch, strict=True)):
+                own = token_states[row, : len(of_text.ids)] if len(of_text.ids) else torch.zeros(0, 1)
+                states[unique[n]] = _word_means(own, of_text)
+        size = max((of_text.shape[1] for of_text in states.values()), default=1)
+        if not all(bool(of_text.isfinite().all()) for of_text in states.values()):
+            raise ValueError(
+                "The states of the encoder are not finite, so its checkpoint is damaged. Download it again."
+            )
+        return [states[text] if states[text].shape[1] == size else torch.zeros(len(text), size) for text in texts]
 
 
-def recognised(pairs: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return the share of the words of each side whose partner is recognised beyond chance (Cohen's kappa).
+def recognised(pairs: Sequence[np.ndarray], mismatched: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Return the share of words recognised beyond chance, per side (Cohen's kappa).
 
     Args:
-        pairs: e of translations. others: e of sentences that are no translations of each other.
+        pairs: e of translations.
+        mismatched: e of sentences that are not translations of each other.
     """
     best, words = np.zeros((2, 2)), np.zeros((2, 2))
-    for kind, some in enumerate((pairs, others)):
-        for cells in some:
+    for kind, of_kind in enumerate((pairs, mismatched)):
+        for cells in of_kind:
             best[kind] += [cells.max(axis).sum(dtype=np.float64) for axis in (1, 0)]
             words[kind] += cells.shape
     share, chance = best / np.maximum(words, 1)
@@ -252,19 +255,19 @@ def recognised(pairs: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> tup
 
 
 def default_layer(model) -> int:
-    """Return the layer to read: three fifths of the way up, or the top, which a decoder has been made to read."""
+    """Return the default layer: three fifths of the way up, or the top of an encoder-decoder's encoder."""
     if model.config.is_encoder_decoder:
         return -1
     return round(_HEIGHT * model.config.get_text_config().num_hidden_layers)
 
 
 def lowered(reader: EncoderReader, layer: int, dtype: torch.dtype | None = None) -> int:
-    """Take the layers above one out of an encoder, and put the others into a type; return the layer, from 0.
+    """Remove the layers above one from an encoder, convert the others to `dtype`, and return the layer, from 0.
 
-    The embeddings of the words stay where they are, in the file: only those of words that occur are read.
+    The word embeddings are not converted, because they are read from the file as needed.
 
     Raises:
-        ValueError: there is no such layer, or its weights are not finite.
+        ValueError: an unknown layer, or weights that are not finite.
     """
     count = reader.model.config.get_text_config().num_hidden_layers
     if not -count <= layer + (layer < 0) <= count:
@@ -273,7 +276,7 @@ def lowered(reader: EncoderReader, layer: int, dtype: torch.dtype | None = None)
     encoder = reader.encoder
     for module in encoder.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
-            del module[max(layer, 1) :]  # what enters the first is told by the first
+            del module[max(layer, 1) :]  # layer 0 is the input of the first layer
             break
     words = encoder.get_input_embeddings()
     for module in encoder.children() if dtype is not None else ():
@@ -294,14 +297,14 @@ def lowered(reader: EncoderReader, layer: int, dtype: torch.dtype | None = None)
 
 
 def _harmonic(source: Tensor, target: Tensor) -> np.ndarray:
-    """Return e of two sides of states of length 1, (source words, target words) float16."""
+    """Return e from the normalised states of both sides, (source words, target words) float16."""
     scores = source @ target.mT / TEMPERATURE
     forward, backward = scores.softmax(dim=1), scores.softmax(dim=0)
     return (2 * forward * backward / (forward + backward).clamp(min=1e-30)).half().numpy()
 
 
 def _word_means(states: Tensor, tokens: WordTokens) -> Tensor:
-    """Return the mean state of the tokens of each word, (words, size) float16; 0 for a word without tokens."""
+    """Return the mean token state of each word, (words, size) float16; 0 for a word without tokens."""
     inside = torch.from_numpy(tokens.word_ids != NO_WORD)
     words = torch.from_numpy(tokens.word_ids)[inside]
     total = torch.zeros(tokens.words, states.shape[1]).index_add_(0, words, states[inside].float())
@@ -309,30 +312,33 @@ def _word_means(states: Tensor, tokens: WordTokens) -> Tensor:
     return (total / number.clamp(min=1)[:, None]).half()
 
 
-# ---- what the default encoder has learned of word alignment ----
+# ---- adapter of the default encoder ----
 
-# A small change of its weights, which comes with the package: `W' = W + B A` of each linear map of the layers that are
-# read (LoRA, Hu et al. 2022), in 8 bits. `experiments/encoder_adapter.py` says what from: links that counts and the
-# encoder itself gave to 31,928 pairs of German, Japanese and French with English, of Tatoeba, the Tanaka corpus and
-# Europarl. Their terms let anybody use them, and the file's metadata names each with its licence. No link was drawn by
-# a person.
+# A LoRA adapter (Hu et al. 2022) for word alignment comes with the package: `W' = W + B A` for each linear map of the
+# layers that are read, in 8 bits. `experiments/encoder_adapter.py` trained it on automatic links, from counts and the
+# encoder itself, of 31,928 pairs of German, Japanese and French with English from Tatoeba, the Tanaka corpus and
+# Europarl. Their licences are in the file's metadata.
 
 
 def adapt_encoder(encoder, layer: int) -> bool:
-    """Change the weights of an encoder in place, if it is the one that the file is for.
+    """Apply the adapter to the default encoder, in place.
 
     Args:
-        encoder: with all of its layers, in float32 and on the CPU.
-        layer: which will be read.
+        encoder: Encoder with all of its layers, in float32 on the CPU.
+        layer: Layer that will be read.
 
     Returns:
-        whether it was.
+        True if it is the default encoder, False if nothing changed.
     """
     modules = dict(encoder.named_modules())
     with safe_open(LEARNED_FILE, "pt") as file:
-        names, said = file.keys(), file.metadata()
-        probe = modules.get(said[_PROBE])
-        if int(said[_LAYER]) != layer or probe is None or not _alike(probe.weight, file.get_tensor(_PROBE).float()):
+        names, metadata = file.keys(), file.metadata()
+        probe = modules.get(metadata[_PROBE])
+        if (
+            int(metadata[_LAYER]) != layer
+            or probe is None
+            or not _alike(probe.weight, file.get_tensor(_PROBE).float())
+        ):
             return False
         for name in (name.removesuffix(".a") for name in names if name.endswith(".a")):
             a, b = (_exact(file, f"{name}.{half}") for half in "ab")
@@ -342,12 +348,12 @@ def adapt_encoder(encoder, layer: int) -> bool:
 
 
 def halves(name: str, a: Tensor, b: Tensor) -> dict[str, Tensor]:
-    """Return what the file holds of a map: A (rank, inputs) and B (outputs, rank) in 8 bits, scaled by rank."""
-    found: dict[str, Tensor] = {}
+    """Quantise A (rank, inputs) and B (outputs, rank) of a map to 8 bits, with a scale per rank."""
+    tensors: dict[str, Tensor] = {}
     for half, values, dim in (("a", a, 1), ("b", b, 0)):
         scale = values.abs().amax(dim=dim, keepdim=True).clamp(min=1e-12) / 127
-        found |= {f"{name}.{half}": (values / scale).round().to(torch.int8), f"{name}.{half}.scale": scale.float()}
-    return found
+        tensors |= {f"{name}.{half}": (values / scale).round().to(torch.int8), f"{name}.{half}.scale": scale.float()}
+    return tensors
 
 
 def _exact(file, name: str) -> Tensor:
@@ -355,6 +361,6 @@ def _exact(file, name: str) -> Tensor:
 
 
 def _alike(weight: Tensor, probe: Tensor) -> bool:
-    """Return whether the first row of a weight is the one that the file remembers."""
+    """Return True if the first row of a weight is similar to the one in the file."""
     row = weight[0].detach().float().cpu()
-    return row.shape == probe.shape and float(F.cosine_similarity(row, probe, dim=0)) > _ALIKE
+    return row.shape == probe.shape and float(F.cosine_similarity(row, probe, dim=0)) > _MIN_COSINE

@@ -1,6 +1,6 @@
-"""The states of a multilingual encoder (BERT, XLM-R, ...), or of an encoder-decoder's, for the words of a text.
+"""States of a multilingual encoder (BERT, XLM-R, ...), or of an encoder-decoder's encoder, for the words of a text.
 
-Each side is encoded by itself, with the special tokens and the language code that the tokenizer puts around a text.
+Each side is encoded separately, with the special tokens and the language code of the tokenizer.
 """
 
 import json
@@ -28,42 +28,41 @@ _TYPES: dict[str, tuple[torch.dtype, np.dtype]] = {
 
 
 class Frame(NamedTuple):
-    """Tokens that an encoder reads before and after those of a text: special ones and a language code."""
+    """Special tokens and language code before and after a text."""
 
     before: np.ndarray
     after: np.ndarray
 
 
 class EncoderReader:
-    """An encoder, and how text of each side is given to it.
+    """Reader of the states of an encoder, for text of both sides.
 
-    A text whose tokens are more than the encoder has positions for is read in overlapping windows; each token's state
-    is that of the window in which it has most on its nearer side.
+    A text with more tokens than the encoder has positions is read in overlapping windows. The state of a token comes
+    from the window in which it is farthest from an end.
 
     Args:
-        model: an encoder, or a model with one; its mode is left as it is.
-        tokenizer: its tokenizer.
-        languages: codes of source and target, for a tokenizer that puts one beside each text ("en" of M2M100,
-            "eng_Latn" of NLLB, "en_XX" of mBART).
+        model: Encoder, or a model with one; its mode is kept.
+        tokenizer: Tokenizer of the model.
+        languages: Codes of source and target, for a tokenizer with language codes ("en" of M2M100, "eng_Latn" of NLLB,
+            "en_XX" of mBART). Default: (None, None).
 
     Raises:
-        ValueError: languages that are missing, not known to the tokenizer, or given to one that has none; an encoder
-            whose vocabulary has no target text.
+        ValueError: language codes that are missing, unknown, or given to a tokenizer without them; an encoder whose
+            vocabulary does not cover the target.
     """
 
     def __init__(self, model, tokenizer, languages: tuple[str | None, str | None] = (None, None)):
         if getattr(tokenizer, "separate_vocabs", False):
             raise ValueError(
-                "The tokenizer has a vocabulary for each language (`separate_vocabs`), and the encoder that of the "
-                "source alone: it cannot read the target. Take another encoder."
+                "The encoder cannot read the target: its tokenizer has a separate vocabulary for it "
+                "(`separate_vocabs`). Choose another encoder."
             )
         self.model, self.tokenizer = model, tokenizer
         self.encoder = model.get_encoder() if model.config.is_encoder_decoder else model.base_model
-        known = (model.config.pad_token_id, tokenizer.pad_token_id)
-        self.padding = next((number for number in known if number is not None), 0)
-        # Marian segments target text by a model of its own. Both sides have one vocabulary, so what its decoder has
-        # learned to write are the tokens whose embeddings the encoder shares; source segmentation would cut the
-        # target text into pieces that neither has ever seen.
+        candidates = (model.config.pad_token_id, tokenizer.pad_token_id)
+        self.padding = next((token for token in candidates if token is not None), 0)
+        # Marian segments target text with another model. The encoder shares the embeddings of these tokens with the
+        # decoder, which was trained on them; source segmentation would produce pieces that neither was trained on.
         self.two_segmentations = hasattr(tokenizer, "spm_target")
         self.frames = tuple(self._frame(*each) for each in zip(languages, SIDES, strict=True))
 
@@ -72,8 +71,7 @@ class EncoderReader:
         if not hasattr(self.tokenizer, "src_lang"):
             if language is not None:
                 raise ValueError(
-                    f"{option} is for tokenizers with language codes, and {name} has none, got {language!r}. Leave it "
-                    "out."
+                    f"{option} must be left out for {name}, which has no language codes, got {language!r}."
                 )
             inner, whole = self._with_and_without()
         else:
@@ -94,15 +92,15 @@ class EncoderReader:
         return Frame(*(np.array(ids, dtype=np.int64) for ids in ends))
 
     def _with_and_without(self) -> tuple[list[int], list[int]]:
-        """Return some text without special tokens, and with them."""
+        """Return the tokens of a text without and with special tokens."""
         return tuple(self.tokenizer("1 a .", add_special_tokens=special)["input_ids"] for special in (False, True))
 
     @cached_property
     def size(self) -> int | None:
-        """The most tokens of a text that are read at once; None for no limit.
+        """Maximum number of text tokens per window; None for no limit.
 
         Raises:
-            ValueError: the encoder has no room for any.
+            ValueError: an encoder with fewer positions than special tokens.
         """
         config = self.model.config
         limit = getattr(config, "max_position_embeddings", None)
@@ -110,16 +108,16 @@ class EncoderReader:
             return None
         table = getattr(getattr(self.encoder, "embeddings", None), "position_embeddings", None)
         first = getattr(table, "padding_idx", None)
-        if first is not None:  # RoBERTa counts from behind the number of padding
+        if first is not None:  # positions of RoBERTa start after the padding index
             limit -= first + 1
         limit = min(limit, self.tokenizer.model_max_length)
         size = limit - max(len(frame.before) + len(frame.after) for frame in self.frames)
         if size < 1:
-            raise ValueError(f"The encoder has {limit} positions, and no room for a text beside its special tokens.")
+            raise ValueError(f"The encoder needs more positions than special tokens, got {limit}. Choose another one.")
         return size
 
     def tokenize(self, texts: Sequence[str], side: int) -> list[WordTokens]:
-        """Return the tokens of each text, without special ones; `side` is 0 for source, 1 for target."""
+        """Tokenise texts without special tokens; `side` is 0 for source, 1 for target."""
         return tokenize_words(
             self.tokenizer, texts, target=bool(side) and self.two_segmentations, special_tokens=False
         )
@@ -128,24 +126,24 @@ class EncoderReader:
         """Return the input of the first layer and the output of each layer, (batch, length, size) each.
 
         Raises:
-            ValueError: the encoder returns none.
+            ValueError: an encoder that does not return the states of its layers.
         """
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         inputs = {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
         outputs = self.encoder(**inputs, output_hidden_states=True, return_dict=True)
-        found = getattr(outputs, "hidden_states", None)
-        if not found or any(layer is None or layer.shape[:2] != input_ids.shape for layer in found):
+        states = getattr(outputs, "hidden_states", None)
+        if not states or any(layer is None or layer.shape[:2] != input_ids.shape for layer in states):
             raise ValueError(
                 f"The encoder of a model of type {self.model.config.model_type!r} returned no states of its layers "
-                "(`output_hidden_states`). Take a Transformer, such as BERT, XLM-R, Marian, BART or M2M100."
+                "(`output_hidden_states`). Use a Transformer such as BERT, XLM-R, Marian, BART or M2M100."
             )
-        return tuple(found)
+        return tuple(states)
 
     def states(self, ids: Sequence[np.ndarray], side: int) -> tuple[Tensor, ...]:
-        """Return the states of the tokens in every layer, (batch, longest text, size); anything at padding.
+        """Return the states of the tokens in each layer, (batch, longest text, size), arbitrary at padding.
 
         Args:
-            ids: of `tokenize`, at least one text, none of them empty.
+            ids: Token ids of at least one text; no text is empty.
             side: 0 for source, 1 for target.
         """
         before, after = self.frames[side]
@@ -154,17 +152,17 @@ class EncoderReader:
             for row, tokens in enumerate(ids)
             for part in window_slices(len(tokens), self.size or len(tokens))
         ]
-        read = padded([np.concatenate([before, ids[row][part], after]) for row, part in parts], self.padding)
-        found = [layer[:, len(before) :] for layer in self.hidden_states(*read)]
+        batch = padded([np.concatenate([before, ids[row][part], after]) for row, part in parts], self.padding)
+        layers = [layer[:, len(before) :] for layer in self.hidden_states(*batch)]
         longest = max(map(len, ids))
         if len(parts) == len(ids):
-            return tuple(layer[:, :longest] for layer in found)
+            return tuple(layer[:, :longest] for layer in layers)
         window, place = _best_windows(parts, [len(tokens) for tokens in ids], longest)
-        return tuple(layer[window, place] for layer in found)
+        return tuple(layer[window, place] for layer in layers)
 
 
 def _best_windows(parts: Sequence[tuple[int, slice]], lengths: Sequence[int], longest: int) -> tuple[Tensor, Tensor]:
-    """Return the window to take the state of each token from, and its place there; (texts, longest) each."""
+    """Return the best window of each token, and its position there, (texts, longest) each."""
     window, place = torch.zeros(2, len(lengths), longest, dtype=torch.long)
     margin = torch.full((len(lengths), longest), -1)
     for number, (row, part) in enumerate(parts):
@@ -178,9 +176,9 @@ def _best_windows(parts: Sequence[tuple[int, slice]], lengths: Sequence[int], lo
 
 
 def window_slices(length: int, size: int) -> list[slice]:
-    """Return windows of at most `size` positions that cover `length` positions, evenly spread.
+    """Return evenly spread windows of at most `size` positions that cover `length` positions.
 
-    Neighbours share at least a quarter of a window (where `size` > 1).
+    Neighbouring windows overlap by at least a quarter (if `size` > 1).
     """
     if length <= size:
         return [slice(0, length)]
@@ -194,14 +192,17 @@ def window_slices(length: int, size: int) -> list[slice]:
 
 
 class EmbeddingRows(nn.Module):
-    """An `nn.Embedding` whose rows are read from a safetensors file when they are needed, each once.
+    """Embedding whose rows are read from a safetensors file when they are first needed.
 
-    Of the 250,000 tokens of a multilingual encoder a text has a few thousand. A file that is mapped into memory brings
-    the pages around each row, too, and so in the end all of them.
+    A text has a few thousand of the 250,000 tokens of a multilingual encoder. A memory-mapped file would load the
+    pages around each row, and so in the end all rows.
 
     Args:
-        path: the file. start: of the first row in it, in bytes. shape: rows and columns.
-        stored: type in the file, as its header names it. dtype: that of the rows.
+        path: Safetensors file.
+        start: Position of the first row, in bytes.
+        shape: Numbers of rows and columns.
+        stored: Type in the header of the file.
+        dtype: Type of the returned rows.
     """
 
     def __init__(self, path: Path, start: int, shape: tuple[int, int], stored: str, dtype: torch.dtype):
@@ -214,8 +215,8 @@ class EmbeddingRows(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         new = ids[self._places[ids] < 0].unique().tolist()
         if new:
-            read = b"".join(os.pread(self._file.fileno(), self._size, self._start + self._size * row) for row in new)
-            rows = torch.from_numpy(np.frombuffer(read, self._bits).copy()).view(self._stored).view(len(new), -1)
+            stored = b"".join(os.pread(self._file.fileno(), self._size, self._start + self._size * row) for row in new)
+            rows = torch.from_numpy(np.frombuffer(stored, self._bits).copy()).view(self._stored).view(len(new), -1)
             if self._count + len(new) > len(self._rows):
                 larger = self._rows.new_empty(2 * (self._count + len(new)), self._rows.shape[1])
                 larger[: self._count] = self._rows[: self._count]
@@ -227,11 +228,12 @@ class EmbeddingRows(nn.Module):
 
 
 def rows_in_file(path: Path | None, words: nn.Module, dtype: torch.dtype) -> EmbeddingRows | None:
-    """Return what stands for the embeddings of words, or None where they are not as they lie in this file.
+    """Return `EmbeddingRows` for word embeddings; None if the file does not have the same values.
 
     Args:
-        path: a safetensors file; None for none.
-        words: they, loaded on the CPU. dtype: that of what is read.
+        path: Safetensors file, or None.
+        words: Word embeddings on the CPU.
+        dtype: Type of the returned rows.
     """
     if path is None or type(words) is not nn.Embedding or words.weight.device.type != "cpu":
         return None

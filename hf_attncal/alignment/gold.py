@@ -1,4 +1,4 @@
-"""Score an aligner on annotated pairs, and choose on them its rule for links and the probabilities of its links."""
+"""Score an aligner on annotated pairs, tune its symmetrisation and threshold, and calibrate its scores."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
@@ -20,11 +20,11 @@ from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability
 from .aligner import WordAligner
 from .probabilities import LIKE, UNLIKE, LinkProbabilities, Platt
 
-# What is tried on dev gold where no symmetrisation is asked for.
+# Symmetrisations that are tried on dev.
 TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
-# Probabilities are learned from all links above it, so that they hold where a user lowers the threshold.
-_LEAST_THRESHOLD = THRESHOLDS[0]
+# Probabilities are learned from all links above this, so that they also hold at a lower threshold.
+_CALIBRATION_THRESHOLD = THRESHOLDS[0]
 _FOLDS = 10
 
 
@@ -35,13 +35,13 @@ def score_aligner(
     symmetrization: str | None = None,
     bootstrap: int = 0,
 ) -> AlignmentScore:
-    """Return the AER of an aligner on annotated pairs, with a 95 % interval from `bootstrap` resamples of them."""
+    """Return the AER of an aligner on annotated pairs, with a 95 % interval from `bootstrap` resamples."""
     aligned = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
     return _score(gold, [a.links for a in aligned], aligned[0].symmetrization, bootstrap)
 
 
 def _score(gold: Gold, links: Sequence[Collection[Link]], symmetrization: str, bootstrap: int = 0) -> AlignmentScore:
-    # No check of indices: they come from our own words, and an early model may link anything.
+    # Indices are not checked: they cannot be 1-based here, and the AER of an untrained model may be anything.
     return alignment_error_rate(
         gold.links, links, symmetrization=symmetrization, bootstrap=bootstrap, check_indices=False
     )
@@ -54,13 +54,13 @@ def tune_links(
     symmetrizations: Iterable[str] | None = None,
     thresholds: Iterable[float] = THRESHOLDS,
 ) -> tuple[str, float, AlignmentScore]:
-    """Return the symmetrisation and threshold with the lowest AER, the earlier of equals, and that score.
+    """Return the symmetrisation and threshold with the lowest AER, the first one in a tie, and their score.
 
     Args:
-        model, tokenizer: the aligner; `model` keeps its mode.
-        gold: annotated pairs. Use other pairs than those that are reported on.
-        symmetrizations: names to try; None for the model's own alone.
-        thresholds: thresholds to try.
+        model, tokenizer: Word aligner; `model` keeps its mode.
+        gold: Annotated pairs, not from the test set.
+        symmetrizations: Symmetrisations to try. Default: None, only the model's.
+        thresholds: Thresholds to try. Default: `THRESHOLDS`.
     """
     scores = []
     with evaluating(model):
@@ -73,25 +73,25 @@ def tune_links(
 def tune_threshold(
     aligner: WordAligner, gold: Gold, thresholds: Iterable[float] = THRESHOLDS
 ) -> tuple[float | None, AlignmentScore]:
-    """Return the threshold with the lowest AER, the earlier of equals, and that score; first comes the aligner's own.
+    """Return the threshold with the lowest AER and its score; the aligner's own threshold wins a tie.
 
-    That may be None: each target word has its best source word.
+    The aligner's own threshold may be None, which links each target word to its best source word.
 
     Args:
-        aligner: without `probabilities`.
-        gold: annotated pairs. Use other pairs than those that are reported on.
-        thresholds: thresholds to try.
+        aligner: Word aligner without `probabilities`.
+        gold: Annotated pairs, not from the test set.
+        thresholds: Thresholds to try. Default: `THRESHOLDS`.
     """
     own = (aligner.source.threshold, score_aligner(aligner, gold))
-    tried = _of_thresholds(aligner, gold, aligner.source.symmetrization, thresholds)
-    return min([own, *tried], key=lambda entry: entry[1].aer)
+    scores = _of_thresholds(aligner, gold, aligner.source.symmetrization, thresholds)
+    return min([own, *scores], key=lambda entry: entry[1].aer)
 
 
 def _of_thresholds(
     aligner: WordAligner, gold: Gold, symmetrization: str, thresholds: Iterable[float]
 ) -> Iterator[tuple[float, AlignmentScore]]:
     """Yield each threshold and its AER."""
-    # What grows from links depends on the threshold; of the others a higher one only takes links away.
+    # Except for the grow heuristics, a higher threshold only removes links, so that one alignment is enough.
     grows = symmetrization.startswith("grow")
     whole = None if grows else aligner.align(gold.pairs, threshold=0.0, symmetrize=symmetrization)
     for tau in thresholds:
@@ -107,15 +107,15 @@ def _of_thresholds(
 
 @dataclass(frozen=True)
 class Calibration:
-    """Rules that turn scores of links into probabilities, and how good scores and probabilities are.
+    """Rules that turn scores of links into probabilities, and the calibration errors of both.
+
+    It prints as a table.
 
     Args:
-        probabilities: what was learned.
-        before: how good the scores are as probabilities, of the links by the aligner's own rule.
-        after: the same of the probabilities, cross-validated: those of a pair were learned from other pairs.
-        path: where the rules were saved; None: nowhere yet.
-
-    Printed, it is a table of both scores.
+        probabilities: Learned rules.
+        before: Calibration of the scores, of the links with the aligner's own settings.
+        after: Calibration of the cross-validated probabilities.
+        path: File of the saved rules. Default: None, not saved.
     """
 
     probabilities: LinkProbabilities
@@ -125,8 +125,8 @@ class Calibration:
 
     @property
     def measured_on(self) -> str:
-        """Description of the pairs that both were measured on."""
-        return f"the {self.probabilities.pairs} annotated pairs that they were learned from, cross-validated"
+        """Description of the pairs that `before` and `after` were measured on."""
+        return f"the {self.probabilities.pairs} annotated pairs of the calibration, cross-validated"
 
     def __str__(self) -> str:
         scores, after = {"scores of the model": self.before, "probabilities": self.after}, self.after
@@ -140,18 +140,19 @@ class Calibration:
         lines = [*text_table(columns), ""]
         lines.append(f"Measured on {self.measured_on}: {after.count} links, {100 * after.right:.1f} % right.")
         lines.append(
-            "They hold for pairs like these; where more is new to the aligner, or the score of a pair is lower, a "
-            "probability is at most the score."
+            "The probabilities hold for similar pairs. With more unknown words or a lower pair score, they are at "
+            "most the scores."
         )
         intervals = ", 95 % intervals over pairs." if after.interval else "."
         lines += [f"ECE: expected calibration error in per cent{intervals}", after.signature]
         return "\n".join(lines if self.path is None else [*lines, "", f"wrote {self.path}"])
 
     def save(self, folder: str | Path, model: str | Path | None = None) -> Path:
-        """Write the probabilities beside the checkpoint in `folder`, and both scores into its card if there is one.
+        """Save the rules in `folder`, and the calibration errors in its model card if there is one.
 
         Args:
-            model: folder or Hub name of the checkpoint, if it is another.
+            folder: Folder of the checkpoint, or of the file only.
+            model: Folder or Hub name of a checkpoint elsewhere. Default: None.
 
         Returns:
             The path of `link_probabilities.json`.
@@ -168,35 +169,35 @@ def _percent(value: float, interval: tuple[float, float] | None = None) -> str:
 
 
 def calibrate_links(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstrap: int = 0) -> Calibration:
-    """Learn from annotated pairs how likely links are to be right, by their scores; the aligner stays as it is.
+    """Learn the probability of a link from its score, on annotated pairs; the aligner is not changed.
 
-    A link is right if it is in P, among the sure and the possible ones: what precision counts.
+    A link is right if it is annotated as sure or possible, as in precision.
 
     Args:
-        aligner: of any kind; an encoder-decoder has one symmetrisation, others have all of `SYMMETRIZATIONS`.
-        gold: annotated pairs. Use other pairs than those that are reported on.
-        bins, bootstrap: see `probability_score`.
+        aligner: Word aligner or encoder-decoder.
+        gold: Annotated pairs, not from the test set.
+        bins, bootstrap: See `probability_score`.
 
     Raises:
-        ValueError: too little to learn from: fewer than two pairs, no link, or links that are all right or all wrong;
-            or scores that are no higher where links are right.
+        ValueError: fewer than two pairs, no links, links that are all right or all wrong, or scores that are not
+            higher for right links.
     """
     if len(gold.pairs) < 2:
-        raise ValueError(f"Link probabilities need two annotated pairs or more, got {len(gold.pairs)}.")
+        raise ValueError(f"Calibration needs at least two annotated pairs, got {len(gold.pairs)}. Annotate more.")
     raw, source = copy(aligner), aligner.source
     raw.probabilities = None
     own = scored_links(raw, gold)
-    threshold = None if source.threshold is None else min(source.threshold, _LEAST_THRESHOLD)
+    threshold = None if source.threshold is None else min(source.threshold, _CALIBRATION_THRESHOLD)
     rules = {}
     for method in source.symmetrizations:
-        said, right = scored_links(raw, gold, threshold, method)
+        scores, right = scored_links(raw, gold, threshold, method)
         if method == source.symmetrization:
             _check_learnable(right if any(own[1]) else [])
-            folds = [Platt.fit(*map(_flat, _others(said, right, fold))) for fold in range(_FOLDS)]
-        rules[method] = Platt.fit(_flat(said), _flat(right))
+            folds = [Platt.fit(*map(_flat, _outside_fold(scores, right, fold))) for fold in range(_FOLDS)]
+        rules[method] = Platt.fit(_flat(scores), _flat(right))
     rules = {method: rule for method, rule in rules.items() if rule.slope > 0}
     if source.symmetrization not in rules:
-        raise ValueError("Scores of right links are no higher than those of wrong ones: they say nothing.")
+        raise ValueError("Scores of right links are not higher than scores of wrong links. Check the annotation.")
     crossed = [folds[row % _FOLDS].of(scores) for row, scores in enumerate(own[0])]
     settings = None if raw.settings is None else raw.settings.to_dict()
     return Calibration(
@@ -209,27 +210,27 @@ def calibrate_links(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstra
 def scored_links(
     aligner: WordAligner, gold: Gold, threshold: float | None = None, symmetrization: str | None = None
 ) -> tuple[list[Sequence[float]], list[list[bool]]]:
-    """Return the scores of the links of each annotated pair, and whether each link is in P."""
-    aligned = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
+    """Return the scores of the links of each annotated pair, and True for each link that is sure or possible."""
+    alignments = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
     right = [
-        [link in annotated.possible for link in found.links]
-        for found, annotated in zip(aligned, gold.links, strict=True)
+        [link in annotated.possible for link in alignment.links]
+        for alignment, annotated in zip(alignments, gold.links, strict=True)
     ]
-    return [found.scores for found in aligned], right
+    return [alignment.scores for alignment in alignments], right
 
 
 def _ends(aligner: WordAligner, gold: Gold) -> list[tuple[float, float] | None]:
-    """Return the quantiles `LIKE` and `UNLIKE` of the pairs: of unknown tokens (None if not counted), of scores."""
-    scores = [one.score for one in aligner.align(gold.pairs) if one.score is not None]
-    ends = (LIKE, UNLIKE), (1 - LIKE, 1 - UNLIKE)
-    found = zip((aligner.unknown_shares(gold.pairs), scores), ends, strict=True)
-    return [tuple(np.quantile(values, of).tolist()) if values else None for values, of in found]
+    """Return the quantiles `LIKE` and `UNLIKE` of the shares of unknown tokens (None without counts) and of scores."""
+    scores = [alignment.score for alignment in aligner.align(gold.pairs) if alignment.score is not None]
+    quantiles = (LIKE, UNLIKE), (1 - LIKE, 1 - UNLIKE)
+    measures = zip((aligner.unknown_shares(gold.pairs), scores), quantiles, strict=True)
+    return [tuple(np.quantile(values, shares).tolist()) if values else None for values, shares in measures]
 
 
-def _others(said: Sequence, right: Sequence, fold: int) -> tuple[list, list]:
-    """Return all pairs but those of a fold."""
-    rows = [row for row in range(len(said)) if row % _FOLDS != fold]
-    return [said[row] for row in rows], [right[row] for row in rows]
+def _outside_fold(scores: Sequence, right: Sequence, fold: int) -> tuple[list, list]:
+    """Return the pairs outside a fold."""
+    rows = [row for row in range(len(scores)) if row % _FOLDS != fold]
+    return [scores[row] for row in rows], [right[row] for row in rows]
 
 
 def _flat(of_pairs: Sequence[Sequence]) -> list:
@@ -237,15 +238,15 @@ def _flat(of_pairs: Sequence[Sequence]) -> list:
 
 
 def _check_learnable(right: Sequence[Sequence[bool]]) -> None:
-    found = _flat(right)
-    if all(found) or not any(found):
-        what = f"all {len(found)} links of the annotated pairs are {'right' if any(found) else 'wrong'}"
-        what = what if found else "there is no link"
+    links = _flat(right)
+    if all(links) or not any(links):
+        problem = f"all {len(links)} links of the annotated pairs are {'right' if any(links) else 'wrong'}"
+        problem = problem if links else "there is no link"
     elif len({row % _FOLDS for row, of_pair in enumerate(right) if of_pair}) < 2:
-        what = "too few of the annotated pairs have links to leave some out in turn"
+        problem = "too few of the annotated pairs have links for cross-validation"
     else:
         return
     raise ValueError(
-        f"There is nothing to learn link probabilities from: {what}. Annotate more pairs, or look whether these "
-        "belong to the text."
+        f"Link probabilities cannot be learned: {problem}. Annotate more pairs, or check that the annotation fits the "
+        "text."
     )

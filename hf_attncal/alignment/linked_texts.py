@@ -1,4 +1,4 @@
-"""Sentence pairs with their links, read from files or given as lists, and the lexicon that they make."""
+"""Sentence pairs with their links, from files or lists, and the lexicon of the linked words."""
 
 import os
 import re
@@ -36,7 +36,7 @@ Texts = Iterable[tuple[str, str]]
 
 
 class Linked(Protocol):
-    """The links of a sentence pair with their scores, such as a `WordAlignment`."""
+    """Links of a sentence pair with their scores, such as a `WordAlignment`."""
 
     links: Sequence[Link]
     scores: Sequence[float] | None
@@ -44,26 +44,26 @@ class Linked(Protocol):
 
 @runtime_checkable
 class Linker(Protocol):
-    """What makes links of sentence pairs, such as a `WordAligner`."""
+    """Aligner that creates the links of sentence pairs, such as a `WordAligner`."""
 
     def stream(self, pairs: Texts, **options: Any) -> Iterator[Linked]:
         """Yield the links of each pair."""
 
 
-# A line `i-j i-j` (or `i-j:score`), an alignment, or pairs (i source, j target).
+# An aligner; or for each pair a line `i-j i-j` (or `i-j:score`), an alignment, or links (i source, j target).
 Links = Linker | Iterable[str | Linked | Sequence[Link]]
 
 
 @dataclass(frozen=True)
 class LinkedTexts:
-    """Streams of the lines of several texts that belong together.
+    """Streams of the lines of parallel texts with their links.
 
     Args:
-        names: argument -> what messages call its text.
-        pairs: (source, target).
-        links: lines of links, or what makes them.
-        parting: what parts the words that links count.
-        labels: lines of a third text, such as tags, where there is one.
+        names: Name of each text in messages, by argument.
+        pairs: (source, target) texts.
+        links: Lines of links, or the aligner that creates them.
+        parting: Word separator.
+        labels: Lines of a third text such as tags. Default: None.
     """
 
     names: Mapping[str, str]
@@ -74,11 +74,7 @@ class LinkedTexts:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn a LineError of the block into an error for the user that names the file.
-
-        Raises:
-            CommandError: in its place.
-        """
+        """Turn a LineError of the block into a CommandError that names the file."""
         try:
             yield
         except LineError as error:
@@ -99,32 +95,32 @@ def open_linked(
     """Open two texts, their links, and labels if there are any.
 
     Args:
-        source, target: files, or lines.
-        links: a file, lines, alignments, or a loaded aligner.
-        output: the file that will be written, which must be none of these.
-        running: how an aligner runs, and the longest line of a file.
-        words: word separator of the links, one of `SEPARATORS`. None: the separator recorded beside the file, or
-            inferred from files that can be read twice.
-        plain: makes the text that has these words of a source.
-        labels: a third text, under the name of its argument.
+        source, target: Files or lines.
+        links: File, lines, alignments, or a loaded aligner.
+        output: Output file, which must differ from the inputs.
+        running: Options of the run: batch size of an aligner, longest line of a file.
+        words: Word separator, one of `SEPARATORS`. Default: None, the recorded one, or the one that fits the links in
+            files that can be read twice.
+        plain: Function that removes the markup of a source. Default: `str`.
+        labels: A third text under the name of its argument.
 
     Raises:
-        CommandError: files that cannot be read or written, or a model in the place of links.
+        CommandError: files that cannot be read or written, or a model in place of links.
     """
     texts = {"source": source, "target": target, **labels}
     names = {name: text_name(text, name) for name, text in (texts | {"links": links}).items()}
     aligner: Linker | None = links if hasattr(links, "stream") else None
     if is_file(links) and os.path.isdir(links):
         raise CommandError(
-            f"--links {links} is a folder: give links. `attncal align run {links}` writes them, also into a pipe that "
-            "`--links -` reads."
+            f"--links must be a file of links, got the folder {links}. Write links with `attncal align run "
+            f"{links}`, or pipe them into `--links -`."
         )
     if aligner is None:
         texts["links"] = links
-    if named := files_among(*texts.values()):
-        files = [name for name in named if name != STANDARD]
+    if inputs := files_among(*texts.values()):
+        files = [name for name in inputs if name != STANDARD]
         check_files(
-            files, {"--output": None if output is None else os.fspath(output)}, standard=len(files) < len(named)
+            files, {"--output": None if output is None else os.fspath(output)}, standard=len(files) < len(inputs)
         )
     longest = running.longest_line or LONGEST_LINE
     parting = WordSeparator(words, links) if aligner is None else WordSeparator(words or SEPARATORS[0])
@@ -145,7 +141,7 @@ def _can_be_read_twice(text: Text) -> bool:
 
 
 def _linked_pairs(rows: Iterable[tuple], plain: Callable[[str], str], labelled: bool) -> Iterator[LinkedPair]:
-    """Yield what rows say of their words, but for those with a line that is wrong: who works on it will tell."""
+    """Yield the linked pairs of rows whose word separator is uncertain; malformed rows are reported later."""
     for source, target, *labels, of_pair in rows:
         with suppress(ValueError):
             if not (may_have_special_space(source) or may_have_special_space(target)):
@@ -155,7 +151,7 @@ def _linked_pairs(rows: Iterable[tuple], plain: Callable[[str], str], labelled: 
 
 
 class _Batched(NamedTuple):
-    """An aligner that reads so many pairs at once; None: as many as it does by itself."""
+    """Aligner with a batch size; None for its default."""
 
     aligner: Linker
     batch_size: int | None
@@ -164,21 +160,19 @@ class _Batched(NamedTuple):
         return self.aligner.stream(pairs, **options | ({"batch_size": self.batch_size} if self.batch_size else {}))
 
 
-Found = tuple[Sequence[Link], Sequence[float] | None, tuple[int, int] | None]
+ScoredLinks = tuple[Sequence[Link], Sequence[float] | None, tuple[int, int] | None]
 
 
 def links_beside(
     pairs: Iterable, links: Links, parting: WordSeparator, text_of: Callable[[Any], tuple[str, str]] | None = None
-) -> tuple[Iterable, Iterator[Found]]:
-    """Return the pairs and their links, to be read side by side.
-
-    With the links come scores, or None where these have none, and the numbers of words on both sides, where known.
+) -> tuple[Iterable, Iterator[ScoredLinks]]:
+    """Return the pairs and their (links, scores or None, numbers of words or None), to be read in parallel.
 
     Args:
-        pairs: (source, target) texts, or what `text_of` makes them of.
-        links: of each pair; or what makes them.
-        parting: what parts words; an aligner's does if nothing is said.
-        text_of: what an aligner reads of a pair.
+        pairs: (source, target) texts, or the input of `text_of`.
+        links: Links of each pair, or the aligner that creates them.
+        parting: Word separator; set to the aligner's if it is unknown.
+        text_of: Function that returns the texts of a pair for an aligner. Default: None.
     """
     if isinstance(links, Linker):
         parting.words = parting.words or SEPARATORS[0]
@@ -188,14 +182,14 @@ def links_beside(
     return pairs, _numbered_links(links)
 
 
-def _numbered_links(links: Iterable[str | Linked | Sequence[Link]]) -> Iterator[Found]:
+def _numbered_links(links: Iterable[str | Linked | Sequence[Link]]) -> Iterator[ScoredLinks]:
     for number, of_pair in enumerate(links, start=1):
         with in_line(number, "links"):
-            found = _links_and_scores(of_pair)
-        yield found
+            scored_links = _links_and_scores(of_pair)
+        yield scored_links
 
 
-def _links_and_scores(of_pair: str | Linked | Sequence[Link]) -> Found:
+def _links_and_scores(of_pair: str | Linked | Sequence[Link]) -> ScoredLinks:
     if isinstance(of_pair, str):
         return *parse_scored(of_pair), None
     if isinstance(of_pair, Collection):
@@ -206,29 +200,29 @@ def _links_and_scores(of_pair: str | Linked | Sequence[Link]) -> Found:
 
 
 def together(**streams: Iterable) -> Iterator[tuple]:
-    """Yield item n of every stream together; ValueError where one has fewer than another."""
+    """Yield the n-th items of all streams together; raise ValueError if one stream is shorter."""
     for number, row in enumerate(zip_longest(*streams.values(), fillvalue=_END), start=1):
         if short := [name for name, item in zip(streams, row, strict=True) if item is _END]:
-            raise ValueError(f"`{short[0]}` has {number - 1} lines, and others have more. Give one for each pair.")
+            raise ValueError(f"`{short[0]}` must have one line per pair, got only {number - 1} lines.")
         yield row
 
 
 # ---- lexicon ----
 
 _HEADING = ("source", "target", "count", "p(target|source)", "p(source|target)")
-# What a spreadsheet computes, or runs, where a cell begins with it. No signs alone, and no number.
+# A spreadsheet may evaluate a cell that starts like this, except for single signs and numbers.
 _FORMULA = re.compile(r"[=+\-@](?=.*\w)(?![\d.,]*$)")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Two words that are linked.
+    """Pair of linked words.
 
     Args:
-        source, target: the words.
-        count: how many links they have.
-        target_given_source: p(t|s), the share of the links of the source word that lead to the target word.
-        source_given_target: p(s|t), the same the other way round.
+        source, target: Words.
+        count: Number of links.
+        target_given_source: p(t|s), the share of the source word's links that go to the target word.
+        source_given_target: p(s|t), the share of the target word's links that go to the source word.
     """
 
     source: str
@@ -239,10 +233,10 @@ class Entry:
 
 
 class LinkCounts:
-    """Counts links of pairs of words, a sentence pair at a time; it grows with the number of different pairs of words.
+    """Counts of the links of word pairs; memory grows with the number of different pairs.
 
     Args:
-        lowercase: words that differ in capitals alone are one.
+        lowercase: Ignore case. Default: False.
     """
 
     def __init__(self, lowercase: bool = False):
@@ -253,7 +247,7 @@ class LinkCounts:
         """Count the links of a sentence pair.
 
         Raises:
-            ValueError: a link of a word that is not there; none of the pair has been counted.
+            ValueError: a link outside the pair; none of its links is counted.
         """
         check_inside_pair(links, (len(source), len(target)))
         if self.lowercase:
@@ -261,11 +255,11 @@ class LinkCounts:
         self.pairs.update((source[i], target[j]) for i, j in links)
 
     def lexicon(self, least_count: int = 1, top: int | None = None) -> Iterator[Entry]:
-        """Return entries by source word, the most frequent first, then by target word.
+        """Yield entries sorted by source word, descending count, and target word.
 
         Args:
-            least_count: entries with fewer links are left out.
-            top: most entries of a source word.
+            least_count: Minimum count of an entry. Default: 1.
+            top: Maximum number of entries per source word. Default: None, all.
         """
         sources: Counter[str] = Counter()
         targets: Counter[str] = Counter()
@@ -291,35 +285,33 @@ def count_links(
     least_count: int = 1,
     top: int | None = None,
 ) -> Iterator[Entry]:
-    """Count the linked words of sentence pairs, a list or a stream, and yield the lexicon; see `LinkCounts`.
+    """Count the linked words of sentence pairs, and return the entries of the lexicon.
 
     Args:
-        pairs, links, words: see `project_labels`.
-        lowercase: see `LinkCounts`.
-        least_count, top: see `LinkCounts.lexicon`.
+        pairs, links, words: See `project_labels`.
+        lowercase: Ignore case. Default: False.
+        least_count, top: See `LinkCounts.lexicon`.
 
     Raises:
-        LineError: a line with links of words that are not there, or that the aligner fails on.
+        LineError: a line with links outside the pair, or that cannot be aligned.
     """
     counts = LinkCounts(lowercase)
     parting = WordSeparator.of(words)
     texts, of_pairs = links_beside(pairs, links, parting)
     rows = together(pairs=texts, links=of_pairs)
-    for number, ((source, target), (found, _, sizes)) in enumerate(rows, start=1):
+    for number, ((source, target), (of_pair, _, sizes)) in enumerate(rows, start=1):
         with in_line(number, "links"):
-            counts.add(*parting.split(LinkedPair(source, target, found, sizes=sizes)), found)
+            counts.add(*parting.split(LinkedPair(source, target, of_pair, sizes=sizes)), of_pair)
     return counts.lexicon(least_count, top)
 
 
 def write_lexicon(entries: Iterable[Entry], path: str | os.PathLike | None, form: str) -> None:
-    """Write a lexicon: a table of columns parted by tabs ("tsv"), or one object a line ("json").
-
-    Words stay as they are. Of a table, a log message counts those that a spreadsheet may take for a formula.
+    """Write a lexicon; log the number of words in a table that a spreadsheet may evaluate as formulas.
 
     Args:
-        entries: of the lexicon.
-        path: of the file; None or - for standard output.
-        form: which of the two.
+        entries: Entries of the lexicon.
+        path: Output file; None or - for standard output.
+        form: "tsv" for columns separated by tabs, "json" for one object per line.
     """
     formulas = 0
 
@@ -338,7 +330,7 @@ def write_lexicon(entries: Iterable[Entry], path: str | os.PathLike | None, form
         write_lines(file, lines())
     if formulas:
         LOG.warning(
-            "%d lines have a word that a spreadsheet may take for a formula (it begins with =, +, - or @). Words stay "
-            "as they are: import the columns as text, or write --format json.",
+            "%d lines have a word that a spreadsheet may take for a formula (it starts with =, +, - or @). Import the "
+            "columns as text, or use --format json.",
             formulas,
         )

@@ -1,10 +1,9 @@
-"""Lay out the picture of an aligned sentence pair, and write it as HTML.
+"""Draw an aligned sentence pair, as HTML or with matplotlib.
 
-Two rows of words, the source above, and a curve for each link, stronger where its score is higher. A word without
-a link is grey and has the mark of NULL, with the probability that it has no partner. `pair_plot` draws the same.
+The picture has two rows of words, the source above, and a curve for each link, thicker for a higher score. A word
+without a link is grey, with the NULL mark and the probability that it has no partner.
 
-All lengths are in em, the size of the words. How wide a word is depends on a font that is not known here: widths are
-estimates, words are centred where they belong, and there is room between them.
+All lengths are in em. The font is unknown, so that the widths of words are estimates, with gaps between words.
 """
 
 import unicodedata
@@ -27,15 +26,15 @@ if TYPE_CHECKING:
 NULL_MARK = "∅"
 LINK_COLOUR, LINK_COLOUR_AT_NIGHT = "#2171b5", "#6baed6"
 SMALL = 0.7  # size of numbers and marks
-_PIXELS = 15  # of an em, in HTML
+_PIXELS_PER_EM = 15  # in HTML
 _GAP = 1.0  # between two words
-_LEAST_SLOT = 2.2  # what a mark of NULL needs
-_ASIDE = 0.25  # from a curve to its number
-_LEAST_RISE, _MOST_RISE, _RISE_OF_SPAN = 3.5, 9.0, 0.08  # between the rows: longer links need more
+_MIN_SLOT = 2.2  # width of a NULL mark
+_NUMBER_GAP = 0.25  # from a curve to its number
+_MIN_RISE, _MAX_RISE, _RISE_PER_SPAN = 3.5, 9.0, 0.08  # distance of the rows, which grows with the longest link
 
 
 class Aligned(Protocol):
-    """The fields of a `WordAlignment` that a picture shows."""
+    """Fields of a `WordAlignment` that a picture shows."""
 
     @property
     def source(self) -> Sequence[str]: ...
@@ -57,13 +56,13 @@ class Aligned(Protocol):
 
 
 class PlacedWord(NamedTuple):
-    """A word.
+    """Word at its position.
 
     Args:
-        text: without characters that cannot be shown.
-        x: its centre.
-        linked: whether it has a link.
-        null: the probability that it has no partner, where the model knows it.
+        text: Text without unprintable characters.
+        x: Centre.
+        linked: True if the word has a link.
+        null: Probability that the word has no partner, or None.
     """
 
     text: str
@@ -73,20 +72,20 @@ class PlacedWord(NamedTuple):
 
     @property
     def mark(self) -> str | None:
-        """Return the mark beside a word without a link, or None for a linked word."""
+        """NULL mark of a word without a link; None for a linked word."""
         if self.linked:
             return None
         return NULL_MARK if self.null is None else f"{NULL_MARK} {short(self.null)}"
 
 
 class Row(NamedTuple):
-    """The words of a side, from right to left where most of its letters are.
+    """Row of the words of a side.
 
     Args:
-        words: in their order.
-        right_to_left: the first word is the rightmost.
-        y: base line of the words, downwards.
-        mark_y: base line of the marks of NULL.
+        words: Words in their order.
+        right_to_left: True if the first word is on the right.
+        y: Base line of the words, from the top.
+        mark_y: Base line of the NULL marks.
     """
 
     words: tuple[PlacedWord, ...]
@@ -96,14 +95,14 @@ class Row(NamedTuple):
 
 
 class PlacedLink(NamedTuple):
-    """A link.
+    """Link at its position.
 
     Args:
         link: (i source, j target).
-        score: from 0 to 1.
-        curve: the four points (x, y) of a cubic Bézier curve, from the source word to the target word.
-        number: base line (x, y) of the number of the score, at the end where no other link arrives if there is one.
-        number_left: the number ends at this x, or else begins there: the side that the curve does not take.
+        score: Score, from 0 to 1.
+        curve: Four points (x, y) of a cubic Bézier curve from the source word to the target word.
+        number: Base line (x, y) of the score, at an end without other links if there is one.
+        number_left: True if the number ends at this x, False if it starts there.
     """
 
     link: Link
@@ -115,7 +114,7 @@ class PlacedLink(NamedTuple):
 
 @dataclass(frozen=True)
 class PairPicture:
-    """The places of all words and links, in em from the upper left corner."""
+    """Layout of the words and links of a pair, in em from the upper left corner."""
 
     width: float
     height: float
@@ -132,18 +131,21 @@ def place(pair: Aligned) -> PairPicture:
     linked = [{link[side] for link in pair.links} for side in (0, 1)]
     sides = (pair.source, pair.source_null, linked[0]), (pair.target, pair.target_null, linked[1])
     numbered = _with_numbers(pair)
-    # A number stands on either side of its word's centre, inside the word's slot, where no other number reaches.
-    least = 2 * (_ASIDE + SMALL * text_width(short(1)) + 0.1)
+    # A number is left or right of its word's centre, and must fit into half of the word's slot.
+    number_slot = 2 * (_NUMBER_GAP + SMALL * text_width(short(1)) + 0.1)
     slots = [
-        [max(text_width(word) + _GAP, least if n in of else _LEAST_SLOT + _GAP) for n, word in enumerate(words)]
-        for (words, *_), of in zip(sides, numbered, strict=True)
+        [
+            max(text_width(word) + _GAP, number_slot if n in with_number else _MIN_SLOT + _GAP)
+            for n, word in enumerate(words)
+        ]
+        for (words, *_), with_number in zip(sides, numbered, strict=True)
     ]
     width = max(map(sum, slots))
-    unlinked = [len(seen) < len(words) for words, _, seen in sides]  # a line for the marks of NULL
+    unlinked = [len(with_link) < len(words) for words, _, with_link in sides]  # rows with NULL marks
     rows = [_words(*side, widths, width) for side, widths in zip(sides, slots, strict=True)]
     centres = [[word.x for word in words] for words, _ in rows]
     span = max((abs(centres[0][i] - centres[1][j]) for i, j in pair.links), default=0)
-    rise = min(_LEAST_RISE + _RISE_OF_SPAN * span, _MOST_RISE) if pair.links else 1.0
+    rise = min(_MIN_RISE + _RISE_PER_SPAN * span, _MAX_RISE) if pair.links else 1.0
     source = Row(*rows[0], y=1.1 + unlinked[0], mark_y=0.8)
     above, below = source.y + 0.4, source.y + 0.4 + rise
     target = Row(*rows[1], y=below + 1.0, mark_y=below + 2.1)
@@ -154,8 +156,8 @@ def place(pair: Aligned) -> PairPicture:
 def _words(
     words: Sequence[str], nulls: Sequence[float] | None, linked: set[int], slots: Sequence[float], width: float
 ) -> tuple[tuple[PlacedWord, ...], bool]:
-    """Place the words of a row, spread evenly over the whole width, and whether they run from right to left."""
-    # One direction for the whole row, numbers and foreign words too: word i + 1 always lies beside word i.
+    """Place the words of a row evenly over the width; also return True for a row from right to left."""
+    # A row has one direction, including numbers and foreign words, so that consecutive words are neighbours.
     right_to_left = _is_right_to_left("".join(words))
     more = (width - sum(slots)) / max(1, len(words))
     placed, x = [], 0.0
@@ -168,26 +170,26 @@ def _words(
 
 
 def _with_numbers(pair: Aligned) -> tuple[set[int], set[int]]:
-    """Return the source and target words that have numbers: a link has it at its source word if that has no other."""
+    """Return the source and target words with numbers: at the source word of a link if it has no other link."""
     degrees = Counter(i for i, _ in pair.links)
-    alone = {i for i, degree in degrees.items() if degree == 1}
-    return alone, {j for i, j in pair.links if i not in alone}
+    with_one_link = {i for i, degree in degrees.items() if degree == 1}
+    return with_one_link, {j for i, j in pair.links if i not in with_one_link}
 
 
 def _links(pair: Aligned, centres: Sequence[Sequence[float]], above: float, below: float) -> tuple[PlacedLink, ...]:
     """Place the curves from `above` to `below`, and their numbers."""
     at_source, _ = _with_numbers(pair)
-    taken: Counter[int] = Counter()  # numbers at a target word
+    numbers: Counter[int] = Counter()  # at each target word
     placed = []
     for (i, j), score in zip(pair.links, pair.scores, strict=True):
         first, last, bend = centres[0][i], centres[1][j], (below - above) / 2
         if i in at_source:
             x, y, left = first, above + SMALL, last > first
         else:
-            x, y, left = last, below - 0.3 - SMALL * taken[j], first > last
-            taken[j] += 1
+            x, y, left = last, below - 0.3 - SMALL * numbers[j], first > last
+            numbers[j] += 1
         curve = (first, above), (first, above + bend), (last, below - bend), (last, below)
-        placed.append(PlacedLink((i, j), score, curve, (x - _ASIDE if left else x + _ASIDE, y), left))
+        placed.append(PlacedLink((i, j), score, curve, (x - _NUMBER_GAP if left else x + _NUMBER_GAP, y), left))
     return tuple(placed)
 
 
@@ -197,7 +199,7 @@ def _is_right_to_left(text: str) -> bool:
 
 
 def short(probability: float) -> str:
-    """Write a probability with two decimals, `.93`."""
+    """Format a probability with two decimals, `.93`."""
     return f"{probability:.2f}".removeprefix("0")
 
 
@@ -205,51 +207,51 @@ def short(probability: float) -> str:
 
 
 def pair_html(pair: Aligned, caption: str = "") -> str:
-    """Return the picture of a pair as HTML in one line, with its style; it scrolls where it is wider than the page."""
+    """Return the picture of a pair as one line of HTML with its style; a wide picture scrolls."""
     return str(_template().pair(place(pair), caption)).replace("\n", "")
 
 
 def page_head(aligner: str) -> str:
-    """Return the beginning of a page of pictures, which needs nothing but itself; `aligner` is what aligned them.
+    """Return the head of a self-contained page of pictures; `page_pair` and `PAGE_FOOT` complete it.
 
-    `page_pair` makes each of its pairs, and `PAGE_FOOT` ends it.
+    Args:
+        aligner: Name of the aligner.
     """
     lead = Markup(
-        "By <b><bdi>{}</bdi></b>. Above the source, below the target. A curve is a link, thicker and stronger where "
-        "its score (the number) is higher; {} marks a word without a link, with the probability that it has no "
-        "partner where the aligner gives one."
+        "Aligned by <b><bdi>{}</bdi></b>. The source is above, the target below. A curve is a link, thicker for a "
+        "higher score (the number). {} marks a word without a link, with the probability that it has no partner."
     )
     return page_beginning("Word alignment", lead.format(shown(aligner), NULL_MARK), "pairs")
 
 
 def page_pair(number: int, pair: Aligned) -> str:
-    """Return a pair of the page, in one line; `number` is that of its line of the input, from 1."""
+    """Return a pair of the page as one line; `number` is its input line, from 1."""
     return str(_template().section(number, place(pair))).replace("\n", "")
 
 
 @cache
 def _template() -> Any:
     """Return the macros of the template."""
-    found = environment(Path(__file__).parent)
-    found.filters |= {"px": lambda length: f"{_PIXELS * length:.1f}", "short": short}
-    found.globals |= {"colour": LINK_COLOUR, "colour_at_night": LINK_COLOUR_AT_NIGHT, "small": SMALL}
-    return found.get_template("pictures.html.jinja").module
+    templates = environment(Path(__file__).parent)
+    templates.filters |= {"px": lambda length: f"{_PIXELS_PER_EM * length:.1f}", "short": short}
+    templates.globals |= {"colour": LINK_COLOUR, "colour_at_night": LINK_COLOUR_AT_NIGHT, "small": SMALL}
+    return templates.get_template("pictures.html.jinja").module
 
 
 # ---- matplotlib ----
 
 
 def pair_plot(pair: Aligned) -> "Figure":
-    """Draw an aligned pair with matplotlib: words in two rows, links with their scores, NULL.
+    """Draw an aligned pair with matplotlib.
 
     Args:
-        pair: the pair.
+        pair: Aligned pair.
 
     Returns:
-        A figure with one axes, in em, which a notebook shows; `figure.savefig("name.png", dpi=200)` writes it.
+        A figure with one axes in em; `figure.savefig("name.png", dpi=200)` writes it.
 
     Warns:
-        UserWarning: no installed font has some characters of the words.
+        UserWarning: characters that no installed font has.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Curve

@@ -1,13 +1,12 @@
-"""Scores of links as probabilities that the links are right: Platt scaling, learned on annotated pairs.
+"""Turn the scores of links into probabilities that the links are right: Platt scaling, learned on annotated pairs.
 
-A score says how sure a model is, and most are too sure. `p = sigmoid(slope * logit(score) + intercept)` (Platt 1999)
-keeps the order of the scores. Its two parameters are learned for each way to merge the directions (`gold.calibrate`).
+`p = sigmoid(slope * logit(score) + intercept)` (Platt 1999) keeps the order of the scores. Both parameters are learned
+for each symmetrisation (`gold.calibrate_links`).
 
-They hold for text like that they were learned from. In other text scores promise too much, and a calibration that
-raises them makes it worse. So `p' = p + d (min(p, score) - p)`: for a pair unlike the annotated ones, d = 1, no
-probability is above its score. d rises from 0 to 1 as the share of the pair's tokens that were never counted goes from
-the median of the annotated pairs to their third quartile, or its score from the median to the first quartile,
-whichever is further.
+They hold for text like the annotated pairs. On other text scores are too high, and a calibration that raises them
+makes it worse. So `p' = p + d (min(p, score) - p)`: with d = 1, no probability is above its score. d rises from 0 to 1
+as the pair's share of uncounted tokens goes from the median of the annotated pairs to their third quartile, or its
+score from their median to their first quartile, whichever is further.
 """
 
 import math
@@ -23,16 +22,14 @@ from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import PROBABILITIES_FILE
 
-from .links import SYMMETRIZATIONS
-from .merging import WordAlignment
+from .links import SYMMETRIZATIONS, WordAlignment
 
-# Scores are taken between it and 1 minus it: beyond, they tell nothing more. Chosen on dev, as the form was
+# Scores are clipped to [_CLIP, 1 - _CLIP]. Chosen on dev (docs/log.md).
+_CLIP = 1e-3
+# Quantiles of the annotated pairs: d is 0 up to the first and 1 from the second on. Chosen on dev of several texts
 # (docs/log.md).
-_LEAST = 1e-3
-# Quantiles of the annotated pairs, by how far they are from the middle: up to the first a pair is like them, and from
-# the second on unlike. Chosen on dev of several texts (docs/log.md).
 LIKE, UNLIKE = 0.5, 0.75
-_NEVER = 2.0, 1.0  # a score from which every pair is unlike
+_ALWAYS_UNLIKE = 2.0, 1.0  # range of scores that no score reaches, so that d is 1
 
 
 class Platt(NamedTuple):
@@ -43,13 +40,13 @@ class Platt(NamedTuple):
 
     @classmethod
     def fit(cls, scores: Sequence[float], right: Sequence[bool]) -> "Platt":
-        """Fit both numbers by maximum likelihood, with Platt's targets: inside 0 to 1, so always finite.
+        """Fit both parameters by maximum likelihood. Platt's targets are inside (0, 1), so both are finite.
 
         Raises:
-            ValueError: no score.
+            ValueError: no scores.
         """
         if not len(scores):
-            raise ValueError("There is no link to learn probabilities from.")
+            raise ValueError("`scores` must have at least one link to learn probabilities from, got none.")
         x, y = torch.from_numpy(_logits(scores)), torch.tensor(right, dtype=torch.float64)
         hits = float(y.sum())
         targets = torch.where(y > 0, (hits + 1) / (hits + 2), 1 / (len(y) - hits + 2))
@@ -72,32 +69,31 @@ class Platt(NamedTuple):
 
 
 def _rise(value: float, begin: float, end: float) -> float:
-    """Return 0 up to `begin`, 1 from `end` on, and in between the share of the way."""
+    """Return 0 up to `begin`, 1 from `end` on, and a linear rise in between."""
     if begin < value < end:
         return (value - begin) / (end - begin)
     return float(value > begin)
 
 
 def _logits(scores: Sequence[float]) -> np.ndarray:
-    clipped = np.clip(np.asarray(scores, dtype=float), _LEAST, 1 - _LEAST)
+    clipped = np.clip(np.asarray(scores, dtype=float), _CLIP, 1 - _CLIP)
     return np.log(clipped) - np.log1p(-clipped)
 
 
 @dataclass(frozen=True)
 class LinkProbabilities:
-    """From the score of a link to the probability that the link is right.
+    """Rules that turn the score of a link into the probability that it is right.
 
     Args:
-        rules: of each symmetrisation.
-        pairs: number of annotated pairs that it was learned from.
-        settings: which attention of an encoder-decoder was read; None where its default was, and for other models.
-        unknown: shares of the tokens of a pair that the model never counted, up to which a pair is like those, and
-            from which on unlike; None for models that do not count.
-        score: scores of a pair, down to which it is like those, and from which on unlike; None where nothing is known.
+        rules: Platt parameters by symmetrisation.
+        pairs: Number of annotated pairs that the rules were learned from.
+        settings: Attention settings of an encoder-decoder. Default: None, the default reading or another model.
+        unknown: Shares of uncounted tokens at which d starts to rise and reaches 1. Default: None, no counts.
+        score: Pair scores at which d starts to rise and reaches 1. Default: None.
 
     Raises:
-        ValueError: no rule, or one of an unknown symmetrisation; a slope that is not above 0, or an intercept that is
-            not finite; `pairs` below 1; shares that fall, or scores that rise.
+        ValueError: no rules or an unknown symmetrisation; a slope not above 0, or an intercept that is not finite;
+            `pairs` below 1; decreasing shares, or increasing scores.
     """
 
     rules: Mapping[str, Platt]
@@ -120,10 +116,11 @@ class LinkProbabilities:
             raise ValueError(f"`score` must be two scores, the larger first, or None, got {self.score}.")
 
     def shift(self, unknown: float | None, score: float | None) -> float:
-        """Return how far a pair is from the annotated ones: 0 like them, 1 unlike.
+        """Return d of a pair: 0 for a pair like the annotated ones, 1 for an unlike one.
 
         Args:
-            unknown: share of its tokens that the model never counted. score: that of the pair.
+            unknown: Share of the pair's tokens that were never counted.
+            score: Score of the pair.
         """
         shifts = [0.0]
         if unknown is not None and self.unknown is not None:
@@ -133,53 +130,55 @@ class LinkProbabilities:
         return max(shifts)
 
     def of_another_text(self) -> "LinkProbabilities":
-        """Return the same for a model that has changed: every pair is unlike the annotated ones."""
-        return replace(self, score=_NEVER)
+        """Return rules for a model that was adapted: every pair is unlike the annotated ones."""
+        return replace(self, score=_ALWAYS_UNLIKE)
 
     def applied(
         self, alignment: WordAlignment, least: float | None = None, unknown: float | None = None
     ) -> WordAlignment:
-        """Return the alignment with probabilities for scores, without the links that have less than `least`.
+        """Replace the scores of an alignment by probabilities.
 
         Args:
-            unknown: share of the tokens of the pair that the model never counted; None where that is not known.
+            alignment: Alignment with the model's scores.
+            least: Minimum probability of a link. Default: None, all links.
+            unknown: Share of the pair's tokens that were never counted. Default: None, unknown.
         """
         scores = self.rules[alignment.symmetrization].of(alignment.scores)
         links, shift = alignment.links, self.shift(unknown, alignment.score)
         if shift:
             scores = tuple(p + shift * (min(p, s) - p) for p, s in zip(scores, alignment.scores, strict=True))
         if least is not None:
-            kept = [place for place, score in enumerate(scores) if score >= least]
-            links, scores = tuple(links[place] for place in kept), tuple(scores[place] for place in kept)
+            probable = [place for place, score in enumerate(scores) if score >= least]
+            links, scores = tuple(links[place] for place in probable), tuple(scores[place] for place in probable)
         return replace(alignment, links=links, scores=scores, calibrated=True, shift=shift)
 
     def check(self, symmetrization: str, settings: Mapping[str, Any] | None) -> None:
-        """Raise ValueError where it was not learned for that symmetrisation, or from another attention."""
+        """Raise ValueError unless the rules were learned for this symmetrisation and these settings."""
         if settings != self.settings:
             raise ValueError(
-                f"Link probabilities were learned with the settings {self.settings}, got {settings}. Calibrate again, "
-                "or ask for scores as the model has them."
+                f"`settings` of the link probabilities are {self.settings}, got {settings}. Calibrate again, or use "
+                "the scores of the model."
             )
         if symmetrization not in self.rules:
             raise ValueError(
-                f"`symmetrize` must be one that link probabilities were learned for, {list(self.rules)}, got "
-                f"{symmetrization!r}. Ask for one of these, or for scores as the model has them."
+                f"`symmetrize` must be one of {list(self.rules)}, for which link probabilities were learned, got "
+                f"{symmetrization!r}. Choose one of these, or use the scores of the model."
             )
 
     def save(self, folder: str | Path, model: str | Path | None = None) -> Path:
-        """Write it beside the checkpoint in `folder`, or of another `model`; return the path of the file."""
+        """Save the rules in `folder`, for its checkpoint or for another `model`; return the path of the file."""
         path = Path(folder) / PROBABILITIES_FILE
         rules = {name: rule._asdict() for name, rule in self.rules.items()}
-        learned = {"pairs": self.pairs, "settings": self.settings, "rules": rules}
-        write_sealed({**learned, "unknown": self.unknown, "score": self.score}, path, model)
+        values = {"pairs": self.pairs, "settings": self.settings, "rules": rules}
+        write_sealed({**values, "unknown": self.unknown, "score": self.score}, path, model)
         return path
 
     @classmethod
     def load(cls, path: str | Path) -> "LinkProbabilities":
-        """Read what `save` wrote.
+        """Load the rules from a file.
 
         Raises:
-            ValueError: the file holds something else, or was learned for another model; the message names it.
+            ValueError: the file holds something else, or belongs to another model. The message names it.
         """
         with sealed(Path(path)) as values:
             rules = {name: Platt(**rule) for name, rule in values["rules"].items()}
@@ -188,7 +187,7 @@ class LinkProbabilities:
 
 
 def saved_probabilities(name: str | Path, revision: str | None = None) -> LinkProbabilities | None:
-    """Load the probabilities beside a checkpoint or an adapter, in a folder or on the Hub; None where there are none.
+    """Load the rules saved with a checkpoint or an adapter, in a folder or on the Hub; None if there are none.
 
     Raises:
         ValueError: see `LinkProbabilities.load`.

@@ -1,12 +1,11 @@
-"""Labels of source words carried over word links to the target: a tag for each word, and spans.
+"""Carry labels of source words over word links to the target: tags, spans and inline markup.
 
-One rule does it all (inline markup, too: `markup.py`). A target word belongs to the label that has most of its links,
-or of their scores; of equals, to that of the first of its source words, but for a span that would have no word: it
-gets what it has as many links to as another. A word without links belongs to none.
+A target word gets the label with most of its links, weighted by their scores. In a tie, the label of its first source
+word wins, unless another tied span would be left without a word. A word without links gets no label.
 
-A span stays one piece. What belongs to it in the target may lie in several runs; words without links between two words
-of a run belong to the run, others part it. The run with most links is the span, of equals the first, and what is left
-out is counted. Two spans never claim the same word.
+A span stays in one piece. Its target words may form several runs; words without links inside a run belong to it, other
+words end it. The run with most links becomes the span, the first one in a tie, and the words outside are counted. No
+word belongs to two spans.
 """
 
 import re
@@ -24,12 +23,12 @@ from hf_attncal.data.words import SEPARATORS, word_spans
 OUTSIDE = "O"
 _TAG = re.compile(r"O|[BI]-[^\s-]\S*")
 Owner = TypeVar("Owner", bound=Hashable)
-# Of a target word: source word -> weight of the link.
+# Weights of the links of each target word, by source word.
 Votes = Sequence[dict[int, float]]
 
 
 class Span(NamedTuple):
-    """Words `start` to `stop - 1`, counted from 0."""
+    """Labelled words `start` to `stop - 1`, counted from 0."""
 
     start: int
     stop: int
@@ -37,10 +36,7 @@ class Span(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """Where a span or an element is in the target: words `start` to `stop - 1`.
-
-    `dropped` target words belong to it, too, and lie elsewhere.
-    """
+    """Target words `start` to `stop - 1` of a span or an element; `dropped` more words lie elsewhere."""
 
     start: int
     stop: int
@@ -53,13 +49,13 @@ def project_tags(
     """Return the tag of each target word; None for a word without links.
 
     Args:
-        tags: one for each source word.
-        links: (source word, target word).
-        target_words: how many there are.
-        scores: of the links; None: all are alike.
+        tags: Tag of each source word.
+        links: Links (source word, target word).
+        target_words: Number of target words.
+        scores: Scores of the links. Default: None, equal weights.
 
     Raises:
-        ValueError: a link of a word that is not there, or another number of scores than links.
+        ValueError: a link outside the pair, or different numbers of scores and links.
     """
     return owners(votes(links, len(tags), target_words, scores), tags)
 
@@ -71,34 +67,34 @@ def project_spans(
     target_words: int,
     scores: Sequence[float] | None = None,
 ) -> list[Carried | None]:
-    """Return the place of each span in the target; None for a span to which no target word belongs.
+    """Return the place of each span in the target; None for a span without target words.
 
     Args:
-        spans: of source words, in any order; no two share a word, and none is empty.
-        source_words, target_words: how many there are.
-        links, scores: as of `project_tags`.
+        spans: Spans of source words in any order, not empty and without common words.
+        source_words, target_words: Numbers of words.
+        links, scores: See `project_tags`.
 
     Raises:
-        ValueError: as `project_tags`; also spans that are empty, share a word, or go beyond the source.
+        ValueError: see `project_tags`; also spans that are empty, overlap, or exceed the source.
     """
     inside: list[int | None] = [None] * source_words
     for number, (start, stop, label) in enumerate(spans):
         if not 0 <= start < stop <= source_words or any(owner is not None for owner in inside[start:stop]):
             raise ValueError(
-                f"`spans` must be of words from 0 to {source_words - 1}, one or more, that no other span has, got "
-                f"{label!r} from {start} to {stop - 1}."
+                f"`spans` must have words from 0 to {source_words - 1} and not overlap, got {label!r} from {start} to "
+                f"{stop - 1}."
             )
         inside[start:stop] = [number] * (stop - start)
     return carried(votes(links, source_words, target_words, scores), inside, len(spans), (0, target_words))
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
-    """Return the spans of tags in BIO: `B-X` begins one of type X, `I-X` goes on or begins one, `O` is outside."""
+    """Return the spans of tags in BIO: `B-X` starts a span, `I-X` continues or starts one, `O` is outside."""
     return [Span(first, last + 1, label) for label, first, last in chunks_of(tags)]
 
 
 def bio_tags(spans: Sequence[Span], words: int) -> list[str]:
-    """Return the tags of so many words with these spans, which share no word."""
+    """Return the BIO tags of a sentence with `words` words and these spans."""
     tags = [OUTSIDE] * words
     for start, stop, label in spans:
         tags[start:stop] = [f"B-{label}", *[f"I-{label}"] * (stop - start - 1)]
@@ -109,80 +105,82 @@ def bio_tags(spans: Sequence[Span], words: int) -> list[str]:
 
 
 def votes(links: Sequence[Link], source_words: int, target_words: int, scores: Sequence[float] | None = None) -> Votes:
-    """Return the links of each target word; arguments and errors are those of `project_spans`."""
+    """Return the link weights of each target word; see `project_spans` for arguments and errors."""
     weights = [1.0] * len(links) if scores is None else scores
     if len(weights) != len(links):
-        raise ValueError(f"`scores` must be one for each of the {len(links)} links, got {len(weights)}.")
-    found: list[dict[int, float]] = [{} for _ in range(target_words)]
+        raise ValueError(f"`scores` must have one score per link, {len(links)}, got {len(weights)}.")
+    by_target: list[dict[int, float]] = [{} for _ in range(target_words)]
     check_inside_pair(links, (source_words, target_words))
     for (i, j), weight in zip(links, weights, strict=True):
-        found[j][i] = weight
-    return found
+        by_target[j][i] = weight
+    return by_target
 
 
-def owners(found: Votes, inside: Sequence[Owner]) -> list[Owner | None]:
-    """Return the label of each target word: one of those of its source words (`inside`), or None without links."""
-    totals = (_totals(of_word, inside) for of_word in found)
-    return [max(of, key=of.__getitem__, default=None) for of in totals]  # the first of equals
+def owners(by_target: Votes, inside: Sequence[Owner]) -> list[Owner | None]:
+    """Return the label of each target word from the labels of the source words (`inside`); None without links."""
+    totals = (_totals(of_word, inside) for of_word in by_target)
+    return [max(weights, key=weights.__getitem__, default=None) for weights in totals]  # the first one in a tie
 
 
 def _totals(of_word: dict[int, float], inside: Sequence[Owner]) -> dict[Owner, float]:
-    """Return the links of a target word to each label, in the order of the source."""
+    """Return the total link weight of a target word to each label, in the order of the source."""
     totals: dict[Owner, float] = defaultdict(float)
     for i in sorted(of_word):
         totals[inside[i]] += of_word[i]
     return totals
 
 
-def carried(found: Votes, inside: Sequence[int | None], count: int, within: tuple[int, int]) -> list[Carried | None]:
-    """Return the place of each of `count` things in the target, between two places of it.
+def carried(
+    by_target: Votes, inside: Sequence[int | None], count: int, within: tuple[int, int]
+) -> list[Carried | None]:
+    """Return the place of each span in a range of target words.
 
     Args:
-        found: of `votes`.
-        inside: the number of the thing that a source word belongs to; None for none.
-        count: how many things there are; their numbers are from 0.
-        within: the first target word to look at, and the one behind the last.
+        by_target: Link weights of `votes`.
+        inside: Number of the span of each source word; None outside spans.
+        count: Number of spans.
+        within: First target word, and end of the range.
 
     Returns:
-        The run of each thing that has most of its links; None for one that no target word there belongs to.
+        The run with most links of each span; None for a span without target words.
     """
-    owned = owners(found, inside)
+    owned = owners(by_target, inside)
     words = range(*within)
-    _claim(found, inside, owned, words)
+    _claim(by_target, inside, owned, words)
     pieces: list[list[tuple[float, int, int, int]]] = [[] for _ in range(count)]  # weight, -start, stop, words
     last: int | None = None
     for j in words:
-        if not found[j]:
+        if not by_target[j]:
             continue
         number = owned[j]
         if number is not None:
-            weight = sum(score for i, score in found[j].items() if inside[i] == number)
+            weight = sum(score for i, score in by_target[j].items() if inside[i] == number)
             before, minus_start, words_before = 0.0, -j, 0
             if number == last:
                 before, minus_start, _, words_before = pieces[number].pop()
             pieces[number].append((before + weight, minus_start, j + 1, words_before + 1))
         last = number
     places: list[Carried | None] = []
-    for of_thing in pieces:
-        if not of_thing:
+    for of_span in pieces:
+        if not of_span:
             places.append(None)
             continue
-        _, minus_start, stop, most = max(of_thing)
-        places.append(Carried(-minus_start, stop, sum(piece[3] for piece in of_thing) - most))
+        _, minus_start, stop, most = max(of_span)
+        places.append(Carried(-minus_start, stop, sum(piece[3] for piece in of_span) - most))
     return places
 
 
-def _claim(found: Votes, inside: Sequence[int | None], owned: list[int | None], words: range) -> None:
-    """Give things without a word what they have as many links to as another: as none, or as one that can spare it."""
+def _claim(by_target: Votes, inside: Sequence[int | None], owned: list[int | None], words: range) -> None:
+    """Give each span without words a tied word: all those of no span, else one of a span with several words."""
     linked: dict[int, list[int]] = defaultdict(list)
     for j in words:
-        for number in {inside[i] for i in found[j]}:
+        for number in {inside[i] for i in by_target[j]}:
             if number is not None:
                 linked[number].append(j)
     counts = Counter(owned[j] for j in words)
     for number in sorted(linked.keys() - counts.keys()):
-        totals = [(j, _totals(found[j], inside)) for j in linked[number]]
-        tied = [j for j, of in totals if isclose(of[number], of[owned[j]])]
+        totals = [(j, _totals(by_target[j], inside)) for j in linked[number]]
+        tied = [j for j, weights in totals if isclose(weights[number], weights[owned[j]])]
         free = [j for j in tied if owned[j] is None]
         for j in free or [j for j in tied if counts[owned[j]] > 1][:1]:
             counts[owned[j]] -= 1
@@ -193,14 +191,14 @@ def _claim(found: Votes, inside: Sequence[int | None], owned: list[int | None], 
 
 
 def is_chunk_tag(tag: str) -> bool:
-    """Return whether a tag is `O`, `B-TYPE` or `I-TYPE`."""
+    """Return True for `O`, `B-TYPE` and `I-TYPE`."""
     return _TAG.fullmatch(tag) is not None
 
 
 def chunks_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return type, first and last word (from 0) of every chunk of a sentence.
+    """Return type, first and last word (from 0) of each chunk of a sentence.
 
-    seqeval gives the same, but it has no wheel, and building its source needs more than pip.
+    seqeval returns the same, but it has no wheel, and building its source needs more than pip.
     """
     kinds = [tag[2:] for tag in tags]  # "" outside
     begins = [
@@ -222,10 +220,10 @@ _MARKUP_TAG = re.compile(
 )
 _BEGINS_A_TAG = re.compile(r"<(?=/?[A-Za-z_]|!--)")
 _ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
-_DEEPEST = 100  # elements within each other
-# Elements of HTML that have no end tag.
+_MAX_DEPTH = 100  # of nested elements
+# HTML elements without an end tag.
 _VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
-# Those that a browser writes on lines or in cells of their own.
+# Block elements and cells, which separate words.
 _PARTING = re.compile(
     "address|article|aside|blockquote|body|br|caption|center|dd|details|dialog|dir|div|dl|dt|fieldset|figcaption"
     "|figure|footer|form|frameset|h[1-6]|head|header|hgroup|hr|html|legend|li|listing|main|menu|nav|noscript|ol"
@@ -237,9 +235,9 @@ _PARTING = re.compile(
 
 @dataclass
 class Element:
-    """Tags as they are written, and the source words between them, `start` to `stop - 1`.
+    """Markup element: its tags, and its source words `start` to `stop - 1`.
 
-    `touches`: there is no word between them, and they touch the word before and not the one behind.
+    `touches` is True for an element without words that is attached to the word before it and not to the next one.
     """
 
     begin: str
@@ -252,9 +250,15 @@ class Element:
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text with markup: its words without it, the outermost elements, and tags that stand inside a word.
+    """Text with markup.
 
-    `text` is what was read, `plain` that without markup, and `parted` what parts its words.
+    Args:
+        words: Words without markup.
+        elements: Outermost elements.
+        inside_words: Tags inside a word.
+        text: The text with markup.
+        plain: The text without markup.
+        parted: Word separator.
     """
 
     words: tuple[str, ...]
@@ -267,13 +271,13 @@ class MarkedText:
 
 @dataclass(frozen=True)
 class ProjectedMarkup:
-    """A target text with the markup of its source.
+    """Target text with the markup of its source.
 
     Args:
-        text: of the target, escaped, with tags.
-        unlinked: begin tags of elements of which no word has a place; they are empty.
-        split: begin tags of elements that have words elsewhere, too.
-        inside_words: tags that stood inside a word, and are now beside one.
+        text: Escaped target text with tags.
+        unlinked: Begin tags of elements without target words; they are empty.
+        split: Begin tags of elements with words in several places.
+        inside_words: Tags inside a source word, which were moved to its edge.
     """
 
     text: str
@@ -283,16 +287,19 @@ class ProjectedMarkup:
 
 
 def parse_markup(text: str, parted: str = SEPARATORS[0]) -> MarkedText:
-    """Read tags, comments and entities (`&amp;`). A `<` that begins no name is text; `parted` is one of `SEPARATORS`.
+    """Parse tags, comments and entities (`&amp;`); a `<` before anything but a name is text.
+
+    Args:
+        text: Text with markup.
+        parted: Word separator, one of `SEPARATORS`.
 
     Raises:
-        ValueError: a tag that is not whole, that ends what was not begun, or that is not ended; more than 100 elements
-            within each other.
+        ValueError: an incomplete tag, an end tag without a begin tag or the reverse, or more than 100 nested elements.
     """
     plain, tags = _plain_and_tags(text)
     words = word_spans(plain, parted)
     ends = [end for _, end in words]
-    opened = [(Element(""), "", 0)]  # with the name and the place of the begin tag
+    opened = [(Element(""), "", 0)]  # element, name, and position of the begin tag
     inside = []
     for tag, offset in tags:
         before = bisect_right(ends, offset)  # words that end before the tag
@@ -302,9 +309,9 @@ def parse_markup(text: str, parted: str = SEPARATORS[0]) -> MarkedText:
         if tag["end"]:
             element, name, begun = opened.pop()
             if tag["name"] != name:
-                told = f"`<{name}>` is to be ended first" if name else "nothing is to be ended"
-                raise ValueError(f"{tag[0]!r} ends what was not begun: {told}.")
-            element.start += within and begun == offset  # nothing is between the tags: they are behind the word
+                problem = f"`<{name}>` must be ended first" if name else "there is no open element"
+                raise ValueError(f"{tag[0]!r} does not end an open element: {problem}.")
+            element.start += within and begun == offset  # adjacent tags inside a word are moved behind it
             element.end, element.stop = tag[0], max(element.start, before + within)
             element.touches = element.touches and element.start == element.stop
             continue
@@ -316,27 +323,27 @@ def parse_markup(text: str, parted: str = SEPARATORS[0]) -> MarkedText:
         opened[-1][0].children.append(element)
         if not empty:
             opened.append((element, tag["name"], offset))
-            if len(opened) > _DEEPEST:
-                raise ValueError(f"{tag[0]!r} is in more than {_DEEPEST} elements. Take some away.")
+            if len(opened) > _MAX_DEPTH:
+                raise ValueError(f"{tag[0]!r} must be in at most {_MAX_DEPTH} elements. Remove some.")
     (root, *_), *unended = opened
     if unended:
         element, name, _ = unended[-1]
-        raise ValueError(f"{element.begin!r} is not ended. Write `</{name}>`, or `/>` at its end.")
-    named = tuple(plain[start:end] for start, end in words)
-    return MarkedText(named, root.children, tuple(inside), text, plain, parted)
+        raise ValueError(f"{element.begin!r} has no end tag. Write `</{name}>`, or `/>` at its end.")
+    word_texts = tuple(plain[start:end] for start, end in words)
+    return MarkedText(word_texts, root.children, tuple(inside), text, plain, parted)
 
 
 def _plain_and_tags(text: str) -> tuple[str, list[tuple[re.Match, int]]]:
-    """Return a text without its tags, and these with their places in it; a line end is where a tag parts words."""
+    """Return a text without tags, and its tags with their positions; tags that separate words become a line end."""
     plain, place = "", 0
     tags: list[tuple[re.Match, int]] = []
-    waiting: list[re.Match] = []  # tags behind the plain text
+    waiting: list[re.Match] = []  # tags after the plain text
 
     def add(piece: str) -> None:
         nonlocal plain
         parting = [n for n, tag in enumerate(waiting) if _PARTING.fullmatch(tag["name"] or "")]
         parts = parting and plain and piece and not (plain[-1].isspace() or piece[0].isspace())
-        # Ends stand before the line end, and begins behind it.
+        # End tags go before the line end, begin tags after it.
         first = next((n for n in parting if not waiting[n]["end"]), parting[-1] + 1) if parting else 0
         tags.extend((tag, len(plain)) for tag in waiting[:first])
         plain += "\n" if parts else ""
@@ -348,7 +355,7 @@ def _plain_and_tags(text: str) -> tuple[str, list[tuple[re.Match, int]]]:
         tag = _MARKUP_TAG.match(text, begin.start())
         if tag is None:
             raise ValueError(
-                f"{text[begin.start() :][:40]!r} begins a tag that has no end. Write `&lt;` for a `<` of the text."
+                f"{text[begin.start() :][:40]!r} starts an incomplete tag. Write `&lt;` for a `<` of the text."
             )
         if begin.start() > place:
             add(_unescaped(text[place : begin.start()]))
@@ -368,37 +375,37 @@ def project_markup(
     """Return the target with the markup of the source.
 
     Args:
-        source: with markup.
-        target: plain text: nothing in it is markup, and it is escaped.
-        links: (source word, target word), of words where markup has been taken away.
-        scores: of the links; None: all are alike.
-        parted: what parts words, one of `SEPARATORS`.
+        source: Source with markup.
+        target: Plain target text, which is escaped.
+        links: Links (source word, target word) of the text without markup.
+        scores: Scores of the links. Default: None, equal weights.
+        parted: Word separator, one of `SEPARATORS`.
 
     Raises:
-        ValueError: see `parse_markup`; a link of a word that is not there, or another number of scores than links.
+        ValueError: see `parse_markup`; a link outside the pair, or different numbers of scores and links.
     """
     marked = parse_markup(source, parted) if isinstance(source, str) else source
     if marked.parted != parted:
         marked = parse_markup(marked.text, parted)
     words = word_spans(target, parted)
-    found = votes(links, len(marked.words), len(words), scores)
-    writer = _Writer(target, words, len(marked.words), found)
+    by_target = votes(links, len(marked.words), len(words), scores)
+    writer = _Writer(target, words, len(marked.words), by_target)
     writer.write(marked.elements, (0, len(marked.words)), (0, len(words)))
     writer.text_to(len(target))
     return ProjectedMarkup("".join(writer.pieces), tuple(writer.unlinked), tuple(writer.split), marked.inside_words)
 
 
 class _Writer:
-    """Writes a target from left to right, an element within the other."""
+    """Writer of a target with nested elements, from left to right."""
 
-    def __init__(self, target: str, words: Sequence[tuple[int, int]], source_words: int, found: Votes):
-        self.target, self.words, self.found = target, words, found
-        self.targets: list[list[int]] = [[] for _ in range(source_words)]  # of each source word, ascending
-        for j, of_word in enumerate(found):
+    def __init__(self, target: str, words: Sequence[tuple[int, int]], source_words: int, by_target: Votes):
+        self.target, self.words, self.by_target = target, words, by_target
+        self.targets: list[list[int]] = [[] for _ in range(source_words)]  # links of each source word, ascending
+        for j, of_word in enumerate(by_target):
             for i in of_word:
                 self.targets[i].append(j)
         self.pieces: list[str] = []
-        self.done = 0  # characters of the target
+        self.done = 0  # written characters of the target
         self.unlinked: list[str] = []
         self.split: list[str] = []
 
@@ -407,9 +414,9 @@ class _Writer:
         self.done = max(self.done, offset)
 
     def write(self, elements: Sequence[Element], source: tuple[int, int], target: tuple[int, int]) -> None:
-        """Write the elements that lie in the source words `source`, around the target words `target`."""
+        """Write the elements of a range of source words around a range of target words."""
         for element, place in self._placed(elements, source, target):
-            if target[0] < target[1]:  # else it lies where it is
+            if target[0] < target[1]:  # an empty range has no text to write before the element
                 behind = place.start == target[1] or (element.touches and place.start > target[0])
                 self.text_to(self.words[place.start - 1][1] if behind else self.words[place.start][0])
             self.pieces.append(element.begin)
@@ -422,35 +429,35 @@ class _Writer:
     def _placed(
         self, elements: Sequence[Element], source: tuple[int, int], target: tuple[int, int]
     ) -> list[tuple[Element, Carried]]:
-        """Return the elements in the order of the target, each with its place."""
+        """Return the elements with their places, in the order of the target."""
         inside: list[int | None] = [None] * len(self.targets)
         for number, element in enumerate(elements):
             inside[element.start : element.stop] = [number] * (element.stop - element.start)
-        places = carried(self.found, inside, len(elements), target)
+        places = carried(self.by_target, inside, len(elements), target)
         whole = [place for place in places if place is not None]
         placed = []
-        for element, found in zip(elements, places, strict=True):
-            if found is None:
+        for element, place in zip(elements, places, strict=True):
+            if place is None:
                 if element.start < element.stop:
                     self.unlinked.append(element.begin)
-                place = self._between(element, source, target)
-                for other in whole:
-                    if other.start < place < other.stop:
-                        place = other.stop if element.touches else other.start
-                found = Carried(place, place)
-            elif found.dropped:
+                position = self._between(element, source, target)
+                for neighbour in whole:
+                    if neighbour.start < position < neighbour.stop:
+                        position = neighbour.stop if element.touches else neighbour.start
+                place = Carried(position, position)
+            elif place.dropped:
                 self.split.append(element.begin)
-            placed.append((element, found))
-        # Python's sort leaves equals in the order of the source.
-        return sorted(placed, key=lambda one: (one[1].start, not one[0].touches, one[1].start < one[1].stop))
+            placed.append((element, place))
+        # The sort is stable: ties stay in the order of the source.
+        return sorted(placed, key=lambda pair: (pair[1].start, not pair[0].touches, pair[1].start < pair[1].stop))
 
     def _between(self, element: Element, source: tuple[int, int], target: tuple[int, int]) -> int:
-        """Return a place for an element without one.
+        """Return the position of an element without target words.
 
-        It stands where its own words are linked to, even if another element has that place. Without such links it
-        stands before the link of the next word, or after the link of the word before.
+        It is the position of its own words' links, even if they belong to another element. Without such links it is
+        before the link of the next word, or after the link of the previous word.
         """
-        options = []  # distance, whether it is on the side that does not matter, place
+        options = []  # distance, False on the preferred side, position
         for word in range(*source):
             linked = [j for j in self.targets[word] if target[0] <= j < target[1]]
             if linked:

@@ -1,14 +1,13 @@
-"""Word alignment from the cross-attention of any encoder-decoder of transformers, stock or ours.
+"""Word alignment from the cross-attention of an encoder-decoder, under teacher forcing.
 
-The model reads the source, is given the target (teacher forcing), and each target token is aligned with what a decoder
-step attended to. With labels y_0 ... y_n-1 (end of sentence included) and decoder inputs start, y_0 ... y_n-2, step t
-has y_t as its output and y_t-1 as its input. Two steps may speak for y_t:
+Each target token is aligned by the attention of a decoder step. With labels y_0 ... y_n-1 (end of sentence included)
+and decoder inputs start, y_0 ... y_n-2, step t has y_t as its output and y_t-1 as its input. Two steps can align y_t:
 
-- Naive-Att: step t, where y_t is the output. The model does not know y_t yet.
+- Naive-Att: step t, where y_t is the output, which the model has not read yet.
 - Shift-Att (Chen et al. 2020, "Accurate Word Alignment Induction from Neural Machine Translation"): step t + 1, where
   y_t is the input.
 
-Which layer and heads align best differs from model to model: `select_attention` finds out on annotated pairs.
+The best layer and heads differ between models; `select_attention` finds them on annotated pairs.
 """
 
 import json
@@ -40,8 +39,8 @@ from hf_attncal.models.functional import token_rows
 
 from .sources import Weights, WeightSource, Words, check_threshold
 
-# What is read: of a cross-attention the weights that are used, or what each token contributes (Lu et al., eq. 6); or
-# what the unsupervised alignment module says, as one layer with one head.
+# Weights of a cross-attention, contributions of its tokens (Lu et al., eq. 6), or predictions of the unsupervised
+# alignment module, which is one layer with one head.
 READABLE_WEIGHTS = ("attention", "contribution", "uam")
 
 
@@ -50,21 +49,21 @@ READABLE_WEIGHTS = ("attention", "contribution", "uam")
 
 @dataclass(frozen=True)
 class Seq2SeqAttention:
-    """Which attention of an encoder-decoder is its word alignment.
+    """Settings that read word alignments from the attention of an encoder-decoder.
 
     Args:
-        layer: decoder layer from 0; a negative one counts from the top. 0 for `"uam"`, which has one.
-        heads: the heads that are averaged, from 0; None for all.
-        shift: Shift-Att if True, Naive-Att if False.
-        source_prefix: what the model wants in front of every source (">>deu<< ", "translate English to German: ").
-        weights: `"attention"`, or `"contribution"` (Lu et al., eq. 6) for a model or adapter with `calibration`, whose
-            masks say what each source token contributes, or `"uam"` for a model with `uam`: what its alignment module
-            predicts at the step where the target token is the output (so without `shift`).
-        threshold: a target word is linked to all source words that have more of its weight, or to none; None: to the
-            one that has most.
+        layer: Decoder layer from 0; negative numbers count from the top. 0 for "uam".
+        heads: Heads to average, from 0. Default: None, all heads.
+        shift: True for Shift-Att, False for Naive-Att. Default: True.
+        source_prefix: Prefix of every source (">>deu<< ", "translate English to German: "). Default: "".
+        weights: "attention"; "contribution" (Lu et al., eq. 6) for a model or adapter with `calibration`; or "uam" for
+            the predictions of a model's alignment module, without `shift`. Default: "attention".
+        threshold: Exclusive minimum weight of a link. Default: None, each target word is linked to its best source
+            word.
+        beside: Settings of another reading that is averaged with this one. Default: None.
 
     Raises:
-        ValueError: a value of the wrong kind, a threshold out of range, no head, a negative head, or one named twice.
+        ValueError: a value of the wrong type, a threshold out of range, no heads, or negative or repeated heads.
     """
 
     layer: int
@@ -77,10 +76,10 @@ class Seq2SeqAttention:
 
     def __post_init__(self):
         check_weights(self.weights)
-        if isinstance(self.beside, dict):  # as in a file
+        if isinstance(self.beside, dict):  # loaded from JSON
             object.__setattr__(self, "beside", Seq2SeqAttention(**self.beside))
-        if self.beside is not None and {one.weights for one in self.readings} != {"attention"}:
-            raise ValueError(f"`beside` is another reading of attention, beside attention, got {self.beside}.")
+        if self.beside is not None and {reading.weights for reading in self.readings} != {"attention"}:
+            raise ValueError(f"`beside` needs `weights='attention'` in both readings, got {self.beside}.")
         if not is_index(self.layer):
             raise ValueError(f"`layer` must be a whole number, got {self.layer!r}.")
         if self.threshold is not None:
@@ -93,46 +92,44 @@ class Seq2SeqAttention:
             heads = self.heads if isinstance(self.heads, tuple | list) else ()
             if not heads or not all(is_index(h) and h >= 0 for h in heads) or len(set(heads)) < len(heads):
                 raise ValueError(
-                    "`heads` must be different head numbers from 0, at least one, or None for all, got "
-                    f"{self.heads!r}."
+                    f"`heads` must be one or more different numbers from 0, or None for all, got {self.heads!r}."
                 )
             object.__setattr__(self, "heads", tuple(heads))
         if self.weights == "uam" and (self.layer not in (0, -1) or self.heads not in (None, (0,))):
             raise ValueError(
-                "`layer` and `heads` are those of attention and must be left out with `weights='uam'`, got "
-                f"{self.layer} and {self.heads}."
+                f"`layer` and `heads` are not for `weights='uam'`, got {self.layer} and {self.heads}. Leave them out."
             )
 
     def to_dict(self) -> dict:
-        """Return plain data, for JSON."""
+        """Return the settings as JSON data."""
         return json.loads(json.dumps(asdict(self)))
 
     @classmethod
     def from_dict(cls, values: dict) -> "Seq2SeqAttention":
-        """Return the settings that `to_dict` gave.
+        """Return the settings in the data of `to_dict`.
 
         Raises:
             ValueError: an unknown key, no `layer`, or a wrong value.
         """
-        known = {field.name for field in fields(cls)}
-        if not isinstance(values, dict) or "layer" not in values or not set(values) <= known:
+        names = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or "layer" not in values or not set(values) <= names:
             raise ValueError(
-                f"Alignment settings must have the key `layer` and no keys but {sorted(known)}: {values!r}"
+                f"Alignment settings must have the key `layer` and only keys of {sorted(names)}, got {values!r}."
             )
         return cls(**values)
 
     def save(self, folder: str | Path, model: str | Path | None = None) -> Path:
-        """Write the settings beside the checkpoint in `folder`, or of another `model`; return the path of the file."""
+        """Save the settings in `folder`, for its checkpoint or for another `model`; return the path of the file."""
         path = Path(folder) / SETTINGS_FILE
         write_sealed(self.to_dict(), path, model)
         return path
 
     @classmethod
     def load(cls, folder: str | Path) -> "Seq2SeqAttention | None":
-        """Load the settings that were saved in `folder`; None where it holds none.
+        """Load the settings saved in `folder`; None if there are none.
 
         Raises:
-            ValueError: the file does not hold settings; the message names it.
+            ValueError: the file does not hold settings. The message names it.
         """
         path = Path(folder) / SETTINGS_FILE
         if not path.is_file():
@@ -142,12 +139,12 @@ class Seq2SeqAttention:
 
     @property
     def readings(self) -> "tuple[Seq2SeqAttention, ...]":
-        """What the mean is taken of: these settings, and those beside them."""
+        """All readings that are averaged: these settings, and those of `beside`."""
         return (self,) if self.beside is None else (self, *self.beside.readings)
 
     @classmethod
     def default(cls, layers: int, weights: str = "attention") -> "Seq2SeqAttention":
-        """Return the settings to try on a decoder of `layers` layers about which nothing is known.
+        """Return the default settings of a decoder with `layers` layers.
 
         Shift-Att on the average of all heads in the last layer of the lower half: the third of six, as in Chen et al.
         """
@@ -157,19 +154,20 @@ class Seq2SeqAttention:
 
     @classmethod
     def default_of(cls, model, weights: str | None = None) -> "Seq2SeqAttention":
-        """Return the settings to try where nothing else is known: those of the alignment module, if there is one.
+        """Return the default settings of a model.
 
         Args:
-            model: an encoder-decoder. weights: one of `READABLE_WEIGHTS`, if that is known.
+            model: Encoder-decoder.
+            weights: One of `READABLE_WEIGHTS`. Default: None, the alignment module if there is one, else attention.
         """
         if weights is None:
             weights = "uam" if has_uam(model.config) else "attention"
         return cls.default(decoder_size(model.config)[0], weights)
 
     def check(self, model) -> None:
-        """Raise ValueError unless the decoder of `model` has this layer and these heads, and what is to be read."""
-        for one in self.readings[1:]:
-            one.check(model)
+        """Raise ValueError unless the decoder of `model` has this layer, these heads and these weights."""
+        for reading in self.readings[1:]:
+            reading.check(model)
         if self.weights == "uam":
             check_uam(model.config)
             return
@@ -178,8 +176,8 @@ class Seq2SeqAttention:
             masked = calibrated_layers(model)
             if not masked:
                 raise ValueError(
-                    "`weights='contribution'` needs a model or an active adapter with `calibration`, got None: "
-                    "without masks there are no contributions."
+                    "`weights='contribution'` needs a model or an active adapter with `calibration`, got None. Use "
+                    "`weights='attention'`."
                 )
         self._check(*decoder_size(model.config), masked)
 
@@ -194,21 +192,20 @@ class Seq2SeqAttention:
             )
         if present is not None and self.layer % layers not in present:
             raise ValueError(
-                f"`layer` must be one with masks, {list(present)}, to read contributions, got {self.layer}: the "
-                "adapter leaves the others as they are."
+                f"`layer` must be one of {list(present)}, which have masks, to read contributions, got {self.layer}."
             )
 
     def pick(self, layers: Sequence[Tensor | None]) -> Tensor:
         """Average the chosen heads of the chosen layer.
 
         Args:
-            layers: (..., heads, steps, source) of each layer; None for a layer without contributions.
+            layers: Weights of each layer, (..., heads, steps, source); None for a layer without contributions.
 
         Returns:
-            (..., steps, source).
+            Weights, (..., steps, source).
 
         Raises:
-            ValueError: there is no such layer or head, or the layer has no contributions.
+            ValueError: an unknown layer or head, or a layer without contributions.
         """
         present = {number: layer for number, layer in enumerate(layers) if layer is not None}
         self._check(len(layers), next(iter(present.values())).shape[-3], list(present))
@@ -217,7 +214,7 @@ class Seq2SeqAttention:
 
 
 def is_index(value: object) -> bool:
-    """Return whether a value is a whole number; to Python `True` is one, too."""
+    """Return True for an integer that is not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -240,7 +237,7 @@ def read_weights(
     source_prefix: str = "",
     weights: str = "attention",
 ) -> Iterator[tuple[list[TokenPair], Layers, Reading]]:
-    """Yield `readings_of_pairs` with one of `READABLE_WEIGHTS` of every layer, (batch, heads, steps, source)."""
+    """Yield `readings_of_pairs` with the chosen weights of each layer, (batch, heads, steps, source)."""
     check_weights(weights)
     for pairs, reading in readings_of_pairs(
         model,
@@ -260,7 +257,7 @@ def read_weights(
 
 
 def between_words(steps: Tensor, pair: TokenPair, shift: bool) -> Tensor:
-    """Turn (..., steps, source) of a pair into (..., target words, source words), on the CPU, in float32 or better."""
+    """Turn weights (..., steps, source) into (..., target words, source words), on the CPU in float32 or better."""
     rows = token_rows(steps.to("cpu", torch.promote_types(steps.dtype, torch.float32)), shift)
     return word_attention(rows, pair.source, pair.target)
 
@@ -274,22 +271,22 @@ def seq2seq_weights(
     *,
     batch_size: int = 32,
 ) -> list[Tensor]:
-    """Return the attention between the words of every pair, in the layer and heads of `settings`.
+    """Return the word attention of each pair, in the layer and heads of `settings`.
 
     Args:
-        model: an encoder-decoder of transformers, on the device to use. Its mode and attention are left as they are.
-        tokenizer: its tokenizer.
-        sources: source sentences.
-        targets: their translations.
-        settings: None for `Seq2SeqAttention.default_of`.
-        batch_size: most pairs at once. Pairs are batched by length.
+        model: Encoder-decoder of transformers on the device to use; its mode is kept.
+        tokenizer: Tokenizer of the model.
+        sources: Source sentences.
+        targets: Their translations.
+        settings: Layer, heads and step. Default: None, `Seq2SeqAttention.default_of`.
+        batch_size: Maximum number of pairs per batch. Default: 32.
 
     Returns:
-        For every pair (target words, source words) on the CPU: summed over the subwords of a source word, averaged
-        over those of a target word. One of the two numbers is 0 where a side has no word.
+        Weights of each pair on the CPU, (target words, source words): sums over the subwords of a source word, means
+        over the subwords of a target word.
 
     Raises:
-        ValueError: see `readings_of_pairs`; also a layer or head that the model does not have.
+        ValueError: see `readings_of_pairs`; also an unknown layer or head.
     """
     result = [torch.zeros(len(t.split()), len(s.split())) for s, t in zip(sources, targets, strict=False)]
     for index, weights in _of_pairs(model, tokenizer, sources, targets, settings, batch_size):
@@ -305,35 +302,35 @@ def _of_pairs(
     settings: Seq2SeqAttention | None,
     batch_size: int,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the index and (target words, source words) of every pair with words on both sides."""
+    """Yield the index and the weights, (target words, source words), of each pair with words on both sides."""
     settings = settings or Seq2SeqAttention.default_of(model)
     chosen = {"source_prefix": settings.source_prefix, "weights": settings.weights}
     for pairs, layers, reading in read_weights(model, tokenizer, sources, targets, batch_size=batch_size, **chosen):
-        picked = [(one.pick(layers), one.shift) for one in settings.readings]
+        picked = [(part.pick(layers), part.shift) for part in settings.readings]
         for row, pair in enumerate(pairs):
             words = [between_words(reading.unpadded(steps, row), pair, shift) for steps, shift in picked]
             yield pair.index, torch.stack(words).mean(dim=0)
 
 
-# ---- the source of the aligner ----
+# ---- source of weights ----
 
 
 class Seq2SeqSource(WeightSource):
-    """One direction, between words: what a decoder attends to while it is given the target."""
+    """Word attention of a decoder under teacher forcing, in one direction."""
 
     kind = "an encoder-decoder"
     has_settings = True
     symmetrizations = ("forward",)
-    why_no_other = "which has one direction (align both with two models, and merge them with `alignment.symmetrize`)"
+    why_no_other = "which has one direction (merge two models with `alignment.symmetrize_links`)"
     symmetrization = "forward"
     has_null = False
-    may_have_prior = True
+    accepts_encoder = True
 
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
-        if not has_uam(model.config):  # whose alignment module needs no attention
+        if not has_uam(model.config):  # an alignment module needs no attention
             check_attends(model.config)
         if settings is not None and settings.beside is not None and hasattr(model, "told_layers"):
-            settings = replace(settings, beside=None, threshold=None)  # CTranslate2 tells the first
+            settings = replace(settings, beside=None, threshold=None)  # CTranslate2 returns one reading
         super().__init__(model, tokenizer, settings)
 
     @property
@@ -350,19 +347,19 @@ class Seq2SeqSource(WeightSource):
         return load_seq2seq(name, dtype=dtype, **options)
 
     def choose(self, **changes: Any) -> None:
-        chosen = self.settings is not None
-        known = self.settings or Seq2SeqAttention.default_of(self.model)
-        if known.weights == "uam" and {"layer", "heads"} & changes.keys():
-            changes = {"weights": "attention"} | changes  # whose they are
-        weights = changes.get("weights", known.weights)
-        if (weights == "uam") != (known.weights == "uam"):  # layer, heads and steps are those of the other one
-            prefix, chosen = known.source_prefix, False
-            known = replace(Seq2SeqAttention.default_of(self.model, weights), source_prefix=prefix)
-        if not chosen and weights != "uam" and "heads" in changes and "layer" not in changes:
-            raise ValueError("`heads` are those of one layer, and none is chosen yet: give `layer`, too.")
+        layer_chosen = self.settings is not None
+        settings = self.settings or Seq2SeqAttention.default_of(self.model)
+        if settings.weights == "uam" and {"layer", "heads"} & changes.keys():
+            changes = {"weights": "attention"} | changes  # only attention has layers and heads
+        weights = changes.get("weights", settings.weights)
+        if (weights == "uam") != (settings.weights == "uam"):  # layer, heads and shift do not apply to both
+            prefix, layer_chosen = settings.source_prefix, False
+            settings = replace(Seq2SeqAttention.default_of(self.model, weights), source_prefix=prefix)
+        if not layer_chosen and weights != "uam" and "heads" in changes and "layer" not in changes:
+            raise ValueError(f"`heads` need a layer, got {changes['heads']} without one. Give `layer` as well.")
         if {"layer", "heads", "shift", "weights"} & changes.keys():
-            changes = {"threshold": None, "beside": None} | changes  # the known ones are of other weights
-        self.settings = Seq2SeqAttention.from_dict(known.to_dict() | changes)
+            changes = {"threshold": None, "beside": None} | changes  # the old ones belong to other weights
+        self.settings = Seq2SeqAttention.from_dict(settings.to_dict() | changes)
 
     def check_settings(self) -> None:
         self.settings.check(self.model)
@@ -370,12 +367,12 @@ class Seq2SeqSource(WeightSource):
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
-        """Yield single pairs, as they differ in size. `batch_size` alone decides how many are read at once."""
+        """Yield single pairs; only `batch_size` limits the batches of the model."""
         sources, targets = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
         cells = None if self.prior is None else self.prior.cells(pairs)
-        for index, found in _of_pairs(self.model, self.tokenizer, sources, targets, self.settings, batch_size):
+        for index, forward in _of_pairs(self.model, self.tokenizer, sources, targets, self.settings, batch_size):
             if cells is not None and self.prior is not None:
-                found = torch.lerp(found, torch.from_numpy(cells[index].T).to(found), self.prior.share)
-            t, s = found.shape
+                forward = torch.lerp(forward, torch.from_numpy(cells[index].T).to(forward), self.prior.share)
+            t, s = forward.shape
             ids = (torch.arange(s)[None], s), (torch.arange(t)[None], t)
-            yield [index], Weights(found[None], None, None, None, *ids, [(s, t)])
+            yield [index], Weights(forward[None], None, None, None, *ids, [(s, t)])

@@ -1,6 +1,6 @@
-"""Sources of weights: what reads a model and tells the `WordAligner` how strongly its words belong together.
+"""Interface of the sources of weights, which read link weights from a model for the `WordAligner`.
 
-A source is a class with this interface in a file of its own. The row of a family names it (`families.py`).
+Each source has its own file, and `families.py` names the source of each family.
 """
 
 from abc import ABC, abstractmethod
@@ -14,33 +14,30 @@ from torch import Tensor
 
 from hf_attncal.data.batching import padded
 from hf_attncal.data.words import NO_WORD, WordTokens
-
-from .links import SYMMETRIZATIONS
+from hf_attncal.models.limits import SYMMETRIZATIONS
 
 Words = tuple[Sequence[str], Sequence[str]]
 
 
 def check_threshold(value: object) -> None:
-    """Raise ValueError for what no score can be compared with."""
+    """Raise ValueError unless `value` is a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError(f"`threshold` must be from 0 to 1, got {value!r}.")
 
 
 class Weights(NamedTuple):
-    """Weights of a batch of pairs between tokens, 0 at padding.
+    """Weights between the tokens of a batch of sentence pairs, 0 at padding.
 
     Args:
-        forward: (batch, target, source), of the direction that predicts the target.
-        backward: (batch, source, target); None where there is one direction only.
-        target_null: (batch, target), the probability that a token has no partner; None where there is no NULL.
-        source_null: (batch, source).
-        source_words: (batch, source), the word of each token, and the largest number of words of a pair, which stands
-            for no word.
-        target_words: the same of the target.
-        words: numbers of source and of target words of each pair.
-        source_tokens: (batch, source), the tokens as the model numbers them, anything at padding; None where the
-            source does not tell.
-        target_tokens: (batch, target).
+        forward: Weights of the direction that predicts the target, (batch, target, source).
+        backward: Weights of the other direction, (batch, source, target); None if there is one direction.
+        target_null: Probability that a target token has no partner, (batch, target); None without NULL.
+        source_null: Probability that a source token has no partner, (batch, source); None without NULL.
+        source_words: Word of each source token, (batch, source), and the index that stands for no word.
+        target_words: Word of each target token, (batch, target), and the index that stands for no word.
+        words: Number of source and target words of each pair.
+        source_tokens: Token ids, (batch, source), arbitrary at padding. Default: None.
+        target_tokens: Token ids, (batch, target), arbitrary at padding. Default: None.
     """
 
     forward: Tensor
@@ -55,27 +52,27 @@ class Weights(NamedTuple):
 
 
 class WeightSource(ABC):
-    """One way to read word alignments off a kind of model.
+    """Source of link weights for one kind of model.
 
     Args:
-        model: in evaluation mode, on the device to use.
-        tokenizer: its tokenizer.
-        settings: what to read, `Seq2SeqAttention`; None for the default. Only for a source that has some.
+        model: Model in evaluation mode, on the device to use.
+        tokenizer: Tokenizer of the model.
+        settings: `Seq2SeqAttention` of an encoder-decoder. Default: None, the default reading.
 
     Raises:
         ValueError: a tokenizer or settings that do not suit the model.
     """
 
-    kind: ClassVar[str]  # what messages call the model
+    kind: ClassVar[str]  # the model in messages
     has_settings: ClassVar[bool] = False
     symmetrizations: ClassVar[tuple[str, ...]] = SYMMETRIZATIONS
-    why_no_other: ClassVar[str] = ""  # of the symmetrizations
+    why_no_other: ClassVar[str] = ""  # reason for the short list of symmetrizations
     has_null: ClassVar[bool] = True
-    may_have_prior: ClassVar[bool] = False  # whether an encoder may help it
-    counts: bool = False  # whether the model are counts, which can adapt to a text
+    accepts_encoder: ClassVar[bool] = False
+    counts: bool = False  # True for a statistical aligner, which can adapt to a text
     prior: Any | None = None  # an `EncoderPrior`
-    symmetrization: str  # how the directions are merged where nothing else is asked for
-    tokenize: bool = False  # whether the model has learned from text that was cut into words (`data.segmentation`)
+    symmetrization: str  # default method to merge the directions
+    tokenize: bool = False  # True if the training text was split into words (`data.segmentation`)
 
     def __init__(self, model, tokenizer, settings=None):
         self.model = model
@@ -83,76 +80,72 @@ class WeightSource(ABC):
         self.settings = settings
         if settings is not None and not self.has_settings:
             raise ValueError(
-                f"`settings` choose the attention of an encoder-decoder, but the model is {self.kind}, got "
-                f"{settings}. Leave them out."
+                f"`settings` are for an encoder-decoder, and the model is {self.kind}, got {settings}. Leave them out."
             )
 
     @property
     @abstractmethod
     def threshold(self) -> float | None:
-        """Return what a score must exceed where nothing else is asked for; None: take the best word."""
+        """Return the default minimum score of a link; None to take the best word."""
 
     @classmethod
     def saved_settings(cls, name: str | Path, revision: str | None = None) -> Any | None:
-        """Load the settings beside a checkpoint, in a folder or on the Hub; None where there are none.
+        """Load the settings saved with a checkpoint, in a folder or on the Hub; None if there are none.
 
         Raises:
-            ValueError: the file does not hold settings; the message names it.
+            ValueError: the file does not hold settings. The message names it.
         """
         return None
 
     @classmethod
     @abstractmethod
     def load(cls, name: str | Path, *, dtype, trust_remote_code: bool, revision: str | None) -> tuple:
-        """Load model and tokenizer; arguments as of `WordAligner.from_pretrained`."""
+        """Load model and tokenizer; see `WordAligner.from_pretrained` for the arguments."""
 
     def choose(self, **changes: Any) -> None:
-        """Change single settings, by name; the others stay.
+        """Change some settings by name.
 
         Raises:
-            ValueError: there is no such setting, or its value is wrong.
+            ValueError: an unknown setting or a wrong value.
         """
-        raise ValueError(f"`{next(iter(changes))}` is for an encoder-decoder, but the model is {self.kind}.")
+        raise ValueError(f"`{next(iter(changes))}` is for an encoder-decoder, and the model is {self.kind}.")
 
     def check_settings(self) -> None:  # noqa: B027 - not every source has settings
-        """Raise ValueError if the model does not have what `settings` name; called only where there are some."""
+        """Raise ValueError if `settings` do not fit the model."""
 
     @abstractmethod
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
-        """Yield weights of pairs in batches, in any order: indices of pairs and their weights, in float32 or better.
+        """Yield batches in any order: the indices of pairs and their weights, in float32 or better.
 
-        Pairs of which a side has no token are left out.
+        Pairs with an empty side are left out.
 
         Args:
             pairs: (source words, target words).
-            batch_size: most pairs in a batch.
-            batch_tokens: most tokens in a batch, both sides and padding included; a pair over it goes alone.
+            batch_size: Maximum number of pairs per batch.
+            batch_tokens: Maximum number of tokens per batch, including padding; a larger pair is its own batch.
         """
 
     def tokens_of(self, pairs: Sequence[Words]) -> list[WordTokens]:
-        """Return the tokens of the source and the target of each pair in turn, of a model that counts."""
+        """Tokenise pairs for a statistical aligner; source and target in turn."""
         raise NotImplementedError
 
     def unknown_shares(self, pairs: Sequence[Words]) -> list[float] | None:
-        """Return for each pair the share of its tokens that were never counted with one of the other side.
-
-        None for models that do not count.
-        """
+        """Return each pair's share of tokens never counted with a token of the other side; None without counts."""
         return None
 
 
 def word_ids(sides: Sequence[WordTokens], device: torch.device | str = "cpu") -> tuple[Tensor, int]:
-    """Return the word of each token, (batch, longest), and the largest number of words, which stands for no word."""
+    """Return the word of each token, (batch, longest), and the index that stands for no word."""
     words = max(side.words for side in sides)
     ids = padded([np.where(side.word_ids == NO_WORD, words, side.word_ids) for side in sides], words)[0]
     return ids.to(device), words
 
 
 def check_finite_weights(model, *weights: Tensor) -> None:
-    """Raise ValueError for weights that are not finite."""
-    if not all(bool(torch.isfinite(tensor.sum())) for tensor in weights):  # probabilities: no sum is too large
+    """Raise ValueError unless all weights are finite."""
+    if not all(bool(torch.isfinite(tensor.sum())) for tensor in weights):  # sums of probabilities cannot overflow
         raise ValueError(
             f"The weights of the model are not finite in {model.dtype}. Load it with `dtype='float32'`; if they still "
             "are not, the checkpoint is damaged."

@@ -1,15 +1,14 @@
-"""The statistical aligner without transformers: counted from the text at hand, or read from its folder.
+"""Statistical aligner without transformers: counted from a text, or loaded from a folder.
 
-`quick_aligner` counts the pairs that it is given. `plain_aligner` is no second way to load a checkpoint: it takes a
-folder that looks exactly as it was saved, and leaves any other to `WordAligner.from_pretrained`, which knows what is
-wrong with it.
+`quick_aligner` counts the given pairs. `plain_aligner` only loads a folder that is exactly as it was saved;
+`WordAligner.from_pretrained` loads any other, and reports its errors.
 
-Words of both sides that look alike are probably translations (names, cognates, numbers), a prior for a small text:
-`s(a, b) = 2 |g(a) & g(b)| / (|g(a)| + |g(b)|)`, g the pairs of letters of a word with its edges, without accents; of a
-word with a digit, the word alone. Two words of a sentence pair are similar if s > `LEAST_SIMILARITY` and neither is
-more similar to another word there. Tokens x and y of them that cover the same part of their words begin with the count
-`SIMILAR_PRIOR (s(a, b) - LEAST_SIMILARITY) / (1 - LEAST_SIMILARITY) overlap(x, y) s(x, y)`, the largest over all
-words.
+Words that look alike are probably translations (names, cognates, numbers), which is the prior of a small text:
+`s(a, b) = 2 |g(a) & g(b)| / (|g(a)| + |g(b)|)`, where g are the pairs of letters of a word including its edges,
+without accents; for a word with a digit, the whole word. Two words of a sentence pair are similar if s >
+`LEAST_SIMILARITY`, and neither is more similar to another word there. Tokens x and y that cover the same part of
+similar words have the prior count `SIMILAR_PRIOR (s(a, b) - LEAST_SIMILARITY) / (1 - LEAST_SIMILARITY) overlap(x, y)
+s(x, y)`, the maximum over all words.
 """
 
 import unicodedata
@@ -39,18 +38,17 @@ from hf_attncal.models.loading import check_finite
 
 from .aligner import Sentence, WordAligner
 from .count_learner import IDENTICAL, ITERATIONS, CountLearner
-from .links import largest_over_words
-from .merging import WordAlignment
+from .links import WordAlignment, largest_over_words
 from .probabilities import saved_probabilities
 from .sources import Words
 
-# Tokens of the vocabulary of n pairs, beside their characters: _PIECES * sqrt(n). The less text, the shorter the
-# pieces that it has often enough to count; words that look alike share them.
-_PIECES, _LARGEST = 65, 16_000
-# With an encoder, which knows from the start what counts find out, fewer iterations have the same AER on the dev sets
-# (wpt-roen, bicici-deen, dermit-derm, Hungarian and Russian of xlwa).
-_HELPED = (2, 3)
-_NULL = 0.2  # of a token to be aligned to NULL: with little text, a wrong link is likelier than a missing one
+# The vocabulary of n pairs has their characters and _PIECES * sqrt(n) subwords: less text needs shorter subwords,
+# which occur often enough to be counted.
+_PIECES, _MAX_PIECES = 65, 16_000
+# With an encoder, fewer iterations have the same AER on the dev sets (wpt-roen, bicici-deen, dermit-derm, Hungarian
+# and Russian of xlwa).
+_ITERATIONS_WITH_ENCODER = (2, 3)
+_NULL_PROBABILITY = 0.2  # high, because wrong links are more frequent than missing ones with little text
 
 
 def quick_links(
@@ -63,14 +61,14 @@ def quick_links(
     beside: Iterable[tuple[Sentence, Sentence]] = (),
     **options,
 ) -> list[WordAlignment]:
-    """Align sentence pairs by an aligner that has counted them, and nothing else.
+    """Align sentence pairs with a statistical aligner that is trained only on them.
 
     Args:
-        pairs, tokenize, words: as of `WordAligner.align`.
-        fold_words: look words up without regard to case, quotes, dashes, width (`data.segmentation`).
-        encoder: an `EncoderPrior` that has read no other text; None for counts alone.
-        beside: other pairs, which are counted and not aligned.
-        options: others of `WordAligner.align`.
+        pairs, tokenize, words: See `WordAligner.align`.
+        fold_words: Ignore case, width and kinds of quotes and dashes (`data.segmentation`). Default: True.
+        encoder: `EncoderPrior` that has not read another text. Default: None.
+        beside: Other pairs to count, which are not aligned. Default: ().
+        options: Other options of `WordAligner.align`.
 
     Raises:
         ValueError: see `WordAligner.align`.
@@ -88,72 +86,75 @@ def quick_aligner(
     words: str = SEPARATORS[0],
     encoder: Any | None = None,
 ) -> WordAligner:
-    """Return an aligner that has counted these pairs, each of them; arguments as of `quick_links`.
+    """Return a statistical aligner trained on these pairs; see `quick_links` for the arguments.
 
-    Its model are tables, which need no transformers and cannot be saved.
+    Its model consists of tables, which do not need transformers and cannot be saved.
     """
 
-    def cut(sentence: Sentence) -> tuple[str, ...]:
+    def split(sentence: Sentence) -> tuple[str, ...]:
         if tokenize:
             sentence = segment(sentence if isinstance(sentence, str) else " ".join(sentence), words).words
         elif isinstance(sentence, str):
             sentence = split_words(sentence, words)
         return tuple(map(without_spaces, sentence))
 
-    read = [pair for pair in ((cut(source), cut(target)) for source, target in pairs) if all(pair)]
-    # Where no pair has words on both sides nothing can be linked, and anything may be learned.
-    read = read or [((EMPTY_WORD,), (EMPTY_WORD,))]
-    lines = [" ".join(map(fold, side) if fold_words else side) for pair in read for side in pair]
+    split_pairs = [pair for pair in ((split(source), split(target)) for source, target in pairs) if all(pair)]
+    split_pairs = split_pairs or [
+        ((EMPTY_WORD,), (EMPTY_WORD,))
+    ]  # a text without complete pairs is valid, and has no links
+    lines = [" ".join(map(fold, side) if fold_words else side) for pair in split_pairs for side in pair]
     characters = len({character for line in lines for character in line}) + len(SPECIAL_TOKENS) + 1
-    backend = train_bpe_backend(lines, characters + min(_LARGEST, _PIECES * isqrt(len(lines) // 2)))
+    backend = train_bpe_backend(lines, characters + min(_MAX_PIECES, _PIECES * isqrt(len(lines) // 2)))
     tokenizer = PlainTokenizer(backend)
     config = CountFields(
         vocab_size=backend.get_vocab_size(),
         pad_token_id=backend.token_to_id(PAD),
-        null_probability=_NULL,
+        null_probability=_NULL_PROBABILITY,
         identical_prior=IDENTICAL,
         tokenize=tokenize,
         fold_words=fold_words,
     )
     model = HMMTables(config).eval()
     sides = WordTokenizer(tokenizer)(lines)
-    witness = None if encoder is None else encoder.witness(read, sides)
-    helped = encoder is not None and encoder.belief.strength > 0
-    if not helped and len(sides) <= 2 * MOST_PAIRS_READ:  # an encoder knows what words that look alike tell
-        looked_up = [line.split() for line in lines]
-        counted = list(zip(looked_up[::2], looked_up[1::2], strict=True))
-        begin_with(model, prior_counts(counted, sides, lambda token: str(backend.id_to_token(token)).strip(SPACE)))
+    encoder_factors = None if encoder is None else encoder.factors(split_pairs, sides)
+    encoder_used = encoder is not None and encoder.likelihood.strength > 0
+    if not encoder_used and len(sides) <= 2 * MAX_PAIRS_TO_SEARCH:  # an encoder makes similar words unnecessary
+        folded = [line.split() for line in lines]
+        folded_pairs = list(zip(folded[::2], folded[1::2], strict=True))
+        set_prior_counts(
+            model, prior_counts(folded_pairs, sides, lambda token: str(backend.id_to_token(token)).strip(SPACE))
+        )
     tokens = [side.ids for side in sides]
-    iterations = _HELPED if helped else ITERATIONS
-    CountLearner(model, tokens[::2], tokens[1::2], witness=witness).run(iterations)
+    iterations = _ITERATIONS_WITH_ENCODER if encoder_used else ITERATIONS
+    CountLearner(model, tokens[::2], tokens[1::2], encoder_factors=encoder_factors).run(iterations)
     return WordAligner(model, tokenizer, encoder=encoder)
 
 
 def link_cells(aligner: WordAligner, pairs: Sequence[Words]) -> list[np.ndarray]:
-    """Return how sure each link of words is, the harmonic mean of both directions, (source words, target words)."""
-    found = [np.zeros(tuple(map(len, pair)), np.float32) for pair in pairs]
+    """Return the harmonic mean of both directions for each pair, (source words, target words)."""
+    scores = [np.zeros(tuple(map(len, pair)), np.float32) for pair in pairs]
     for indices, weights in aligner.source.weights(pairs, 256, 4096):
         if weights.backward is None:
-            raise ValueError("`aligner` must read both directions, and its model has one.")
+            raise ValueError("`aligner` must have two directions, got one. Use a word aligner.")
         both = harmonic_mean(weights.forward, weights.backward)
         both = largest_over_words(both, weights.source_words, weights.target_words)
         for index, cells, (sources, targets) in zip(indices, both, weights.words, strict=True):
-            found[index] = cells[:sources, :targets].numpy()
-    return found
+            scores[index] = cells[:sources, :targets].numpy()
+    return scores
 
 
 # ---- words that look alike ----
 
 # Chosen on small dev sets (docs/log.md).
 LEAST_SIMILARITY, SIMILAR_PRIOR = 0.3, 0.5
-MOST_PAIRS_READ = 10_000  # of more text, counts know the words, and the search takes long
-_MOST_CELLS = 10**6  # pairs of different words of a pair: among those of a whole book, all have one that looks alike
-_SHORTEST = 4  # letters of a word
+MAX_PAIRS_TO_SEARCH = 10_000  # more text does not need the prior, and the search takes long
+_MAX_WORD_PAIRS = 10**6  # per sentence pair: in a whole book, every word has one that looks alike
+_MIN_LETTERS = 4
 
 
 @lru_cache(maxsize=1 << 17)
 def letter_pairs(word: str) -> frozenset[str]:
-    """Return g of a word."""
+    """Return the set g of letter pairs of a word."""
     if any(map(str.isdigit, word)):
         return frozenset([word])
     plain = "".join(letter for letter in unicodedata.normalize("NFD", word) if not unicodedata.combining(letter))
@@ -162,18 +163,18 @@ def letter_pairs(word: str) -> frozenset[str]:
 
 
 def similarity(first: str, second: str) -> float:
-    """Return s of two words, from 0 to 1."""
-    one, other = letter_pairs(first), letter_pairs(second)
-    return 2 * len(one & other) / (len(one) + len(other))
+    """Return the similarity s of two words, from 0 to 1."""
+    g, h = letter_pairs(first), letter_pairs(second)
+    return 2 * len(g & h) / (len(g) + len(h))
 
 
 def similar_words(
     pairs: Sequence[tuple[Sequence[str], Sequence[str]]],
 ) -> dict[tuple[str, str], tuple[float, int, int, int]]:
-    """Return s of each source and target word that are similar somewhere, and where first: pair, source, target word.
+    """Return the similarity of each pair of similar words, with its first pair, source and target position.
 
     Args:
-        pairs: words of both sides, folded.
+        pairs: Folded words of both sides.
     """
     grams = [
         {pair for words in side for word in words for pair in letter_pairs(word)} for side in zip(*pairs, strict=True)
@@ -187,10 +188,12 @@ def similar_words(
             rows[word][[columns[pair] for pair in letter_pairs(word) if pair in columns]] = 1
         return rows[word]
 
-    found: dict[tuple[str, str], tuple[float, int, int, int]] = {}
+    similar: dict[tuple[str, str], tuple[float, int, int, int]] = {}
     for number, pair in enumerate(pairs):
-        places = [{word: place for place, word in reversed([*enumerate(words)]) if _tells(word)} for words in pair]
-        if not (columns and all(places)) or len(places[0]) * len(places[1]) > _MOST_CELLS:
+        places = [
+            {word: place for place, word in reversed([*enumerate(words)]) if _is_distinctive(word)} for words in pair
+        ]
+        if not (columns and all(places)) or len(places[0]) * len(places[1]) > _MAX_WORD_PAIRS:
             continue
         words = [list(side) for side in places]
         sizes = [np.array([len(letter_pairs(word)) for word in side]) for side in words]
@@ -199,19 +202,19 @@ def similar_words(
         best = (values == values.max(axis=1, keepdims=True)) & (values == values.max(axis=0))
         for i, j in zip(*np.nonzero(best & (values > LEAST_SIMILARITY)), strict=True):
             source, target = words[0][i], words[1][j]
-            found.setdefault((source, target), (float(values[i, j]), number, places[0][source], places[1][target]))
-    return found
+            similar.setdefault((source, target), (float(values[i, j]), number, places[0][source], places[1][target]))
+    return similar
 
 
 def prior_counts(
     pairs: Sequence[tuple[Sequence[str], Sequence[str]]], sides: Sequence[WordTokens], name: Callable[[int], str]
 ) -> dict[tuple[int, int], float]:
-    """Return the count that each pair of a source and a target token begins with, above 0.
+    """Return the positive prior counts of pairs of tokens.
 
     Args:
-        pairs: as of `similar_words`.
-        sides: tokens of the source and the target of each pair in turn.
-        name: of a token, its letters.
+        pairs: Folded words of both sides.
+        sides: Tokens of each pair, source and target in turn.
+        name: Function that returns the letters of a token.
     """
     counts: dict[tuple[int, int], float] = {}
     for value, number, *words in similar_words(pairs).values():
@@ -229,8 +232,8 @@ def prior_counts(
     return counts
 
 
-def begin_with(model: HMMTablesMixin, counts: dict[tuple[int, int], float]) -> None:
-    """Put counts of pairs of tokens into a fresh model; they stay beside what it counts itself."""
+def set_prior_counts(model: HMMTablesMixin, counts: dict[tuple[int, int], float]) -> None:
+    """Set the prior counts of pairs of tokens in a new model."""
     places = sorted(counts)
     tokens = torch.tensor(places, dtype=torch.long).reshape(-1, 2).T
     model.counts = torch.tensor([counts[place] for place in places], dtype=torch.float32)
@@ -241,24 +244,32 @@ def begin_with(model: HMMTablesMixin, counts: dict[tuple[int, int], float]) -> N
         table.index_add_(0, tokens[side], model.counts)
 
 
-def _tells(word: str) -> bool:
-    return len(word) >= _SHORTEST or any(map(str.isdigit, word))
+def _is_distinctive(word: str) -> bool:
+    return len(word) >= _MIN_LETTERS or any(map(str.isdigit, word))
 
 
 # ---- from a folder ----
 
-# What `HMMAlignModel.save_pretrained` writes beside the fields that say how to align.
-_BESIDE = {"architectures", "auto_map", "bos_token_id", "dtype", "eos_token_id", "model_type", "transformers_version"}
+# Other fields that `HMMAlignModel.save_pretrained` writes.
+_OTHER_FIELDS = {
+    "architectures",
+    "auto_map",
+    "bos_token_id",
+    "dtype",
+    "eos_token_id",
+    "model_type",
+    "transformers_version",
+}
 _TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
-# What would change how the model or the tokenizer is loaded.
-_OTHERS = (SETTINGS_FILE, ADAPTER_CONFIG, "added_tokens.json", "special_tokens_map.json")
+# Files that change how the model or the tokenizer is loaded.
+_UNSUPPORTED_FILES = (SETTINGS_FILE, ADAPTER_CONFIG, "added_tokens.json", "special_tokens_map.json")
 
 
 class PlainTokenizer:
-    """A fast tokenizer as `WordTokenizer` uses one, for a file without truncation and padding.
+    """Fast tokenizer for `WordTokenizer`, without truncation and padding.
 
     Args:
-        backend_tokenizer: special tokens in a text are text to it.
+        backend_tokenizer: Tokenizer of the tokenizers library; it reads special tokens in a text as text.
     """
 
     is_fast = split_special_tokens = True
@@ -272,18 +283,18 @@ class PlainTokenizer:
         self, text: Sequence[str], add_special_tokens: bool, return_offsets_mapping: bool = False, **_
     ) -> dict[str, list]:
         encoded = self.backend_tokenizer.encode_batch(list(text), add_special_tokens=add_special_tokens)
-        found = {"input_ids": [one.ids for one in encoded]}
-        return found | {"offset_mapping": [one.offsets for one in encoded]} if return_offsets_mapping else found
+        fields: dict[str, list] = {"input_ids": [encoding.ids for encoding in encoded]}
+        if return_offsets_mapping:
+            fields["offset_mapping"] = [encoding.offsets for encoding in encoded]
+        return fields
 
 
 def plain_aligner(folder: str | Path, device: str | torch.device = "cpu") -> WordAligner | None:
-    """Load an aligner that counts, or return None for a folder that `WordAligner.from_pretrained` has to load.
-
-    The model of the aligner are tables, which align and cannot be saved.
+    """Load a statistical aligner as tables, which cannot be saved; return None for any other folder.
 
     Args:
-        folder: folder of a saved aligner that counts; anything else is answered with None.
-        device: where it aligns.
+        folder: Folder of a saved statistical aligner.
+        device: Device. Default: "cpu".
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -293,7 +304,7 @@ def plain_aligner(folder: str | Path, device: str | torch.device = "cpu") -> Wor
         if aligner is not None:
             aligner.align([("1", "1")])
         return aligner
-    except Exception:  # whatever it is, the ordinary way meets it again and explains it
+    except Exception:  # `WordAligner.from_pretrained` reports it
         return None
 
 
@@ -301,7 +312,7 @@ def _load(folder: Path, device: str | torch.device) -> WordAligner | None:
     check_model_files(folder)
     values, tokens = (read_object(folder / name) for name in (CONFIG, TOKENIZER_CONFIG))
     config = _fields(values)
-    if config is None or any((folder / name).exists() for name in _OTHERS):
+    if config is None or any((folder / name).exists() for name in _UNSUPPORTED_FILES):
         return None
     if tokens.get("tokenizer_class") not in _TOKENIZERS or tokens.get("split_special_tokens") is not True:
         return None
@@ -314,22 +325,22 @@ def _load(folder: Path, device: str | torch.device) -> WordAligner | None:
     if backend.truncation is not None or backend.padding is not None:
         return None
     tables = HMMTables(config)
-    read, expected = load_file(folder / WEIGHTS), tables.state_dict()
-    shapes = [{name: (tensor.dtype, tensor.shape) for name, tensor in found.items()} for found in (read, expected)]
+    weights, expected = load_file(folder / WEIGHTS), tables.state_dict()
+    shapes = [{name: (tensor.dtype, tensor.shape) for name, tensor in state.items()} for state in (weights, expected)]
     if shapes[0] != shapes[1]:
         return None
-    tables.load_state_dict(read, assign=True)
+    tables.load_state_dict(weights, assign=True)
     check_finite(tables)
     return WordAligner(tables.to(device), PlainTokenizer(backend), None, saved_probabilities(folder))
 
 
 def _fields(values: dict[str, Any]) -> CountFields | None:
-    """Return the fields in a configuration; None for a configuration of another kind or with other keys."""
+    """Return the fields of a configuration; None for another model type or other keys."""
     family = FAMILIES.get(str(values.get("model_type")))
     if family is None or not family.counted or values.get("dtype") != "float32":
         return None
     types = {field.name for field in fields_of(CountFields)}
-    if values.get("pad_token_id") is None or not types <= values.keys() <= types | _BESIDE:
+    if values.get("pad_token_id") is None or not types <= values.keys() <= types | _OTHER_FIELDS:
         return None
     fields = CountFields(**{name: values[name] for name in types})
     for name, kind in get_type_hints(CountFields).items():

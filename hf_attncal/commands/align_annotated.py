@@ -1,10 +1,9 @@
-"""`attncal align calibrate` and `align select`: what an aligner learns from a few annotated pairs."""
+"""`attncal align calibrate` and `align select`: fit an aligner to a few annotated pairs."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_attncal.alignment.aligner_opening import changes_of, open_aligner
 from hf_attncal.inference.files import folder_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running
@@ -31,11 +30,10 @@ def calibrate(
 ) -> "Calibration":
     """Turn the scores of links into probabilities that the links are right.
 
-    Learn from annotated pairs how likely a link is to be right, given its score (Platt scaling), and write that to
-    link_probabilities.json, which `attncal align run` and `WordAligner` read: from then on, scores are probabilities.
-    The links stay the same. A link counts as right if people have drawn it as a sure or as a possible one. What is
-    printed, and goes into the model card with a diagram, says how far scores and probabilities are from the truth; the
-    probabilities are cross-validated.
+    Learn from annotated pairs how likely a link is to be right, given its score (Platt scaling), and write the result
+    to link_probabilities.json. `attncal align run` and `WordAligner` read it: from then on, scores are probabilities.
+    The links stay the same. A link is right if it is annotated as sure or possible. The calibration errors of scores
+    and cross-validated probabilities are printed, and go into the model card with a diagram.
 
     Examples:
         attncal align calibrate MODEL --source dev.en --target dev.de --gold dev.align
@@ -44,19 +42,21 @@ def calibrate(
 
     Args:
         model: folder or Hub name of a word aligner, an encoder-decoder or an adapter
-        source: source sentences, one a line; plain, .gz, .xz or .zst
-        target: target sentences, as many lines
-        gold: their links in Pharaoh format, counted from 0; `p` or `?` marks a possible one
-        output: folder for link_probabilities.json; without it, that of the model
+        source: source sentences, one per line; plain, .gz, .xz or .zst
+        target: target sentences, one per line
+        gold: annotated links in Pharaoh format, counted from 0; `p` or `?` marks a possible link
+        output: folder for link_probabilities.json [default: the model's folder]
         running: how the model runs
 
     Returns:
-        The rules, and how good scores and probabilities are; printed, it is a table.
+        The rules and the calibration errors of scores and probabilities, which print as a table.
 
     Raises:
         CommandError: a file or the model cannot be read, or there is too little to learn from.
     """
     model, folder, pairs = _annotated(model, source, target, gold, output, "link_probabilities.json", running)
+    from hf_attncal.alignment.streaming import open_aligner
+
     aligner = open_aligner(model, running, raw_scores=True)
     from hf_attncal.alignment.gold import calibrate_links
     from hf_attncal.data.linked_pairs import Gold, gold_links
@@ -80,8 +80,8 @@ def select(
     """Find the attention of an encoder-decoder that aligns best.
 
     Try every layer of a Marian- or BART-style checkpoint on annotated pairs: all heads, single heads and sets of
-    heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att). The ten best are
-    printed with their AER, and the first is written to alignment.json, which `attncal align run` reads.
+    heads, at the step that predicts a token (Naive-Att) and at the step that reads it (Shift-Att). The ten best are
+    printed with their AER, and the best is written to alignment.json, which `attncal align run` reads.
 
     Examples:
         attncal align select MODEL --source dev.en --target dev.de --gold dev.align
@@ -90,25 +90,26 @@ def select(
 
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter for one
-        source: source sentences, one a line; plain, .gz, .xz or .zst
-        target: target sentences, as many lines
-        gold: their links in Pharaoh format, counted from 0
-        output: folder for alignment.json; without it, that of the model
-        read: what to read: weights=attention, contribution (of a calibrated model or adapter) or uam (of a model with
-            its alignment module), and what the model wants in front of a source: source_prefix='>>deu<< '; without
-            it, attention
+        source: source sentences, one per line; plain, .gz, .xz or .zst
+        target: target sentences, one per line
+        gold: annotated links in Pharaoh format, counted from 0
+        output: folder for alignment.json [default: the model's folder]
+        read: weights=attention, contribution (of a calibrated model or adapter) or uam (of a model with an alignment
+            module), and the prefix of every source: source_prefix='>>deu<< ' [default: weights=attention]
         running: how the model runs
 
     Returns:
-        All settings with their scores, the best first; printed, the ten best.
+        All settings with their scores, the best first. Printed, a table of the ten best.
 
     Raises:
         CommandError: a file or the model cannot be read, or the model has no attention.
     """
+    from hf_attncal.alignment.streaming import changes_of
+
     changes = changes_of(read)
     for name in ("layer", "heads", "shift"):
         if name in changes:
-            raise CommandError(f"--read {name} is what is looked for: leave it out.")
+            raise CommandError(f"--read {name} is chosen by this command. Leave it out.")
     model, folder, pairs = _annotated(model, source, target, gold, output, "alignment.json", running)
     from hf_attncal.alignment.attention_heads import choose_reading, load_to_choose
     from hf_attncal.data.linked_pairs import gold_links
@@ -124,7 +125,7 @@ def select(
 def _annotated(
     model: Model, source: Text, target: Text, gold: Text, output: FolderBeside | None, file: str, running: Running
 ) -> tuple[str, Path, list[tuple[str, str]]]:
-    """Return the fetched model, the folder that `file` goes to, and the sentence pairs; `gold` can be read."""
+    """Return the fetched model, the folder for `file`, and the sentence pairs; check that `gold` is readable."""
     check_readable(*files_among(source, target, gold))
     model = fetched(model, running)
     folder = folder_beside(model, output, file)

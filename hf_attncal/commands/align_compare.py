@@ -1,4 +1,4 @@
-"""`attncal align compare`: which of several word alignments of a text is better, where nobody annotated it."""
+"""`attncal align compare`: compare several word alignments of a text without gold links."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,10 +20,9 @@ def compare(
 ) -> "AlignerComparison":
     """Compare word alignments of a text that nobody annotated.
 
-    Compare the links of two or more aligners on the same text, without a gold alignment: how many words they link, how
-    far they agree with the first (F1 of the links), and how well their lexicons predict pairs that were held out, in
-    nats a word. At most 2000 pairs, and at most a tenth of the text, are held out. Where there are gold links,
-    `attncal score` says more.
+    Compare the links of two or more aligners on the same text, without gold links: the share of linked words, the
+    agreement with the first aligner (F1 of the links), and the loss of their lexicons on held-out pairs, in nats per
+    word. At most 2000 pairs, and at most a tenth of the text, are held out. With gold links, use `attncal score`.
 
     Examples:
         attncal align compare ours.links eflomal.links --source text.en --target text.fr
@@ -31,20 +30,20 @@ def compare(
         >>> print(hf_attncal.compare("a.links", "b.links", source="text.en", target="text.fr"))
 
     Args:
-        hypotheses: links of each sentence pair, `i-j` counted from 0, two files or more; one may be - for standard
-            input; scores (i-j:0.93) are ignored
-        source: tokenised source sentences, one a line
-        target: tokenised target sentences, as many lines
-        words: what parts the words that links count; without it, what is written beside them, or what they fit
-        lowercase: count words that differ in capitals alone as one
-        format: a table with rounded numbers, or JSON with all digits
+        hypotheses: two or more files of links, `i-j` counted from 0; one may be - for standard input; scores
+            (i-j:0.93) are ignored
+        source: tokenised source sentences, one per line
+        target: tokenised target sentences, one per line
+        words: word separator; None for the recorded one, or the one that fits the links
+        lowercase: ignore case when words are counted
+        format: table with rounded numbers, or JSON with all digits
 
     Returns:
         `rows`: name of a hypothesis -> its `links`, `source_linked`, `target_linked`, `agreement`, `same_lines`,
-        `nats` and `nats_to_first`. Printed, it is the table or JSON.
+        `nats` and `nats_to_first`. It prints as the table or JSON.
 
     Raises:
-        CommandError: fewer than two alignments, or a file that is wrong; the message says which.
+        CommandError: fewer than two alignments, or a malformed file, which the message names.
     """
     from hf_attncal.alignment.comparison import compare_texts
     from hf_attncal.data.texts import read_scored
@@ -53,7 +52,9 @@ def compare(
 
     files = files_among(*hypotheses)
     if len(hypotheses) < 2:
-        raise CommandError(f"HYP must be two files of links or more, got {files[0] if files else 'one'} alone.")
+        raise CommandError(
+            f"HYP must be at least two files of links, got only {files[0] if files else 'one'}. Add another one."
+        )
     if len(set(files)) < len(files):
         raise CommandError(f"HYP must be different files, got {' '.join(files)}.")
     named = {f"hypothesis {number}": text for number, text in enumerate(hypotheses, start=1)}

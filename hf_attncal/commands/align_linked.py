@@ -1,4 +1,4 @@
-"""`attncal align project` and `align lexicon`: labels carried over word links, and the words that are linked."""
+"""`attncal align project` and `align lexicon`: carry labels over word links, and count the linked words."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -28,11 +28,11 @@ def project(
 ) -> "list[ProjectedLine] | None":
     """Carry tags, named entities or markup of the source over to the target.
 
-    Carry labels of source words over word links to the words of the target: a tag for each word, spans such as named
-    entities, or inline markup. One line out for each line in. A target word belongs to the label that has most of its
-    links, or of their scores where links have them; if several have as many, to the label of the first source word,
-    but for a span that would have none. A span or an element stays one piece, where most of its links are. Words are
-    what white space parts, and tags such as `<p>` and `<br>`. A warning counts what found no place.
+    Carry labels of source words over word links to the target words: a tag per word, spans such as named entities, or
+    inline markup. A target word gets the label with most of its links, weighted by their scores if they have some. In
+    a tie the label of the first source word wins, unless another span would be left without a word. A span or element
+    stays in one piece, where most of its links are. Words are separated by white space, and by tags such as `<p>` and
+    `<br>`. A warning counts the labels without a place.
 
     Examples:
         attncal align project --source text.en --target text.fr --links links.txt --spans entities.en
@@ -41,31 +41,31 @@ def project(
         >>> hf_attncal.project(["a house"], ["une maison"], links=["0-0 1-1"], tags=["DET NOUN"])
 
     Args:
-        source: source sentences, one a line; with --markup, with their markup
-        target: target sentences, as many lines, without markup
-        links: file with the links of each pair, `i-j` or `i-j:score`, counted from 0, as `attncal align run` writes
-            them; - for standard input
-        words: what parts the words that links count; without it, what is written beside them, or what they fit
-        tags: tags of the source words, a sentence a line, parted by white space; a target word without links gets
-            `_`; without it, one of the others
-        spans: the same in BIO: B-TYPE begins a span, I-TYPE goes on, O is outside; without it, one of the others
-        markup: carry inline markup of the source (`<b>the old</b> house<br/>`); the target is written with it, escaped
-        output: written as FILE.partial and renamed when it is complete; without it, standard output
-        format: the labels alone, or a JSON object a line that also says what had no place
+        source: source sentences, one per line; with their markup if --markup is set
+        target: target sentences, one per line, without markup
+        links: links of each pair, `i-j` or `i-j:score`, counted from 0, as `attncal align run` writes them; - for
+            standard input
+        words: word separator; None for the recorded one, or the one that fits the links
+        tags: tags of the source words, one sentence per line, separated by white space; a target word without links
+            gets `_` [default: none]
+        spans: tags in BIO: B-TYPE begins a span, I-TYPE continues it, O is outside [default: none]
+        markup: carry inline markup of the source (`<b>the old</b> house<br/>`); the rest of the target is escaped
+        output: file for the labels, written as FILE.partial and renamed when complete [default: standard output]
+        format: labels only, or one JSON object per line that includes the labels without a place
         running: longest_line and progress
 
     Returns:
-        Without `output` a list with the labels of each target sentence: the `text` that is written, `details`, and
-        what was `lost`.
+        A list with the labels of each target sentence if there is no `output`: the written `text`, `details`, and the
+        counts of `lost` labels.
 
     Raises:
-        CommandError: not one of `tags`, `spans` and `markup`, or a line of a file that is wrong.
+        CommandError: not exactly one of `tags`, `spans` and `markup`, or a malformed line of a file.
     """
     labels = {name: text for name, text in (("tags", tags), ("spans", spans)) if text is not None}
-    given = [*labels, *(["markup"] if markup else [])]
-    if len(given) != 1:
-        told = " and ".join(f"--{name}" for name in given) or "none of them"
-        raise CommandError(f"Give one of --tags, --spans and --markup, got {told}.")
+    kinds = [*labels, *(["markup"] if markup else [])]
+    if len(kinds) != 1:
+        options = " and ".join(f"--{name}" for name in kinds) or "none of them"
+        raise CommandError(f"Give one of --tags, --spans and --markup, got {options}.")
     from hf_attncal.alignment.label_projection import project_labels, warned_of_lost, write_projected
     from hf_attncal.alignment.linked_texts import open_linked
     from hf_attncal.alignment.projection import parse_markup
@@ -103,10 +103,10 @@ def lexicon(
 ) -> "list[Entry] | None":
     """Count which words are linked, how often, and with what probability.
 
-    Write a line for each two words that are linked, with the number of their links; p(target|source), the share of
-    the links of the source word that lead to the target word; and p(source|target). Lines are sorted by source word,
-    the most frequent pair first. Memory grows with the number of different pairs of words, not with the text. Words
-    stay as they are: where a spreadsheet would take one such as `=1+1` for a formula, import its columns as text.
+    Write one line per pair of linked words: both words, the number of their links, p(target|source), the share of the
+    source word's links that go to the target word, and p(source|target). Lines are sorted by source word, the most
+    frequent pair first. Memory grows with the number of different word pairs, not with the text. Words such as `=1+1`
+    are written unchanged: import the columns of a spreadsheet as text.
 
     Examples:
         attncal align lexicon --source text.en --target text.fr --links links.txt --output lexicon.tsv
@@ -115,23 +115,23 @@ def lexicon(
         >>> hf_attncal.lexicon(["a house"], ["une maison"], links=["0-0 1-1"])
 
     Args:
-        source: source sentences, one a line
-        target: target sentences, as many lines
-        links: file with the links of each pair, `i-j` or `i-j:score`, counted from 0, as `attncal align run` writes
-            them; - for standard input
-        words: what parts the words that links count; without it, what is written beside them, or what they fit
-        output: written as FILE.partial and renamed when it is complete; without it, standard output
-        format: a table of columns parted by tabs, or a JSON object a line
-        lowercase: lower-case the words, and count them together
-        least_count: leave out pairs of words that have fewer links
-        top: most lines of a source word; without it, all
+        source: source sentences, one per line
+        target: target sentences, one per line
+        links: links of each pair, `i-j` or `i-j:score`, counted from 0, as `attncal align run` writes them; - for
+            standard input
+        words: word separator; None for the recorded one, or the one that fits the links
+        output: file for the lexicon, written as FILE.partial and renamed when complete [default: standard output]
+        format: columns separated by tabs, or one JSON object per line
+        lowercase: lower-case the words before counting
+        least_count: minimum number of links of a word pair
+        top: maximum number of lines per source word [default: all]
         running: longest_line and progress
 
     Returns:
-        Without `output` the entries: `source`, `target`, `count`, and both probabilities.
+        The entries if there is no `output`: `source`, `target`, `count`, and both probabilities.
 
     Raises:
-        CommandError: a file cannot be read or written, or a line of it is wrong; the message says which.
+        CommandError: a file that cannot be read or written, or a malformed line, which the message names.
     """
     check_range("--least-count", least_count, 1)
     check_range("--top", top, 1)

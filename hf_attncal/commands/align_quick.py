@@ -1,4 +1,4 @@
-"""`attncal align quick`: align a text by what it says itself."""
+"""`attncal align quick`: align a text by its own word counts."""
 
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,7 @@ from hf_attncal.io.errors import CommandError, check_range, user_errors
 from .kinds import Encoder, LinkFormat, Merging, Output, Pairs, Text, WordLimits
 
 if TYPE_CHECKING:
-    from hf_attncal.alignment.merging import WordAlignment
+    from hf_attncal.alignment.links import WordAlignment
 
 GROUPS = {"Links": ("tokenize", "words", "threshold", "symmetrize")}
 
@@ -32,8 +32,8 @@ def align_quick(
 ) -> "list[WordAlignment] | None":
     """Align two files without a model.
 
-    Align the words of two files by counting which occur together, and nothing else: no model, no folder. What is
-    learned is forgotten; `attncal align train` keeps it. Lines and links are those of `attncal align run`.
+    Align the words of two files by counting which occur together, without a trained model. The counts are not saved;
+    `attncal align train` saves them. The output has the format of `attncal align run`.
 
     Examples:
         attncal align quick --source text.en --target text.de --output links.align
@@ -44,44 +44,41 @@ def align_quick(
         >>> alignments = hf_attncal.align_quick("text.en", "text.de")
 
     Args:
-        source: source sentences, one a line, plain or compressed (.gz, .xz, .zst); without --target, lines
-            `source ||| target`; without it, standard input
-        target: target sentences, as many lines; without it, they stand in the lines of --source
-        with_source: source sentences of other text in the two languages, which is counted and not aligned; without it,
-            the text is alone
-        with_target: the target sentences of that text, as many lines; without it, the same
-        output: the file for the links, written as FILE.partial and renamed when it is complete, compressed as its name
-            says; without it, standard output
-        format: how links are written; attncal align run --help has what each is
-        scores: pharaoh, words: write `i-j:score`, with four decimals
-        offsets: write the characters of the words, `start:end-start:end`, Unicode code points from 0, without those
-            at end; json: beside the words
-        tokenize: cut raw text of any script into words first, by Unicode's word boundaries. Links are still between
-            words that white space parts, except with --offsets
-        words: what parts words: any white space of Unicode, or spaces and tabs alone, so that a no-break space shifts
-            no index
-        threshold: a link must score above this; without it, 0.5
-        symmetrize: how the two directions are merged; without it, harmonic
-        encoder: a multilingual encoder (BERT, XLM-R, ...) that helps where text is little: a folder or Hub name,
-            or auto for intfloat/multilingual-e5-small; without it, none
-        running: how it runs: threads, longest_line, progress, and the languages of an encoder that has codes for them
+        source: source sentences, one per line, plain or compressed (.gz, .xz, .zst); without --target, lines
+            `source ||| target` [default: standard input]
+        target: target sentences, one per line [default: in the lines of --source]
+        with_source: source sentences of other text in the two languages, counted but not aligned [default: none]
+        with_target: target sentences of that text, one per line [default: none]
+        output: file for the links, compressed according to its name; written as FILE.partial and renamed when complete
+            [default: standard output]
+        format: format of the links; see attncal align run --help
+        scores: add the score to each link, `i-j:score`
+        offsets: write character positions, `start:end-start:end`, in Unicode code points from 0, end exclusive
+        tokenize: split raw text of any script into words at Unicode word boundaries first. Links are still between
+            words separated by white space, except with --offsets
+        words: word separator: any Unicode white space, or only spaces and tabs, so that a no-break space does not
+            shift the word numbers
+        threshold: minimum score of a link [default: 0.5]
+        symmetrize: method to merge the two directions [default: harmonic]
+        encoder: multilingual encoder (BERT, XLM-R, ...) that helps with little text: folder or Hub name, or auto for
+            intfloat/multilingual-e5-small [default: none]
+        running: threads, longest_line, progress, and the languages of an encoder with language codes
 
     Returns:
-        An alignment for each pair, if there is no `output`: `links`, `scores`, and the `score` of the pair. From
+        An alignment for each pair if there is no `output`: `links`, `scores`, and the `score` of the pair. From
         Python, `source` may be a list of pairs, each side a text or a list of words.
 
     Raises:
         CommandError: files or options that cannot be used.
     """
-    from hf_attncal.alignment.aligner_opening import check_encoder
-    from hf_attncal.alignment.streaming import LinkStyle
+    from hf_attncal.alignment.streaming import LinkStyle, check_encoder
     from hf_attncal.data.texts import PairText
 
     running.takes("threads", "longest_line", "progress", "languages")
     check_range("--threshold", threshold, 0, 1)
     style = LinkStyle(format, scores, offsets)
     if (with_source is None) != (with_target is None):
-        raise CommandError("--with-source and --with-target go together: give both files.")
+        raise CommandError("--with-source and --with-target go together. Give both files.")
     text = PairText(source, target, running.longest_line)
     beside = PairText([] if with_source is None else with_source, with_target, running.longest_line)
     text.check({"--output": output}, beside)
@@ -89,9 +86,8 @@ def align_quick(
 
     import torch
 
-    from hf_attncal.alignment.aligner_opening import open_encoder
     from hf_attncal.alignment.statistical import quick_aligner
-    from hf_attncal.alignment.streaming import align_text
+    from hf_attncal.alignment.streaming import align_text, open_encoder
 
     if running.threads is not None:
         torch.set_num_threads(running.threads)

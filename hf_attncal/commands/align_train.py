@@ -24,12 +24,13 @@ def train_aligner(
 ) -> "TrainingResult":
     """Train a word aligner from parallel text.
 
-    Train a tokenizer unless one is given (`tokenizer.pretrained=NAME`) and a model (Mask-Align). From annotated dev
-    text learn also which links to keep, and how probable each is. The folder is a checkpoint for `attncal align run`.
-    Several processes: `accelerate launch` or `torchrun` with training/train.py.
+    Count which words occur together, and from 50,000 pairs on train a network (Mask-Align) that the counts guide. A
+    tokenizer is trained unless one is given (`tokenizer.pretrained=NAME`). With annotated dev text, also choose the
+    threshold and learn the probability of each link. The folder is a checkpoint for `attncal align run`. For several
+    processes use `accelerate launch` or `torchrun` with training/train.py.
 
-    Raw text of any script is cut into words with `data.raw_text=true`, and then `attncal align run` cuts so, too.
-    Words are looked up without regard to case, kinds of quotes and dashes, and width, but with `data.fold=false`.
+    `data.raw_text=true` splits raw text of any script into words, in `attncal align run` as well. Case, width and the
+    kinds of quotes and dashes are ignored unless `data.fold=false`.
 
     Examples:
         attncal align train --source train.en --target train.de --output aligner
@@ -41,28 +42,28 @@ def train_aligner(
 
     Args:
         settings: any other setting; configs/reference_aligner.yaml explains them
-        source: source sentences, one a line; without it, those of the configuration
-        target: target sentences, as many lines; without it, those of the configuration
-        dev: SOURCE TARGET LINKS, with links in Pharaoh format (`p`, `?`: possible); without it, a rule chooses links
-        test: the same for a last score; without it, there is none
-        links: links of the training pairs in Pharaoh format, from any other aligner; without it, those of counts
-        output: folder of the aligner and its checkpoints; without it, that of --config
-        config: hmm (counts alone, minutes), small (a network), or a YAML file; without it, the size of the text
-            decides
-        encoder: a multilingual encoder that helps the counts: a folder or Hub name, or auto for
-            intfloat/multilingual-e5-small; without it, none. What is trained works without it
-        minutes: time budget, for fewer steps if need be; without it, no limit
-        dry_run: say what would be trained, no more
-        resume: go on from the last checkpoint in the folder; resume=changed: with other settings or data, too
+        source: source sentences, one per line [default: in --config]
+        target: target sentences, one per line [default: in --config]
+        dev: SOURCE TARGET LINKS, with links in Pharaoh format (`p`, `?`: possible); they choose the links to keep
+            [default: none]
+        test: test set in the form of --dev, scored once at the end [default: none]
+        links: links of the training pairs in Pharaoh format, from any aligner [default: those of the counts]
+        output: folder of the aligner and its checkpoints [default: in --config]
+        config: hmm (counts only, minutes), small (a network), or a YAML file [default: chosen by the size of the text]
+        encoder: multilingual encoder that helps the counts: folder or Hub name, or auto for
+            intfloat/multilingual-e5-small; only used in training [default: none]
+        minutes: time budget; fewer steps are done if needed [default: no limit]
+        dry_run: print the plan and train nothing
+        resume: continue from the last checkpoint in the folder; resume=changed also accepts other settings or data
 
     Returns:
-        The `folder`, and its `scores`, the content of results.json; of a dry run the settings.
+        The `folder`, and its `scores`, the content of results.json; for a dry run the settings.
 
     Raises:
         CommandError: files or settings that do not fit, or a folder with another run.
     """
-    from hf_attncal.alignment.aligner_opening import name_of_encoder
-    from hf_attncal.training.request import TrainingRequest
+    from hf_attncal.alignment.streaming import name_of_encoder
+    from hf_attncal.training.asked import Asked
 
     request = TrainingRequest(
         "train_aligner", settings, source, target, dev, test, links, output, config, minutes, default=None
@@ -82,6 +83,6 @@ def _scores(results: dict[str, Any]) -> list[str]:
     lines = []
     for name in (split for split in ("dev", "test") if split in results):
         score = results[name]
-        how = f" with {score['symmetrization']} above {score['threshold']}" if name == "dev" else ""
-        lines.append(f"{name}: AER {100 * score['aer']:.1f}{how}  {score['signature']}")
+        rule = f" with {score['symmetrization']} above {score['threshold']}" if name == "dev" else ""
+        lines.append(f"{name}: AER {100 * score['aer']:.1f}{rule}  {score['signature']}")
     return lines

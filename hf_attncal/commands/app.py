@@ -256,6 +256,8 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
         prefix = f"attncal {name}" if name else "attncal"
         message = " ".join(str(error).split()).replace(_DASH, STANDARD)
         message = re.sub(r'Command ".*?" parameter (\S+) requires an argument', r"\1 must be given", message)
+        if name is None and rest[0] in _PARENTS and rest[1:2] and "Did you mean" not in message:
+            message += f' Did you mean "attncal {rest[0]} run {rest[1]}"?'
         raise UsageError(f"{prefix}: error: {message}") from error
     bound.apply_defaults()
     bound.arguments = {name: _undashed(value) for name, value in bound.arguments.items()}

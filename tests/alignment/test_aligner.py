@@ -16,9 +16,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import AutoConfig, GPT2Config, PreTrainedTokenizerFast
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment, argmax_links, seq2seq_weights
-from hf_attncal.alignment.links import SYMMETRIZATIONS, largest_over_words, mean_over_words, symmetrize
+from hf_attncal.alignment.links import SYMMETRIZATIONS, largest_over_words, mean_over_words, order_repeats, symmetrize
 from hf_attncal.alignment.mask_align import MaskAlignSource, cut_pair, end_of_window
-from hf_attncal.alignment.merging import order_repeats
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import tokenize_words
 

@@ -28,13 +28,13 @@ from transformers import (
 
 from hf_attncal import WordAligner, align, align_quick, train_aligner
 from hf_attncal.alignment import encoder_prior
-from hf_attncal.alignment.aligner_opening import name_of_encoder
-from hf_attncal.alignment.belief import MOST, Belief, Witness, joined, spread
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_layer
 from hf_attncal.alignment.encoder_reader import EmbeddingRows, EncoderReader, rows_in_file
+from hf_attncal.alignment.likelihood_ratio import MOST, EncoderFactors, LikelihoodRatio, joined, spread
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.alignment.statistical import link_cells, quick_aligner
+from hf_attncal.alignment.streaming import name_of_encoder
 from hf_attncal.commands import main
 from hf_attncal.commands.app import UsageError, call_of
 from hf_attncal.data.words import NO_WORD, WordTokens
@@ -75,7 +75,7 @@ def believed() -> EncoderPrior:
     """One that is believed though it is random."""
     made = prior()
     made.cells(TEXTS)
-    made.belief.strength = 1.0
+    made.likelihood.strength = 1.0
     return made
 
 
@@ -147,7 +147,7 @@ def test_only_the_layers_that_are_read_are_kept_and_the_words_stay_in_their_type
 def test_neither_the_others_nor_their_order_change_what_is_said_once_the_languages_are_met(monkeypatch):
     made = prior()
     whole = made.cells(TEXTS)
-    monkeypatch.setattr(encoder_prior, "_TOKENS", 30)
+    monkeypatch.setattr(encoder_prior, "_BATCH_TOKENS", 30)
     again = made.cells([(), *TEXTS[::-1]][1:])[::-1]
     alone = [made.cells([pair])[0] for pair in TEXTS]
     for one, two, three in zip(whole, again, alone, strict=True):
@@ -182,7 +182,7 @@ def bin_of(value: float) -> int:
     return sum(value > step * (1 + 1e-6) for step in steps)
 
 
-class SlowBelief:
+class SlowRatio:
     """The table by loops over cells."""
 
     def __init__(self):
@@ -230,11 +230,11 @@ def random_cells(sides, seed: int = 0) -> list[np.ndarray]:
 def test_counts_learn_with_an_encoder_as_the_loops_do():
     """Four iterations: the factor at its place, what two words are linked, the table, and all of the counts."""
     sides = sides_of(TOKENS)
-    cells, belief, slow = random_cells(sides), Belief(), SlowBelief()
+    cells, likelihood, slow = random_cells(sides), LikelihoodRatio(), SlowRatio()
     config = HMMAlignConfig(vocab_size=9, identical_prior=0.1)
     model = HMMAlignModel(config).eval()
     tokens = [side.ids for side in sides]
-    learner = CountLearner(model, tokens[::2], tokens[1::2], witness=Witness(belief, cells, sides))
+    learner = CountLearner(model, tokens[::2], tokens[1::2], encoder_factors=EncoderFactors(likelihood, cells, sides))
     zeros = [[0.0] * 9 for _ in range(4)]
     twin = reference.SlowHMM(config, {}, zeros[:2], zeros[2:], [initial_jumps(40).tolist() for _ in range(2)])
     shares = [None] * len(TOKENS)
@@ -284,10 +284,10 @@ def test_counts_learn_with_an_encoder_as_the_loops_do():
         twin.counts, twin.totals, twin.null_counts = counts, totals, nulls
         if jumps:
             twin.jumps = [learned_jumps(*map(torch.tensor, table)).tolist() for table in tables]
-        assert_close(belief.ratio.double(), torch.tensor(slow.ratio).double(), 2e-2 if number else 1e-3, "ratio")
+        assert_close(likelihood.ratios.double(), torch.tensor(slow.ratio).double(), 2e-2 if number else 1e-3, "ratio")
         for row, of_pair in learner.shares():
             assert_close(of_pair.double(), torch.tensor(shares[row]).double(), 3e-3, f"iteration {number}")
-    assert belief.learned
+    assert likelihood.learned
     assert max(slow.ratio) > 1.5 * min(slow.ratio)
 
 
@@ -295,9 +295,9 @@ def test_an_encoder_of_which_nothing_is_believed_changes_nothing():
     """Exactly: the tables, and the links with their scores."""
 
     unknown = prior()  # it is random, so that its words are as much alike in any two sentences
-    with pytest.warns(UserWarning, match="believed not at all: the text is aligned without it"):
+    with pytest.warns(UserWarning, match="not used: the text is aligned without it"):
         plain, helped = quick_aligner(PAIRS), quick_aligner(PAIRS, encoder=unknown)
-    assert unknown.belief.strength == unknown.share == 0
+    assert unknown.likelihood.strength == unknown.share == 0
     assert max(unknown.known) < 0.1
     for name, table in plain.model.state_dict().items():
         assert torch.equal(table, helped.model.state_dict()[name]), name
@@ -331,8 +331,8 @@ class Knowing(EncoderPrior):
     """Knows the translations of a share of the words; of the others it says anything."""
 
     def __init__(self, share: float = 1.0):
-        self.belief, self.known, self.share_known = Belief(), (1.0, 1.0), share
-        self._remembered, self.numbers = {}, random.Random(3)
+        self.likelihood, self.known, self.share_known = LikelihoodRatio(), (1.0, 1.0), share
+        self._cache, self.numbers = {}, random.Random(3)
 
     def cells(self, pairs):
         found = []
@@ -343,7 +343,7 @@ class Knowing(EncoderPrior):
                 if self.numbers.random() > self.share_known or not right:
                     right = [self.numbers.randrange(len(target))]
                 cells[i, right[0]] = 0.9
-            found.append(self._remembered.get((source, target), cells))
+            found.append(self._cache.get((source, target), cells))
         return found
 
 
@@ -371,7 +371,7 @@ def test_an_encoder_that_knows_helps_and_one_that_does_not_hardly_hurts(corpus):
     assert helped[0] > 0.95 > alone + 0.3
     assert helped[1] > alone + 0.1
     assert helped[2] > alone - 0.1
-    said = [float(one.belief.ratio[bin_of(0.899)]) for one in (knowing, half, ignorant)]
+    said = [float(one.likelihood.ratios[bin_of(0.899)]) for one in (knowing, half, ignorant)]
     assert said[0] > 2 * said[1] > 4 * said[2]
 
 
@@ -379,13 +379,13 @@ def test_an_aligner_of_another_text_learns_what_the_encoder_is_worth(corpus):
     aligner, plain = counting_aligner(corpus), quick_aligner(corpus)
     without = aligner.align(corpus)
     knowing = Knowing()
-    aligner.believe(knowing)
+    aligner.use_encoder(knowing)
     assert share_right(aligner, corpus) > 0.8 > share_right(plain, corpus) + 0.2
-    assert knowing.belief.learned
-    aligner.believe(None)
+    assert knowing.likelihood.learned
+    aligner.use_encoder(None)
     assert aligner.align(corpus) == without
-    aligner.believe(Knowing())
-    with pytest.raises(ValueError, match="cannot adapt to a text while an encoder helps it"):
+    aligner.use_encoder(Knowing())
+    with pytest.raises(ValueError, match="an aligner with an encoder cannot adapt"):
         aligner.adapt(corpus)
 
 
@@ -398,12 +398,12 @@ def test_links_of_counts_are_read_as_cells(corpus):
 
 def test_words_that_look_alike_count_only_without_an_encoder_that_is_believed(corpus, monkeypatch):
     seen = []
-    monkeypatch.setattr("hf_attncal.alignment.statistical.begin_with", lambda *_: seen.append("similar"))
+    monkeypatch.setattr("hf_attncal.alignment.statistical.set_prior_counts", lambda *_: seen.append("similar"))
     for prior, expected in ((None, 1), (Knowing(), 1), (Knowing(0.0), 1)):
         quick_aligner(corpus, encoder=prior)
         assert len(seen) == expected
     unknown = Knowing(0.0)
-    unknown.belief.strength = 0.0
+    unknown.likelihood.strength = 0.0
     quick_aligner(corpus, encoder=unknown)
     assert len(seen) == 2
 
@@ -426,11 +426,11 @@ def test_a_network_is_the_other_judge():
     network = WordAligner(tiny_mask_align(bpe_tokenizer()), bpe_tokenizer())
     text = [(" ".join(source), " ".join(target)) for source, target in TEXTS]
     before = network.align(text, threshold=0.0)
-    network.believe(believed())
+    network.use_encoder(believed())
     after = network.align(text, threshold=0.0)
     assert [one.links for one in before] == [one.links for one in after]
     assert [one.scores for one in before] != [one.scores for one in after]
-    network.believe(None)
+    network.use_encoder(None)
     assert network.align(text, threshold=0.0) == before
 
 
@@ -439,7 +439,7 @@ def test_attention_is_the_other_judge():
     text = [(" ".join(source), " ".join(target)) for source, target in TEXTS]
     plain = aligner.align(text)
     judge = believed()
-    aligner.believe(judge)
+    aligner.use_encoder(judge)
     for before, after, cells in zip(plain, aligner.align(text), judge.cells(TEXTS), strict=True):
         attention, both = (dict(zip(one.links, one.scores, strict=True)) for one in (before, after))
         for link, score in both.items():
@@ -449,9 +449,9 @@ def test_attention_is_the_other_judge():
 
 def test_what_the_encoder_does_not_know_is_told():
     made = prior()
-    assert "too little" in made.told()
+    assert "too little" in made.summary()
     made.cells(TEXTS)
-    assert "believed" in made.told()
+    assert "beyond chance" in made.summary()
 
 
 # ---- commands ----
@@ -484,7 +484,7 @@ def test_the_commands_take_an_encoder(folder, files, tmp_path, capsys):
     assert main(["align", "run", str(tmp_path / "counts"), *files, "--encoder", str(folder)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(PAIRS)
     assert main(["align", "run", str(tmp_path / "counts"), *files, "--encoder", str(folder), "--adapt"]) == 1
-    assert "--adapt goes without --encoder" in capsys.readouterr().err
+    assert "--adapt and --encoder cannot go together" in capsys.readouterr().err
     before = counts.align(PAIRS)
     assert align(counts, PAIRS, encoder=believed()) != before == counts.align(PAIRS)
     assert align(counts, PAIRS, encoder=folder) == before  # which is random
@@ -495,7 +495,7 @@ def test_the_commands_take_an_encoder(folder, files, tmp_path, capsys):
 
 def test_auto_is_the_default_encoder_and_the_option_takes_a_value(monkeypatch):
     checked = []
-    monkeypatch.setattr("hf_attncal.alignment.aligner_opening.check_name", checked.append)
+    monkeypatch.setattr("hf_attncal.alignment.streaming.check_name", checked.append)
     assert [name_of_encoder(name) for name in ("auto", "./auto")] == checked == [DEFAULT_ENCODER[0], "./auto"]
     for line in (["align", "quick", "--encoder"], ["align", "run", "model", "--encoder", "--scores"]):
         with pytest.raises(UsageError, match="--encoder"):
@@ -504,9 +504,9 @@ def test_auto_is_the_default_encoder_and_the_option_takes_a_value(monkeypatch):
 
 def test_what_cannot_be_used_is_named(folder, files, tmp_path, capsys):
     assert main(["align", "run", str(folder), *files]) == 1
-    assert "helps counts: `attncal align quick --encoder`" in capsys.readouterr().err
+    assert "`attncal align quick --encoder`" in capsys.readouterr().err
     assert main(["align", "run", "model", *files, "--encoder", str(folder), "--shard=1/2", "--output=x"]) == 1
-    assert "--adapt, --encoder and --format html need the whole text" in capsys.readouterr().err
+    assert "--shard cannot go with --adapt, --encoder" in capsys.readouterr().err
     for wrong in (str(tmp_path / "nothing"), str(tmp_path)):
         assert main(["align", "quick", *files, "--encoder", wrong]) == 1
         error = capsys.readouterr().err

@@ -63,7 +63,7 @@ def test_scores_outweigh_numbers():
         ([(2, 0)], None, "link 2-0 lies outside a pair of 2 source and 1 target words"),
         ([(0, 1)], None, "link 0-1 lies outside"),
         ([(-1, 0)], None, "link -1-0 lies outside"),
-        ([(0, 0)], [], "`scores` must be one for each of the 1 links, got 0"),
+        ([(0, 0)], [], "`scores` must have one score per link, 1, got 0"),
     ],
 )
 def test_links_that_do_not_fit_are_refused(links, scores, told):
@@ -278,13 +278,13 @@ def test_what_has_no_place_or_several_or_lies_within_a_word_is_told():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a <b>c", r"'<b>' is not ended. Write `</b>`"),
-        ("a</b> c", r"'</b>' ends what was not begun: nothing is to be ended"),
-        ("<b><i>a</b></i>", r"'</b>' ends what was not begun: `<i>` is to be ended first"),
-        ("a <b c d", r"'<b c d' begins a tag that has no end. Write `&lt;`"),
-        ('<a href="x>y</a>', "has no end"),
-        ("<!-- a", "has no end"),
-        ("</br>", "ends what was not begun"),
+        ("a <b>c", r"'<b>' has no end tag. Write `</b>`"),
+        ("a</b> c", r"'</b>' does not end an open element: there is no open element"),
+        ("<b><i>a</b></i>", r"'</b>' does not end an open element: `<i>` must be ended first"),
+        ("a <b c d", r"'<b c d' starts an incomplete tag. Write `&lt;`"),
+        ('<a href="x>y</a>', "an incomplete tag"),
+        ("<!-- a", "an incomplete tag"),
+        ("</br>", "does not end an open element"),
     ],
 )
 def test_markup_that_is_not_balanced_is_refused(text, told):
@@ -315,5 +315,5 @@ def test_the_longest_lines(source, links, elements):
 
 def test_a_long_line_of_marks_takes_no_time():
     parse_markup("<" * 50_000 + "& &amp" * 1000)
-    with pytest.raises(ValueError, match="has no end"):
+    with pytest.raises(ValueError, match="an incomplete tag"):
         parse_markup("<a " + "b='c' " * 20_000)

@@ -52,6 +52,15 @@ def test_each_tells_an_omitted_clause(checker, monkeypatch, request):
     assert said == []  # no seal of an earlier version
 
 
+@pytest.mark.parametrize(("name", "meant"), [("den", "deen"), ("de-en", "deen"), ("ENDE", "ende"), ("frit", None)])
+def test_the_nearest_ready_aligner_is_suggested(name, meant, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError) as raised:
+        hf_attncal.align(name, ["das Haus"], ["the house"])
+    assert str(raised.value).partition("Did you mean ")[2] == (f"{meant}?" if meant else "")
+
+
 @pytest.mark.parametrize("name", READY)
 def test_a_name_stands_for_the_aligner_in_python(name):
     source, target = PAGE[0] if name == "deen" else PAGE[0][::-1]

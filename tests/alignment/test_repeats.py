@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hf_attncal import align_quick
-from hf_attncal.alignment.merging import order_repeats
+from hf_attncal.alignment.links import order_repeats
 
 
 def ordered(weights, source: str, target: str):

@@ -8,7 +8,13 @@ import torch
 
 from hf_attncal import align_quick
 from hf_attncal.alignment import statistical
-from hf_attncal.alignment.statistical import LEAST_SIMILARITY, SIMILAR_PRIOR, begin_with, prior_counts, similarity
+from hf_attncal.alignment.statistical import (
+    LEAST_SIMILARITY,
+    SIMILAR_PRIOR,
+    prior_counts,
+    set_prior_counts,
+    similarity,
+)
 from hf_attncal.data.tokenizer import SPACE, train_bpe_backend
 from hf_attncal.data.words import WordTokenizer
 
@@ -106,7 +112,7 @@ def test_text_without_words_alike_has_no_counts():
 
 def test_a_model_begins_with_the_counts_and_keeps_them():
     model = statistical.HMMTables(statistical.CountFields(vocab_size=10)).eval()
-    begin_with(model, {(3, 4): 0.5, (1, 2): 0.25, (3, 2): 0.125})
+    set_prior_counts(model, {(3, 4): 0.5, (1, 2): 0.25, (3, 2): 0.125})
     assert model.pairs.tolist() == [12, 32, 34]
     assert model.counts_of(torch.tensor([[3, 1]]), torch.tensor([[2, 4]])).tolist() == [[[0.125, 0.25], [0.5, 0]]]
     assert model.source_counts[[1, 3]].tolist() == [0.25, 0.625]
@@ -137,8 +143,8 @@ def test_words_that_look_alike_find_each_other_in_a_small_text(monkeypatch):
         return sum(len(links ^ set(found.links)) for links, found in zip(right, align_quick(pairs), strict=True))
 
     with_it = wrong()
-    monkeypatch.setattr(statistical, "MOST_PAIRS_READ", len(pairs))
+    monkeypatch.setattr(statistical, "MAX_PAIRS_TO_SEARCH", len(pairs))
     assert wrong() == with_it
-    monkeypatch.setattr(statistical, "MOST_PAIRS_READ", len(pairs) - 1)
+    monkeypatch.setattr(statistical, "MAX_PAIRS_TO_SEARCH", len(pairs) - 1)
     print(with_it, wrong())
     assert with_it < 0.9 * wrong()

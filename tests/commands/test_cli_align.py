@@ -18,9 +18,8 @@ from helpers import TINY, scatter, tiny_stock_model
 from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment
-from hf_attncal.alignment.aligner_opening import READABLE, open_to_align
 from hf_attncal.alignment.mask_align import MaskAlignSource
-from hf_attncal.alignment.streaming import LINK_FORMATS, LinkStyle, align_windows
+from hf_attncal.alignment.streaming import LINK_FORMATS, READABLE, LinkStyle, align_windows, open_to_align
 from hf_attncal.commands import main
 from hf_attncal.commands.kinds import LinkFormat, Merging, WordLimits
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -485,7 +484,7 @@ def test_the_alignment_module_is_read_unless_attention_is_asked_for(run, tokeniz
     assert outputs[""] != outputs["--read weights=attention"] == outputs["--read layer=0"]
     status, _, err = run(tmp_path, "--read", "weights=uam", "layer=1", text="a ||| b\n")
     assert status == 1
-    assert "`layer` and `heads` are those of attention and must be left out with `weights='uam'`, got 1" in err
+    assert "`layer` and `heads` are not for `weights='uam'`, got 1" in err
 
 
 def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkeypatch):
@@ -521,8 +520,8 @@ def test_options_that_do_not_suit_the_model(run, checkpoint, seq2seq, kind, argu
         ("--read heads=a", "--read heads must be numbers from 0, such as 0,3, got 'a'."),
         ("--read layer=", "--read layer must be a number, got ''."),
         ("--read shift=maybe", "--read shift must be true or false, got 'maybe'."),
-        ("--read depth=1", "--read has no 'depth', it has layer, heads, shift, weights, source_prefix: "),
-        ("--read states", "--read has no 'states', it has layer, "),
+        ("--read depth=1", "--read must be one of layer, heads, shift, weights, source_prefix, got 'depth'"),
+        ("--read states", "source_prefix, got 'states'"),
         ("--shard 3/2 --output x", "--shard must be I/N"),
     ],
 )

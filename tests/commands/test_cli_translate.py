@@ -220,7 +220,7 @@ def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, ali
         status, out, err = attncal(*command, text=TEXT)
         assert (status, out) == (1, "")
         assert f"error: {translator.folder} cannot be loaded: {path.name}, config.json" in err
-        assert "Link probabilities were learned with the settings {'layer': 1}, got None" in err
+        assert "`settings` of the link probabilities are {'layer': 1}, got None" in err
         links = tmp_path / "links"
         assert attncal(*command[:-4], "--alignments", str(links), text=TEXT)[0] == 0  # which tells no scores
         assert links.read_text() == text_of(format_links(alignment["links"]) for alignment in expected)

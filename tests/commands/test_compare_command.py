@@ -44,7 +44,7 @@ def test_json_has_all(attncal, here):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["right"], "two files of links or more, got right alone"),
+        (["right"], "two files of links, got only right"),
         (["right", "right"], "different files, got right right"),
         (["right", "short"], "text.en has 200 lines and short has 1"),
         (["right", "outside"], "outside: line 1: link 99-0 lies outside"),

@@ -14,7 +14,6 @@ from hf_attncal.commands import main
 from hf_attncal.commands.app import call_of, kind_of, signature_of
 
 every_command = pytest.mark.parametrize("name", COMMANDS)
-every_documented = pytest.mark.parametrize("name", [name for name in COMMANDS if not name.startswith("align ")])
 
 
 def examples_of(name: str) -> list[str]:
@@ -26,7 +25,7 @@ def test_the_commands_are_found():
     assert {"align run", "align train", "score", "translate"} <= COMMANDS.keys()
 
 
-@every_documented
+@every_command
 def test_each_parameter_has_a_help_text_and_shows_its_default(name):
     documented = [entry.arg_name for entry in parse(COMMANDS[name].__doc__).params]
     assert documented == list(inspect.signature(COMMANDS[name]).parameters)
@@ -146,6 +145,7 @@ def test_an_unknown_option_is_told_with_the_name_of_its_command(name, capsys):
         ("align rum model", "run"),
         ("score gold links --format jsn", "json"),
         ("translate model --beam=3", "--beams"),
+        ("align deen --source text", "attncal align run deen"),
     ],
 )
 def test_the_nearest_name_is_suggested(arguments, meant, capsys):

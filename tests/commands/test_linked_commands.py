@@ -69,8 +69,7 @@ def test_spans(attncal, here):
     status, out, err = attncal("align", "project", *TEXT, "--spans", "spans")
     assert (status, out) == (0, "O B-X I-X O\n\nO B-Z\n")
     assert err == (
-        "attncal: warning: spans without a linked word, which are not in the output: 1 (line 3; --format json says "
-        "which).\n"
+        "attncal: warning: spans without a linked word, which are not in the output: 1 (line 3; see --format json).\n"
     )
     _, out, _ = attncal("align", "project", *TEXT, "--spans", "spans", "--format", "json")
     assert json.loads(out.splitlines()[2])["spans"] == [
@@ -84,7 +83,7 @@ def test_markup(attncal, here):
     status, out, err = attncal("align", "project", *given, "--output", "out")
     assert (status, out) == (0, "")
     assert Path("out").read_text() == "<b>la vieille</b> maison .\n\nle <i></i>chat\n"
-    assert "elements without a linked word, which are empty where their words would be: 1 (line 3" in err
+    assert "elements without a linked word, which are empty in the output: 1 (line 3" in err
     _, out, _ = attncal("align", "project", *given, "--format", "json")
     assert json.loads(out.splitlines()[2]) == {
         "text": "le <i></i>chat",
@@ -98,7 +97,7 @@ def test_tags_inside_words_are_counted(attncal, here):
     (here / "marked").write_text("the <b>old</b> house .\n\nthe new <i>cat</i>.\n")
     _, out, err = attncal("align", "project", "--source", "marked", *TEXT[2:], "--markup")
     assert out.splitlines()[2] == "le <i>chat</i>"
-    assert "tags inside a word (of text that is not tokenised), which are beside a word now: 1 (line 3; " in err
+    assert "tags inside a word (of text that is not tokenised), which were moved to its edge: 1 (line 3; " in err
 
 
 def test_scores_of_links_weigh(attncal, here):
@@ -119,14 +118,14 @@ def test_links_of_an_aligner_come_from_a_file_or_a_pipe(attncal, trained, here):
     assert attncal("align", "lexicon", *text, "--links", "-", text=links) == entries
     status, out, err = attncal("align", "lexicon", *text, "--links", str(trained / "aligner"))
     assert (status, out) == (1, "")
-    assert f"--links {trained / 'aligner'} is a folder: give links. `attncal align run {trained / 'aligner'}`" in err
+    assert f"--links must be a file of links, got the folder {trained / 'aligner'}" in err
 
 
 @pytest.mark.parametrize(
     ("changed", "arguments", "told", "done"),
     [
         ({"tags": "D A N P\n\nD A\n"}, "--tags tags", "line 3 of tags: 2 tags for 3 source words", 2),
-        ({"spans": "O O O O\n\nD A N\n"}, "--spans spans", "line 3 of spans: a tag is `O`, `B-TYPE`", 2),
+        ({"spans": "O O O O\n\nD A N\n"}, "--spans spans", "line 3 of spans: a tag must be `O`, `B-TYPE`", 2),
         (
             {"links": "0-0\n\n3-0\n"},
             "--tags tags",
@@ -136,12 +135,17 @@ def test_links_of_an_aligner_come_from_a_file_or_a_pipe(attncal, trained, here):
         ({"links": "0-0\n0-0\n\n"}, "--tags tags", "line 2 of links: link 0-0 lies outside a pair of 0 source", 1),
         ({"links": "0-0\n\n0_0\n"}, "--tags tags", "line 3 of links: '0_0' is not a link", 2),
         ({"links": "0-0\n\n0p0\n"}, "--tags tags", "line 3 of links: '0p0' is a possible link", 2),
-        ({"links": "0-0\n\n0-0:7\n"}, "--tags tags", "line 3 of links: 0-0:7 has a score outside 0 to 1", 2),
-        ({"links": "0-0\n"}, "--tags tags", "source has 3 lines, links has 1; they must match", 1),
-        ({"tags": "D A N P\n"}, "--tags tags", "source has 3 lines, tags has 1; they must match", 1),
-        ({"target": "a b c d\n\nd e\nf\n"}, "--tags tags", "source has 3 lines, target has 4", 3),
-        ({"source": "a b c d\n\n<b>c\n"}, "--markup", "line 3 of source: '<b>' is not ended", 2),
-        ({"source": "a b c d\n\n</b>c\n", "links": "0-0\n\n9-9\n"}, "--markup", "line 3 of source: '</b>' ends", 2),
+        ({"links": "0-0\n\n0-0:7\n"}, "--tags tags", "line 3 of links: 0-0:7 has a score that is not from 0 to 1", 2),
+        ({"links": "0-0\n"}, "--tags tags", "source has 3 lines and links has 1, they must have the same number", 1),
+        ({"tags": "D A N P\n"}, "--tags tags", "source has 3 lines and tags has 1, they must have the same number", 1),
+        ({"target": "a b c d\n\nd e\nf\n"}, "--tags tags", "source has 3 lines and target has 4", 3),
+        ({"source": "a b c d\n\n<b>c\n"}, "--markup", "line 3 of source: '<b>' has no end tag", 2),
+        (
+            {"source": "a b c d\n\n</b>c\n", "links": "0-0\n\n9-9\n"},
+            "--markup",
+            "line 3 of source: '</b>' does not end",
+            2,
+        ),
         ({}, "--tags tags --output tags", "--output .*tags would overwrite tags", 0),
     ],
 )
@@ -220,8 +224,8 @@ def test_calibrate_from_python_writes_what_the_command_writes(attncal, trained, 
     [
         ({}, "Give one of `tags`, `spans` and `markup`."),
         ({"tags": ["D"], "markup": True}, "Give one of"),
-        ({"tags": []}, "`tags` has 0 lines, and others have more"),
-        ({"tags": ["D", "D"]}, "`pairs` has 1 lines, and others have more"),
+        ({"tags": []}, "`tags` must have one line per pair, got only 0"),
+        ({"tags": ["D", "D"]}, "`pairs` must have one line per pair, got only 1"),
         ({"tags": ["D N"]}, "line 1 of `tags`: 2 tags for 1 source words"),
     ],
 )
@@ -335,7 +339,7 @@ def test_calibrate_and_run(attncal, trained, here):
     before = attncal(*run)[1]
     status, out, err = attncal("align", "calibrate", model, *gold, "--gold", str(trained / "dev.links"))
     assert (status, err) == (0, "")
-    assert "60 annotated pairs that they were learned from, cross-validated" in out
+    assert "60 annotated pairs of the calibration, cross-validated" in out
     assert out.endswith(f"wrote {model}/{PROBABILITIES_FILE}\n")
     card = (trained / "aligner" / "README.md").read_text()
     assert card.count("## Link probabilities") == 1

@@ -388,7 +388,7 @@ aligner.align([("the house", "das Haus")], treshold=0.5)
     )
     revealed = re.findall(r'Revealed type is "(.*)"', run.stdout)
     assert revealed == [
-        "hf_attncal.alignment.merging.WordAlignment",
+        "hf_attncal.alignment.links.WordAlignment",
         "def (config: hf_attncal.models.configuration_attncal.AttnCalMarianConfig) -> "
         "hf_attncal.models.modeling_attncal_marian.AttnCalMarianMTModel",
         "list[str]",

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from helpers import assert_layouts_know, run_in_two_processes
 from runs import write_corpus
 from warm import warm
 
+from hf_attncal import train_aligner
 from hf_attncal.alignment import WordAligner, counting
-from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob, AlignerTrainer
+from hf_attncal.alignment.aligner_job import MIN_PAIRS_TO_LEARN, AlignerConfig, AlignerJob, AlignerTrainer
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.gold import calibrate_links, score_aligner
 from hf_attncal.alignment.probabilities import saved_probabilities
@@ -70,6 +72,17 @@ def guided(corpus, output, guide=False, **sections) -> AlignerConfig:
 
 
 # ---- counts alone ----
+
+
+@pytest.mark.parametrize(("pairs", "too_few"), [(3, True), (MIN_PAIRS_TO_LEARN, False)])
+def test_a_text_that_is_too_small_is_warned_of(pairs, too_few, tmp_path):
+    files = [tmp_path / "text.en", tmp_path / "text.de"]
+    for file, words in zip(files, (("old", "house"), ("alt", "Haus")), strict=True):
+        file.write_text("".join(f"{words[n % 2]} {n}\n" for n in range(pairs)), encoding="utf-8")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train_aligner(source=files[0], target=files[1], output=tmp_path / "aligner", config="hmm")
+    assert any(f"{pairs} sentence pairs" in str(warning.message) for warning in caught) == too_few
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def test_only_a_mixture_has_jumps_unless_they_are_asked_for():
 
 
 def test_the_size_follows_the_text_unless_a_network_is_asked_for(tmp_path, monkeypatch):
-    """Below `_LEAST_PAIRS` counts alone."""
+    """Below `MIN_PAIRS_FOR_NETWORK` only counts."""
     paths = [tmp_path / side for side in ("source", "target")]
     for path in paths:
         path.write_text("a b\n" * 9)
@@ -152,7 +152,7 @@ def test_the_size_follows_the_text_unless_a_network_is_asked_for(tmp_path, monke
     for asked in ({"minutes": 5}, {"training": {"max_steps": 3}}, {"model": {"d_model": 16}}, {"average_last": 2}):
         assert size(**asked) == "small", asked
     assert size(data={"train": train | {"guide": train["source"]}}) == "small"
-    monkeypatch.setattr(aligner_job, "_LEAST_PAIRS", 9)
+    monkeypatch.setattr(aligner_job, "MIN_PAIRS_FOR_NETWORK", 9)
     assert size() == "small"
     assert size(data={"train": train, "train_pairs": 8}) == "hmm"
 

@@ -146,7 +146,7 @@ def test_the_size_of_batches_changes_nothing(monkeypatch, cells):
     whole = learner_of(TEXT)
     whole.run((2, 3))
     assert len(whole.batches) == 1
-    monkeypatch.setattr(count_learner, "_CELLS", cells)
+    monkeypatch.setattr(count_learner, "_BATCH_CELLS", cells)
     parts = learner_of(TEXT)
     parts.run((2, 3))
     assert len(parts.batches) == (len(TEXT) if cells == 1 else 3)
@@ -160,7 +160,7 @@ def test_the_size_of_batches_changes_nothing(monkeypatch, cells):
 
 
 def test_a_batch_holds_no_more_cells_than_allowed(monkeypatch):
-    monkeypatch.setattr(count_learner, "_CELLS", 60)
+    monkeypatch.setattr(count_learner, "_BATCH_CELLS", 60)
     generator = random.Random(2)
     lengths = [np.array([generator.randint(0, 9) for _ in range(50)]) for _ in range(2)]
     batches = list(count_learner._batches(*lengths))
@@ -186,7 +186,7 @@ def test_the_model_keeps_counts_that_are_worth_it():
     learner.run((2, 1))
     counts, pairs = learner.counts, learner.pairs
     least = float(counts.median())
-    learner.keep(least)
+    learner.finish(least)
     model = learner.model
     assert 0 < model.config.entries == len(model.pairs) == len(model.counts) < len(pairs)
     assert dict(zip(model.pairs.tolist(), model.counts.tolist(), strict=True)) == {
@@ -351,7 +351,7 @@ def test_a_rare_word_does_not_collect_what_nothing_else_explains(monkeypatch):
 def test_there_are_as_many_iterations_as_the_time_allows(seconds, ends, left, monkeypatch):
     now = 0.0
     monkeypatch.setattr(counting.time, "monotonic", lambda: now)
-    pace, iterations, number = counting._Pace((3, 6), 50, ends, began=now, said=now), (3, 6), 0
+    pace, iterations, number = counting._Pace((3, 6), 50, ends, began=now, reported=now), (3, 6), 0
     while number < sum(iterations):
         number += 1
         now += seconds * (1.4 if number > iterations[0] else 1)
@@ -363,9 +363,11 @@ def test_there_are_as_many_iterations_as_the_time_allows(seconds, ends, left, mo
 def test_a_text_that_cannot_be_counted_in_time_is_refused_early(monkeypatch, capsys):
     now = 0.0
     monkeypatch.setattr(counting.time, "monotonic", lambda: now)
-    pace = counting._Pace((3, 6), 1_000_000, 100.0, began=now, said=now)
+    pace = counting._Pace((3, 6), 1_000_000, 100.0, began=now, reported=now)
     now = 40.0
-    with pytest.raises(ValueError, match=r"`minutes`.*1,000,000 pairs takes about 6.7 minutes.*counts.guide=false"):
+    with pytest.raises(
+        ValueError, match=r"`minutes`.*1,000,000 pairs, which take about 6.7 minutes.*counts.guide=false"
+    ):
         pace.within(1, 0.1)
     pace.ends = None
     pace.within(1, 0.1)
