@@ -638,22 +638,20 @@ def align_text(
 
 
 class AlignBatch:
-    """A function from columns to columns, the links of each pair among them. Each process loads the model once.
+    """Function that adds a column of links to a batch of columns. Each process loads the model once.
 
-    It can be pickled, before and after it was called: the model stays behind, so that what caches by the pickle
-    (`datasets`) finds the same.
+    Its pickle does not contain the model, so that the cache of `datasets` recognises it after a call.
 
     Args:
-        model: folder or Hub name of what `WordAligner.from_pretrained` loads.
-        source, target: columns of the sentences, as text or as lists of words; None, and NaN or NA as pandas has
-            them for what is missing, are empty sentences.
-        links: column of the links, as text in Pharaoh format (`i-j i-j`).
-        score: column of the scores of the pairs; None: no such column.
-        offsets: write the characters of words, `start:end-start:end`, in place of their numbers.
-        device: None for the GPU of the process's rank if there are some, or else the CPU.
-        threads: of PyTorch on a CPU, where a rank is given: processes that share cores have one each.
-        loading: what else `WordAligner.from_pretrained` takes (`dtype`, `revision`, ...).
-        aligning: what else `WordAligner.align` takes (`tokenize`, `threshold`, `batch_tokens`, ...).
+        model: Folder or Hub name for `WordAligner.from_pretrained`.
+        source, target: Columns of the sentences, texts or lists of words; None, NaN and NA are empty sentences.
+        links: Column of the links in Pharaoh format (`i-j i-j`). Default: "links".
+        score: Column of the scores of the pairs. Default: None, no column.
+        offsets: Write character positions, `start:end-start:end`. Default: False.
+        device: Device. Default: None, the GPU of the process's rank if there is one, else the CPU.
+        threads: Threads of PyTorch per process on a CPU if a rank is given. Default: 1.
+        loading: Other options of `WordAligner.from_pretrained`. Default: None.
+        aligning: Other options of `WordAligner.align`.
     """
 
     def __init__(
@@ -674,28 +672,27 @@ class AlignBatch:
         self.offsets, self.device, self.threads = offsets, device, threads
         self.loading, self.aligning = dict(loading or {}), aligning
         self._aligner: WordAligner | None = None
-        self._process: int | None = None  # that loaded it
+        self._process: int | None = None  # id of the process that loaded the aligner
 
     def __call__(self, batch: Mapping[str, Sequence], rank: int | None = None) -> dict[str, Sequence]:
-        """Return the columns, and those of the links.
+        """Return the batch with the columns of links and scores.
 
         Args:
-            batch: columns of one length.
-            rank: of this process among those that share the work; None where there is but one.
+            batch: Columns of equal length.
+            rank: Rank of this process. Default: None, a single process.
 
         Raises:
-            ValueError: a column is not there, or has something else than sentences (with the row); see also
-                `WordAligner.align`.
+            ValueError: a missing column, or a value that is no sentence; see also `WordAligner.align`.
         """
         if missing := [name for name in (self.source, self.target) if name not in batch]:
             raise ValueError(
                 f"The batch has no column {missing[0]!r}, it has {sorted(batch)}: name `source`, `target`."
             )
         pairs = zip(*(_sentences(batch[name], name) for name in (self.source, self.target)), strict=True)
-        found = self._loaded(rank).align(pairs, spans=self.offsets, **self.aligning)
-        columns = {self.links: [one.offsets() if self.offsets else one.pharaoh() for one in found]}
+        alignments = self._loaded(rank).align(pairs, spans=self.offsets, **self.aligning)
+        columns: dict[str, list] = {self.links: [a.offsets() if self.offsets else a.pharaoh() for a in alignments]}
         if self.score is not None:
-            columns[self.score] = [one.score for one in found]
+            columns[self.score] = [alignment.score for alignment in alignments]
         return {**batch, **columns}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from markupsafe import Markup
 
-from hf_attncal.alignment.quality import exchanged_scores
+from hf_attncal.alignment.streaming import exchanged_scores
 from hf_attncal.drawing.page import PAGE_FOOT, page_beginning
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, LineError, user_errors
