@@ -146,7 +146,7 @@ def test_links_of_tokenised_text_do_not_guide_raw_text(folder, tmp_path, capsys)
     text = ["--source", str(folder / "en.zst"), "--target", str(folder / "zh.gz")]
     given = ["align", "train", *text, "--output", str(tmp_path / "new"), "data.raw_text=true", "--links", guide]
     assert main(given) == 1
-    assert "`data.train.guide` has links of the words of tokenised text" in capsys.readouterr().err
+    assert "`data.train.guide` has links of tokenised text" in capsys.readouterr().err
 
 
 # ---- compressed ----
