@@ -63,7 +63,7 @@ def train_aligner(
         CommandError: files or settings that do not fit, or a folder with another run.
     """
     from hf_attncal.alignment.streaming import name_of_encoder
-    from hf_attncal.training.asked import Asked
+    from hf_attncal.training.request import TrainingRequest
 
     request = TrainingRequest(
         "train_aligner", settings, source, target, dev, test, links, output, config, minutes, default=None
