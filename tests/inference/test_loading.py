@@ -106,7 +106,7 @@ def test_a_model_loads_as_before(folders):
 def test_a_prompt_is_refused(folders, tmp_path):
     config = PromptTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=2)
     get_peft_model(AutoModelForSeq2SeqLM.from_pretrained(folders["base"]), config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"PROMPT_TUNING \(`peft_type`\)"):
+    with pytest.raises(ValueError, match=r"`peft_type`.*PROMPT_TUNING"):
         load_seq2seq(tmp_path)
 
 
@@ -130,8 +130,8 @@ def test_an_adapter_whose_base_model_is_gone_says_so(folders, tmp_path, capfd):
     gone = str(tmp_path / "gone" / "base")
     for base, message in (
         (gone, "cannot be loaded: There is no folder"),
-        (None, "names no model"),
-        ("", "names no model"),
+        (None, "must name a model"),
+        ("", "must name a model"),
     ):
         path.write_text(json.dumps(config | {"base_model_name_or_path": base}))
         with pytest.raises(ValueError, match=message):
@@ -161,7 +161,7 @@ def broken(folders, tmp_path):
 def test_an_adapter_of_an_unknown_kind_is_refused(broken, kind):
     folder = broken(peft_type=kind)
     for load in (load_config, load_seq2seq):
-        with pytest.raises(ValueError, match=rf"{folder} .*`peft_type`.* got {kind!r}.*Update peft"):
+        with pytest.raises(ValueError, match=rf"`peft_type`.*{folder} .* got {kind!r}.*Update peft"):
             load(folder)
 
 
@@ -354,7 +354,7 @@ def test_damaged_weights_are_refused_by_name(folders, kind, name, value, tmp_pat
         tiny_model("marian", torch.float32, calibration="gated", vocab_size=len(tokenizer)).save_pretrained(folder)
     file = "model.safetensors" if kind in ("base", "ours") else "adapter_model.safetensors"
     damaged(folder, tmp_path / "damaged", file, name, value)
-    with pytest.raises(ValueError, match="lacks weights|missing" if value is None else "not finite") as error:
+    with pytest.raises(ValueError, match="lacks weights|[Mm]issing" if value is None else "not finite") as error:
         load_seq2seq(tmp_path / "damaged")
     assert name.partition(".")[0] in str(error.value)
 
