@@ -2,14 +2,16 @@
 
 import dataclasses
 import enum
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from peft import PeftConfig, TaskType
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
 
 from hf_attncal.hub.model_cards import write_adapter_card
-from hf_attncal.layouts import check_one_model
+from hf_attncal.layouts import ADAPTER_CONFIG, check_one_model
 from hf_attncal.models.configuration_attncal import CALIBRATIONS, check_settings
 
 
@@ -132,7 +134,15 @@ class AttentionCalibrationConfig(PeftConfig):
         Raises:
             ValueError: the folder holds a whole model.
         """
-        check_one_model(Path(save_directory), saves_adapter=True)
+        folder = Path(save_directory)
+        try:
+            check_one_model(folder, saves_adapter=True)
+        except ValueError:
+            # PEFT has just written the weights, and nothing reads them without a configuration.
+            weights, is_adapter = folder / SAFETENSORS_WEIGHTS_NAME, (folder / ADAPTER_CONFIG).exists()
+            if not is_adapter and weights.is_file() and time.time() - weights.stat().st_mtime < 60:
+                weights.unlink()
+            raise
         super().save_pretrained(save_directory, **kwargs)
         # The card shows the method and the settings that differ from their defaults; the base model has its own lines.
         own = [f for f in dataclasses.fields(self) if f.name in AttentionCalibrationConfig.__annotations__ and f.repr]

@@ -99,9 +99,7 @@ def check_texts(checker: Checker, source: Text, target: Text, running: Running) 
 def _warn_if_exchanged(checker: Checker, pairs: Sequence[tuple[str, str]]) -> None:
     """Warn if the aligner scores the pairs higher with source and target exchanged."""
     aligner = checker.aligner
-    if len(pairs) < _MIN_PAIRS_TO_EXCHANGE or "harmonic" not in getattr(
-        getattr(aligner, "source", None), "symmetrizations", ()
-    ):
+    if aligner is None or len(pairs) < _MIN_PAIRS_TO_EXCHANGE or "harmonic" not in aligner.source.symmetrizations:
         return
     if scores := exchanged_scores(aligner, pairs):
         warnings.warn(
