@@ -120,7 +120,7 @@ def test_contributions_without_a_chosen_layer(folders, tmp_path, capfd):
     assert main([*run, "layer=1"]) == 0
     assert (tmp_path / "links").read_text().strip()
     assert main(run) != 0  # the default is layer 0
-    assert "`layer` must be one with masks, [1], to read contributions, got 0" in capfd.readouterr().err
+    assert "`layer` must be one of [1], which have masks, to read contributions, got 0" in capfd.readouterr().err
 
 
 def test_an_adapter_whose_base_model_is_gone_says_so(folders, tmp_path, capfd):
