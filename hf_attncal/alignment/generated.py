@@ -63,7 +63,7 @@ def align_generated(
 
     Args:
         model: the encoder-decoder that generated.
-        output: what `model.generate(..., return_dict_in_generate=True, output_attentions=True)` returned.
+        output: output of `model.generate(..., return_dict_in_generate=True, output_attentions=True)`.
         attention_mask: (inputs, source), as it was given to `generate`. Needed without `sources`.
         tokenizer: for `text` and the links between words; needed with `sources`.
         sources: the text of every input, without the `source_prefix` of the settings. Without `attention_mask`,

@@ -372,7 +372,7 @@ def combined_judgement(
 
     Args:
         judged: Model and judgement of each judge.
-        covered: Whether each judge covers the language of each line, (lines,).
+        covered: True where a judge covers the language of a line, (lines,).
         alarm: Common alarm; the log-odds of "wrong" are shifted from the alarm of each judge to it.
 
     Returns:

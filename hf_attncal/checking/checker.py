@@ -404,8 +404,8 @@ def open_checker(model: Any, running: Running, encoder: Any = None) -> Checker:
 
     Args:
         model: folder or Hub name of an aligner, or one that is loaded; or a `Checker`. None: the encoder alone.
-        running: how they run.
-        encoder: as for `alignment.streaming.open_encoder`.
+        running: device, batch size and limits.
+        encoder: see `alignment.streaming.open_encoder`.
 
     Raises:
         CommandError: One of them cannot be loaded, or the aligner has no `check.json`.

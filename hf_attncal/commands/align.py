@@ -89,7 +89,7 @@ def align(
         save_adapted: folder for the adapted aligner [default: not saved]
         shard: I/N: align only part I of N. --output is a folder, or a name with {} for the number of the part. An
             existing part is refused. The parts joined in order are the output of one run [default: all lines]
-        running: how the model runs
+        running: device, batch size and limits of the model
 
     Returns:
         An alignment for each pair if there is no `output`: `links`, `scores`, and the `score` of the pair. From

@@ -46,7 +46,7 @@ def calibrate(
         target: target sentences, one per line
         gold: annotated links in Pharaoh format, counted from 0; `p` or `?` marks a possible link
         output: folder for link_probabilities.json [default: the model's folder]
-        running: how the model runs
+        running: device, batch size and limits of the model
 
     Returns:
         The rules and the calibration errors of scores and probabilities, which print as a table.
@@ -96,7 +96,7 @@ def select(
         output: folder for alignment.json [default: the model's folder]
         read: weights=attention, contribution (of a calibrated model or adapter) or uam (of a model with an alignment
             module), and the prefix of every source: source_prefix='>>deu<< ' [default: weights=attention]
-        running: how the model runs
+        running: device, batch size and limits of the model
 
     Returns:
         All settings with their scores, the best first. Printed, a table of the ten best.

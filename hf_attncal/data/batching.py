@@ -87,7 +87,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         lengths: number of tokens of the longer side, (N,), or of source and target, (N, 2).
         max_tokens: maximum cost of a batch.
         seed: seed of the order of examples and batches. Default: 0.
-        shuffle: whether to shuffle. False: the same batches every epoch, short examples first. Default: True.
+        shuffle: True to shuffle. False: the same batches every epoch, short examples first. Default: True.
         multiple_of: divisor of the number of batches (processes times accumulation steps). The batches with most
             examples are halved until it divides, so no example is lost or repeated. Default: 1.
 

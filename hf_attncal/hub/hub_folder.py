@@ -66,7 +66,7 @@ def inspect_folder(folder: str | Path) -> HubFolder:
 
 
 def _code(folder: Path, auto_map: dict) -> tuple[tuple[str, ...], list[str]]:
-    """Return the files of code that loading a model runs, and what is wrong with them."""
+    """Return the code files that loading a model runs, and their problems."""
     # A class stands in the map as "module.Class", or "repository--module.Class" after a download.
     entries = [one for entry in auto_map.values() for one in ([entry] if isinstance(entry, str) else entry) if one]
     waiting = {f"{entry.rpartition('--')[2].partition('.')[0]}.py" for entry in entries}

@@ -54,7 +54,7 @@ _SIZES = ("dim-emb", "enc-depth", "dec-depth", "transformer-heads", "transformer
 
 
 class MarianFile(NamedTuple):
-    """What a file holds.
+    """Contents of a file.
 
     Args:
         weights: float32, by Marian's names, a matrix as (inputs, outputs); without what quantises activations.

@@ -1,4 +1,4 @@
-"""Write and read model cards, which say what a model or adapter is, how to load it, and what was measured.
+"""Write and read model cards: description, loading and scores of a model or adapter.
 
 The text is in the templates of `model_cards/`, which `families.py` names for each family.
 """
@@ -166,7 +166,7 @@ def write_trained_adapter_card(
         base_model: name of the base model on the Hub; None leaves it out of the front matter.
         base: name of the base model for readers, with its revision or hash.
         search: arguments of `generate` with which the results were measured.
-        model_name, summary, training_data, languages, results, license: as for `write_model_card`.
+        model_name, summary, training_data, languages, results, license: see `write_model_card`.
 
     Returns:
         The path of the card.

@@ -72,7 +72,7 @@ class PublishError(ValueError):
 
 @dataclass(frozen=True)
 class Publication:
-    """A publication, or what a dry run would publish.
+    """A publication, or the plan of a dry run.
 
     Args:
         repository: `owner/name`.
@@ -80,7 +80,7 @@ class Publication:
         left_out: names in the folder that stay behind.
         missing: fields of the card that are not known.
         commit: commit that holds everything; None for a dry run.
-        changed: whether anything was new.
+        changed: True if anything was new.
         url: address of the repository; None for a dry run.
     """
 
@@ -126,12 +126,12 @@ def publish_folder(
     changes nothing, and a publication that was cut off ends the same when it is repeated.
 
     Args:
-        folder: what `save_pretrained` or a training has written, with its card.
+        folder: folder written by `save_pretrained` or a training, with its card.
         repository: `owner/name`; it is made if it does not exist.
         license, languages, datasets, base_model: see `CardFields`. `base_model` also replaces the folder of the base
             model in an adapter.
         leave_out: names or patterns of further files that stay behind.
-        private: whether a new repository is private; an existing one stays as it is.
+        private: True to make a new repository private; an existing one stays as it is.
         dry_run: check everything, without the network.
         try_loading: load the folder in a process without this package; adapters are not tried.
         token: access token; None for the one that is logged in.
@@ -255,7 +255,7 @@ def _check_model(folder: Path, content: Mapping[str, Content]) -> str | None:
 
 
 def _try(content: Mapping[str, Content], auto: str) -> None:
-    """Load what is sent in a process without this package."""
+    """Load the published files in a process without this package."""
     with tempfile.TemporaryDirectory() as place:
         for name, of in content.items():
             path = Path(place, name)
@@ -275,7 +275,7 @@ def _try(content: Mapping[str, Content], auto: str) -> None:
 
 
 def _check_contents(content: Mapping[str, Content]) -> None:
-    """Refuse tokens, absolute paths and foreign code, and what was learned for another model."""
+    """Refuse tokens, absolute paths, foreign code, and files learned for another model."""
     for name, of in sorted(content.items(), reverse=True):  # the card repeats what results.json says
         file = file_of(name)
         if isinstance(of, Path) and file is not None and file.learned_by:
@@ -370,7 +370,7 @@ def _commit(
 
 @contextmanager
 def _one_message(repository: str) -> Iterator[None]:
-    """Turn what the Hub and the network answer, or do not, into one message."""
+    """Re-raise errors of the Hub and the network as one message."""
     session = get_session()
     waits, session.timeout = session.timeout, STALLED_AFTER
     try:

@@ -74,7 +74,7 @@ def published_card(
         card: text of the `README.md` that the package has written.
         repository: `owner/name`.
         revision: commit that the example loads; None for the newest.
-        fields: what only the publisher knows.
+        fields: fields that only the publisher can fill in.
         training: content of `results.json`; empty if nothing is known.
     """
     name = repository.partition("/")[2]
@@ -144,7 +144,7 @@ def _evaluations(
 
 
 def _trained(training: Mapping[str, Any]) -> dict[str, str]:
-    """Return the lines of the card about the training; only what is known."""
+    """Return the known lines of the card about the training."""
     hardware, software = training.get("hardware", {}), training.get("software", {})
     facts = {}
     if "steps" in training:

@@ -142,7 +142,7 @@ def _spec(model, vocabulary: list[str], tokenizer, links: _Links) -> Any:
         model.final_logits_bias[:, _never(model)] = _NEVER
 
     class Loader(BartLoader):
-        """Of ours: a tokenizer may have padding anywhere, and no beginning of a sentence."""
+        """Loader for our tokenizers: padding may be anywhere, and no token starts a sentence."""
 
         def get_vocabulary(self, model, tokenizer):
             return vocabulary
@@ -197,7 +197,7 @@ def _scored(model, tokenizer) -> list[tuple[dict[str, Any], Any, Any]]:
 
 
 def _difference(translator, scored: list[tuple[dict[str, Any], Any, Any]]) -> float:
-    """Return the largest difference of what a translator and the model give to tokens."""
+    """Return the largest difference between the token scores of a translator and of the model."""
     worst = 0.0
     for inputs, text, expected in scored:
         ((_, scores),) = translator.scores(inputs, text)

@@ -39,13 +39,13 @@ _OF_COPIES = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model wrote for a line.
+    """Output of a model for a line.
 
     Args:
         source: the line.
         generated: the text, with its scores and copies where they were asked for.
-        verdict: of a checker; None without one.
-        alignment: of an aligner; None without one.
+        verdict: verdict of a checker. Default: None.
+        alignment: links of an aligner. Default: None.
         unlinked: the aligner could not read the pair, which is too long for it.
     """
 
@@ -138,7 +138,7 @@ def answer_windows(
         verb: participle for messages, such as "translated".
         too_long: "truncate" or "error".
         longest_line: most bytes of a line.
-        progress: as for `progress_bar`.
+        progress: see `progress_bar`.
 
     Raises:
         CommandError: a line is not UTF-8, is too long, or cannot be answered; the message has its number. All lines
@@ -214,12 +214,12 @@ def try_answers(answer: Callable[[Sequence[str]], Answered], name: str, texts: S
 
 
 class Form(NamedTuple):
-    """How the answers to a text are written.
+    """Format of the answers to a text.
 
     Args:
-        called: what an answer is, "translation" or "summary".
+        called: name of an answer, "translation" or "summary".
         format: "json", or a form of `Answer.line`.
-        scores, copied: as for `Answer.line` and `Answer.to_dict`.
+        scores, copied: see `Answer.line` and `Answer.to_dict`.
     """
 
     called: str
@@ -253,7 +253,7 @@ def answer_text(
         loaded: model and tokenizer.
         source: a file, or lines.
         answer: answers the lines of a window.
-        form: how the answers are written.
+        form: format of the answers.
         batch_size: lines that make a batch.
         too_long, longest_line, progress: as for `answer_windows`, whose errors are raised and whose warnings are
             given.

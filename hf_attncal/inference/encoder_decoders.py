@@ -13,8 +13,8 @@ def load_model(name: str | tuple[Any, Any], running: Running, beams: int | None 
 
     Args:
         name: folder or Hub name of an encoder-decoder, or of an adapter; or model and tokenizer, which are returned.
-        running: how it runs.
-        beams: with how many beams to try out whether the model generates; None: it need not.
+        running: device, precision and limits.
+        beams: number of beams of a trial generation; None for no trial.
 
     Raises:
         CommandError: the checkpoint is missing or of another kind, or the device cannot be used.

@@ -44,7 +44,7 @@ class LineTooLongError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """How much of a generated token is copied, and from where.
+    """Copied share of a generated token, and its source word.
 
     Args:
         share: copied share of its probability, from 0 to 1; the rest is generated.
@@ -61,7 +61,7 @@ class Copy:
 
     @property
     def is_copied(self) -> bool:
-        """Whether more of the token is copied than generated."""
+        """True if more of the token is copied than generated."""
         return self.share > 0.5
 
 
@@ -78,7 +78,7 @@ class Generated:
         score: sum of `token_scores` / number of tokens ** `length_penalty`, by which beam search compares texts.
         cut_from: number of tokens of the line, if only its beginning was read; else None.
         unknown: number of generated unknown tokens (`<unk>`), which the text leaves out.
-        copies: with `copied`, how much of each token is copied.
+        copies: copied share of each token, with `copied`.
     """
 
     text: str

@@ -41,7 +41,7 @@ def model_config(
     """Load the configuration of a model that is not an adapter, with more checks than `AutoConfig`.
 
     Args:
-        name, trust_remote_code, revision: as for `load_seq2seq`.
+        name, trust_remote_code, revision: see `load_seq2seq`.
         role: words that messages add to the name of the file.
     """
     check_model_files(name)
@@ -89,7 +89,7 @@ def load_seq2seq(
         dtype: a floating-point type of PyTorch or its name; None for the type that the model is saved in.
         trust_remote_code: run the model code that comes with the model.
         revision: branch, tag or commit of `name` on the Hub. An adapter's configuration gives that of its base model.
-        languages: as for `data.languages.set_languages`.
+        languages: see `data.languages.set_languages`.
 
     Raises:
         OSError, ValueError: a file is missing or damaged (the message names it), `dtype` is not a floating-point type,

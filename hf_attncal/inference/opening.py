@@ -202,7 +202,7 @@ def load_errors(name: str) -> Iterator[None]:
 
 
 def check_loadable(*names: object) -> None:
-    """Say what is wrong with the names of models, before anything heavy is imported; what is no name is passed over.
+    """Check the names of models before anything heavy is imported; objects are skipped.
 
     Raises:
         CommandError: nothing can be loaded from one of them.

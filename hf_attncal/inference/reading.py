@@ -29,10 +29,10 @@ Layers = tuple[Tensor | None, ...]
 
 
 class CalibratedLayer(NamedTuple):
-    """What was read of one decoder layer with masks; tensors as in `Reading`.
+    """Readings of one decoder layer with masks; tensors as in `Reading`.
 
     Args:
-        number: of the layer, from 0.
+        number: index of the layer, from 0.
         attention: the weights before calibration.
         mask, contribution: m and phi.
         calibrated: the weights that are used; None if they were not asked for.
@@ -57,7 +57,7 @@ class Reading:
         uncalibrated: a, the weights before calibration, the same shape.
         masks: m (Lu et al., eq. 3), the same shape.
         nulls: weight of NULL, (batch, heads, steps).
-        uam: what the unsupervised alignment module gives each source position, (batch, steps, source), 0 on source
+        uam: weights of the unsupervised alignment module over source positions, (batch, steps, source), 0 on source
             padding; the places of a repeated token share its probability, see `shared_among_places`. None if it was
             not asked for.
         predicted: boolean (batch, steps), where the target token is what the model would choose. None if it was not
@@ -251,7 +251,7 @@ def batches_of_pairs(
         targets: their translations. One whose tokens do not end in a special token gets one: every token of a word is
             then a decoder input, too.
         batch_size: most pairs at once.
-        source_prefix: what the model wants in front of every source.
+        source_prefix: prefix of every source.
         uam: extend the targets as in training, by tokens of no word.
 
     Yields:
@@ -404,7 +404,7 @@ _LEAST = 1e-6  # of evidence, so that there are shares where there is none: equa
 
 
 def shared_among_places(probabilities: Tensor, input_ids: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
-    """Turn probabilities of source tokens into those of source places: the places of a token share what it has.
+    """Turn probabilities of source tokens into probabilities of positions: those of a token share its probability.
 
     The share of a place is proportional to what its neighbours have at the neighbouring steps: for place i at step j
     to the sum of `2^-|d| q_(j+d)[x_(i+d)]` over d from -3 to 3 without 0. In "the old house and the new garden" the

@@ -47,11 +47,11 @@ _WRONG = (ValueError, OSError, KeyError, TypeError, AttributeError, IndexError, 
 
 
 def write_sealed(values: Mapping[str, Any], path: Path, model: str | Path | None = None) -> None:
-    """Write what was learned for a model.
+    """Write a file learned for a model.
 
     Args:
-        values: for JSON.
-        path: of the file.
+        values: values, serialisable as JSON.
+        path: file to write or read.
         model: folder or Hub name; None: the folder of the file. Without a model there, the seal is of the values only.
     """
     of_model = fingerprint(path.parent if model is None else folder_of(model), path.name)
@@ -63,7 +63,7 @@ def sealed(path: Path, model: Path | None = None) -> Iterator[dict[str, Any]]:
     """Give the values of a file beside its model, without the seal.
 
     Args:
-        path: of the file.
+        path: file to write or read.
         model: folder of the model; None: that of the file.
 
     Raises:
@@ -113,10 +113,10 @@ def folder_of(name: str | Path, revision: str | None = None) -> Path:
 
 
 def fingerprint(folder: Path, file: str = "") -> dict[str, str]:
-    """Return digests of what a model computes with, by part; {} for a folder without a model.
+    """Return digests of the weights and vocabulary of a model, by part; {} for a folder without a model.
 
     Args:
-        folder: that of a model or an adapter, all of whose files are there.
+        folder: folder of a complete model or adapter.
         file: name of the file that is learned for it: `alignment.json` is no part of itself.
 
     Raises:

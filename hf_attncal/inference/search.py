@@ -12,7 +12,7 @@ LENGTH_PENALTY = 5.0  # beyond, powers of lengths are no numbers that a score ca
 
 
 class _Field(NamedTuple):
-    """What a field may be, for messages, and whether a value is that."""
+    """Rule of a field: its description for messages, and a test of values."""
 
     rule: str
     fits: Callable[[Any], bool]

@@ -1,4 +1,4 @@
-"""Measure what an encoder-decoder loses without its source, or single tokens of it, and who names those that count.
+"""Measure the loss without the source or single tokens, and which scores name those tokens.
 
 The verdict of `metrics/trust.py` goes by it. Teacher-forced; tokens of no word, such as the end of the sentence, are
 neither taken away nor predicted.
@@ -32,7 +32,7 @@ _NAMES = ("attention", "diagonal", "contribution", "best")
 def source_use(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 32, seed: int = 0
 ) -> SourceUse | None:
-    """Measure what a model loses without its source.
+    """Measure the loss of a model without its source.
 
     At most 16 tokens of each source are taken away, drawn at random. Each gives way to a token of any source, and the
     fall of the log-probability of each target token says how much it counts. The best token is the one whose loss
@@ -44,7 +44,7 @@ def source_use(
         sources, targets: sentences, of which the first `MOST_READ` are looked at, or fewer if they are long. What is
             longer than the model can read is cut.
         batch_size: most sources at once.
-        seed: of the draws.
+        seed: seed of the draws.
 
     Returns:
         What was measured; None without a pair of two source words or more.
@@ -96,7 +96,7 @@ def source_use(
 
 
 def _pairs(model, tokenizer, sources: Sequence[str], targets: Sequence[str]) -> list[TokenPair]:
-    """Return the first pairs with words to take away and to predict, cut to what the model reads."""
+    """Return the first pairs with words to remove and to predict, truncated to the positions of the model."""
     texts = [pair for pair in zip(sources, targets, strict=True) if all(side.strip() for side in pair)][:MOST_READ]
     limit = position_limit(model, tokenizer)
     pairs: list[TokenPair] = []

@@ -32,13 +32,13 @@ def summarize_lines(
     """Summarise `texts`: one summary for each, on one line, in the order of the input.
 
     Args:
-        too_long: for a text of more tokens than `generation.source_limit` allows, "truncate" summarises its beginning
+        too_long: action on a text with more tokens than `generation.source_limit`: "truncate" summarises its beginning
             (see `cut_from` of the summary), and "error" raises LineTooLongError.
         prefix: text put before each text; None for that of `prefix_of`.
-        settings: as for `Search`; those that are None or missing are those of the model's `generation_config`. If that
+        settings: see `Search`; those that are None or missing are those of the model's `generation_config`. If that
             does not limit the length of a summary either, or only to all positions of the model, it is twice the
             longest text of the batch plus 10 tokens.
-        model, tokenizer, batch_size, scores, copied: as for `generate_lines`; its errors, too.
+        model, tokenizer, batch_size, scores, copied: see `generate_lines`, whose errors are raised.
 
     Raises:
         ValueError: `min_new_tokens` is larger than the longest summary allowed.

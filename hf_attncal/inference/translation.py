@@ -37,7 +37,7 @@ def translate_lines(
     """Translate `lines`, in the order of the input.
 
     Args:
-        num_beams, length_penalty, settings: as for `Search`.
+        num_beams, length_penalty, settings: see `Search`.
         model, tokenizer, lines, batch_size, max_tokens, prefix, too_long, scores: as for `generate_lines`, whose
             errors are raised, too.
     """
@@ -52,7 +52,7 @@ def translating(
     """Return a function that translates the lines of a window, for `answers.answer_windows`.
 
     Args:
-        model, tokenizer, batch_size, options: as for `translate_lines`.
+        model, tokenizer, batch_size, options: see `translate_lines`.
         aligner: has `align(pairs, batch_size=...)`, which returns for each (source, translation) an alignment with
             `pharaoh()` and `to_dict()` (`alignment.aligner.WordAligner`); None for no links.
         checker: has `check(pairs)`, which returns a verdict on each (source, translation)

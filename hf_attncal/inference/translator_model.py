@@ -47,9 +47,9 @@ class TranslatorModel:
     """An encoder-decoder that CTranslate2 runs.
 
     Args:
-        folder: what an export wrote, inside the folder of the model.
+        folder: folder of an export, inside the folder of the model.
         config: configuration of that model.
-        generation_config: how it generates.
+        generation_config: settings of the generation.
         device: such as "cpu" or "cuda:0".
         threads: threads of the CPU; None for as many as PyTorch has.
         of_model: folder of the model that was exported; None: the one that `folder` lies in.
@@ -112,7 +112,7 @@ class TranslatorModel:
         return {}
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Return what the decoder reads to predict `labels`, as Marian and BART shift them."""
+        """Return the decoder inputs that predict `labels`, shifted as by Marian and BART."""
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
 
     def __call__(
@@ -168,7 +168,7 @@ class TranslatorModel:
 
         Args:
             inputs: `input_ids` and `attention_mask`.
-            output: what `generate` returned for them.
+            output: output of `generate` for them.
         """
         ends = end_tokens(self.generation_config)
         rows = [row[: length_to_end(row, ends)] for row in output[:, 1:].tolist()]
@@ -206,11 +206,11 @@ class TranslatorModel:
 
 
 def load_translator(name: str | Path, running: Running, device: str) -> tuple[TranslatorModel, Any]:
-    """Load what an export wrote, and the tokenizer of its model.
+    """Load an export and the tokenizer of its model.
 
     Args:
         name: folder of the export, in that of the model.
-        running: how it runs; an export has its own precision.
+        running: device and limits; an export has its own precision.
         device: such as "cpu" or "cuda:0".
 
     Raises:

@@ -127,7 +127,7 @@ def minutes(seconds: float) -> str:
 
 @contextmanager
 def silenced_if_quiet() -> Iterator[None]:
-    """With -q, drop standard output of the block, such as the progress of training."""
+    """Drop standard output of the block with -q, such as the progress of training."""
     if not is_quiet():
         yield
         return

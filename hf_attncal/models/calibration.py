@@ -104,7 +104,7 @@ class HeadGate(nn.Module):
 
 
 class OutputGate(HeadGate):
-    """The factor `2 sigmoid(w_h q + b_h)` on what a head reads: 1 at first, so that the head is as without it.
+    """Factor `2 sigmoid(w_h q + b_h)` on the output of a head: 1 at first, so that the head is unchanged.
 
     It is the control of calibration, whose weights sum to more than 1: it changes how much of a head is used, and
     never where the head looks. It has as many parameters as the gate of eq. 12, `H (d_k + 1)` in each layer.

@@ -371,7 +371,7 @@ class CrossAttentionMixin(nn.Module):
         return self.gate(query) if "gate" in FUSIONS[self.switches.calibration].parts else None
 
     def _gate_output(self, output: Tensor, query: Tensor, context: AttentionContext) -> Tensor:
-        """What the heads read, (B, H, T, d_k), times the factor of each head, if there is an output gate."""
+        """Outputs of the heads, (B, H, T, d_k), times the factors of the output gate, if there is one."""
         if not self.switches.output_gate:
             return output
         return output * self.output_gate(query, constant=context.perturb).to(output.dtype)

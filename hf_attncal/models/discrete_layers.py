@@ -42,7 +42,7 @@ class RelativePositions(nn.Module):
     Args:
         num_heads: H. width: distances up to this have a bias of their own, all farther ones that of the last.
         causal: keys after the query need none.
-        scale: what the parameters are multiplied by, so that they are learned as fast as scores of single features.
+        scale: factor of the parameters, so that they are learned as fast as scores of single features.
     """
 
     def __init__(self, num_heads: int, width: int, causal: bool, scale: float):
@@ -62,8 +62,8 @@ class DiscreteAttention(hf.MarianAttention):
 
     Args:
         syntactic_output: the syntactic stream goes on after this attention; False where nothing reads it.
-        relative: with `RelativePositions`.
-        The others: as for `MarianAttention`.
+        relative: True for `RelativePositions`.
+        The others: see `MarianAttention`.
     """
 
     config: DiscreteTransformerConfig
@@ -100,13 +100,13 @@ class DiscreteAttention(hf.MarianAttention):
         """Attend.
 
         Args:
-            hidden_states: of the only stream, or of the semantic one, (B, T, d_model).
-            syntactic_states: of the syntactic stream, the same shape; `None` with one stream.
-            key_value_states, syntactic_key_value_states: of the encoder, (B, S, d_model), in cross-attention.
-            sampling: how positions are sampled in training; `None`: as in the paper.
+            hidden_states: states of the only or semantic stream, (B, T, d_model).
+            syntactic_states: states of the syntactic stream, same shape; `None` with one stream.
+            key_value_states, syntactic_key_value_states: encoder states in cross-attention, (B, S, d_model).
+            sampling: sampling of positions in training; `None`: as in the paper.
             with_routing: return it.
             first_query: position of the first query among the keys, in self-attention: the steps in the cache.
-            The others: as for `MarianAttention`.
+            The others: see `MarianAttention`.
 
         Returns:
             Output (B, T, d_model), weights (B, H, T, S) if the configuration or the call asks for them, output of the
@@ -348,7 +348,7 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
         past_key_values: Cache | None = None,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """As the stock layer, with states of both streams, and receptive fields of the layer below if there are any.
+        """Run the stock layer on both streams, with receptive fields of the layer below if there are any.
 
         Args:
             target_fields, source_fields: (B, T, T) and (B, T, S). encoder_fields: of the encoder's states, (B, S, S).

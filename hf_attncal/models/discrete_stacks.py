@@ -43,9 +43,9 @@ class DiscreteEncoderOutput(BaseModelOutput):
     """Output of the encoder.
 
     Args:
-        last_hidden_state: of the only stream, or of the semantic one.
-        syntactic_last_hidden_state: of the syntactic stream, (batch, source, d_model); `None` with one stream.
-        receptive_fields: of every source position, (batch, source, source), where they were asked for.
+        last_hidden_state: states of the only or semantic stream.
+        syntactic_last_hidden_state: states of the syntactic stream, (batch, source, d_model); `None` with one stream.
+        receptive_fields: receptive fields of source positions, (batch, source, source), if requested.
     """
 
     syntactic_last_hidden_state: Tensor | None = None
@@ -100,7 +100,7 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, CountedStepsMixin, hf.Marian
     # ---- the vocabulary ----
 
     def _resize_token_embeddings(self, *args, **kwargs):
-        """As the stock class; the syntactic stream's embeddings, too."""
+        """Resize the embeddings as the stock class does, and the ones of the syntactic stream."""
         embeddings = super()._resize_token_embeddings(*args, **kwargs)
         self._resize_syntactic_embeddings()
         return embeddings
@@ -250,7 +250,7 @@ class DiscreteEncoder(_StackMixin, DiscretePreTrainedModel, hf.MarianEncoder):
         Args:
             inputs_embeds: embeddings in place of the tokens, those of both streams side by side.
             output_receptive_fields: return them.
-            sampling: how positions are sampled in training; `None`: as at its beginning.
+            sampling: sampling of positions in training; `None`: as at its beginning.
 
         Raises:
             ValueError: what `_given` refuses; embeddings of another width.
@@ -310,7 +310,7 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
 
         Args:
             position_ids: (B, T), for text that is padded on the left; `None`: one after the other.
-            inputs_embeds, output_receptive_fields, sampling: as for the encoder.
+            inputs_embeds, output_receptive_fields, sampling: see the encoder.
             encoder_syntactic_hidden_states: (B, S, d_model), with two streams.
             encoder_receptive_fields: (B, S, S), of the encoder's output.
 

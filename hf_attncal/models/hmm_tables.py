@@ -216,7 +216,7 @@ class HMMTablesMixin(Module):
                 is what makes it attract all that nothing else explains.
             uniform: share of uniform jumps. Default: None, the configuration's.
             count: see `jump_posterior`.
-            weight: what a share was counted as, for all pairs or each, (B,).
+            weight: count of a share, for all pairs or each, (B,).
             factor: factor of the emissions from real positions (not NULL), (B, T, S). Default: None, 1.
         """
         counts = counts.to(torch.promote_types(counts.dtype, torch.float32))

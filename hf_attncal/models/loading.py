@@ -39,7 +39,7 @@ class WholeCheckpointMixin(Model):
 
     @classmethod
     def from_pretrained(cls, *args, output_loading_info: bool = False, **kwargs):
-        """As transformers'.
+        """Load as transformers does, and check the weights.
 
         Raises:
             ValueError: a weight is missing, which transformers would fill with random numbers, or is not finite. With

@@ -169,7 +169,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
     # ---- one step at a time ----
 
     def split(self, context: AttentionContext, steps: int) -> list[AttentionContext]:
-        """Return a context for each step of a decoder pass; `join` puts together what they report."""
+        """Return a context for each step of a decoder pass; `join` combines their reports."""
         if context.target_mask is None and not context.record_details:
             return [context] * steps  # nothing is reported
         # Means of the mask over steps are taken from all of them at once, in `join`.
@@ -183,7 +183,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         ]
 
     def join(self, steps: list[AttentionContext], hidden: Tensor, source: Source, context: AttentionContext) -> None:
-        """Report to `context` what the steps have reported; hidden: h_t of all of them, (B, T, d)."""
+        """Pass the reports of all steps to `context`; hidden: h_t of all of them, (B, T, d)."""
         if steps[0] is context:
             return
         context.copy_attentions += [tensor for step in steps for tensor in step.copy_attentions]

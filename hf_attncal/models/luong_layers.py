@@ -194,7 +194,7 @@ class LuongDecoderLayer(nn.Module):
         return inputs.device.type == "cpu" and inputs.shape[0] >= MANY_ROWS
 
     def library_step(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """As `step`, from the inputs themselves, (B, input_size)."""
+        """Advance the cell one step; the inputs are unprojected, (B, input_size)."""
         outputs, state = self(inputs.unsqueeze(1), state)
         return outputs.squeeze(1), state
 

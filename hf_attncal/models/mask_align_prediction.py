@@ -153,7 +153,7 @@ class MaskAlignPrediction(nn.Module):
         raise NotImplementedError
 
     def output_layer(self, target: Side) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what makes the logits of C candidates: vectors (C, d_model), biases (C,), and labels (B, T)."""
+        """Return vectors (C, d_model) and biases (C,) of C candidates, and labels (B, T)."""
         bias, dtype = self.output_bias, at_least_float32(self.output_bias)
         if not (self.training and self.config.sampled_softmax):
             return target.vocabulary, bias.to(dtype), target.ids
@@ -164,7 +164,7 @@ class MaskAlignPrediction(nn.Module):
 
 
 class AttentionPrediction(MaskAlignPrediction):
-    """A token is predicted from what the attention reads, and the attention aligns it (Mask-Align, sec. 3.2).
+    """Prediction of a token from the attended states; the attention is its alignment (Mask-Align, sec. 3.2).
 
     The cross-attention stands between the self-attention and the feed-forward network of the last decoder layer. Both
     what it reads and the network are here, because aligning needs neither.
@@ -223,7 +223,7 @@ class MixturePrediction(MaskAlignPrediction):
             init.copy_(self.jumps, initial_jumps(self.config.max_jump))
 
     def _apply(self, fn, *args, **kwargs):
-        """As in torch, but the jumps stay in float32 or better: far ones are too small for less."""
+        """Convert as torch does, but keep the jumps in float32 or better: far ones are too small for less."""
         jumps = self._buffers.get("jumps")
         super()._apply(fn, *args, **kwargs)
         if jumps is not None and self.jumps.dtype != at_least_float32(self.jumps):

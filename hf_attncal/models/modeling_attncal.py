@@ -126,7 +126,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
     copying: CopyMechanism | None
 
     def _add_parts(self) -> None:
-        """Add what is read off the decoder's final states: the modules of `uam` and `copy`."""
+        """Add the modules of `uam` and `copy`, which read the decoder's final states."""
         self.register_module("uam", UnsupervisedAlignmentModule(self.config) if self.config.uam else None)
         self.register_module("copying", CopyMechanism(self.config) if self.config.copy else None)
 
@@ -166,11 +166,11 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
                 mode, if there are labels and the mask network is trained (some parameter of it requires a gradient).
             num_items_in_batch: number of target tokens to divide the losses by, where this batch is a part of a larger
                 one (gradient accumulation, several processes); `None` for those of this batch.
-            extended_input_ids: of a model with `copy`, `input_ids` in which an unknown word may be a slot, a number
+            extended_input_ids: `input_ids` of a model with `copy`, in which an unknown word may be a slot, a number
                 from `vocab_size` to below `vocab_size + max_copied_tokens`; so may be a label and a token that the
                 decoder reads. `None`: no source has such a word.
             copy_source: given by `generate`, which finds it once.
-            links: what the head of a model with `guided` learns, which needs them in training: 1 where token t of
+            links: word links that the guided head learns, required in training with `guided`: 1 where token t of
                 `labels` is linked to source token s, else 0, (batch, target, source).
             attention_context: given by an adapter on this model.
 
@@ -256,7 +256,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         return embeddings
 
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
-        """As transformers'; a model with `uam` never generates the token that extends targets.
+        """Generate as transformers does, without the token that extends targets (`uam`).
 
         One with `copy` takes `extended_input_ids`, too, and may return numbers of slots, of which
         `hf_attncal.data.tokenizer.decode_copied` makes words.
@@ -272,7 +272,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
     def _expand_inputs_for_generation(
         self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Any = None, **model_kwargs
     ) -> tuple[Any, dict[str, Any]]:
-        """As transformers'; what can be copied is found here, for all steps, and the beams of a sentence share it."""
+        """Expand as transformers does; the beams of a sentence share the words that can be copied."""
         if self.copying is not None:
             ids, mask = model_kwargs.pop("extended_input_ids"), model_kwargs.get("attention_mask")
             model_kwargs["copy_source"] = self.copying.source(ids, mask, model_kwargs["encoder_outputs"][0])
@@ -281,13 +281,13 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         )
 
     def compute_transition_scores(self, sequences, scores, beam_indices=None, normalize_logits=False):
-        """As transformers', of scores as wide as they are: it takes the vocabulary's size for their width."""
+        """Compute transition scores as transformers does, with the true width of the scores."""
         width = SimpleNamespace(vocab_size=scores[0].shape[-1])
         wide = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: width))
         return GenerationMixin.compute_transition_scores(wide, sequences, scores, beam_indices, normalize_logits)
 
     def _encoded(self, outputs: Any) -> dict[str, Tensor | None]:
-        """Return what the decoder reads of the encoder, by the names of its arguments."""
+        """Return the encoder outputs that the decoder reads, by argument name."""
         return {"encoder_hidden_states": outputs.encoder_last_hidden_state}
 
     def _logits(self, hidden_states: Tensor) -> Tensor:

@@ -52,8 +52,8 @@ class DiscreteSeq2SeqModelOutput(Seq2SeqModelOutput):
     """Output of the bare encoder-decoder.
 
     Args:
-        encoder_syntactic_last_hidden_state: of the encoder's syntactic stream; `None` with one stream.
-        target_receptive_fields, source_receptive_fields: as in `DiscreteDecoderOutput`.
+        encoder_syntactic_last_hidden_state: states of the encoder's syntactic stream; `None` with one stream.
+        target_receptive_fields, source_receptive_fields: see `DiscreteDecoderOutput`.
     """
 
     encoder_syntactic_last_hidden_state: Tensor | None = None
@@ -89,7 +89,7 @@ class DiscreteCausalLMOutput(CausalLMOutputWithPast):
         loss: `lm_loss`, in training with the penalty on receptive fields.
         lm_loss: cross-entropy per predicted token, with label smoothing.
         receptive_field_size: expected number of tokens in the field of a prediction; as in `DiscreteSeq2SeqLMOutput`.
-        target_receptive_fields: as in `DiscreteDecoderOutput`.
+        target_receptive_fields: see `DiscreteDecoderOutput`.
     """
 
     lm_loss: Tensor | None = None
@@ -148,7 +148,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         """The stock model's forward.
 
         Args:
-            encoder_outputs: as `get_encoder()` returns them, or a tuple: states of the semantic stream, then of the
+            encoder_outputs: output of `get_encoder()`, or a tuple: states of the semantic stream, then of the
                 syntactic one.
             inputs_embeds, decoder_inputs_embeds: embeddings in place of tokens, those of both streams side by side.
             output_receptive_fields: also return what every prediction was computed from.
@@ -208,7 +208,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
 
 
 def _tied_embeddings(config: DiscreteTransformerConfig) -> dict[str, str]:
-    """Return weights that encoder and decoder share, with what each is the same as."""
+    """Map each tied parameter to the parameter it is tied to."""
     tied = {"decoder.embed_tokens.weight": "shared.weight", "encoder.embed_tokens.weight": "shared.weight"}
     if config.streams == 2:
         tied["decoder.syntactic_embed_tokens.weight"] = "encoder.syntactic_embed_tokens.weight"
@@ -240,9 +240,9 @@ class _DiscreteHeadMixin(HeadMixin):
         """Return the loss, and its parts by name.
 
         Args:
-            name: of the cross-entropy.
+            name: name of the cross-entropy among the losses.
             logits: (B, T, V). labels: (B, T), `-100` where there is no target.
-            num_items_in_batch: what to divide by; `None` for the number of targets.
+            num_items_in_batch: divisor; `None` for the number of targets.
             schedule: optimiser steps, which the penalty may follow.
             fields: parts of the receptive fields, (B, T, N) each, if there are any.
         """
@@ -379,14 +379,14 @@ class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel
         shift_labels: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | DiscreteCausalLMOutput:
-        """As other causal language models of transformers.
+        """Forward pass as of other causal language models of transformers.
 
         Args:
             labels: (batch, length), the tokens themselves, as they are shifted here; `-100` where there is no target.
             inputs_embeds: embeddings in place of tokens, those of both streams side by side.
             output_receptive_fields: also return what every state was computed from.
             logits_to_keep: compute those of so many last positions only, or of these; 0 for all.
-            num_items_in_batch: as for `DiscreteTransformerForConditionalGeneration.forward`.
+            num_items_in_batch: see `DiscreteTransformerForConditionalGeneration.forward`.
             shift_labels: labels that are shifted already, for sequences in parts; they go before `labels`.
 
         Raises:

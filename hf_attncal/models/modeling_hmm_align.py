@@ -41,7 +41,7 @@ class HMMAlignOutput(ModelOutput):
             (B, T, S); 0 at padding.
         backward_attention: the same of the direction that predicts the source, (B, S, T).
         forward_null, backward_null: probability of NULL, (B, T) and (B, S).
-        log_likelihood: of both directions, log p(target | source) and log p(source | target), (B, 2).
+        log_likelihood: log p(target | source) and log p(source | target), (B, 2).
     """
 
     forward_attention: Tensor | None = None
@@ -68,7 +68,7 @@ class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
 
     # trf-ignore: TRF018 (there are no modules, only tables)
     def _init_weights(self, module: nn.Module) -> None:
-        """Nothing has been counted. What was loaded is kept."""
+        """Initialise tables without counts; loaded ones are kept."""
         if isinstance(module, HMMAlignModel):
             for name, table in module.named_buffers():
                 if name.endswith("jumps"):

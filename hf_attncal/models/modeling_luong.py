@@ -42,7 +42,7 @@ class LuongModelOutput(Seq2SeqModelOutput):
     """Output of `LuongModel`.
 
     Args:
-        encoder_final_states: as in `LuongEncoderOutput`.
+        encoder_final_states: see `LuongEncoderOutput`.
     """
 
     encoder_final_states: Tensor | None = None
@@ -99,7 +99,7 @@ class LuongModel(LuongPreTrainedModel):
         Args:
             input_ids, inputs_embeds, attention_mask: see `LuongEncoder`.
             decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask: see `LuongDecoder`.
-            encoder_outputs: of the encoder, in place of the source; a tuple ends with the `final_states`.
+            encoder_outputs: encoder outputs in place of the source; a tuple ends with the `final_states`.
             past_key_values: a `RecurrentCache`; what it holds of the source and the target is not read again.
             attention_context: given by the language model around this one.
 
@@ -176,7 +176,7 @@ class LuongForConditionalGeneration(
         return self.model.decoder
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
-        """Labels shifted to the right, (B, T): what the decoder reads to predict them."""
+        """Labels shifted to the right, the inputs of the decoder, (B, T)."""
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
 
     def _encoded(self, outputs: LuongModelOutput) -> dict[str, Tensor | None]:
@@ -190,7 +190,7 @@ class LuongForConditionalGeneration(
     def _expand_inputs_for_generation(
         self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Any = None, **model_kwargs
     ) -> tuple[Any, dict[str, Any]]:
-        """As transformers', but the beams of a sentence share its source."""
+        """Expand as transformers does, but let the beams of a sentence share its source."""
         shared = ("encoder_outputs", "attention_mask")
         source = {name: model_kwargs[name] for name in shared if name in model_kwargs}
         # As if there were no encoder, whose states are then left as they are.

@@ -188,7 +188,7 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
         use_cache: bool | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """As the stock decoder.
+        """Run as the stock decoder does.
 
         Args:
             attention_mask: (B, T) or (B, steps in the cache + T); what is 0 leaves the states as they are.

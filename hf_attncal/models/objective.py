@@ -92,9 +92,9 @@ def refuse_reentrant(settings, function, what: str) -> None:
     copied by or learns links) would have no gradient, silently.
 
     Args:
-        settings: as for `named_losses`.
-        function: what checkpoints: a partial of torch's function, whose own default is reentrant.
-        what: what is trained, in words.
+        settings: see `named_losses`.
+        function: checkpointing function, a partial of torch's function, whose own default is reentrant.
+        what: name of the trained part, for messages.
 
     Raises:
         ValueError: it is reentrant.
@@ -118,7 +118,7 @@ def check_training(
     """Refuse, or say, what would silently train something else than a calibrated or guided model.
 
     Args:
-        model: in training, with gradients. settings: as for `named_losses`. labels, links: those of this batch.
+        model: outputs in training, with gradients. settings: see `named_losses`. labels, links: those of this batch.
         own_loss: the caller may have a loss of its own, so that missing labels are only said to be missing.
 
     Raises:
@@ -164,9 +164,9 @@ class FirstPass(NamedTuple):
 
     Args:
         logits: (B, T, V). labels: (B, T), `-100` where there is no target. context: reports of the cross-attentions.
-        copied: of a model with `copy`, its cross-entropy, summed over targets, and what it can copy.
-        hidden_states: of the decoder, (B, T, d). input_ids, attention_mask: of the source, (B, S).
-        links: that the guided head learns, (B, T, S).
+        copied: cross-entropy of a model with `copy`, summed over targets, and the words it can copy.
+        hidden_states: decoder states, (B, T, d). input_ids, attention_mask: source, (B, S).
+        links: links that the guided head learns, (B, T, S).
     """
 
     logits: Tensor
@@ -295,9 +295,9 @@ def mask_loss(
     The pass runs with perturbed weights, and has gradients for the mask networks only.
 
     Args:
-        num_targets: what to divide both terms by. source: what the model can copy; `None` for one without `copy`.
+        num_targets: divisor of both terms. source: words the model can copy; `None` for one without `copy`.
         plain_loss: cross-entropy of the first pass, summed over targets, which `mask_cost` compares with.
-        The others: as for `named_losses`.
+        The others: see `named_losses`.
 
     Returns:
         The loss, and the penalty `L_c` (eq. 5) in it, before alpha.

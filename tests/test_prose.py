@@ -1,0 +1,45 @@
+"""The counts of `tests/prose.py` do not rise: lower a bound when you have lowered its count."""
+
+import prose
+import pytest
+
+BOUNDS = {
+    "summary_begins_with_what": 2,
+    "summary_with_what_as_noun": 0,
+    "argument_begins_with_preposition": 5,
+    "argument_begins_with_what": 0,
+    "argument_without_it": 0,
+    "that_of": 55,
+    "so_many": 12,
+    "too_at_the_end": 12,
+    "alone": 8,
+    "rare_words": 5,
+    "code_that_says": 15,
+    "comment_begins_with_preposition": 43,
+    "variables": 151,
+}
+
+
+@pytest.fixture(scope="module")
+def counts():
+    return prose.counts()
+
+
+@pytest.mark.parametrize("turn", BOUNDS)
+def test_turns_of_phrase_do_not_rise(counts, turn):
+    assert counts[turn] <= BOUNDS[turn], f"{turn}: python tests/prose.py counts them, TURNS there defines them"
+
+
+def test_each_turn_is_counted(tmp_path):
+    (tmp_path / "module.py").write_text(
+        '"""How they compare with that of others, too."""\n\nfound = 1  # of the links\n'
+    )
+    counts = prose.counts(tmp_path)
+    assert set(counts) == set(BOUNDS)
+    assert {turn for turn, count in counts.items() if count} == {
+        "summary_begins_with_what",
+        "that_of",
+        "too_at_the_end",
+        "comment_begins_with_preposition",
+        "variables",
+    }
