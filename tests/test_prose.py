@@ -9,7 +9,7 @@ BOUNDS = {
     "argument_begins_with_preposition": 5,
     "argument_begins_with_what": 0,
     "argument_without_it": 0,
-    "that_of": 55,
+    "that_of": 43,
     "so_many": 12,
     "too_at_the_end": 12,
     "alone": 8,

@@ -101,7 +101,7 @@ def check(
 
 
 def _check_lines(model, source, target, running, output, form, worst, bootstrap, false_alarms, encoder) -> Any:
-    """Check lines of text; the arguments are those of `check`."""
+    """Check lines of text; the arguments as in `check`."""
     if target is None:
         raise CommandError("--target must be given: the translations of --source.")
     check_files(files_among(source, target), {"--output": output}, standard=False)
@@ -127,7 +127,7 @@ def _check_lines(model, source, target, running, output, form, worst, bootstrap,
 def _check_documents(
     model, source, target, running, output, form, worst, fail_above, dismiss, encoder
 ) -> "DocumentCheck | None":
-    """Check documents and write the findings; the arguments are those of `check`.
+    """Check documents and write the findings; the arguments as in `check`.
 
     Raises:
         FindingsError: a finding is more probable than `fail_above`.

@@ -278,7 +278,7 @@ def _details(
     vocab_size: int,
     prefix: str,
 ) -> Iterator[dict[str, Any]]:
-    """Yield tokens, scores and copies of each generated text; arguments are those of `generate_lines`."""
+    """Yield tokens, scores and copies of each generated text; arguments as in `generate_lines`."""
     for source, text, row in zip(batch, texts, rows, strict=True):
         names = [
             source.words[token - vocab_size] if token >= vocab_size else token_names(tokenizer, [token])[0]

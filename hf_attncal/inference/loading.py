@@ -22,7 +22,7 @@ register_others()
 
 
 def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: str | None = None) -> PretrainedConfig:
-    """Load the configuration of a model, or of an adapter's base model; arguments are those of `load_seq2seq`.
+    """Load the configuration of a model, or of an adapter's base model; arguments as in `load_seq2seq`.
 
     Raises:
         OSError, ValueError: there is no configuration, or one that no model can have.

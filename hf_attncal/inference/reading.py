@@ -218,7 +218,7 @@ def teacher_forced(model, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor
 def readings_of_pairs(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, uam: bool = False, **options
 ) -> Iterator[tuple[list[TokenPair], Reading]]:
-    """Read sentence pairs in batches by length; arguments and errors are those of `read` and `batches_of_pairs`.
+    """Read sentence pairs in batches by length; arguments and errors as in `read` and `batches_of_pairs`.
 
     Args:
         uam: extend targets as in training, and fill `uam` of the readings.

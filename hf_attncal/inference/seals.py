@@ -64,7 +64,7 @@ def sealed(path: Path, model: Path | None = None) -> Iterator[dict[str, Any]]:
 
     Args:
         path: file to write or read.
-        model: folder of the model; None: that of the file.
+        model: folder of the model; None: the folder of the file.
 
     Raises:
         ValueError: the values are not what was written, or were learned for another model; or in place of any error

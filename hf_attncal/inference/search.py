@@ -94,8 +94,8 @@ class Search:
         num_beams: beam size; 1 is greedy.
         length_penalty: the beam score is log-probability / length ** `length_penalty` (`generate`'s definition).
         max_new_tokens: longest text, in tokens. None: twice the longest source of the batch plus 10.
-        min_new_tokens: shortest text, in tokens. None: that of the model's `generation_config`.
-        no_repeat_ngram_size: length of token runs that must not repeat. None: that of the model's `generation_config`.
+        min_new_tokens: shortest text, in tokens. None: the model's `generation_config`.
+        no_repeat_ngram_size: length of token runs that must not repeat. None: the model's `generation_config`.
         others: further arguments of `generate`, by name (`FIELDS`).
 
     Raises:

@@ -176,7 +176,7 @@ def _named(
 
 
 class _Rows:
-    """A model that reads targets after sources; arguments are those of `source_use`."""
+    """A model that reads targets after sources; arguments as in `source_use`."""
 
     def __init__(self, model, tokenizer, batch_size: int):
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size

@@ -13,7 +13,7 @@ from .search import Search
 
 
 def summarize_texts(model, tokenizer, texts: Sequence[str], **options: Any) -> list[str]:
-    """Summarise texts and return only the summaries; options and errors are those of `summarize_lines`."""
+    """Summarise texts and return only the summaries; options and errors as in `summarize_lines`."""
     return [summary.text for summary in summarize_lines(model, tokenizer, texts, **options)]
 
 
@@ -34,7 +34,7 @@ def summarize_lines(
     Args:
         too_long: action on a text with more tokens than `generation.source_limit`: "truncate" summarises its beginning
             (see `cut_from` of the summary), and "error" raises LineTooLongError.
-        prefix: text put before each text; None for that of `prefix_of`.
+        prefix: text put before each text; None for `prefix_of`.
         settings: see `Search`; those that are None or missing are those of the model's `generation_config`. If that
             does not limit the length of a summary either, or only to all positions of the model, it is twice the
             longest text of the batch plus 10 tokens.

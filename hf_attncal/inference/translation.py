@@ -16,7 +16,7 @@ from .search import Search
 
 
 def translate_texts(model, tokenizer, lines: Sequence[str], **options: Any) -> list[str]:
-    """Translate lines and return only the translations; options and errors are those of `translate_lines`."""
+    """Translate lines and return only the translations; options and errors as in `translate_lines`."""
     return [translation.text for translation in translate_lines(model, tokenizer, lines, **options)]
 
 
