@@ -9,14 +9,14 @@ BOUNDS = {
     "argument_begins_with_preposition": 5,
     "argument_begins_with_what": 0,
     "argument_without_it": 0,
-    "that_of": 43,
+    "that_of": 42,
     "so_many": 12,
     "too_at_the_end": 12,
     "alone": 8,
     "rare_words": 5,
     "code_that_says": 15,
     "comment_begins_with_preposition": 43,
-    "variables": 151,
+    "variables": 139,
 }
 
 

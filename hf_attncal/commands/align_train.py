@@ -47,7 +47,7 @@ def train_aligner(
         dev: SOURCE TARGET LINKS, with links in Pharaoh format (`p`, `?`: possible); they choose the links to keep
             [default: none]
         test: test set in the form of --dev, scored once at the end [default: none]
-        links: links of the training pairs in Pharaoh format, from any aligner [default: those of the counts]
+        links: links of the training pairs in Pharaoh format [default: links of a statistical aligner]
         output: folder of the aligner and its checkpoints [default: in --config]
         config: hmm (counts only, minutes), small (a network), or a YAML file [default: chosen by the size of the text]
         encoder: multilingual encoder that helps the counts: folder or Hub name, or auto for

@@ -70,7 +70,7 @@ def _code(folder: Path, auto_map: dict) -> tuple[tuple[str, ...], list[str]]:
     # A class stands in the map as "module.Class", or "repository--module.Class" after a download.
     entries = [one for entry in auto_map.values() for one in ([entry] if isinstance(entry, str) else entry) if one]
     waiting = {f"{entry.rpartition('--')[2].partition('.')[0]}.py" for entry in entries}
-    found: set[str] = set()
+    code_files: set[str] = set()
     problems = []
     while waiting:
         name = waiting.pop()
@@ -82,12 +82,12 @@ def _code(folder: Path, auto_map: dict) -> tuple[tuple[str, ...], list[str]]:
         except UnicodeDecodeError as error:
             problems.append(f"{name} is not in UTF-8 ({error.reason} at byte {error.start})")
             continue
-        found.add(name)
+        code_files.add(name)
         modules = re.findall(r"^\s*from\s+\.(\w+)\s+import", source, re.MULTILINE)
-        waiting |= {f"{module}.py" for module in modules} - found
+        waiting |= {f"{module}.py" for module in modules} - code_files
         if re.search(r"^\s*(?:from|import)\s+hf_attncal\b", source, re.MULTILINE):
             problems.append(f"{name} imports the package hf_attncal")
-    return tuple(sorted(found)), sorted(set(problems))
+    return tuple(sorted(code_files)), sorted(set(problems))
 
 
 def _inspect_adapter(folder: Path) -> HubFolder:

@@ -391,8 +391,8 @@ def _one_message(repository: str) -> Iterator[None]:
         status = getattr(getattr(error, "response", None), "status_code", 0)
         remedy = remedies.get(status, "Run the same command again: it goes on with what is missing.")
         cause = error if isinstance(error, HTTPError) else error.__cause__ or error
-        said = (str(cause).strip() or type(cause).__name__).splitlines()[0].rstrip(".")
-        raise PublishError(f"{repository} is not published: {said}. {remedy}") from error
+        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0].rstrip(".")
+        raise PublishError(f"{repository} is not published: {reason}. {remedy}") from error
     except ValueError as error:  # a card or an object that the Hub refuses
         raise PublishError(f"{repository} is not published: {' '.join(str(error).split())}") from error
     finally:

@@ -61,8 +61,8 @@ class CardFields:
 
 def pinned_revision(card: str) -> str | None:
     """Return the commit, 40 hexadecimal digits, that the example of a published card loads; None without one."""
-    found = _PINNED.search(card)
-    return None if found is None else found[1]
+    pinned = _PINNED.search(card)
+    return None if pinned is None else pinned[1]
 
 
 def published_card(

@@ -68,13 +68,13 @@ def export_translator(
     folder = Path(folder)
     try:
         need("ctranslate2")
-        found = inspect_folder(folder)
-        family = FAMILIES[found.model_type]
-        if found.problems:
-            raise ExportError(f"{folder} cannot be exported: {'; '.join(found.problems)}.")
+        inspected = inspect_folder(folder)
+        family = FAMILIES[inspected.model_type]
+        if inspected.problems:
+            raise ExportError(f"{folder} cannot be exported: {'; '.join(inspected.problems)}.")
         if family.stock is None or not hasattr(family.config_class(), "guided"):
-            raise ExportError(f"CTranslate2 runs Marian and BART, and {folder} holds {found.architecture}.")
-        on = [name for name in _SWITCHES if found.config.get(name)]
+            raise ExportError(f"CTranslate2 runs Marian and BART, and {folder} holds {inspected.architecture}.")
+        on = [name for name in _SWITCHES if inspected.config.get(name)]
         if on:
             raise ExportError(
                 f"CTranslate2 has no `{on[0]}` attention, with which {folder} was trained: what it computes would be "

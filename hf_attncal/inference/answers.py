@@ -263,7 +263,7 @@ def answer_text(
     Returns:
         Without `output` the lines, or with "json" the answers.
     """
-    found: list = []
+    answers: list = []
     watch = SeparatorWatch()
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(source, BATCHES_PER_WINDOW * batch_size, "source"))
@@ -275,10 +275,10 @@ def answer_text(
             if target is not None:
                 write_lines(target, map(form.line, rows))
             else:
-                found += rows if form.format == "json" else map(form.line, rows)
+                answers += rows if form.format == "json" else map(form.line, rows)
             if beside is not None:
                 write_lines(beside, ("" if row.alignment is None else row.alignment.pharaoh() for row in rows))
                 for row in rows:
                     watch.check(row.source, row.text)
     write_separator(links, watch.separator)
-    return found if output is None else None
+    return answers if output is None else None

@@ -181,11 +181,13 @@ def generation_settings(settings: Mapping[str, Any] | Sequence[str] | None) -> d
         CommandError: a name that is not in `FIELDS` or comes twice, a value of another kind or out of range, or a
             setting of sampling without `do_sample`.
     """
-    found = {name: _checked(name, value) for name, value in settings_by_name(settings).items() if value is not None}
-    of_sampling = found.keys() & _SAMPLING
-    if of_sampling and not found.get("do_sample"):
+    settings_checked = {
+        name: _checked(name, value) for name, value in settings_by_name(settings).items() if value is not None
+    }
+    of_sampling = settings_checked.keys() & _SAMPLING
+    if of_sampling and not settings_checked.get("do_sample"):
         raise CommandError(f"`{min(of_sampling)}` is for sampling. Add `do_sample=true`, or leave it out.")
-    return found
+    return settings_checked
 
 
 def texts_to_try(settings: Mapping[str, Any]) -> list[str]:

@@ -128,7 +128,7 @@ class TranslatorModel:
         # The last step reads the last token: it generates one more, whatever that is.
         prefixes = [self._names(row) for row in decoder_input_ids[:, 1:].tolist()]
         steps = decoder_input_ids.shape[1]
-        found = self._translator.translate_batch(
+        results = self._translator.translate_batch(
             sources,
             target_prefix=prefixes,
             beam_size=1,
@@ -139,7 +139,7 @@ class TranslatorModel:
             max_batch_size=0,
         )
         weights = torch.zeros(len(sources), steps, input_ids.shape[1])
-        for row, result in enumerate(found):
+        for row, result in enumerate(results):
             told = torch.tensor(result.attention[0])[:steps]
             weights[row, : len(told), : told.shape[1]] = told
         layers: list[Tensor | None] = [None] * self.config.decoder_layers
@@ -156,11 +156,11 @@ class TranslatorModel:
         sources, first = self._named(input_ids, attention_mask), options.pop("forced_bos_token_id", None)
         first = self.generation_config.forced_bos_token_id if first is None else first
         forced = {} if first is None else {"target_prefix": [[self._tokens[first]]] * len(sources)}
-        found = self._translator.translate_batch(
+        results = self._translator.translate_batch(
             sources, return_end_token=True, max_batch_size=0, **forced, **self._asked(options)
         )
         start, padding = self.generation_config.decoder_start_token_id, self.generation_config.pad_token_id
-        rows = [[start, *map(self._ids.__getitem__, names)] for result in found for names in result.hypotheses]
+        rows = [[start, *map(self._ids.__getitem__, names)] for result in results for names in result.hypotheses]
         return padded(rows, padding)[0]
 
     def scores(self, inputs: Mapping[str, Tensor], output: Tensor) -> Iterator[tuple[list[int], list[float]]]:
@@ -174,8 +174,8 @@ class TranslatorModel:
         rows = [row[: length_to_end(row, ends)] for row in output[:, 1:].tolist()]
         # It scores an end behind each text, which is left out where the text has one, or was cut off.
         texts = [self._names([token for token in row if token not in ends]) for row in rows]
-        found = self._translator.score_batch(self._named(**inputs), texts, max_batch_size=0)
-        for row, result in zip(rows, found, strict=True):
+        scores = self._translator.score_batch(self._named(**inputs), texts, max_batch_size=0)
+        for row, result in zip(rows, scores, strict=True):
             yield row, result.log_probs[: len(row)]
 
     def _asked(self, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def word_details(
     Returns:
         The details of every pair, on the CPU; None for a pair with a side of no word.
     """
-    found: dict[int, WordDetails] = {}
+    details_by_index: dict[int, WordDetails] = {}
     for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
         layers = reading.calibrated
         reliable = torch.stack([attention_is_reliable(one.attention, one.contribution) for one in layers], dim=1)
@@ -57,10 +57,10 @@ def word_details(
             steps[3] /= steps[3].sum(dim=-1, keepdim=True).clamp(min=torch.finfo(steps.dtype).tiny)
             a, m, phi, used = word_attention(steps, pair.source, pair.target)
             subwords = word_attention(torch.ones_like(steps[0, 0]), pair.source, pair.target).clamp(min=1)
-            found[pair.index] = WordDetails(
+            details_by_index[pair.index] = WordDetails(
                 a, m / subwords, phi, used, reliable[row][:, reading.target_mask[row]].cpu()
             )
-    return [found.get(index) for index in range(len(sources))]
+    return [details_by_index.get(index) for index in range(len(sources))]
 
 
 def word_attention(attention: Tensor, source: WordTokens, target: WordTokens) -> Tensor:

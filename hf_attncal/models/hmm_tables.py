@@ -240,13 +240,15 @@ class HMMTablesMixin(Module):
             torch.cat([F.pad(one, (0, size - one.shape[1])) for one in both])
             for both in ([null for _, null in emissions], (target_real, source_real), (source_real, target_real))
         )
-        found = jump_posterior(weights, null, torch.stack(jumps), targets, sources, uniform, count)
+        posterior = jump_posterior(weights, null, torch.stack(jumps), targets, sources, uniform, count)
         tables: Iterable[tuple[Tensor, ...]] = ((), ())
-        if found.jumps is not None and found.chances is not None:
-            tables = zip(found.jumps, found.chances, strict=True)
+        if posterior.jumps is not None and posterior.chances is not None:
+            tables = zip(posterior.jumps, posterior.chances, strict=True)
         parts = ((slice(batch), rows, columns), (slice(batch, None), columns, rows))
         forward, backward = (
-            JumpPosterior(found.weights[some, :t, :s], found.null[some, :t], found.log_likelihood[some], *counted)
+            JumpPosterior(
+                posterior.weights[some, :t, :s], posterior.null[some, :t], posterior.log_likelihood[some], *counted
+            )
             for (some, t, s), counted in zip(parts, tables, strict=True)
         )
         return forward, backward

@@ -238,8 +238,8 @@ def check_one_given(ids: Any, embeddings: Any, prefix: str = "") -> None:
         ValueError: the message names both.
     """
     if (ids is None) == (embeddings is None):
-        given = "neither" if ids is None else "both"
-        raise ValueError(f"`{prefix}input_ids` or `{prefix}inputs_embeds` must be given, and not both: got {given}.")
+        which = "neither" if ids is None else "both"
+        raise ValueError(f"`{prefix}input_ids` or `{prefix}inputs_embeds` must be given, and not both: got {which}.")
 
 
 def check_ids(ids: Any, name: str) -> Any:
