@@ -1,7 +1,7 @@
 """Count what the code costs to read and to test: lines, files, what commands reach, functions on the way, minutes.
 
     python experiments/house.py --output results/house.json
-    python experiments/house.py --tests --output results/house.json
+    python experiments/house.py --output results/house.json --tests
 
 A line of code is a line with a token that is no docstring and no comment. `experiments/reach.py` defines what a
 command reaches, `experiments/walks.py` what a stop is, and `tests/prose.py` which turns of phrase are counted. With
@@ -76,15 +76,22 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="results file")
-    parser.add_argument("--tests", action="store_true", help="run the tests first, and write how long they took")
+    parser.add_argument(
+        "--tests",
+        nargs="*",
+        choices=PROCESSORS,
+        metavar="PROCESSOR",
+        help=f"run the tests first, as on these processors ({', '.join(PROCESSORS)}; without a name: all), and mypy",
+    )
     options = parser.parse_args(arguments)
     results = records.record({})
-    if options.tests:
-        results["tests"] = {processor: run_tests(processor) for processor in PROCESSORS}
-        results["types"] = {"errors": type_errors()}
-    elif options.output.exists():
+    if options.output.exists():
         earlier = json.loads(options.output.read_text(encoding="utf-8"))
         results |= {name: earlier[name] for name in ("tests", "types") if name in earlier}
+    if options.tests is not None:
+        for processor in options.tests or PROCESSORS:
+            results.setdefault("tests", {})[processor] = {**run_tests(processor), "commit": results["commit"]}
+        results["types"] = {"errors": type_errors()}
     results["lines_of_code"] = {
         room: sum(reach.lines_of_code(path.read_text(encoding="utf-8")) for path in (walks.ROOT / room).rglob("*.py"))
         for room in ROOMS
