@@ -14,8 +14,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from attrs import define, field
 
-from hf_attncal import align
 from hf_attncal.commands import main
+from hf_attncal.commands.align import align
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "opuspocus_alignment.py"
 REGISTERED = {}

@@ -317,7 +317,7 @@ class AlignerJob(Job):
                 "auto`).",
                 stacklevel=3,
             )
-        if config.family.counted and not (config.preset or config.given.get("model", {}).get("size")):
+        if config.family.counted and not (config.preset or config.explicit.get("model", {}).get("size")):
             print(
                 f"{len(text):,} pairs: training a statistical aligner (hmm). Below {MIN_PAIRS_FOR_NETWORK:,} "
                 f"pairs a network is hardly better and takes hours; `--config {_NETWORK}` trains one."

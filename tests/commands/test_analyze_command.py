@@ -236,7 +236,7 @@ def test_a_model_that_can_have_no_probe_is_told_so_at_once(attncal, files, tmp_p
     leaky = saved(tmp_path / "leaky", our_model(our_config(**sized(bpe_tokenizer()), leaky=True)))
     status, _, err = attncal("analyze", leaky, *text(files, "source", "target"))
     assert status == 1
-    assert "No probe: the model must be a stock one" in err
+    assert "No probe: `model` must be a stock model" in err
     assert "--no-probe" in err
     assert err.count("\n") == 1
 

@@ -255,5 +255,5 @@ def test_an_adapted_aligner_is_not_that_of_its_folder(models):
     aligner = WordAligner.from_pretrained(models / "counts", device="cpu")
     assert aligner.model.config.name_or_path == str(models / "counts")
     aligner.adapt(PAIRS, weight=1.0)
-    with pytest.raises(CommandError, match="this aligner was made in memory"):
+    with pytest.raises(CommandError, match="an aligner made in memory"):
         open_checker(aligner, Running())

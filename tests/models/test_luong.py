@@ -385,7 +385,7 @@ def test_saving_and_resizing(settings: dict, tmp_path):
         ({"attention_window": None, "input_feeding": False, "selective_gate": True}, "`selective_gate` needs an"),
         ({"attention_window": "local-p", "calibration": "gated"}, '`calibration` needs `attention_window="global"`'),
         ({"attention_window": "local-m", "leaky": True}, '`leaky` needs `attention_window="global"`'),
-        ({"tie_word_embeddings": True}, "`tie_word_embeddings` needs `embedding_size` to be `d_model`, got 3 and 4"),
+        ({"tie_word_embeddings": True}, "needs `embedding_size` equal to `d_model`, got 3 and 4"),
         ({"selective_gates": True}, "`selective_gates` is no setting. Write `selective_gate`"),
         ({"d_model": "4"}, "d_model"),
     ],

@@ -165,7 +165,7 @@ def test_an_adapter_without_a_place_takes_the_head_that_is_nearest(corpus, base,
             Seq2SeqAttention(layer, (head,), shift),
             1,
         )
-    with pytest.raises(ValueError, match="no token of the text is linked"):
+    with pytest.raises(ValueError, match="must link at least one token of the text"):
         nearest_head(model, [batch])
     sections = {"adapter": {"guided": True, "calibration": None}, "model": {"checkpoint": str(base)}}
     train_adapter(AdapterConfig.make(values(corpus, tmp_path / "run", **sections)))
