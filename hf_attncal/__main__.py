@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from hf_attncal.io.errors import interrupt, raise_unraisable_again
+from hf_attncal.io.interrupts import interrupt, raise_unraisable_again
 
 # Environment variables of the wait policy of GNU OpenMP, which PyTorch uses on Linux.
 _WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")

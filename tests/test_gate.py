@@ -17,7 +17,7 @@ from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.adapters.checkpoints import save_adapter
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.streaming import save_aligner
+from hf_attncal.alignment.aligner_opening import save_aligner
 from hf_attncal.commands import main
 from hf_attncal.hub import PublishError
 from hf_attncal.hub.hub_folder import inspect_folder

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, calibrate_links, score_aligner, tune_links
-from hf_attncal.alignment.streaming import LEAST_SCORE, estimate_quality
+from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, folded, segmented, tokenize_for_alignment

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from markupsafe import Markup
 
-from hf_attncal.alignment.streaming import exchanged_scores
+from hf_attncal.alignment.quality import MAX_PAIRS_TO_EXCHANGE, exchange_warning
 from hf_attncal.drawing.page import PAGE_FOOT, page_beginning
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, LineError, user_errors
@@ -43,7 +43,6 @@ from .verdicts import NOT_KNOWN, VERDICTS, FlaggedSpan, PairVerdict, marked_text
 
 Result = TypeVar("Result")
 
-_PAIRS_TO_EXCHANGE, _MIN_PAIRS_TO_EXCHANGE = 100, 20  # first pairs, whose scores are compared both ways
 _SAMPLE = 2000  # pairs to set an alarm on
 _EXPECTED_SHARES = 0.004, 0.025  # shares of right lines above the alarm between which there is no warning
 _SEED = 1
@@ -87,26 +86,13 @@ def check_texts(checker: Checker, source: Text, target: Text, running: Running) 
     try:
         for number, verdict in enumerate(counted(verdicts, "checked", running.progress), start=1):
             flagged += bool(verdict.flagged)
-            if number <= _PAIRS_TO_EXCHANGE:
+            if number <= MAX_PAIRS_TO_EXCHANGE:
                 pairs.append((verdict.source, verdict.target))
             yield replace(verdict, line=number)
     except LineError as error:
         raise line_error(error.number, "cannot be checked", error.error) from error
-    if 2 * flagged > number:
-        _warn_if_exchanged(checker, pairs)
-
-
-def _warn_if_exchanged(checker: Checker, pairs: Sequence[tuple[str, str]]) -> None:
-    """Warn if the aligner scores the pairs higher with source and target exchanged."""
-    aligner = checker.aligner
-    if aligner is None or len(pairs) < _MIN_PAIRS_TO_EXCHANGE or "harmonic" not in aligner.source.symmetrizations:
-        return
-    if scores := exchanged_scores(aligner, pairs):
-        warnings.warn(
-            "source and target are probably exchanged: the mean score of a pair is {:.2f}, and {:.2f} the other way "
-            "round. Give the texts in the order of the aligner's languages.".format(*scores),
-            stacklevel=2,
-        )
+    if 2 * flagged > number and checker.aligner is not None and (message := exchange_warning(checker.aligner, pairs)):
+        warnings.warn(message, stacklevel=2)
 
 
 def _can_be_read_twice(text: Text) -> bool:

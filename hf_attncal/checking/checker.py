@@ -391,7 +391,7 @@ def aligner_to_check(model: Any, running: Running) -> tuple[Any, str | None]:
     Raises:
         CommandError: It cannot be loaded.
     """
-    from hf_attncal.alignment.streaming import open_aligner
+    from hf_attncal.alignment.aligner_opening import open_aligner
 
     if isinstance(model, str | os.PathLike):
         name = fetched(model, running)
@@ -405,12 +405,12 @@ def open_checker(model: Any, running: Running, encoder: Any = None) -> Checker:
     Args:
         model: folder or Hub name of an aligner, or one that is loaded; or a `Checker`. None: the encoder alone.
         running: device, batch size and limits.
-        encoder: see `alignment.streaming.open_encoder`.
+        encoder: see `alignment.aligner_opening.open_encoder`.
 
     Raises:
         CommandError: One of them cannot be loaded, or the aligner has no `check.json`.
     """
-    from hf_attncal.alignment.streaming import check_encoder, open_encoder
+    from hf_attncal.alignment.aligner_opening import check_encoder, open_encoder
 
     if model is None and encoder is None:
         raise CommandError("MODEL or --encoder must be given: a word aligner, or an encoder.")

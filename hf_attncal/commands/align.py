@@ -99,15 +99,8 @@ def align(
         CommandError: files, a model or options that cannot be used, or a line that cannot be read or aligned. The
             lines before it have been written.
     """
-    from hf_attncal.alignment.streaming import (
-        LinkStyle,
-        align_text,
-        batch_limits,
-        changes_of,
-        check_encoder,
-        lines_at_once,
-        open_to_align,
-    )
+    from hf_attncal.alignment.aligner_opening import changes_of, check_encoder, open_to_align
+    from hf_attncal.alignment.streaming import LinkStyle, align_text, batch_limits, lines_at_once
     from hf_attncal.data.texts import PairText, part_of
     from hf_attncal.inference.opening import fetched
 
@@ -124,7 +117,7 @@ def align(
     if save_adapted is not None:
         if not adapt:
             raise CommandError("--save-adapted needs --adapt. Add it, or leave --save-adapted out.")
-        from hf_attncal.alignment.streaming import ADAPTED
+        from hf_attncal.alignment.aligner_opening import ADAPTED
 
         claim_folder(save_adapted, ADAPTED, "--save-adapted")
     window, part = lines_at_once(running.batch_size, adapt), None
@@ -159,7 +152,7 @@ def align(
         **links,
     )
     if save_adapted is not None:
-        from hf_attncal.alignment.streaming import save_aligner
+        from hf_attncal.alignment.aligner_opening import save_aligner
 
         save_aligner(aligner, save_adapted)
     return alignments

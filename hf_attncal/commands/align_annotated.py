@@ -55,7 +55,7 @@ def calibrate(
         CommandError: a file or the model cannot be read, or there is too little to learn from.
     """
     model, folder, pairs = _annotated(model, source, target, gold, output, "link_probabilities.json", running)
-    from hf_attncal.alignment.streaming import open_aligner
+    from hf_attncal.alignment.aligner_opening import open_aligner
 
     aligner = open_aligner(model, running, raw_scores=True)
     from hf_attncal.alignment.gold import calibrate_links
@@ -104,7 +104,7 @@ def select(
     Raises:
         CommandError: a file or the model cannot be read, or the model has no attention.
     """
-    from hf_attncal.alignment.streaming import changes_of
+    from hf_attncal.alignment.aligner_opening import changes_of
 
     changes = changes_of(read)
     for name in ("layer", "heads", "shift"):

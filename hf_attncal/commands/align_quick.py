@@ -71,7 +71,8 @@ def align_quick(
     Raises:
         CommandError: files or options that cannot be used.
     """
-    from hf_attncal.alignment.streaming import LinkStyle, check_encoder
+    from hf_attncal.alignment.aligner_opening import check_encoder
+    from hf_attncal.alignment.streaming import LinkStyle
     from hf_attncal.data.texts import PairText
 
     running.takes("threads", "longest_line", "progress", "languages")
@@ -86,8 +87,9 @@ def align_quick(
 
     import torch
 
+    from hf_attncal.alignment.aligner_opening import open_encoder
     from hf_attncal.alignment.statistical import quick_aligner
-    from hf_attncal.alignment.streaming import align_text, open_encoder
+    from hf_attncal.alignment.streaming import align_text
 
     if running.threads is not None:
         torch.set_num_threads(running.threads)

@@ -62,7 +62,7 @@ def train_aligner(
     Raises:
         CommandError: files or settings that do not fit, or a folder with another run.
     """
-    from hf_attncal.alignment.streaming import name_of_encoder
+    from hf_attncal.alignment.aligner_opening import name_of_encoder
     from hf_attncal.training.request import TrainingRequest
 
     request = TrainingRequest(

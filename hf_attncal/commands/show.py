@@ -69,7 +69,7 @@ def show(
     model = fetched(model, running)
     check_loadable(model, aligner)
     translator, tokenizer = load_model(model, running, beams)
-    from hf_attncal.alignment.streaming import open_aligner
+    from hf_attncal.alignment.aligner_opening import open_aligner
     from hf_attncal.hub.model_cards import read_model_card
     from hf_attncal.report.figures.report_files import write_page
     from hf_attncal.report.pairs import report_on_sentences

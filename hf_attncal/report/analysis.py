@@ -130,13 +130,12 @@ def analyze_corpus(
             "`tokenizer` must be the tokenizer of the model, got None. Give it, or give the model by name."
         )
     corpus = replace(corpus, sources=set_leading_code(tokenizer, corpus.sources))  # the code is no word to take away
+    needs_probe = probe and CONTRIBUTION not in works_on(model)
+    chosen_methods(model, methods and [name for name in methods if not (needs_probe and name == CONTRIBUTION)])
     learned = None
-    if probe and CONTRIBUTION not in works_on(model):
-        chosen_methods(model, methods and [name for name in methods if name != CONTRIBUTION])
+    if needs_probe:
         check_can_have_probe(model, checkpoint)
         corpus, learned = parted(corpus, probe_text, checkpoint)
-    else:
-        chosen_methods(model, methods)
     if not corpus.targets:
         step(f"translating {len(corpus.sources):,} sentences")
         corpus = corpus.translated_by(model, tokenizer, batch_size)  # a probe does not change translations
@@ -159,23 +158,7 @@ def analyze_corpus(
     names = chosen_methods(model, methods)
     if observed.idle and not observed.calibrated:
         names = [name for name in names if name != CONTRIBUTION]
-    scored = judged = None
-    if corpus.gold is not None and names:
-        gold = Gold(list(zip(corpus.sources, corpus.targets, strict=True)), list(corpus.gold))
-        step("comparing methods with annotated links")
-        scored = score_attributions(model, tokenizer, gold, names, batch_size=batch_size, **resampled)
-    if measured and names:
-        sample = corpus.with_words(measured)
-        sample_texts = model, tokenizer, sample.sources, sample.targets
-        step(f"measuring faithfulness of {len(names)} methods")
-        judged = judge_faithfulness(
-            *sample_texts,
-            {name: word_scores(*sample_texts, name, batch_size=batch_size) for name in names},
-            kind=_kind(corpus),
-            frequencies=Counter(word for source in corpus.sources for word in source.split()),
-            batch_size=batch_size,
-            **resampled,
-        )
+    scored, judged = _scores(model, tokenizer, corpus, names, measured, step, batch_size=batch_size, **resampled)
     card = read_model_card(checkpoint) if checkpoint else CardFacts()
     settings: dict[str, Any] = {
         "title": card.name or Path(checkpoint).resolve().name if checkpoint else model.config.model_type,
@@ -196,6 +179,37 @@ def analyze_corpus(
     if probe and probe_text is not None:
         record_files |= {f"probe_{name}": file for name, file in probe_text.files.items()}
     return _report(corpus, observed, verdict, names, scored, judged, settings, card, _Pairs(views), record_files)
+
+
+def _scores(
+    model,
+    tokenizer,
+    corpus: Corpus,
+    names: Sequence[str],
+    measured: int,
+    step: Callable[..., None],
+    batch_size: int,
+    **resampled: Any,
+) -> tuple[dict[str, ScoredLinks] | None, JudgedFaithfulness | None]:
+    """Return the AER of methods, None without gold links, and their faithfulness, None if not measured."""
+    scored = judged = None
+    if corpus.gold is not None and names:
+        gold = Gold(list(zip(corpus.sources, corpus.targets, strict=True)), list(corpus.gold))
+        step("comparing methods with annotated links")
+        scored = score_attributions(model, tokenizer, gold, names, batch_size=batch_size, **resampled)
+    if measured and names:
+        sample = corpus.with_words(measured)
+        texts = model, tokenizer, sample.sources, sample.targets
+        step(f"measuring faithfulness of {len(names)} methods")
+        judged = judge_faithfulness(
+            *texts,
+            {name: word_scores(*texts, name, batch_size=batch_size) for name in names},
+            kind=_kind(corpus),
+            frequencies=Counter(word for source in corpus.sources for word in source.split()),
+            batch_size=batch_size,
+            **resampled,
+        )
+    return scored, judged
 
 
 def _report(

@@ -270,79 +270,95 @@ def observe(
     word_tags = None if tags is None else tags_of(targets, tags)
     frequencies = Counter(chain.from_iterable(word_tags or ()))
     tag_names = tuple(sorted(frequencies, key=lambda tag: (-frequencies[tag], tag)))
-    sums_of_pairs: dict[int, dict[str, np.ndarray]] = {}
-    layers_with: dict[str, set[int]] = {measure: set() for measure in STEP_MEASURES}
-    by_head: dict[str, np.ndarray] = {}
-    best: dict[int, dict[str, np.ndarray]] = {}
-    predicted: dict[int, np.ndarray] = {}
+    sums = _CorpusSums()
     reading_options: dict[str, Any] = {"details": True, "predictions": alignments, "batch_size": batch_size}
     with recorded_value_norms(model) as (norms, null_norms):
         for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, **reading_options):
-            kinds = _kinds(pairs, reading, sources, word_tags, tag_names)
-            steps, step_tags, groups = kinds
-            plain = [attention for attention in reading.plain if attention is not None]
-            masked = any(mask is not None for mask in reading.masks)
-            contributions = reading.contributions if masked else (None,) * len(plain)
-            layers = []
-            for number, attention in enumerate(plain):
-                mask = reading.masks[number]
-                optional = {
-                    "mask": mask,
-                    "contribution": contributions[number],
-                    "calibrated": None if mask is None else reading.attentions[number],
-                    "null": reading.nulls[number],
-                }
-                doubled = {name: tensor.double() for name, tensor in optional.items() if tensor is not None}
-                rows = layer_rows(attention.double(), reading.source_mask, **doubled)
-                for name in rows.layer:
-                    layers_with[name].add(number)
-                for name, of_heads in rows.heads.items():
-                    head_sums = (of_heads * steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
-                    by_head.setdefault(name, np.zeros((len(plain), len(head_sums))))[number] += head_sums
-                layers.append(_layer_sums(attention.double(), rows, norms.get(number), *kinds))
-            sums = {name: torch.stack([layer[name] for layer in layers], dim=1) for name in layers[0]}
-            sums |= {"steps": steps.sum(dim=1), "tag_steps": step_tags.sum(dim=1), "group_tokens": groups.sum(dim=1)}
-            arrays = {name: tensor.cpu().numpy() for name, tensor in sums.items()}
-            for row, pair in enumerate(pairs):
-                sums_of_pairs[pair.index] = {name: array[row].copy() for name, array in arrays.items()}
-                if reading.predicted is not None:
-                    weights = zip(WEIGHT_KINDS, (plain, contributions), strict=True)
-                    best[pair.index] = {name: _best_words(by_layer, reading, row, pair) for name, by_layer in weights}
-                    right = reading.predicted[row][reading.target_mask[row]].cpu().numpy()
-                    words = pair.target.tokens_of_words()
-                    predicted[pair.index] = np.array([right[places].any() for places in words])
+            sums.add(pairs, reading, norms, _kinds(pairs, reading, sources, word_tags, tag_names))
     check_some_words(sources, targets)
-
-    indices = sorted(sums_of_pairs)
-    stacked = {name: np.stack([sums_of_pairs[pair][name] for pair in indices]) for name in sums_of_pairs[indices[0]]}
-    total = stacked["steps"].sum()
-    means_by_head = {measure: of_heads / total for measure, of_heads in by_head.items()}
-    informed = stacked["informed"].sum(axis=0) >= _MIN_INFORMED * total  # (layers,)
-    measured = {measure: tuple(sorted(layers)) for measure, layers in layers_with.items()}
-    for measure in NEED_INFORMATION:
-        measured[measure] = tuple(layer for layer in measured[measure] if informed[layer])
-        if measure in means_by_head:
-            means_by_head[measure][means_by_head["informed"] < _MIN_INFORMED] = np.nan
-    no_words = [np.full((len(informed), len(target.split())), -1) for target in targets]
     return Observations(
-        pairs=np.array(indices),
-        layers=measured,
-        by_layer={measure: stacked.pop(measure) for measure in STEP_MEASURES},
-        by_head=means_by_head,
-        tags=tag_names,
-        null_norms=null_norms,
-        word_tags=word_tags,
-        best={
-            name: [best[index][name] if index in best else empty for index, empty in enumerate(no_words)]
-            for name in WEIGHT_KINDS
-        }
-        if alignments
-        else None,
-        predicted=[predicted.get(index, empty[0] >= 0) for index, empty in enumerate(no_words)]
-        if alignments
-        else None,
-        **stacked,
+        tags=tag_names, null_norms=null_norms, word_tags=word_tags, **sums.statistics(targets if alignments else None)
     )
+
+
+class _CorpusSums:
+    """Sums of measures over the steps of each pair and of the corpus, added batch by batch."""
+
+    def __init__(self) -> None:
+        self.of_pair: dict[int, dict[str, np.ndarray]] = {}
+        self.layers: dict[str, set[int]] = {measure: set() for measure in STEP_MEASURES}  # with the measure
+        self.by_head: dict[str, np.ndarray] = {}  # (L, H)
+        self.best: dict[int, dict[str, np.ndarray]] = {}  # best source words of a pair, by kind of weight
+        self.predicted: dict[int, np.ndarray] = {}  # whether the words of a pair are predicted
+
+    def add(self, pairs: list[TokenPair], reading: Reading, norms: dict[int, Tensor], kinds: list[Tensor]) -> None:
+        """Add a batch; `kinds` are the indicators of `_kinds`, `norms` the lengths of values by layer."""
+        steps, tags, groups = kinds
+        plain = [attention for attention in reading.plain if attention is not None]
+        masked = any(mask is not None for mask in reading.masks)
+        contributions = reading.contributions if masked else (None,) * len(plain)
+        layers = []
+        for number, attention in enumerate(plain):
+            rows = self._rows(number, attention.double(), contributions[number], reading)
+            for name in rows.layer:
+                self.layers[name].add(number)
+            for name, of_heads in rows.heads.items():
+                head_sums = (of_heads * steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
+                self.by_head.setdefault(name, np.zeros((len(plain), len(head_sums))))[number] += head_sums
+            layers.append(_layer_sums(attention.double(), rows, norms.get(number), *kinds))
+        sums = {name: torch.stack([layer[name] for layer in layers], dim=1) for name in layers[0]}
+        sums |= {"steps": steps.sum(dim=1), "tag_steps": tags.sum(dim=1), "group_tokens": groups.sum(dim=1)}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in sums.items()}
+        for row, pair in enumerate(pairs):
+            self.of_pair[pair.index] = {name: array[row].copy() for name, array in arrays.items()}
+            if reading.predicted is not None:
+                weights = zip(WEIGHT_KINDS, (plain, contributions), strict=True)
+                self.best[pair.index] = {name: _best_words(by_layer, reading, row, pair) for name, by_layer in weights}
+                right = reading.predicted[row][reading.target_mask[row]].cpu().numpy()
+                words = pair.target.tokens_of_words()
+                self.predicted[pair.index] = np.array([right[places].any() for places in words])
+
+    @staticmethod
+    def _rows(number: int, attention: Tensor, contribution: Tensor | None, reading: Reading) -> LayerRows:
+        mask = reading.masks[number]
+        optional = {
+            "mask": mask,
+            "contribution": contribution,
+            "calibrated": None if mask is None else reading.attentions[number],
+            "null": reading.nulls[number],
+        }
+        doubled = {name: tensor.double() for name, tensor in optional.items() if tensor is not None}
+        return layer_rows(attention, reading.source_mask, **doubled)
+
+    def statistics(self, targets: Sequence[str] | None) -> dict[str, Any]:
+        """Return the statistics as fields of `Observations`, with the words of `targets` unless it is None."""
+        indices = sorted(self.of_pair)
+        stacked = {name: np.stack([self.of_pair[pair][name] for pair in indices]) for name in self.of_pair[indices[0]]}
+        total = stacked["steps"].sum()
+        by_head = {measure: of_heads / total for measure, of_heads in self.by_head.items()}
+        informed = stacked["informed"].sum(axis=0) >= _MIN_INFORMED * total  # (layers,)
+        layers = {measure: tuple(sorted(layers)) for measure, layers in self.layers.items()}
+        for measure in NEED_INFORMATION:
+            layers[measure] = tuple(layer for layer in layers[measure] if informed[layer])
+            if measure in by_head:
+                by_head[measure][by_head["informed"] < _MIN_INFORMED] = np.nan
+        best = predicted = None
+        if targets is not None:
+            no_words = [np.full((len(informed), len(target.split())), -1) for target in targets]
+            best = {
+                name: [self.best[index][name] if index in self.best else empty for index, empty in enumerate(no_words)]
+                for name in WEIGHT_KINDS
+            }
+            predicted = [self.predicted.get(index, empty[0] >= 0) for index, empty in enumerate(no_words)]
+        return {
+            "pairs": np.array(indices),
+            "layers": layers,
+            "by_layer": {measure: stacked.pop(measure) for measure in STEP_MEASURES},
+            "by_head": by_head,
+            "best": best,
+            "predicted": predicted,
+            **stacked,
+        }
 
 
 def _kinds(

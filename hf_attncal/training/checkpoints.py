@@ -25,8 +25,8 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, Trainer, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
-from hf_attncal.io.errors import interrupt
 from hf_attncal.io.files import give_name, make_readable, to_disk
+from hf_attncal.io.interrupts import interrupt
 from hf_attncal.layouts import WEIGHTS
 from hf_attncal.models.loading import check_finite, check_missing
 

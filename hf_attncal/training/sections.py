@@ -166,10 +166,7 @@ def _rule(hint: Any) -> tuple[Callable[[Any], bool], str]:
     origin, inner = get_origin(hint), get_args(hint)
     kind = origin or hint
     if origin is Annotated:
-        fits, _ = _rule(inner[0])
-        least, most = inner[1], inner[2] if len(inner) > 2 else math.inf
-        words = f">= {least}" if most == math.inf else f"from {least} to {most}"
-        return lambda value: fits(value) and least <= value <= most, f"{_NAMES[inner[0]]} {words}"
+        return _bounded_rule(*inner)
     if origin in (Union, UnionType):
         # In "enumeration or text", only the texts of the enumeration are valid.
         enums = [choice for choice in inner if isinstance(choice, type) and issubclass(choice, Enum)]
@@ -193,6 +190,13 @@ def _rule(hint: Any) -> tuple[Callable[[Any], bool], str]:
         texts = tuple(member.value for member in hint)
         return lambda value: value in texts or isinstance(value, hint), f"one of {texts}"
     return lambda value: not isinstance(kind, type) or isinstance(value, kind), _NAMES.get(kind, str(hint))
+
+
+def _bounded_rule(kind: Any, least: float, most: float = math.inf) -> tuple[Callable[[Any], bool], str]:
+    """Return the rule of a number with bounds, `Annotated[int, least, most]`."""
+    fits, _ = _rule(kind)
+    words = f">= {least}" if most == math.inf else f"from {least} to {most}"
+    return lambda value: fits(value) and least <= value <= most, f"{_NAMES[kind]} {words}"
 
 
 def _is_integer(value: Any) -> bool:

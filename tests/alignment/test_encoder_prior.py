@@ -28,13 +28,13 @@ from transformers import (
 
 from hf_attncal import WordAligner, align, align_quick, train_aligner
 from hf_attncal.alignment import encoder_prior
+from hf_attncal.alignment.aligner_opening import name_of_encoder
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_layer
 from hf_attncal.alignment.encoder_reader import EmbeddingRows, EncoderReader, rows_in_file
 from hf_attncal.alignment.likelihood_ratio import MOST, EncoderFactors, LikelihoodRatio, joined, spread
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.alignment.statistical import link_cells, quick_aligner
-from hf_attncal.alignment.streaming import name_of_encoder
 from hf_attncal.commands import main
 from hf_attncal.commands.app import UsageError, call_of
 from hf_attncal.data.words import NO_WORD, WordTokens
@@ -495,7 +495,7 @@ def test_the_commands_take_an_encoder(folder, files, tmp_path, capsys):
 
 def test_auto_is_the_default_encoder_and_the_option_takes_a_value(monkeypatch):
     checked = []
-    monkeypatch.setattr("hf_attncal.alignment.streaming.check_name", checked.append)
+    monkeypatch.setattr("hf_attncal.alignment.aligner_opening.check_name", checked.append)
     assert [name_of_encoder(name) for name in ("auto", "./auto")] == checked == [DEFAULT_ENCODER[0], "./auto"]
     for line in (["align", "quick", "--encoder"], ["align", "run", "model", "--encoder", "--scores"]):
         with pytest.raises(UsageError, match="--encoder"):

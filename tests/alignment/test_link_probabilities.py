@@ -17,7 +17,7 @@ from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligne
 from hf_attncal.alignment.gold import calibrate_links
 from hf_attncal.alignment.links import SYMMETRIZATIONS
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE, Platt, saved_probabilities
-from hf_attncal.alignment.streaming import estimate_quality
+from hf_attncal.alignment.quality import estimate_quality
 from hf_attncal.commands import main
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment

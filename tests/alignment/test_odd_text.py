@@ -10,7 +10,7 @@ import pytest
 from aligner_helpers import counting_aligner
 
 from hf_attncal import WordAligner
-from hf_attncal.alignment.streaming import exchanged_scores
+from hf_attncal.alignment.quality import exchanged_scores
 from hf_attncal.commands import main
 
 WORDS = [first + second for first in ("ki", "mo", "ra", "su", "te", "no", "ha") for second in ("ka", "ne", "ro", "mi")]

@@ -18,8 +18,9 @@ from helpers import TINY, scatter, tiny_stock_model
 from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment
+from hf_attncal.alignment.aligner_opening import READABLE, open_to_align
 from hf_attncal.alignment.mask_align import MaskAlignSource
-from hf_attncal.alignment.streaming import LINK_FORMATS, READABLE, LinkStyle, align_windows, open_to_align
+from hf_attncal.alignment.streaming import LINK_FORMATS, LinkStyle, align_windows
 from hf_attncal.commands import main
 from hf_attncal.commands.kinds import LinkFormat, Merging, WordLimits
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -556,7 +557,7 @@ def test_choices_are_those_of_the_models():
 class FakeAligner:
     """One link for every pair, at once."""
 
-    source = None
+    source = SimpleNamespace(symmetrizations=())  # of one direction
 
     def align(self, pairs, **_):
         return [WordAlignment(("a",), ("b",), ((0, 0),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for _ in pairs]

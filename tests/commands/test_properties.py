@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +18,7 @@ from hf_attncal.alignment import WordAlignment
 from hf_attncal.alignment.streaming import LinkStyle, align_windows
 from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import parse_alignments, parse_hypotheses
-from hf_attncal.io.errors import CommandError
+from hf_attncal.io.errors import CommandError, until_failure
 from hf_attncal.io.streams import joined_pairs, parallel_lines, read_windows, write_lines
 
 # Letters of one to four bytes, white space of all kinds, what ends lines elsewhere, bytes that are no UTF-8.
@@ -112,7 +113,7 @@ def test_pairs_of_two_files_are_read_or_named(source, target, window):
 class FakeAligner:
     """Links as many words as both sides have; fails on the word "bad"."""
 
-    source = None
+    source = SimpleNamespace(symmetrizations=())  # of one direction
 
     def align(self, pairs, **_):
         if any("bad" in source.split() for source, _ in pairs):
@@ -253,3 +254,15 @@ def test_scores_are_those_of_an_independent_scorer_or_the_line_is_named(gold, pr
     (row,) = json.loads(out.getvalue())["scores"]
     for name, value in scores(*sides).items():
         assert row[name] == pytest.approx(value), name
+
+
+def test_a_bug_is_no_error_of_a_line():
+    """A failed batch is tried in halves, which would hide a bug that only batches meet."""
+
+    def work(items):
+        if len(items) > 1:
+            raise AttributeError("no such method")
+        return items
+
+    with pytest.raises(AttributeError, match="no such method"):
+        until_failure(work, [1, 2])

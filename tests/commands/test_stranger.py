@@ -224,9 +224,9 @@ whole = True
 """
 IMPORTING = """
 import signal, sys, time
-import hf_attncal.io.errors
-hf_attncal.io.errors._MAX_IMPORT_SECONDS = 2
-signal.signal(signal.SIGINT, hf_attncal.io.errors.interrupt)
+import hf_attncal.io.interrupts
+hf_attncal.io.interrupts._MAX_IMPORT_SECONDS = 2
+signal.signal(signal.SIGINT, hf_attncal.io.interrupts.interrupt)
 try:
     import slow_import
     for _ in range(1000):

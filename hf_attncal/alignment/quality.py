@@ -1,0 +1,178 @@
+"""Estimate the quality of alignments without annotated links, and warn of links that are probably bad."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hf_attncal.io.errors import until_failure
+
+if TYPE_CHECKING:
+    from .aligner import Sentence, WordAligner
+    from .links import WordAlignment
+
+# Mean pair scores: below the first, AER was above 60 %; good models reach the second (docs/log.md).
+LEAST_SCORE, GOOD_SCORE = 0.4, 0.6
+# Source and target seem exchanged if the opposite order scores higher by this. On nine texts the right order scored
+# higher by 0.14 (captions against debates) to 0.43 (everyday Japanese).
+_MIN_EXCHANGE_GAIN = 0.1
+# The first pairs of a text are also aligned in the opposite order, if there are enough of them.
+MAX_PAIRS_TO_EXCHANGE, MIN_PAIRS_TO_EXCHANGE = 100, 20
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Quality of an aligner, estimated without annotated links.
+
+    Args:
+        pairs: Number of aligned pairs.
+        mean_score: Mean of `WordAlignment.score`.
+        null: Mean probability of a word to have no partner.
+        agreement: Share of the links above 0.5 in either direction that are above 0.5 in both.
+    """
+
+    pairs: int
+    mean_score: float
+    null: float
+    agreement: float
+
+
+def estimate_quality(aligner: "WordAligner", pairs: "Iterable[tuple[Sentence, Sentence]]") -> Quality:
+    """Estimate the quality of an aligner with two directions on unannotated pairs.
+
+    The estimate detects a model that learned nothing; it does not rank good models.
+
+    Raises:
+        ValueError: no pair with words on both sides.
+    """
+    raw, pairs = copy(aligner), list(pairs)
+    raw.probabilities = None  # they may lack a symmetrisation that is used here
+    aligned = raw.align(pairs, symmetrize="harmonic")
+    scores = [result.score for result in aligned if result.score is not None]
+    aligned = [result for result in aligned if result.score is not None]
+    if not scores:
+        raise ValueError("`pairs` must have a pair with words on both sides, got none.")
+    nulls = [null for result in aligned for null in (*(result.source_null or ()), *(result.target_null or ()))]
+    both, either = (
+        sum(len(result.links) for result in raw.align(pairs, symmetrize=method, threshold=0.5))
+        for method in ("intersection", "union")
+    )
+    return Quality(len(scores), sum(scores) / len(scores), sum(nulls) / len(nulls), both / max(1, either))
+
+
+def exchanged_scores(
+    aligner: "WordAligner", pairs: "Iterable[tuple[Sentence, Sentence]]", **options
+) -> tuple[float, float] | None:
+    """Return the mean score of the pairs in both orders if the exchanged order scores clearly higher, else None.
+
+    Args:
+        aligner: Word aligner.
+        pairs: Sentence pairs; None is returned if one cannot be aligned.
+        options: Options of `WordAligner.align`.
+    """
+    raw, pairs, means = copy(aligner), list(pairs), []
+    raw.probabilities = None
+
+    def align(part: "Sequence[tuple[Sentence, Sentence]]") -> "Sequence[WordAlignment]":
+        return raw.align(part, symmetrize="harmonic", **options)
+
+    for sides in (pairs, [(target, source) for source, target in pairs]):
+        aligned, failure = until_failure(align, sides)
+        scores = [alignment.score for alignment in aligned if alignment.score is not None]
+        if failure is not None or not scores:
+            return None
+        means.append(sum(scores) / len(scores))
+    original, exchanged = means
+    return (original, exchanged) if exchanged > original + _MIN_EXCHANGE_GAIN else None
+
+
+def exchange_warning(aligner: "WordAligner", pairs: "Sequence[tuple[Sentence, Sentence]]", **options) -> str | None:
+    """Return a warning if source and target seem exchanged, else None.
+
+    Fewer than 20 pairs, or an aligner of only one direction, give no warning.
+
+    Args:
+        aligner: Word aligner.
+        pairs: First pairs of a text, of which 100 are enough.
+        options: Options of `WordAligner.align`.
+    """
+    if len(pairs) < MIN_PAIRS_TO_EXCHANGE or "harmonic" not in aligner.source.symmetrizations:
+        return None
+    if (scores := exchanged_scores(aligner, pairs, **options)) is None:
+        return None
+    return (
+        "source and target are probably exchanged: the mean score of a pair is {:.2f}, and {:.2f} in the opposite "
+        "order. Exchange them.".format(*scores)
+    )
+
+
+# ---- while a text is aligned ----
+
+_MIN_PAIRS_TO_JUDGE = 100  # for the warning of a low mean score
+# Share of pairs unlike the annotated ones: 30 to 46 % in similar text, at least 62 % in other text.
+_MAX_UNLIKE = 0.6
+
+
+class Judge:
+    """Statistics of the alignments of a text, which warn of bad links at the end.
+
+    Args:
+        aligner: Word aligner.
+        adapts: True if the aligner adapts to the text.
+        shows_scores: True if probabilities of links are written or used to select links.
+        options: `tokenize` and `words` of `WordAligner.align`.
+    """
+
+    def __init__(self, aligner: "WordAligner", adapts: bool, shows_scores: bool, **options):
+        self.aligner, self.adapts, self.shows_scores, self.options = aligner, adapts, shows_scores, options
+        self._two_ways = "harmonic" in aligner.source.symmetrizations
+        self._scored, self._total, self._unlike = 0, 0.0, 0
+        self._sample: list = []
+        self._exchanged: str | None = None
+
+    def see(self, pairs: "Sequence[tuple[Sentence, Sentence]]") -> None:
+        """Add pairs that are aligned next to the sample."""
+        first = not self._sample
+        self._sample += pairs[: MAX_PAIRS_TO_EXCHANGE - len(self._sample)]
+        if first and self.adapts:
+            self._compare()  # before adaptation, after which both orders score well
+
+    def add(self, alignments: "Sequence[WordAlignment]") -> None:
+        """Add the scores of aligned pairs."""
+        scores = [alignment.score for alignment in alignments if alignment.score is not None]
+        self._scored, self._total = self._scored + len(scores), self._total + sum(scores)
+        self._unlike += sum(alignment.shift == 1 for alignment in alignments)
+
+    def warn(self) -> None:
+        """Warn of bad links.
+
+        Warns:
+            UserWarning: probabilities too high for this text, source and target exchanged, or links probably bad.
+        """
+        if not self._scored:
+            return
+        enough = self._scored >= MIN_PAIRS_TO_EXCHANGE
+        if self.shows_scores and enough and self._unlike > _MAX_UNLIKE * self._scored:
+            warnings.warn(
+                f"{self._unlike / self._scored:.0%} of the pairs are unlike the annotated text of the calibration, so "
+                "that probabilities of links may be too high. Annotate some dozens of pairs of this text and run "
+                "`attncal align calibrate` again.",
+                stacklevel=3,
+            )
+        mean = self._total / self._scored
+        if mean < GOOD_SCORE and not self.adapts:
+            self._compare()
+        if self._exchanged:
+            warnings.warn(self._exchanged, stacklevel=3)
+        elif self._scored >= _MIN_PAIRS_TO_JUDGE and mean < LEAST_SCORE and self._two_ways:
+            warnings.warn(
+                f"the links are probably bad: the mean score of a pair is {mean:.2f}, and a good aligner has 0.6 or "
+                "more. Check that the lines are translations of each other; if they are, adapt the aligner (--adapt), "
+                "or train it on this text as well (`attncal align train --source TRAIN THIS --target TRAIN THIS`).",
+                stacklevel=3,
+            )
+
+    def _compare(self) -> None:
+        """Compare the scores of the sample in both orders."""
+        self._exchanged = exchange_warning(self.aligner, self._sample, **self.options)
