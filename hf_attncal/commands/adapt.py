@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from hf_attncal.inference.running import Spoken
+from hf_attncal.inference.running import TextLanguages
 
 from .kinds import File, Files, Model, ModelFolder, Names, Preset, Setting
 
@@ -26,7 +26,7 @@ def adapt(
     minutes: float | None = None,
     dry_run: bool = False,
     resume: bool = False,
-    running: Spoken = Spoken(),
+    running: TextLanguages = TextLanguages(),
 ) -> "TrainingResult":
     """Train an adapter that calibrates the attention of a finished model.
 

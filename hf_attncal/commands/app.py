@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError, Group, Parameter, Token
 from docstring_parser import parse
 
 from hf_attncal.command_table import COMMANDS
-from hf_attncal.inference.running import Running, Spoken
+from hf_attncal.inference.running import Running, TextLanguages
 
 from .guarded import choices_of, guarded
 from .kinds import STANDARD, Kind, Languages, Setting, Values, kind_of, metavar_of
@@ -71,7 +71,7 @@ def signature_of(function: Callable) -> inspect.Signature:
     texts = texts_of(function)
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.annotation in (Running, Spoken):
+        if parameter.annotation in (Running, TextLanguages):
             parameters += _running_options(parameter.annotation)
         elif parameter.annotation is not inspect.Parameter.empty and not _python_only(parameter.annotation):
             parameters.append(_option(parameter, texts.get(parameter.name, ""), group_of.get(parameter.name)))
@@ -133,7 +133,7 @@ def _as_names(parameter: inspect.Parameter, kind: Kind) -> tuple[inspect.Paramet
     return parameter.replace(default=default), value | None if optional else value
 
 
-def _running_options(running: type[Spoken]) -> Iterator[inspect.Parameter]:
+def _running_options(running: type[TextLanguages]) -> Iterator[inspect.Parameter]:
     """Yield the fields of `running` as options."""
     texts = {name: text for base in running.__mro__ for name, text in texts_of(base).items()}
     for field in fields(running):

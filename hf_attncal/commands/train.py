@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hf_attncal.inference.running import Spoken
+from hf_attncal.inference.running import TextLanguages
 
 from .kinds import File, Files, ModelFolder, Names, Preset, Setting
 
@@ -30,7 +30,7 @@ def train(
     minutes: float | None = None,
     dry_run: bool = False,
     resume: bool = False,
-    running: Spoken = Spoken(),
+    running: TextLanguages = TextLanguages(),
 ) -> "TrainingResult":
     """Train a translation model, a summariser or a language model.
 

@@ -9,7 +9,7 @@ MAX_THREADS = 1024  # the system kills a process that starts many more
 
 
 @dataclass(frozen=True, repr=False)
-class Spoken:
+class TextLanguages:
     """Languages of a job that starts from a translation model.
 
     Args:
@@ -25,7 +25,7 @@ class Spoken:
 
 
 @dataclass(frozen=True, repr=False)
-class Running(Spoken):
+class Running(TextLanguages):
     """Options of a job that loads a model.
 
     Args:

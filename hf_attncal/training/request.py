@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hf_attncal.families import Family, default_of, translators
-from hf_attncal.inference.running import Spoken
+from hf_attncal.inference.running import TextLanguages
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.files import check_readable
 from hf_attncal.io.messages import silenced_if_quiet
@@ -111,7 +111,7 @@ class TrainingRequest:
         """Preset named by `config`; None for a file (`./small`) or no `config`."""
         return self.config if self.config in {path.stem for path in _PRESETS.glob("*/*.yaml")} else None
 
-    def set_languages(self, running: Spoken) -> None:
+    def set_languages(self, running: TextLanguages) -> None:
         """Set the languages of the text, which override those of `config`."""
         languages = running.languages
         if languages is not None:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from hf_attncal.command_table import COMMANDS as TABLE
 from hf_attncal.commands.app import kind_of, signature_of
 from hf_attncal.commands.kinds import Kind
-from hf_attncal.inference.running import Running, Spoken
+from hf_attncal.inference.running import Running, TextLanguages
 
 COMMANDS: dict[str, Callable] = {name: resolve_name(function) for name, function in TABLE.items()}
 
@@ -21,7 +21,7 @@ def options_of(function: Callable) -> list[str]:
     return [
         name
         for name, parameter in parameters.items()
-        if name in shown and parameter.kind in named and parameter.annotation not in (Running, Spoken)
+        if name in shown and parameter.kind in named and parameter.annotation not in (Running, TextLanguages)
     ]
 
 
