@@ -267,10 +267,7 @@ class CheckModel(Generic[Evidence]):
         facts = [self.facts.evidence(line, of_line) for line, of_line in zip(lines, facts_of_lines, strict=True)]
         of_facts = np.array([fact_features(line) for line in facts])
         changed = sigmoid(self.facts.head[0] + of_facts @ self.facts.head[1:] - _PRIOR_ODDS)
-        broken = [
-            broken_rules(line, of_line, self.vocabulary.languages, self.denials)
-            for line, of_line in zip(lines, facts_of_lines, strict=True)
-        ]
+        broken = [broken_rules(line.source, line.target, self.vocabulary.languages, self.denials) for line in lines]
         by_rules = np.array([wrong_by_rules(names, self.rules) for names in broken])
         causes["changed"] = 1 - (1 - changed) * (1 - by_rules)
         untranslated, repeats = causes["untranslated"].tolist(), causes["repeats"].tolist()

@@ -147,7 +147,8 @@ class DenialCounts:
                 for of_side in counts
             )
             extended = both(one._replace(kept=words) for one, words in zip(denials, kept_words, strict=True))
-            if sum(map(bool, (lost_names(line, extended) for line in lines))) <= _MAY_LACK * len(lines):
+            lacking = [not all(has for *_, has in kept_names(line.source, line.target, extended)) for line in lines]
+            if sum(lacking) <= _MAY_LACK * len(lines):
                 return extended
         return denials
 
@@ -164,19 +165,14 @@ class DenialCounts:
         return Denials(frozenset(shares), frozenset(negations))
 
 
-def lost_names(line: LinkEvidence, denials: BothDenials) -> list[tuple[int, int]]:
-    """Return the side and the index of each kept name without a similar word on the other side."""
-    pair = line.source.words, line.target.words
-    names = [
-        (side, place)
+def kept_names(source: Segments, target: Segments, denials: BothDenials) -> list[tuple[int, int, bool]]:
+    """Return the side and the index of each kept name, and whether the other side has a similar word."""
+    pair = source.words, target.words
+    return [
+        (side, place, any(len(other) > 2 and alike(word.lower(), other.lower()) for other in pair[1 - side]))
         for side, words in enumerate(pair)
         for place, word in enumerate(words)
         if word[0].isupper() and word.lower() in denials[side].kept
-    ]
-    return [
-        (side, place)
-        for side, place in names
-        if not any(len(other) > 2 and alike(pair[side][place].lower(), other.lower()) for other in pair[1 - side])
     ]
 
 

@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 from hf_attncal.checking.evidence import LinkEvidence
-from hf_attncal.checking.facts import find_facts
-from hf_attncal.checking.rules import RULE_NAMES, WRONG_NUMBER, broken_rules, fit_rules, wrong_by_rules
+from hf_attncal.checking.rules import (
+    RULE_NAMES,
+    WRONG_NUMBER,
+    Break,
+    broken_rules,
+    check_rules,
+    fit_rules,
+    wrong_by_rules,
+)
 from hf_attncal.data.segmentation import segment
 
 DE_EN = ("de", "en")
@@ -59,7 +66,35 @@ def line(source, target):
 )
 def test_what_breaks_a_rule(source, target, broken):
     one = line(source, target)
-    assert broken_rules(one, find_facts(one.source, one.target, DE_EN), DE_EN) == broken
+    assert broken_rules(one.source, one.target, DE_EN) == broken
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "name", "expected"),
+    [
+        ("8 Dateien.", "6 files.", WRONG_NUMBER, Break("“8” in the source, “6” in the translation", (0, 1), (0, 1))),
+        ("8 Dateien", "8 files", WRONG_NUMBER, None),
+        (
+            "an %s {0}", "to %s", "wrong placeholders", Break("“{0}” is only in the source", (6, 9))
+        ),
+        ("Das darf nicht sein.", "That may be.", "negation lost",
+         Break("“nicht”: the translation has no negation", (9, 14))),
+        ("Das geht.", "That cannot work.", "negation added",
+         Break("“cannot”: the source has no negation", None, (5, 11))),
+        ("Das Haus", "The the house", "doubled word", Break("“The the” in the translation", None, (0, 7))),
+        ("Kommt er?", "He comes", "wrong end mark",
+         Break("“?” at the end of the source, no end mark at the end of the translation")),
+    ],
+)  # fmt: skip
+def test_a_break_has_values_and_places(source, target, name, expected):
+    assert check_rules(segment(source), segment(target), DE_EN)[name] == expected
+
+
+def test_only_rules_that_apply_are_returned():
+    assert check_rules(segment("Haus"), segment("house"), DE_EN) == {}
+    assert check_rules(segment("Das Haus (8)."), segment("The house (8)."), DE_EN) == dict.fromkeys(
+        ("doubled word", "wrong end mark", "wrong brackets", WRONG_NUMBER)
+    )
 
 
 def test_a_rule_that_clean_text_breaks_says_little():
