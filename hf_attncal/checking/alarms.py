@@ -1,107 +1,113 @@
-"""Set the alarm of a check on a text without labels, and estimate the false alarms of an alarm on a text.
+"""Alarms of a text: the likeness above which a pair is flagged, and how sure a broken rule is.
 
-Most lines of a text are right, but the lines with the largest scores may not be. The bulk is reliable: the odds of its
-lines to exceed a level are the odds of clean lines times a factor, the same at each level. The factor is fitted on the
-bulk and gives the level that a share of the right lines exceeds. Only the order of scores counts, not their scale.
+The alarm learned from clean text flags 1 in 100 of its lines. In text of another kind all log-odds are higher, and
+those of short and long pairs differ. Most pairs are assumed to be right, at most a tenth wrong: above the median,
+log-odds fall off exponentially, at the rate of the ninth decile, and 1 in 100 right pairs of a length is above the
+alarm. It is never below the learned one, and at most `MOST_RISE` above it.
+
+A broken rule has a probability of its own, from the share of right pairs that break the rule and the share of pairs
+that may be wrong in this way. A rule that more pairs of a text break than may be wrong is a habit of the text.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from .check_model import CLEAN_SHARES, CheckModel
 from .logistic import log_odds, sigmoid
+from .rules import NEGATIONS_OF_SIDES, WRONG_NAME
 
-FEWEST = 200  # lines
-_BULK = (0.3, 0.85)  # shares of clean lines below the lowest and the highest level of the bulk
-_TAIL, _MOST_FAULTY, _ROUNDS = 0.97, 0.3, 5  # faulty lines are counted above the level of 3 % of the clean lines
-_MAX_MISFIT = 0.8  # log-odds between a level and the fit
-_BEYOND = 10.0  # nats
+MOST_RISE = 4.0  # log-odds
+_FEWEST, _ENOUGH = 6, 50  # pairs from which a text has an alarm of its own, first in part
+_OF_LENGTH = 100  # pairs of similar length that share an alarm
+_WRONG = 0.1  # share of a text that may be wrong
+# Share of the pairs to which a rule applies that may be wrong, twice the expected share.
+_WRONG_BY_RULE = {"wrong end mark": 0.01, WRONG_NAME: 0.01, **dict.fromkeys(NEGATIONS_OF_SIDES, 0.05)}
+_LEAST = 1e-9
 
 
 @dataclass(frozen=True)
-class TextAlarm:
-    """Effect of an alarm on a text.
+class TextAlarms:
+    """Alarms of a text.
 
     Args:
-        alarm: Probability of `wrong` above which a line is flagged.
-        right: Expected share of right lines above the alarm; None if it cannot be estimated.
-        flagged: Share of all lines above the alarm.
-        lines: Number of lines.
-        why: Reason why `right` cannot be estimated. Default: "".
+        ordinary: Alarm learned from clean text, a probability.
+        shares: Share of the right pairs that break each rule.
+        lengths: Logarithms of the numbers of words at which `levels` hold, ascending, (L,). Default: one length.
+        levels: Log-odds of likeness above which a pair is flagged, (L,). Default: the ordinary alarm.
+        pairs: Number of pairs of the text. Default: 0.
+        between: Number of pairs above the ordinary alarm that are below the alarm of the text. Default: 0.
     """
 
-    alarm: float
-    right: float | None
-    flagged: float
-    lines: int
-    why: str = ""
+    ordinary: float
+    shares: Mapping[str, float]
+    lengths: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    levels: np.ndarray | None = None
+    pairs: int = 0
+    between: int = 0
+
+    def alarm(self, words: int) -> float:
+        """Return the probability of likeness above which a pair of `words` source words is flagged."""
+        if self.levels is None:
+            return self.ordinary
+        return float(sigmoid(np.interp(np.log(max(words, 1)), self.lengths, self.levels)))
+
+    def of_rule(self, name: str) -> float:
+        """Return the probability that a pair that breaks a rule is wrong."""
+        prior = _WRONG_BY_RULE.get(name, _WRONG) / 2
+        return prior / (prior + self.shares.get(name, 1.0))
 
     def __str__(self) -> str:
-        share = f"The alarm {self.alarm:.2g} flags {100 * self.flagged:.1f} % of {self.lines} lines"
-        if self.right is None:
-            return f"{share}; the share of false alarms is unknown: {self.why}."
-        return f"{share}, and about {100 * self.right:.1f} % of the right lines."
+        if not self.between or self.levels is None:
+            return f"alarm {self.ordinary:.2g}, as on ordinary text"
+        low, high = sigmoid(self.levels.min()), sigmoid(self.levels.max())
+        here = f"{low:.2g}" if high - low < 0.01 else f"{low:.2g} to {high:.2g} by length"
+        return (
+            f"alarm {here} here, {self.ordinary:.2g} on ordinary text: {self.between} of {self.pairs} pairs lie "
+            f"between. --alarm {self.ordinary:.2g} shows them"
+        )
 
 
-def alarm_for(model: CheckModel, scores: np.ndarray, false_alarms: float) -> TextAlarm:
-    """Return the alarm that a share of the right lines of a text exceeds.
+def alarms_of_text(
+    ordinary: float,
+    shares: Mapping[str, float],
+    likeness: Sequence[float],
+    words: Sequence[int],
+    breaks: Sequence[Mapping[str, object]],
+) -> TextAlarms:
+    """Estimate the alarms of a text, whose pairs are mostly right.
 
     Args:
-        model: Model learned from clean text.
-        scores: Log-odds of `wrong`, (lines,).
-        false_alarms: Share of right lines above the alarm, between 0 and 1.
+        ordinary: Alarm learned from clean text, a probability.
+        shares: Share of clean pairs that break each rule.
+        likeness: Probability of likeness of each pair, (pairs,).
+        words: Number of source words of each pair, (pairs,).
+        breaks: Result of `rules.check_rules` for each pair.
     """
-    more, why = _shift(model, scores)
-    if not len(model.clean):
-        return TextAlarm(model.alarm, None, 0.0, len(scores), why)
-    levels, below = _levels(model)
-    bar = float(np.interp(float(log_odds(np.array(1 - false_alarms))) + more, below, levels))
-    flagged = float((scores > bar).mean()) if len(scores) else 0.0
-    return TextAlarm(float(sigmoid(np.array(bar))), None if why else false_alarms, flagged, len(scores), why)
+    shares = _shares_of_text(shares, breaks)
+    if len(likeness) < _FEWEST:
+        return TextAlarms(ordinary, shares, pairs=len(likeness))
+    scores, lengths = log_odds(np.clip(likeness, _LEAST, 1 - _LEAST)), np.log(np.maximum(words, 1))
+    learned = float(log_odds(np.array(ordinary)))
+    groups = np.array_split(lengths.argsort(kind="stable"), max(1, len(scores) // _OF_LENGTH))
+    middle, high = np.array([np.quantile(scores[group], (0.5, 1 - _WRONG)) for group in groups]).T
+    own = middle + (high - middle) * np.log(50) / np.log(0.5 / _WRONG)
+    levels = learned + min(1.0, len(scores) / _ENOUGH) * (own - learned)
+    levels = np.clip(levels, learned, learned + MOST_RISE)
+    centres = np.array([lengths[group].mean() for group in groups])
+    between = (scores > learned) & (scores <= np.interp(lengths, centres, levels))
+    return TextAlarms(ordinary, shares, centres, levels, len(scores), int(between.sum()))
 
 
-def meaning(model: CheckModel, wrong: Sequence[float]) -> TextAlarm:
-    """Return the effect of a model's alarm on a text, from the probability `wrong` of each line."""
-    scores, bar = log_odds(np.asarray(wrong, dtype=float)), float(log_odds(np.array(model.alarm)))
-    more, why = _shift(model, scores)
-    right = None
-    if not why:
-        levels, below = _levels(model)
-        right = float(sigmoid(more - np.interp(bar, levels, below)))
-    flagged = float((scores > bar).mean()) if len(scores) else 0.0
-    return TextAlarm(model.alarm, right, flagged, len(scores), why)
-
-
-def _levels(model: CheckModel) -> tuple[np.ndarray, np.ndarray]:
-    """Return levels of the log-odds of `wrong`, ascending, and the log-odds of a clean line to be below each.
-
-    Beyond the highest level of clean text, both grow at the same rate.
-    """
-    levels, last = np.unique(model.clean[::-1], return_index=True)
-    below = log_odds(np.array(CLEAN_SHARES)[::-1][last])
-    return np.append(levels, levels[-1] + _BEYOND), np.append(below, below[-1] + _BEYOND)
-
-
-def _shift(model: CheckModel, scores: np.ndarray) -> tuple[float, str]:
-    """Return the shift of the log-odds of a line to exceed a level, and the reason if it is not reliable."""
-    if not len(model.clean):
-        return 0.0, "an encoder was not fitted to clean text"
-    if len(scores) < FEWEST:
-        return 0.0, f"fewer than {FEWEST} lines"
-    levels, below = _levels(model)
-    bulk = (below >= log_odds(np.array(_BULK[0]))) & (below <= log_odds(np.array(_BULK[1])))
-    if not bulk.any():
-        return 0.0, "the clean text of its check has lines that all score alike"
-    above = np.array([(scores > level).mean() for level in levels])
-    tail = np.searchsorted(below, log_odds(np.array(_TAIL)))
-    least = 0.5 / len(scores)
-    faulty: float = 0.0
-    for _ in range(_ROUNDS):
-        right = np.clip((above[bulk] - faulty) / (1 - faulty), least, 1 - least)
-        off = log_odds(right) + below[bulk]
-        more = float(off.mean())
-        expected = float(sigmoid(more - below[tail]))
-        faulty = min(_MOST_FAULTY, max(0.0, float((above[tail] - expected) / (1 - expected))))
-    return more, "its lines are too unlike the clean text" if np.abs(off - more).max() > _MAX_MISFIT else ""
+def _shares_of_text(shares: Mapping[str, float], breaks: Sequence[Mapping[str, object]]) -> dict[str, float]:
+    """Return the share of right pairs of a text that break each rule, at least the learned share."""
+    names = {name for rules in breaks for name in rules}
+    result = dict(shares)
+    for name in names:
+        kept = [rules[name] is None for rules in breaks if name in rules]
+        broken = len(kept) - sum(kept)
+        # two more may be wrong by chance in a short text
+        result[name] = max(
+            shares.get(name, 0.0), (broken - _WRONG_BY_RULE.get(name, _WRONG) * len(kept) - 2) / len(kept)
+        )
+    return result

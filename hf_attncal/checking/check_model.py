@@ -35,7 +35,7 @@ from .facts import (
 )
 from .features import FEATURES, Sides, Vocabulary, chains, features_of_words, line_features, seen
 from .logistic import UNTRAINED, Network, log_odds, mean_odds, scaled_features, sigmoid
-from .rules import broken_rules, wrong_by_rules
+from .rules import RULE_NAMES, Break, check_rules, wrong_by_rules
 
 _ONE_FACT = -math.log(49)  # prior log-odds that a fact is changed: one in fifty
 _NEGLIGIBLE = 0.01  # probability below which a cause is ignored
@@ -120,20 +120,23 @@ class Judgement(NamedTuple):
     """Judgement of lines.
 
     Args:
-        causes: Probability of each cause and of "changed", (lines,).
+        causes: Probability of each cause, of "facts" (changed by the learned evidence), and of "changed" (by these or
+            a rule), (lines,).
         words: Probability of each word to be wrong, by line and side; see `CheckModel.wrong_words`.
         reasons: Index in `REASONS` of the most probable reason of each word, by line and side.
-        broken: Names of the rules that each line breaks.
+        rules: Result of `check_rules` for each line.
         changes: Names of the changed facts of each line.
         verdict_features: `VERDICT_FEATURES`, (lines, F).
+        likeness_features: The same as if no line broke a rule.
     """
 
     causes: dict[str, np.ndarray]
     words: list[Both[np.ndarray]]
     reasons: list[Both[np.ndarray]]
-    broken: list[tuple[str, ...]]
+    rules: list[dict[str, Break | None]]
     changes: list[tuple[str, ...]]
     verdict_features: np.ndarray
+    likeness_features: np.ndarray
 
 
 Evidence = TypeVar("Evidence", bound=LinkEvidence)
@@ -267,9 +270,10 @@ class CheckModel(Generic[Evidence]):
         facts = [self.facts.evidence(line, of_line) for line, of_line in zip(lines, facts_of_lines, strict=True)]
         of_facts = np.array([fact_features(line) for line in facts])
         changed = sigmoid(self.facts.head[0] + of_facts @ self.facts.head[1:] - _PRIOR_ODDS)
-        broken = [broken_rules(line.source, line.target, self.vocabulary.languages, self.denials) for line in lines]
+        rules = [check_rules(line.source, line.target, self.vocabulary.languages, self.denials) for line in lines]
+        broken = [tuple(name for name in RULE_NAMES if line.get(name)) for line in rules]
         by_rules = np.array([wrong_by_rules(names, self.rules) for names in broken])
-        causes["changed"] = 1 - (1 - changed) * (1 - by_rules)
+        causes |= {"facts": changed, "changed": 1 - (1 - changed) * (1 - by_rules)}
         untranslated, repeats = causes["untranslated"].tolist(), causes["repeats"].tolist()
         some = [n for n, probability in enumerate(untranslated) if probability > _NEGLIGIBLE]
         foreign = dict(zip(some, chains([inputs.sides[n].odds[1] for n in some]), strict=True))
@@ -277,23 +281,27 @@ class CheckModel(Generic[Evidence]):
             self.wrong_words(line, foreign.get(n), inputs.words[n], facts[n], untranslated[n], repeats[n])
             for n, line in enumerate(lines)
         ]
-        odds = [log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]
-        odds.append(np.max(odds, axis=0))
-        odds.append(log_odds(1 - np.prod([1 - causes[name] for name in _ODDS], axis=0)) + _PRIOR_ODDS)
-        changes = [changed_facts(*line) for line in zip(facts, broken, strict=True)]
+        changes = [changed_facts(line, ()) for line in facts]
         denied = np.full((len(lines), 2), _NO_DENIAL)  # strongest evidence against a negation without a counterpart
         for line, of_line in enumerate(facts_of_lines):
             for side, of_side in enumerate(of_line):
                 for fact in of_side:
                     if fact.group == NEGATION and fact.found == LACKS:
                         denied[line, side] = max(denied[line, side], inputs.against[side][line][fact.place])
-        features = np.column_stack([
-            *(np.clip(one / 2, -5, 5) for one in odds), inputs.features,
-            of_facts, np.minimum(denied, -_NO_DENIAL),
-            np.maximum(_NO_DENIAL, log_odds(by_rules)),
-        ])  # fmt: skip
+
+        def features(causes: dict[str, np.ndarray], by_rules: np.ndarray) -> np.ndarray:
+            odds = [log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]
+            odds.append(np.max(odds, axis=0))
+            odds.append(log_odds(1 - np.prod([1 - causes[name] for name in _ODDS], axis=0)) + _PRIOR_ODDS)
+            return np.column_stack([
+                *(np.clip(one / 2, -5, 5) for one in odds), inputs.features,
+                of_facts, np.minimum(denied, -_NO_DENIAL),
+                np.maximum(_NO_DENIAL, log_odds(by_rules)),
+            ])  # fmt: skip
+
+        of_all, of_likeness = features(causes, by_rules), features(causes | {"changed": changed}, 0 * by_rules)
         words, reasons = ([line[part] for line in marked] for part in (0, 1))
-        return Judgement(causes, words, reasons, broken, changes, features)
+        return Judgement(causes, words, reasons, rules, changes, of_all, of_likeness)
 
     def wrong(self, verdict_features: np.ndarray) -> np.ndarray:
         """Return the probability of any fault, (lines,), from `Judgement.verdict_features`."""
@@ -373,11 +381,18 @@ def combined_judgement(
         alarm: Common alarm; the log-odds of "wrong" are shifted from the alarm of each judge to it.
 
     Returns:
-        `Judgement.causes` with "wrong" added; the probability and reason of each word, by line and side; and
-        `Judgement.changes` of the first judge that has any.
+        `Judgement.causes` with "wrong" and "likeness" added; the probability and reason of each word, by line and
+        side; and `Judgement.changes` of the first judge that has any.
     """
     causes = [
-        judgement.causes | {"wrong": _shifted_odds(model.wrong(judgement.verdict_features), model.alarm, alarm)}
+        judgement.causes
+        | {
+            name: _shifted_odds(model.wrong(features), model.alarm, alarm)
+            for name, features in (
+                ("wrong", judgement.verdict_features),
+                ("likeness", judgement.likeness_features),
+            )
+        }
         for model, judgement in judged
     ]
     means = {name: mean_odds([judgement[name] for judgement in causes], covered) for name in causes[0]}

@@ -1,8 +1,7 @@
 """Summary of a check over a text, and comparison of two translations of the same sources."""
 
-from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from hf_attncal.io.errors import user_errors
 from hf_attncal.io.streams import Text
 from hf_attncal.metrics.base import Measured, Metric, mean_difference, means, ratio
 
-from .alarms import TextAlarm, meaning
 from .checked_text import known_verdicts
 from .checker import Checker
 from .verdicts import MARKED_ABOVE, VERDICTS, PairVerdict
@@ -34,15 +32,13 @@ class Summary:
         lines: Number of lines.
         shares: Share of each of `SHARES`, with its 95 % interval over lines.
         signature: Signature of the computation.
-        alarm: Probability of `wrong` above which a line is flagged.
-        on_text: Effect of the alarm on this text. Default: None.
+        alarm: Probability of likeness above which a line of ordinary text is flagged.
     """
 
     lines: int
     shares: dict[str, Measured]
     signature: str
     alarm: float
-    on_text: TextAlarm | None = None
 
     def __str__(self) -> str:
         shares = [_percent(share) for share in self.shares.values()]
@@ -51,9 +47,8 @@ class Summary:
         )
 
     def lines_and_alarm(self) -> str:
-        """Return the number of lines and the meaning of the alarm."""
-        message = f"{self.lines} lines; a line is flagged if the probability of any fault is above {self.alarm:.2g}."
-        return message if self.on_text is None else f"{message}\n{self.on_text}"
+        """Return the number of lines and the alarm."""
+        return f"{self.lines} lines; the alarm is {self.alarm:.2g} on ordinary text."
 
 
 @dataclass(frozen=True)
@@ -92,16 +87,9 @@ def _percent(share: Measured, sign: str = "") -> str:
 
 def summarized_text(checker: Checker, source: Text, target: Text, running: Running, bootstrap: int) -> Summary:
     """Summarize the check of a text, with `bootstrap` resamples; errors as in `known_verdicts`."""
-    wrong = array("d")
-
-    def kept(verdict: PairVerdict) -> PairVerdict:
-        wrong.append(verdict.wrong)
-        return verdict
-
     with user_errors():
-        counts = count_faults(map(kept, known_verdicts(checker, source, target, running, "summary")))
-        summary = summarize_counts(checker, counts, bootstrap)
-    return summary if checker.encoder else replace(summary, on_text=meaning(checker.model, wrong))
+        counts = count_faults(known_verdicts(checker, source, target, running, "summary"))
+        return summarize_counts(checker, counts, bootstrap)
 
 
 def count_faults(verdicts: Iterable[PairVerdict]) -> np.ndarray:

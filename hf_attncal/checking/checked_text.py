@@ -6,9 +6,7 @@ The page of `--format html` is one file without scripts: filters and reasons are
 import heapq
 import math
 import os
-import random
 import warnings
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -22,8 +20,7 @@ from markupsafe import Markup
 from hf_attncal.alignment.quality import MAX_PAIRS_TO_EXCHANGE, exchange_warning
 from hf_attncal.drawing.page import PAGE_FOOT, page_beginning
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, LineError, user_errors
-from hf_attncal.io.messages import LOG
+from hf_attncal.io.errors import CommandError, LineError
 from hf_attncal.io.streams import (
     LONGEST_LINE,
     Text,
@@ -32,20 +29,16 @@ from hf_attncal.io.streams import (
     line_error,
     output_lines,
     rows_of_texts,
-    text_name,
     write_lines,
 )
 
-from .alarms import FEWEST, meaning
 from .checker import Checker, SharedTargets
 from .evidence import both
 from .verdicts import NOT_KNOWN, VERDICTS, FlaggedSpan, PairVerdict, marked_text
 
 Result = TypeVar("Result")
 
-_SAMPLE = 2000  # pairs to set an alarm on
-_EXPECTED_SHARES = 0.004, 0.025  # shares of right lines above the alarm between which there is no warning
-_SEED = 1
+_SAMPLE = 2000  # lines
 _FORMS_WITH_UNKNOWN = "tsv", "json"  # forms that can show that the language of a line is not known
 _FAULT_NAMES = {
     "omission": "omission",
@@ -67,7 +60,8 @@ def read_pairs_to_check(source: Text, target: Text, running: Running) -> Iterato
 def check_texts(checker: Checker, source: Text, target: Text, running: Running) -> Iterator[PairVerdict]:
     """Yield a numbered verdict for each line of two texts, as they are read.
 
-    Texts are read once before, to find targets with many sources. This is skipped for a pipe.
+    Texts are read once before, to find targets with many sources, and their first `_SAMPLE` lines set the alarms of
+    the text. Both are skipped for a pipe, whose verdicts follow its lines at once.
 
     Args:
         checker: Checker of their languages.
@@ -77,10 +71,10 @@ def check_texts(checker: Checker, source: Text, target: Text, running: Running) 
     Raises:
         CommandError: A line cannot be read or checked; the verdicts on all lines before it are yielded first.
     """
-    shared = None
+    shared, sample = None, 0
     if all(map(_can_be_read_twice, (source, target))):
-        shared = SharedTargets(read_pairs_to_check(source, target, running))
-    verdicts = checker.stream(read_pairs_to_check(source, target, running), shared=shared)
+        shared, sample = SharedTargets(read_pairs_to_check(source, target, running)), _SAMPLE
+    verdicts = checker.stream(read_pairs_to_check(source, target, running), shared=shared, sample=sample)
     pairs: list[tuple[str, str]] = []
     flagged = number = 0
     try:
@@ -123,7 +117,6 @@ def checked_lines(
     form: str,
     *,
     worst: int | None = None,
-    as_learned: bool = True,
 ) -> Iterator[PairVerdict]:
     """Return the verdicts on a text for an output format.
 
@@ -131,68 +124,20 @@ def checked_lines(
         checker, source, target, running: See `check_texts`.
         form: Output format; "kept" drops flagged lines.
         worst: Number of verdicts, the worst first. Default: None, all in their order.
-        as_learned: True for the alarm of the clean text, with a warning if it fits this text badly. Default: True.
 
     Raises:
         CommandError: See `known_verdicts`.
     """
     verdicts = known_verdicts(checker, source, target, running, form)
-    if as_learned and checker.encoder is None:
-        verdicts = _with_meaning(checker, verdicts)
     if form == "kept":
         verdicts = (verdict for verdict in verdicts if not verdict.flagged)
     if worst is not None:
-        return iter(heapq.nlargest(worst, verdicts, key=lambda verdict: (verdict.wrong, -(verdict.line or 0))))
-    return verdicts
-
-
-def with_false_alarms(checker: Checker, source: Text, target: Text, running: Running, share: str | float) -> Checker:
-    """Return a checker with the alarm set on a text.
-
-    Args:
-        checker, source, target, running: See `check_texts`.
-        share: Share of right lines that may be flagged, such as 1%.
-
-    Raises:
-        CommandError: `share` is invalid, a text can be read only once, or see `Checker.with_false_alarms`.
-    """
-    try:
-        number = float(str(share).removesuffix("%")) / (100 if str(share).endswith("%") else 1)
-    except ValueError:
-        raise CommandError(f"--false-alarms must be a share such as 1% or 0.01, got {share!r}.") from None
-    for text in (source, target):
-        if not _can_be_read_twice(text):
-            raise CommandError(
-                f"--false-alarms reads {text_name(text, 'the text')} twice: it must be a file, not a pipe."
+        return iter(
+            heapq.nlargest(
+                worst, verdicts, key=lambda verdict: (bool(verdict.flagged), verdict.wrong, -(verdict.line or 0))
             )
-    rng, sample = random.Random(_SEED), []
-    for place, pair in enumerate(read_pairs_to_check(source, target, running)):
-        if place < _SAMPLE:
-            sample.append(pair)
-        elif (drawn := rng.randrange(place + 1)) < _SAMPLE:
-            sample[drawn] = pair
-    with user_errors():
-        checker, alarm = checker.with_false_alarms(sample, number)
-    LOG.info("%s", alarm)
-    return checker
-
-
-def _with_meaning(checker: Checker, verdicts: Iterable[PairVerdict]) -> Iterator[PairVerdict]:
-    """Yield verdicts, then log the effect of the alarm on the text, or warn if the alarm does not fit."""
-    wrong = array("d")
-    for verdict in verdicts:
-        wrong.append(verdict.wrong)
-        yield verdict
-    effect = meaning(checker.model, wrong)
-    as_usual = effect.right is not None and _EXPECTED_SHARES[0] <= effect.right <= _EXPECTED_SHARES[1]
-    if effect.lines < FEWEST or as_usual:
-        LOG.info("%s", effect)
-    else:
-        warnings.warn(
-            f"{effect} The alarm flags 1 % of the clean text that the check was learned from, so this text is from "
-            "another domain. Set the alarm on this text with --false-alarms 1%.",
-            stacklevel=2,
         )
+    return verdicts
 
 
 def written(result: Result, output: str | os.PathLike[str] | None) -> Result | None:

@@ -10,11 +10,9 @@ The model is learned from clean text, once per aligner (`check_learning.learn_ch
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,13 +23,15 @@ from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import ITEMS_AT_ONCE, CommandError, piecewise, user_errors
+from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import CHECK_FILE
 
-from .alarms import TextAlarm, alarm_for
+from .alarms import TextAlarms, alarms_of_text
 from .check_model import REASONS, CheckModel, Judgement, combined_judgement
 from .evidence import Both, LinkEvidence, alien_share, both, cut_for, evidence_of_words, has_counts
 from .logistic import mean_odds
-from .verdicts import MARKED_ABOVE, NOT_KNOWN, NOTES, VERDICTS, FlaggedSpan, PairVerdict
+from .rules import Break
+from .verdicts import MARKED_ABOVE, NOT_KNOWN, NOTES, VERDICTS, Finding, FlaggedSpan, PairVerdict
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.encoder_prior import EncoderPrior
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 Marks = Both[tuple[np.ndarray, np.ndarray]]  # probability of each word to be wrong, and its index in `REASONS`
 _NO_FAULT = dict.fromkeys(("wrong", *VERDICTS), 0.0)
-_SHARES = 0.001, 0.5  # lowest and highest share of false alarms
 _MIN_WORDS_SHARED = 5  # words in a target that different sources should not share
 _MIN_SOURCES = 3
 _FURTHER_CAUSE_ABOVE = 0.5  # probability above which a further cause is flagged
@@ -106,6 +105,25 @@ class AlignerJudge:
         return np.array([self.model.covers(source.words) for source, _ in sides])
 
 
+class JudgedPair(NamedTuple):
+    """Judgement of a pair, before the alarms of its text.
+
+    Args:
+        sides: Words of both sides.
+        causes: Probability of each cause, of "wrong" and of "likeness" (any fault but a broken rule). Default: none,
+            for a pair without a verdict.
+        words: Marks of both sides. Default: none.
+        changes: Names of changed facts. Default: none.
+        rules: Result of `check_rules`. Default: none.
+    """
+
+    sides: Both[Segments]
+    causes: Mapping[str, float] = {}
+    words: Marks | None = None
+    changes: tuple[str, ...] = ()
+    rules: Mapping[str, Break | None] = {}
+
+
 class Checker:
     """Checker of translations that uses a word aligner, a pretrained encoder, or both.
 
@@ -113,6 +131,8 @@ class Checker:
         aligner: Word aligner, see `AlignerJudge`; None to use only the encoder.
         model: Model learned for the aligner. Default: None.
         encoder: Encoder judge, which adapts to the first text that is checked. Default: None.
+        alarm: Probability of likeness above which a line is flagged. Default: None, the learned alarm, which a text of
+            another kind raises.
 
     Raises:
         ValueError: `aligner` and `encoder` are both missing, or see `AlignerJudge`.
@@ -123,10 +143,11 @@ class Checker:
         aligner: WordAligner | None,
         model: CheckModel[LinkEvidence] | None = None,
         encoder: "EncoderJudge | None" = None,
+        alarm: float | None = None,
     ):
         if aligner is None and encoder is None:
             raise ValueError("`aligner` or `encoder` must be given.")
-        self.aligner, self.encoder = aligner, encoder
+        self.aligner, self.encoder, self._alarm = aligner, encoder, alarm
         self._by_aligner = None if aligner is None else AlignerJudge(aligner, model)
 
     @property
@@ -141,8 +162,15 @@ class Checker:
 
     @property
     def alarm(self) -> float:
-        """Probability of `PairVerdict.wrong` above which a line is flagged."""
+        """Probability of likeness above which a line of ordinary text is flagged."""
+        if self._alarm is not None:
+            return self._alarm
         return float(mean_odds([np.array(judge.model.alarm) for judge in self.judges]))
+
+    @property
+    def alarms(self) -> TextAlarms:
+        """The alarms of ordinary text."""
+        return TextAlarms(self.alarm, self.model.rules)
 
     def cut(self, text: str) -> Segments:
         """Return the words of a text as the aligner takes them."""
@@ -173,40 +201,13 @@ class Checker:
         model = saved_check(name, options.get("revision"))
         return cls(WordAligner.from_pretrained(name, **options), model, judge)
 
-    def with_false_alarms(self, pairs: Iterable[tuple[str, str]], share: float = 0.01) -> tuple["Checker", TextAlarm]:
-        """Set the alarm on a text without labels, which may have faults; see `alarms.py`.
-
-        Args:
-            pairs: Pairs of the text, or a sample of some thousands.
-            share: Share of its right lines that may be flagged. Default: 0.01.
-
-        Returns:
-            A checker with that alarm, and the effect of the alarm on the text.
-
-        Raises:
-            ValueError: An encoder is in use, `share` is not between 0.001 and 0.5, there are too few pairs, or they
-                are too unlike the clean text.
-        """
-        if self._by_aligner is None or self.encoder is not None:
-            raise ValueError("`false_alarms` needs an aligner and no encoder: leave out the encoder.")
-        if not _SHARES[0] <= share <= _SHARES[1]:
-            raise ValueError(
-                f"`false_alarms` must be a share from {_SHARES[0]:.1%} to {_SHARES[1]:.0%}, got {share:.4g}."
-            )
-        sides = [pair for pair in self._cut_all(pairs) if _has_words(pair)]
-        scores = [np.zeros(0)]
-        for start in range(0, len(sides), ITEMS_AT_ONCE):
-            judged = self._by_aligner.judge(sides[start : start + ITEMS_AT_ONCE])
-            scores.append(self.model.scores(judged.verdict_features))
-        alarm = alarm_for(self.model, np.concatenate(scores), share)
-        if alarm.right is None:
-            raise ValueError(
-                f"`false_alarms` cannot be set on this text: {alarm.why}. Leave it out, or run attncal check learn on "
-                "clean text like this one."
-            )
-        return Checker(self.aligner, replace(self.model, alarm=alarm.alarm)), alarm
-
-    def check(self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None) -> list[PairVerdict]:
+    def check(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        shared: SharedTargets | None = None,
+        alarms: TextAlarms | None = None,
+    ) -> list[PairVerdict]:
         """Check sentence pairs, in their order.
 
         Args:
@@ -214,70 +215,134 @@ class Checker:
             shared: Shared targets of the whole text. A target of five words or more with n different sources, three
                 or more, translates only one of them: it is unrelated with a probability of at least 1 - 1 / n.
                 Default: None, no such check.
+            alarms: Alarms of the text, from `text_alarms`. Default: None, those of ordinary text.
 
         Raises:
             ValueError: See `WordAligner.align`.
         """
-        sides = self._cut_all(pairs)
-        verdicts = iter(self._of_words([pair for pair in sides if _has_words(pair)], shared))
-        return [next(verdicts) if _has_words(pair) else self._of_empty(pair) for pair in sides]
+        return self.verdicts(self.judged(pairs), shared=shared, alarms=alarms)
 
     def stream(
-        self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = ITEMS_AT_ONCE
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        shared: SharedTargets | None = None,
+        sample: int = 0,
+        window: int = ITEMS_AT_ONCE,
     ) -> Iterator[PairVerdict]:
         """Check pairs as they arrive, `window` of them at once; see `check`.
 
+        Args:
+            pairs, shared: See `check`.
+            sample: Number of the first pairs that are read before the first verdict, to estimate the alarms of the
+                text. Default: 0, for the alarms of ordinary text.
+            window: Number of pairs that are judged at once.
+
         Raises:
-            LineError: `check` fails on a pair; all verdicts before it have been yielded.
+            LineError: A pair cannot be judged; all verdicts before it have been yielded.
         """
-        return piecewise(partial(self.check, shared=shared), pairs, window)
+        judged = piecewise(self.judged, pairs, window)
+        first: list[JudgedPair] = []
+        failure = None
+        try:
+            first.extend(islice(judged, sample))
+        except Exception as error:  # raised after the verdicts on the pairs before it
+            failure = error
+        alarms = self.alarms
+        if first:
+            alarms = self.text_alarms(first)
+            LOG.info("%s.", alarms)
+            yield from self.verdicts(first, shared=shared, alarms=alarms)
+        if failure is not None:
+            raise failure
+        for pair in judged:
+            yield from self.verdicts([pair], shared=shared, alarms=alarms)
 
-    def _cut_all(self, pairs: Iterable[tuple[str, str]]) -> list[Both[Segments]]:
-        return [(self.cut(source), self.cut(target)) for source, target in pairs]
+    def judged(self, pairs: Iterable[tuple[str, str]]) -> list[JudgedPair]:
+        """Judge sentence pairs, in their order; `verdicts` turns the result into verdicts.
 
-    def _of_words(self, sides: Sequence[Both[Segments]], shared: SharedTargets | None) -> list[PairVerdict]:
-        """Return the verdicts on pairs with words on both sides."""
-        judged: list[tuple[CheckModel, Judgement]] = []
+        Raises:
+            ValueError: See `WordAligner.align`.
+        """
+        sides = [(self.cut(source), self.cut(target)) for source, target in pairs]
+        of_words = iter(self._judged([pair for pair in sides if _has_words(pair)]))
+        return [next(of_words) if _has_words(pair) else JudgedPair(pair) for pair in sides]
+
+    def text_alarms(self, judged: Iterable[JudgedPair]) -> TextAlarms:
+        """Estimate the alarms of a text from all its pairs, or from some hundreds of them."""
+        known = [pair for pair in judged if pair.causes]
+        alarms = alarms_of_text(
+            self.alarm,
+            self.model.rules,
+            [pair.causes["likeness"] for pair in known],
+            [len(pair.sides[0].words) for pair in known],
+            [pair.rules for pair in known],
+        )
+        return alarms if self._alarm is None else TextAlarms(self._alarm, alarms.shares)
+
+    def verdicts(
+        self,
+        judged: Iterable[JudgedPair],
+        *,
+        shared: SharedTargets | None = None,
+        alarms: TextAlarms | None = None,
+    ) -> list[PairVerdict]:
+        """Return the verdicts on judged pairs; the other arguments are those of `check`."""
+        alarms = alarms or self.alarms
+        return [
+            self._verdict(pair, alarms, shared.sources_of(pair.sides[1].text) if shared else 1)
+            if pair.causes
+            else _without_causes(pair.sides)
+            for pair in judged
+        ]
+
+    def _judged(self, sides: Sequence[Both[Segments]]) -> list[JudgedPair]:
+        """Judge pairs with words on both sides."""
+        judgements: list[tuple[CheckModel, Judgement]] = []
         covered: list[np.ndarray] = []
         for judge in self.judges if sides else ():
             if (judgement := judge.judge(sides)) is not None:
-                judged.append((judge.model, judgement))
+                judgements.append((judge.model, judgement))
                 covered.append(judge.covered_lines(sides))
-        if not judged:
-            return [self._made(pair, _NO_FAULT, _marks(pair, 0.0), [NOT_KNOWN]) for pair in sides]
-        causes, words, changes = combined_judgement(judged, covered, self.alarm)
+        if not judgements:
+            return [JudgedPair(pair) for pair in sides]
+        causes, words, changes = combined_judgement(judgements, covered, self.alarm)
         of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
         return [
-            self._verdict(pair, words[n], of_lines[n], changes[n], shared.sources_of(pair[1].text) if shared else 1)
-            if known
-            else self._made(pair, _NO_FAULT, _marks(pair, 0.0), [NOT_KNOWN])
-            for n, (pair, known) in enumerate(zip(sides, np.any(covered, axis=0), strict=True))
+            JudgedPair(pair, of_lines[n], words[n], changes[n], judgements[int(np.argmax(known))][1].rules[n])
+            if known.any()
+            else JudgedPair(pair)
+            for n, (pair, known) in enumerate(zip(sides, np.stack(covered, axis=1), strict=True))
         ]
 
-    def _verdict(
-        self,
-        sides: Both[Segments],
-        words: Marks,
-        causes: Mapping[str, float],
-        changes: tuple[str, ...],
-        sources: int,
-    ) -> PairVerdict:
-        source, target = sides
-        identical = source.text.split() == target.text.split()
-        if identical and not any(map(str.isalpha, source.text)):  # a line of numbers
-            return self._made(sides, _NO_FAULT, words, ["identical sides"])
-        translated = 1 - causes["untranslated"]
+    def _verdict(self, judged: JudgedPair, alarms: TextAlarms, sources: int) -> PairVerdict:
+        """Return the verdict on a judged pair, whose target has `sources` different sources in the text."""
+        (source, target), causes = judged.sides, judged.causes
+        alarm = alarms.alarm(len(source.words))
+        rules = tuple(
+            Finding(name, *_spans_of_rule(judged.sides, broken, probability), broken.reason, probability)
+            for name, broken in judged.rules.items()
+            if broken and (probability := alarms.of_rule(name)) > MARKED_ABOVE
+        )
         own_share = 1 / sources if sources >= _MIN_SOURCES and len(target.words) >= _MIN_WORDS_SHARED else 1.0
+        likeness = 1 - (1 - causes["likeness"]) * own_share
+        translated = 1 - causes["untranslated"]
         probabilities = {
-            "wrong": 1 - (1 - causes["wrong"]) * own_share,
+            "wrong": max(1 - (1 - causes["wrong"]) * own_share, *(rule.probability for rule in rules), 0.0),
             "omission": causes["omission"],
             "addition": 1 - (1 - causes["addition"]) * (1 - causes["added"]) * translated * own_share,
             "repeats": causes["repeats"],
             "unrelated": 1 - (1 - causes["unrelated"]) * translated * own_share,
             "changed": causes["changed"],
         }
+        identical = source.text.split() == target.text.split()
+        if identical and not any(map(str.isalpha, source.text)):  # a line of numbers
+            return _made(judged.sides, _NO_FAULT, judged.words, ["identical sides"])
         alien = alien_share(target.text, self.model.scripts[1]) > 0.5
-        untranslated = causes["untranslated"] > 0.5 and probabilities["wrong"] > self.alarm
+        if alien:
+            likeness = 1.0
+            probabilities |= {"wrong": 1.0, "addition": 1.0, "unrelated": 1.0}
+        untranslated = causes["untranslated"] > 0.5 and likeness > alarm
         copied = _copied(source.words, target.words)
         names = {  # in this order
             "identical sides": identical,
@@ -286,64 +351,20 @@ class Checker:
             "wrong language": untranslated and not copied,
             f"one target for {sources} sources": own_share < 1,
         }
-        if alien:
-            probabilities |= {"wrong": 1.0, "addition": 1.0, "unrelated": 1.0}
-        return self._made(sides, probabilities, words, [name for name, holds in names.items() if holds], changes)
-
-    def _of_empty(self, sides: Both[Segments]) -> PairVerdict:
-        """Return the verdict on a pair with an empty side."""
-        source, target = (bool(side.words) for side in sides)
-        names = [name for name, words in (("empty source", source), ("empty target", target)) if not words]
-        probabilities = {"omission": float(source), "addition": float(target), "wrong": float(source or target)}
-        return self._made(sides, _NO_FAULT | probabilities, _marks(sides, 1.0), names)
-
-    def _made(
-        self,
-        sides: Both[Segments],
-        probabilities: Mapping[str, float],
-        words: Marks,
-        names: Sequence[str],
-        changes: Sequence[str] = (),
-    ) -> PairVerdict:
-        """Make a verdict; only a flagged line keeps its marks and reasons.
-
-        Args:
-            sides: Words of the pair.
-            probabilities: Probability of each cause.
-            words: Marks of both sides.
-            names: Names of faults.
-            changes: Names of changed facts. Default: ().
-        """
-        flagged: tuple[str, ...] = ()
-        spans: Both[tuple[FlaggedSpan, ...]] = (), ()
-        if probabilities["wrong"] > self.alarm:
-            most = max(VERDICTS, key=probabilities.__getitem__)
-            flagged = tuple(name for name in VERDICTS if name == most or probabilities[name] > _FURTHER_CAUSE_ABOVE)
-            names = [*names, *(changes if "changed" in flagged else ())]
-            spans = _spans(sides, words)
-            if not names and not any(spans):
-                names, words = self._reason(sides, most, words)
-                spans = _spans(sides, words)
-        else:  # no word may be more suspect than its line
-            names = [name for name in names if name in NOTES]
-            doubt = MARKED_ABOVE * probabilities["wrong"] / max(self.alarm, probabilities["wrong"], 1e-9)
-            words = both((values * doubt, reasons) for values, reasons in words)
-        return PairVerdict(
-            source=sides[0].text,
-            target=sides[1].text,
-            wrong=probabilities["wrong"],
-            omission=probabilities["omission"],
-            addition=probabilities["addition"],
-            repeats=probabilities["repeats"],
-            unrelated=probabilities["unrelated"],
-            changed=probabilities["changed"],
-            source_words=tuple(words[0][0].tolist()),
-            target_words=tuple(words[1][0].tolist()),
-            omission_spans=spans[0],
-            addition_spans=spans[1],
-            names=tuple(names),
-            flagged=flagged,
-        )
+        found = [name for name, holds in names.items() if holds]
+        if likeness <= alarm:
+            # no word may be more suspect than its line
+            doubt = MARKED_ABOVE * likeness / max(alarm, 1e-9)
+            words = both((values * doubt, reasons) for values, reasons in judged.words)
+            flagged = ("changed",) if rules else ()
+            return _made(judged.sides, probabilities, words, [n for n in found if n in NOTES], flagged, rules)
+        most = max(VERDICTS, key=probabilities.__getitem__)
+        flagged = tuple(name for name in VERDICTS if name == most or probabilities[name] > _FURTHER_CAUSE_ABOVE)
+        found += judged.changes if "changed" in flagged and not rules else ()
+        words = judged.words
+        if not found and not any(_spans(judged.sides, words)) and not rules:
+            found, words = self._reason(judged.sides, most, words)
+        return _made(judged.sides, probabilities, words, found, flagged, rules)
 
     def _reason(self, sides: Both[Segments], most: str, words: Marks) -> tuple[list[str], Marks]:
         """Return a reason for a flagged line without marks: its length, or its most suspect word."""
@@ -399,13 +420,14 @@ def aligner_to_check(model: Any, running: Running) -> tuple[Any, str | None]:
     return model, getattr(model.model.config, "name_or_path", None) or None
 
 
-def open_checker(model: Any, running: Running, encoder: Any = None) -> Checker:
+def open_checker(model: Any, running: Running, encoder: Any = None, alarm: float | None = None) -> Checker:
     """Return the `Checker` of a word aligner, an encoder or both.
 
     Args:
         model: folder or Hub name of an aligner, or one that is loaded; or a `Checker`. None: the encoder alone.
         running: device, batch size and limits.
         encoder: see `alignment.aligner_opening.open_encoder`.
+        alarm: see `Checker`.
 
     Raises:
         CommandError: One of them cannot be loaded, or the aligner has no `check.json`.
@@ -415,25 +437,92 @@ def open_checker(model: Any, running: Running, encoder: Any = None) -> Checker:
     if model is None and encoder is None:
         raise CommandError("MODEL or --encoder must be given: a word aligner, or an encoder.")
     check_encoder(encoder)
-    if isinstance(model, Checker) and encoder is None:
+    if isinstance(model, Checker) and (encoder, alarm) == (None, None):
         return model
-    aligner, check = None, None
+    aligner, check, judge = None, None, None
     if isinstance(model, Checker):
-        aligner, check = model.aligner, model.model
+        aligner, judge = model.aligner, model.encoder
+        check = None if aligner is None else model.model
     elif model is not None:
         aligner, name = aligner_to_check(model, running)
         if name is None:
             raise CommandError("`model` must be the name of an aligner or a Checker, got an aligner made in memory.")
         with user_errors((OSError, ValueError)):
             check = saved_check(name)
-    judge = None
     if encoder is not None:
         from .encoder_check import EncoderJudge
 
         with user_errors((ValueError,)):
             judge = EncoderJudge(open_encoder(encoder, running, adapted=False))
     with user_errors((ValueError,)):
-        return Checker(aligner, check, judge)
+        return Checker(aligner, check, judge, alarm)
+
+
+def _without_causes(sides: Both[Segments]) -> PairVerdict:
+    """Return the verdict on a pair with an empty side, or on one that no judge covers."""
+    source, target = (bool(side.words) for side in sides)
+    if source and target:
+        return _made(sides, _NO_FAULT, _marks(sides, 0.0), [NOT_KNOWN])
+    names = [name for name, words in (("empty source", source), ("empty target", target)) if not words]
+    probabilities = {"omission": float(source), "addition": float(target), "wrong": float(source or target)}
+    flagged = tuple(name for name in ("omission", "addition") if probabilities[name])
+    return _made(sides, _NO_FAULT | probabilities, _marks(sides, 1.0), names, flagged)
+
+
+def _made(
+    sides: Both[Segments],
+    probabilities: Mapping[str, float],
+    words: Marks,
+    names: Iterable[str],
+    flagged: tuple[str, ...] = (),
+    rules: tuple[Finding, ...] = (),
+) -> PairVerdict:
+    """Make a verdict.
+
+    Args:
+        sides: Words of the pair.
+        probabilities: Probability of each cause.
+        words: Marks of both sides.
+        names: Names of faults.
+        flagged: Causes of a flagged line. Default: ().
+        rules: Findings of broken rules. Default: ().
+    """
+    spans = _spans(sides, words) if flagged else ((), ())
+    marks = []
+    for side in (0, 1):
+        of_rules = dict.fromkeys(span for rule in rules if (span := rule[1 + side]) is not None)
+        others = (span for span in spans[side] if not any(_overlap(span, rule) for rule in of_rules))
+        marks.append(tuple(sorted([*of_rules, *others], key=lambda span: span.characters)))
+    return PairVerdict(
+        source=sides[0].text,
+        target=sides[1].text,
+        **probabilities,
+        source_words=tuple(words[0][0].tolist()),
+        target_words=tuple(words[1][0].tolist()),
+        omission_spans=marks[0],
+        addition_spans=marks[1],
+        names=tuple(dict.fromkeys([*names, *(rule.kind for rule in rules)])),
+        flagged=flagged,
+        rules=rules,
+    )
+
+
+def _overlap(first: FlaggedSpan, second: FlaggedSpan) -> bool:
+    return max(first.words[0], second.words[0]) < min(first.words[1], second.words[1])
+
+
+def _spans_of_rule(sides: Both[Segments], broken: Break, probability: float) -> Both[FlaggedSpan | None]:
+    """Return the words on both sides that break a rule."""
+    spans = []
+    for side, characters in zip(sides, broken[1:], strict=True):
+        places = [
+            place
+            for place, (begin, end) in enumerate(side.spans)
+            if characters and begin < characters[1] and end > characters[0]
+        ]
+        words = (places[0], places[-1] + 1) if places else None
+        spans.append(words and FlaggedSpan(words, characters, broken.reason, probability))
+    return both(spans)
 
 
 def _has_words(sides: Both[Segments]) -> bool:

@@ -86,9 +86,14 @@ class EncoderCheckModel(CheckModel[EncoderEvidence]):
         parts = self.line_parts(inputs, judgement.causes)
         for cause, name in (("omission", "source mean"), ("addition", "target mean")):
             judgement.causes[cause] = sigmoid(parts[cause] + parts[name])
-        bias, slope = self.added
-        odds = bias + slope * self.rarity(parts)
-        return judgement._replace(verdict_features=np.column_stack([odds, judgement.verdict_features[:, -1]]))
+        features = [
+            np.column_stack([self.added[0] + self.added[1] * self.rarity(of_parts), base[:, -1]])
+            for of_parts, base in (
+                (parts, judgement.verdict_features),
+                (parts | {"changed": parts["facts"]}, judgement.likeness_features),
+            )
+        ]
+        return judgement._replace(verdict_features=features[0], likeness_features=features[1])
 
     @staticmethod
     def line_parts(inputs: ModelInputs, causes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

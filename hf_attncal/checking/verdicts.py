@@ -1,7 +1,7 @@
 """Verdict on a sentence pair: probabilities of its faults, marked spans, and their reasons."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 VERDICTS = ("omission", "addition", "repeats", "unrelated", "changed")
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
     """A fault of a flagged line.
 
     Args:
-        kind: "omission", "addition", or a name of `PairVerdict.names`.
+        kind: "omission", "addition", or a name of `PairVerdict.names`; for a broken rule its name.
         source, target: Span on each side; None for a fault without words on this side.
         reason: Reason in words.
         probability: Probability of the fault.
@@ -64,8 +64,9 @@ class PairVerdict:
             "alien script", "one target for N sources". If `changed` is flagged, also "wrong number", "negation lost",
             "negation added", "wrong name", or a broken rule (`rules.RULES`). A line that is not flagged only has names
             of `NOTES`; a flagged line has at least one name or span.
-        flagged: Causes of a line with `wrong` above the alarm: the most probable one, and others above 0.5. () for a
-            line that is not flagged.
+        flagged: Causes of a line that is flagged: "changed" for a broken rule; if the likeness is above the alarm, the
+            most probable cause and others above 0.5. () for a line that is not flagged.
+        rules: Broken rules of a flagged line, each a finding with its own probability. Default: ().
         line: Number of the pair in its text, from 1. Default: None, for a pair outside a text.
     """
 
@@ -83,17 +84,37 @@ class PairVerdict:
     addition_spans: tuple[FlaggedSpan, ...]
     names: tuple[str, ...]
     flagged: tuple[str, ...]
+    rules: tuple[Finding, ...] = ()
     line: int | None = None
 
     @property
     def findings(self) -> list[Finding]:
-        """Faults of a flagged line: those with a name, then the spans of both sides."""
+        """Faults of a flagged line: broken rules, other faults with a name, then the spans of both sides."""
         if not self.flagged:
             return []
-        named = [Finding(name, None, None, name, self.wrong) for name in self.names]
-        omission = [Finding("omission", one, None, one.reason, one.probability) for one in self.omission_spans]
-        addition = [Finding("addition", None, one, one.reason, one.probability) for one in self.addition_spans]
-        return named + omission + addition
+        by_rule = {finding.kind for finding in self.rules}
+        named = [Finding(name, None, None, name, self.wrong) for name in self.names if name not in by_rule]
+        of_rules = {span for rule in self.rules for span in (rule.source, rule.target)}
+        omission, addition = (
+            [span for span in spans if span not in of_rules] for spans in (self.omission_spans, self.addition_spans)
+        )
+        return [
+            *self.rules,
+            *named,
+            *(Finding("omission", span, None, span.reason, span.probability) for span in omission),
+            *(Finding("addition", None, span, span.reason, span.probability) for span in addition),
+        ]
+
+    def by_rules(self) -> "PairVerdict":
+        """Return the verdict without likeness: only the findings of broken rules are left."""
+        kinds = {finding.kind for finding in self.rules}
+        return replace(
+            self,
+            flagged=("changed",) if self.rules else (),
+            names=tuple(name for name in self.names if name in kinds),
+            omission_spans=tuple(rule.source for rule in self.rules if rule.source),
+            addition_spans=tuple(rule.target for rule in self.rules if rule.target),
+        )
 
     @property
     def hallucinated(self) -> float:

@@ -7,7 +7,7 @@ from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range
 from hf_attncal.io.streams import check_files, files_among, output_lines, text_name, write_lines
 
-from .kinds import Encoder, File, Loaded, Output, Share, Text
+from .kinds import Encoder, File, Loaded, Output, Text
 
 if TYPE_CHECKING:
     from hf_attncal.checking.check_summary import Summary
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hf_attncal.checking.verdicts import PairVerdict
 
 GROUPS = {
-    "Lines of text": ("false_alarms", "bootstrap"),
+    "Lines of text": ("bootstrap",),
     "Documents": ("fail_above", "dismiss"),
 }
 
@@ -29,7 +29,7 @@ def check(
     format: Literal["tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes"] = "tsv",
     worst: int | None = None,
     bootstrap: int = 1000,
-    false_alarms: Share | None = None,
+    alarm: float | None = None,
     fail_above: float | None = None,
     dismiss: File | None = None,
     encoder: Encoder = None,
@@ -68,8 +68,8 @@ def check(
             documents, tsv and json have one finding per line
         worst: number of lines, or findings, to write, the worst first [default: all, in their order]
         bootstrap: number of bootstrap resamples of the lines for 95 % intervals of a summary; 0 for none
-        false_alarms: share of correct lines that may be flagged, such as 1%: sets the alarm on this text, which needs
-            no labels and may contain errors [default: the alarm learned from clean text]
+        alarm: probability above which an omission, an addition or an unrelated target is reported [default: the
+            alarm learned from clean text, raised as far as the text is unlike it; the log says both]
         fail_above: exit with 1 if any finding is more probable than this; errors exit with 2 [default: findings do not
             change the status]
         dismiss: file of findings to ignore (tsv or json of an earlier run), matched by content [default: none]
@@ -89,33 +89,32 @@ def check(
 
     check_range("--worst", worst, 1)
     check_range("--bootstrap", bootstrap, 0)
+    check_range("--alarm", alarm, 0, 1)
     if source is None:
         raise CommandError("--source must be given: a text or a document.")
     if not (is_document(source, target) or format in ("sarif", "notes") or (fail_above, dismiss) != (None, None)):
-        return _check_lines(model, source, target, running, output, format, worst, bootstrap, false_alarms, encoder)
-    if false_alarms is not None:
-        raise CommandError("--false-alarms is for lines of text, and these are documents. Leave it out.")
+        return _check_lines(model, source, target, running, output, format, worst, bootstrap, alarm, encoder)
     with errors_exit_apart(fail_above):
         check_range("--fail-above", fail_above, 0, 1)
-        return _check_documents(model, source, target, running, output, format, worst, fail_above, dismiss, encoder)
+        return _check_documents(
+            model, source, target, running, output, format, worst, fail_above, dismiss, alarm, encoder
+        )
 
 
-def _check_lines(model, source, target, running, output, form, worst, bootstrap, false_alarms, encoder) -> Any:
+def _check_lines(model, source, target, running, output, form, worst, bootstrap, alarm, encoder) -> Any:
     """Check lines of text; the arguments as in `check`."""
     if target is None:
         raise CommandError("--target must be given: the translations of --source.")
     check_files(files_among(source, target), {"--output": output}, standard=False)
-    from hf_attncal.checking.checked_text import checked_lines, lines_of_verdicts, with_false_alarms, written
+    from hf_attncal.checking.checked_text import checked_lines, lines_of_verdicts, written
     from hf_attncal.checking.checker import open_checker
 
-    checker = open_checker(model, running, encoder)
-    if false_alarms is not None:
-        checker = with_false_alarms(checker, source, target, running, false_alarms)
+    checker = open_checker(model, running, encoder, alarm)
     if form == "summary":
         from hf_attncal.checking.check_summary import summarized_text
 
         return written(summarized_text(checker, source, target, running, bootstrap), output)
-    verdicts = checked_lines(checker, source, target, running, form, worst=worst, as_learned=false_alarms is None)
+    verdicts = checked_lines(checker, source, target, running, form, worst=worst)
     if output is None:
         return list(verdicts)
     names = (os.path.basename(text_name(source, "source")), os.path.basename(text_name(target, "target")))
@@ -125,7 +124,7 @@ def _check_lines(model, source, target, running, output, form, worst, bootstrap,
 
 
 def _check_documents(
-    model, source, target, running, output, form, worst, fail_above, dismiss, encoder
+    model, source, target, running, output, form, worst, fail_above, dismiss, alarm, encoder
 ) -> "DocumentCheck | None":
     """Check documents and write the findings; the arguments as in `check`.
 
@@ -151,7 +150,7 @@ def _check_documents(
 
     if form == "notes":
         check_notes(row or LINES, os.fspath(source if target is None else target))
-    checker = open_checker(model, running, encoder)
+    checker = open_checker(model, running, encoder, alarm)
     result = check_documents(checker, source, target, running, worst=worst, dismissed=dismissed)
     if output is not None:
         content = result.form(form)

@@ -59,7 +59,6 @@ Pairs = Annotated[Path | Iterable[str] | Iterable[tuple[Any, Any]] | None, Kind(
 # Plain strings with a placeholder for the help.
 Names = Annotated[str, "NAMES"]  # joined by +
 Part = Annotated[str, "I/N"]
-Share = Annotated[str, "SHARE"]
 Patterns = Annotated[Sequence[str], "PATTERN..."]
 Methods = Annotated[Sequence[str], "METHOD..."]
 Preset = Annotated[str, "NAME|FILE"]

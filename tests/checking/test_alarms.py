@@ -1,65 +1,76 @@
-"""Alarm set on a text without labels: clean text, another domain, faulty lines, and too few lines."""
-
-from types import SimpleNamespace
+"""Alarms of a text: ordinary text, text of another kind, faulty text, lengths, and rules that a text ignores."""
 
 import numpy as np
 import pytest
 
-from hf_attncal.checking.alarms import alarm_for, meaning
-from hf_attncal.checking.check_model import CLEAN_SHARES
+from hf_attncal.checking.alarms import MOST_RISE, TextAlarms, alarms_of_text
 from hf_attncal.checking.logistic import log_odds, sigmoid
 
-
-def of_clean(generator, lines):
-    """Return log-odds with a heavy tail, like clean text."""
-    return generator.gamma(2.0, 1.0, lines) - 6
+ORDINARY = 0.3
+BAR = float(log_odds(np.array(ORDINARY)))
 
 
-def with_odds(generator, lines, more):
-    """Return scores whose log-odds to exceed any level are shifted from clean text."""
-    many = np.sort(of_clean(generator, 400_000))
-    above = sigmoid(log_odds(generator.uniform(size=lines)) - more)
-    return many[((1 - above) * len(many)).astype(int)]
+def text_scores(generator, pairs, middle):
+    """Return log-odds of right pairs that fall off exponentially above their median."""
+    return middle + np.where(generator.uniform(size=pairs) < 0.5, -1.0, 1.0) * generator.exponential(0.8, pairs)
 
 
-@pytest.fixture(scope="module")
-def model():
-    scores = of_clean(np.random.default_rng(0), 20_000)
-    return SimpleNamespace(
-        clean=np.quantile(scores, CLEAN_SHARES),
-        alarm=float(sigmoid(np.quantile(scores, 0.99))),
-    )
+def alarms(scores, words=None, breaks=None, shares=()):
+    words = [8] * len(scores) if words is None else words
+    breaks = [{}] * len(scores) if breaks is None else breaks
+    return alarms_of_text(ORDINARY, dict(shares), sigmoid(np.asarray(scores, dtype=float)), words, breaks)
 
 
-@pytest.mark.parametrize("faulty", [0, 0.03, 0.1])
-@pytest.mark.parametrize("more", [0.0, 1.5, -1.0])
-def test_right_lines_are_flagged_as_often_as_asked(model, faulty, more):
+@pytest.mark.parametrize("faulty", [0, 0.05])
+@pytest.mark.parametrize("middle", [BAR - 3, BAR - 1])
+def test_one_in_a_hundred_right_pairs_is_flagged_in_text_of_another_kind(faulty, middle):
     generator = np.random.default_rng(1)
-    right = with_odds(generator, 4000, more)
-    wrong = generator.normal(4, 2, int(4000 * faulty))
-    alarm = alarm_for(model, np.concatenate([right, wrong]), 0.01)
-    bar = float(log_odds(np.array(alarm.alarm)))
-    assert 0.005 < (right > bar).mean() < 0.025
-    assert alarm.right == 0.01
-    assert alarm.flagged >= faulty / 2
-    looser = alarm_for(model, np.concatenate([right, wrong]), 0.05)
-    assert looser.alarm < alarm.alarm
+    right = text_scores(generator, 1000, middle)
+    found = alarms(np.concatenate([right, generator.normal(BAR + 6, 1, int(1000 * faulty))]))
+    flagged = np.mean(sigmoid(right) > found.alarm(8))
+    assert 0.0 < flagged < 0.03
+    assert found.alarm(8) > ORDINARY
 
 
-def test_what_the_learned_alarm_means_on_a_text(model):
-    generator = np.random.default_rng(2)
-    same = meaning(model, sigmoid(of_clean(generator, 4000)))
-    assert same.right == pytest.approx(0.01, abs=0.006)
-    other = meaning(model, sigmoid(with_odds(generator, 4000, 2.0)))
-    assert other.right > 0.03
-    assert other.right == pytest.approx(other.flagged, abs=0.02)
-    assert "of the right lines" in str(other)
+def test_ordinary_text_keeps_the_learned_alarm():
+    scores = text_scores(np.random.default_rng(2), 1000, BAR - 8)
+    found = alarms(scores)
+    assert found.alarm(8) == pytest.approx(ORDINARY)
+    assert str(found) == "alarm 0.3, as on ordinary text"
 
 
-def test_what_too_little_is_known_of(model):
-    generator = np.random.default_rng(3)
-    assert alarm_for(model, of_clean(generator, 150), 0.01).why == "fewer than 200 lines"
-    assert alarm_for(model, np.zeros(0), 0.01).right is None
-    two_texts = np.concatenate([of_clean(generator, 500) - 20, of_clean(generator, 500) + 20])
-    assert "unlike" in alarm_for(model, two_texts, 0.01).why
-    assert "is unknown" in str(alarm_for(model, two_texts, 0.01))
+def test_the_rise_is_bounded_and_stated():
+    found = alarms(text_scores(np.random.default_rng(3), 500, BAR + 5))
+    assert log_odds(np.array(found.alarm(8))) == pytest.approx(BAR + MOST_RISE)
+    assert f"{found.between} of 500 pairs lie between" in str(found)
+    assert found.between > 0
+
+
+def test_short_and_long_pairs_have_alarms_of_their_own():
+    generator = np.random.default_rng(4)
+    scores = np.concatenate([text_scores(generator, 500, BAR - 1), text_scores(generator, 500, BAR - 8)])
+    found = alarms(scores, words=[2] * 500 + [20] * 500)
+    assert found.alarm(2) > 0.6
+    assert found.alarm(20) == pytest.approx(ORDINARY)
+
+
+def test_a_few_pairs_hardly_change_the_alarm():
+    scores = np.full(5, BAR + 1)
+    assert alarms(scores).alarm(8) == pytest.approx(ORDINARY)
+    some = alarms([*scores, BAR + 3, BAR + 4, BAR - 5]).alarm(8)
+    assert ORDINARY <= some < alarms(np.tile([*scores, BAR + 3, BAR + 4, BAR - 5], 10)).alarm(8)
+
+
+def test_a_rule_that_the_text_ignores_loses_its_weight():
+    generator = np.random.default_rng(5)
+    scores = text_scores(generator, 100, BAR - 8)
+    shares = {"wrong end mark": 0.01, "wrong number": 0.01}
+    broken = [
+        {"wrong end mark": object() if n % 2 else None, "wrong number": None if n else object()} for n in range(100)
+    ]
+    found = alarms(scores, breaks=broken, shares=shares)
+    assert found.shares["wrong end mark"] == pytest.approx((50 - 10 - 2) / 100)
+    assert found.shares["wrong number"] == 0.01  # one number may be a fault
+    plain = TextAlarms(ORDINARY, shares)
+    assert found.of_rule("wrong number") == plain.of_rule("wrong number") > 0.5
+    assert found.of_rule("wrong end mark") < plain.of_rule("wrong end mark")

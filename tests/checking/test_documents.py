@@ -6,7 +6,6 @@ import time
 import numpy as np
 import pytest
 
-from hf_attncal.checking.documents.check_documents import document_alarm
 from hf_attncal.checking.documents.document_formats import FORMATS, format_of, is_document, noted, read_document
 from hf_attncal.checking.documents.pairing import best_path, have_same_times, pair_by_time
 from hf_attncal.checking.documents.segments import CODE, Document, Segment, inserted
@@ -305,22 +304,3 @@ def test_cues_are_paired_by_time():
 def test_pieces_are_put_in():
     assert inserted(b"abc", [(0, b"1"), (2, b"2"), (2, b"3"), (3, b"4")]) == b"1ab23c4"
     assert noted(Document("x", b"abc"), FORMATS[0], []) == b"abc"
-
-
-# ---- the alarm of a document ----
-
-
-def test_the_alarm_of_a_document():
-    rng = np.random.default_rng(1)
-    right = rng.exponential(1.5, size=4000) - 6  # log-odds
-    wrong = 1 / (1 + np.exp(-right))
-    alarm = document_alarm(wrong, 0.01)
-    assert np.mean(wrong > alarm) == pytest.approx(0.01, abs=0.004)
-    some = np.concatenate([wrong, np.full(200, 0.999)])  # one in twenty is wrong, and stays so
-    assert np.mean(wrong > document_alarm(some, 0.01)) == pytest.approx(0.007, abs=0.005)
-    assert document_alarm(wrong, 0.9) == 0.9
-    assert document_alarm(wrong[:3], 0.2) == 0.2
-    assert document_alarm(np.full(50, 0.9999), 0.2) == 0.97
-    short = np.array([0.01] * 7 + [0.9] * 3)  # with faults in three of ten
-    assert 0.2 < document_alarm(short, 0.2) < 0.9
-    assert document_alarm(np.tile(short, 5), 0.2) == 0.97

@@ -11,12 +11,12 @@ import numpy as np
 
 from hf_attncal.drawing.page import text_table
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, LineError, user_errors
+from hf_attncal.io.errors import CommandError, LineError, piecewise, user_errors
 from hf_attncal.io.streams import LONGEST_LINE, json_line, line_error
 
+from ..alarms import TextAlarms
 from ..checked_text import lines_of_verdicts
-from ..checker import Checker, SharedTargets
-from ..logistic import log_odds, sigmoid
+from ..checker import Checker, JudgedPair, SharedTargets
 from ..verdicts import PairVerdict
 from .document_formats import LINES, Format, format_of, noted, read_document
 from .findings import (
@@ -33,11 +33,9 @@ from .segments import CODE, Document, Segment
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS = 4  # words that are on only one side
-_HIGHEST_ALARM, _LEAST = 0.97, 1e-6  # probabilities
-_LONG = 50  # segments from which a document has its own alarm
 _SURE_LANGUAGE = 0.9  # alarm for an untranslated segment that is not a copy
 _COPY = 0.8  # share of the words of a copy that are in the source
-_FEWEST = 6  # segments below which the language and the alarm of a document are not tested
+_FEWEST = 6  # segments below which the language of a document is not tested
 _MOST_CUES = 6  # cues in one sentence
 _SENTENCE_END = re.compile(r"""[.!?…。！？:;]["'”»«“)\]]*$""")
 
@@ -61,8 +59,7 @@ class DocumentCheck:
         document: Document that notes are written into.
         row: Format of the document.
         names: Names of source and target.
-        alarm: Probability above which a segment is flagged: the alarm of the check, or a higher one if the document
-            is unlike the clean text. Default: 0.5.
+        alarms: Alarms of the document.
     """
 
     units: tuple[Unit, ...]
@@ -71,7 +68,13 @@ class DocumentCheck:
     document: Document
     row: Format
     names: tuple[str, str]
-    alarm: float = 0.5
+    alarms: TextAlarms
+
+    def __iter__(self) -> Iterator[DocumentFinding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
 
     def __str__(self) -> str:
         return "\n".join(finding_lines(self.findings))
@@ -147,11 +150,13 @@ def check_documents(
     checked = [unit for unit in units if not _is_code_unit(unit)]
     pairs = [(unit.source.text, unit.target.text) for unit in checked]
     try:
-        verdicts = list(checker.stream(pairs, shared=SharedTargets([pair for pair in pairs if all(pair)])))
+        judged = list(piecewise(checker.judged, pairs))
     except LineError as error:
         raise line_error(error.number, "cannot be checked", error.error) from error
-    scores = [verdict.wrong for unit, verdict in zip(checked, verdicts, strict=True) if not _has_few_words(unit)]
-    alarm = document_alarm(scores, checker.alarm)
+    if target is not None:
+        _check_language(judged, source, os.fspath(target))
+    alarms = checker.text_alarms(judged)
+    verdicts = checker.verdicts(judged, shared=SharedTargets([pair for pair in pairs if all(pair)]), alarms=alarms)
     findings: list[DocumentFinding] = []
     remaining, kept_verdicts = iter(verdicts), []
     for unit in units:
@@ -162,16 +167,15 @@ def check_documents(
             continue
         verdict = next(remaining)
         if whole:
-            verdict = _flagged_above(alarm, unit, verdict)
+            if _has_few_words(unit) or (_shares_words(verdict) and verdict.wrong <= _SURE_LANGUAGE):
+                verdict = verdict.by_rules()
             findings += document_findings(verdict, unit.source, unit.target)
         kept_verdicts.append(replace(verdict, line=(unit.target.segments or unit.source.segments)[0].line))
-    if target is not None:
-        _check_language(verdicts, source, os.fspath(target))
     findings = [finding for finding in findings if finding.id not in dismissed] if dismissed else findings
     if worst is not None:
         findings = sorted(findings, key=lambda item: -item.probability)[:worst]
     names = source, source if target is None else os.fspath(target)
-    return DocumentCheck(tuple(checked), tuple(kept_verdicts), tuple(findings), document, row, names, alarm)
+    return DocumentCheck(tuple(checked), tuple(kept_verdicts), tuple(findings), document, row, names, alarms)
 
 
 def _check_lengths(units: Iterable[Unit], longest: int) -> None:
@@ -180,34 +184,6 @@ def _check_lengths(units: Iterable[Unit], longest: int) -> None:
         if len(side.text.encode()) > longest:
             raise CommandError(f"line {side.segments[0].line} of {side.file} begins a text of more than {longest} "
                                "bytes. Split it, or raise --longest-line.")  # fmt: skip
-
-
-def _flagged_above(alarm: float, unit: Unit, verdict: PairVerdict) -> PairVerdict:
-    """Return the verdict on a pair, without marks if it is below the alarm of the document."""
-    bar = max(alarm, _SURE_LANGUAGE) if _shares_words(verdict) else alarm
-    if verdict.wrong > bar and not _has_few_words(unit):
-        return verdict
-    return replace(verdict, flagged=(), names=(), omission_spans=(), addition_spans=())
-
-
-def document_alarm(wrong: Sequence[float], alarm: float) -> float:
-    """Return the probability above which segments of a document are flagged.
-
-    The alarm of the check flags 1 in 100 lines of clean text. In another domain, all log-odds are higher. Most
-    segments are assumed to be right, at most a tenth wrong: above the median, log-odds fall off exponentially, at the
-    rate of the ninth decile, and 1 in 100 right segments is above the alarm. For short documents the result is
-    interpolated with the alarm of the check, as they may be full of faults.
-
-    Args:
-        wrong: Probability of `wrong` for each segment with a partner.
-        alarm: Alarm of the check, the lowest result.
-    """
-    if len(wrong) < _FEWEST:
-        return alarm
-    middle, high = np.quantile(log_odds(np.clip(wrong, _LEAST, 1 - _LEAST)), (0.5, 0.9))
-    own, clean = middle + (high - middle) * np.log(50) / np.log(5), log_odds(np.array(alarm))
-    interpolated = float(sigmoid(clean + min(1.0, len(wrong) / _LONG) * (own - clean)))
-    return max(alarm, min(interpolated, _HIGHEST_ALARM))
 
 
 def _has_few_words(unit: Unit) -> bool:
@@ -226,12 +202,15 @@ def _shares_words(verdict: PairVerdict) -> bool:
     return sum(word in sides[0] for word in sides[1]) < _COPY * len(sides[1])
 
 
-def _check_language(verdicts: Sequence[PairVerdict], source: str, target: str) -> None:
-    """Raise CommandError if most segments are in the language of the other side."""
-    wrong = sum("wrong language" in verdict.names for verdict in verdicts)
-    if len(verdicts) >= _FEWEST and wrong > len(verdicts) / 2:
+def _check_language(judged: Sequence[JudgedPair], source: str, target: str) -> None:
+    """Raise CommandError if most segments are in the language of the other side, and not copies."""
+    wrong = sum(
+        pair.causes.get("untranslated", 0) > 0.5 and pair.sides[0].text.split() != pair.sides[1].text.split()
+        for pair in judged
+    )
+    if len(judged) >= _FEWEST and wrong > len(judged) / 2:
         raise CommandError(
-            f"{wrong} of {len(verdicts)} segments of {target} are not in the language that the aligner translates "
+            f"{wrong} of {len(judged)} segments of {target} are not in the language that the aligner translates "
             f"into. Name {target} first, or train an aligner from {source} to it."
         )
 

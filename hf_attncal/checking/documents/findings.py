@@ -14,7 +14,7 @@ from urllib.parse import quote
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import read_lines
 
-from ..rules import placeholders_of
+from ..rules import RULE_NAMES, placeholders_of
 from ..verdicts import PairVerdict
 from .segments import Segment
 
@@ -27,6 +27,7 @@ FINDING_KINDS = {
     "repeats": "The translation repeats itself.",
     "unrelated": "The translation is not a translation of this source.",
     "changed": "A number, a name, a negation, a placeholder or an address differs from the source.",
+    **{name: f"The translation differs from the source by rule: {name}." for name in RULE_NAMES},
 }
 # Probability that a finding of these kinds is right, measured on unchanged documents.
 _SURE = {"missing": 0.95, "added": 0.95, "placeholders": 0.97}
@@ -133,7 +134,12 @@ def document_findings(verdict: PairVerdict, source: SegmentSide, target: Segment
         at = target.segments[0]
         yield DocumentFinding("changed", wrong, _SURE["placeholders"], source.place(), target.place(), at)
     findings = [finding for finding in verdict.findings if not (wrong and finding.kind == "wrong placeholders")]
-    if not findings:
+    by_rule = [finding for finding in findings if finding in verdict.rules]
+    for rule in by_rule:
+        spans = (span and span.characters for span in (rule.source, rule.target))
+        places = source.place(next(spans)), target.place(next(spans))
+        yield DocumentFinding(rule.kind, rule.reason, rule.probability, *places, _at(target, places[1]))
+    if not (findings := findings[len(by_rule) :]):
         return
     kind = max(verdict.flagged, key=lambda cause: getattr(verdict, cause))
     omission = next((finding.source.characters for finding in findings if finding.source), None)
@@ -144,8 +150,12 @@ def document_findings(verdict: PairVerdict, source: SegmentSide, target: Segment
         span, side = (finding.source, source) if finding.source else (finding.target, target)
         words = _quoted(side.text[slice(*span.characters)]) if span else ""
         reasons.append(f"{finding.kind} {words}: {finding.reason}" if words else finding.reason)
-    segment = next((part for part in target.segments if part.line == places[1].line), target.segments[0])
-    yield DocumentFinding(kind, "; ".join(reasons), verdict.wrong, *places, segment)
+    yield DocumentFinding(kind, "; ".join(reasons), verdict.wrong, *places, _at(target, places[1]))
+
+
+def _at(target: SegmentSide, place: Place) -> Segment:
+    """Return the target segment of a position."""
+    return next((part for part in target.segments if part.line == place.line), target.segments[0])
 
 
 def whole_segment(source: SegmentSide, target: SegmentSide, near: Segment | None) -> DocumentFinding:
