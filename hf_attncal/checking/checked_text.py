@@ -57,35 +57,40 @@ def read_pairs_to_check(source: Text, target: Text, running: Running) -> Iterato
     return map(both, rows_of_texts({"source": source, "target": target}, running.longest_line or LONGEST_LINE))
 
 
-def check_texts(checker: Checker, source: Text, target: Text, running: Running) -> Iterator[PairVerdict]:
+def check_texts(
+    checker: Checker, source: Text, target: Text, running: Running, sample: int = _SAMPLE
+) -> Iterator[PairVerdict]:
     """Yield a numbered verdict for each line of two texts, as they are read.
 
-    Texts are read once before, to find targets with many sources, and their first `_SAMPLE` lines set the alarms of
-    the text. Both are skipped for a pipe, whose verdicts follow its lines at once.
+    Texts are read once before, to find targets with many sources, and their first lines (`sample`) set the
+    alarms of the text. Both are skipped for a pipe, whose verdicts follow its lines at once.
 
     Args:
         checker: Checker of their languages.
         source, target: Files or lines.
         running: Longest line and progress.
+        sample: Number of lines. Default: 2000; 0 for the alarms of ordinary text.
 
     Raises:
         CommandError: A line cannot be read or checked; the verdicts on all lines before it are yielded first.
     """
-    shared, sample = None, 0
+    shared = None
     if all(map(_can_be_read_twice, (source, target))):
-        shared, sample = SharedTargets(read_pairs_to_check(source, target, running)), _SAMPLE
+        shared = SharedTargets(read_pairs_to_check(source, target, running))
+    else:
+        sample = 0
     verdicts = checker.stream(read_pairs_to_check(source, target, running), shared=shared, sample=sample)
     pairs: list[tuple[str, str]] = []
-    flagged = number = 0
+    suspect = number = 0
     try:
         for number, verdict in enumerate(counted(verdicts, "checked", running.progress), start=1):
-            flagged += bool(verdict.flagged)
+            suspect += verdict.wrong > checker.alarm
             if number <= MAX_PAIRS_TO_EXCHANGE:
                 pairs.append((verdict.source, verdict.target))
             yield replace(verdict, line=number)
     except LineError as error:
         raise line_error(error.number, "cannot be checked", error.error) from error
-    if 2 * flagged > number and checker.aligner is not None and (message := exchange_warning(checker.aligner, pairs)):
+    if 2 * suspect > number and checker.aligner is not None and (message := exchange_warning(checker.aligner, pairs)):
         warnings.warn(message, stacklevel=2)
 
 
@@ -93,7 +98,9 @@ def _can_be_read_twice(text: Text) -> bool:
     return os.path.isfile(text) if isinstance(text, str | os.PathLike) else hasattr(text, "__len__")
 
 
-def known_verdicts(checker: Checker, source: Text, target: Text, running: Running, form: str) -> Iterator[PairVerdict]:
+def known_verdicts(
+    checker: Checker, source: Text, target: Text, running: Running, form: str, sample: int = _SAMPLE
+) -> Iterator[PairVerdict]:
     """Yield the verdicts of `check_texts`; an unknown language is an error if the form cannot show it.
 
     Raises:
@@ -101,7 +108,7 @@ def known_verdicts(checker: Checker, source: Text, target: Text, running: Runnin
             without a verdict would look like clean ones.
     """
     only_encoder = checker.encoder if checker.aligner is None and form not in _FORMS_WITH_UNKNOWN else None
-    for verdict in check_texts(checker, source, target, running):
+    for verdict in check_texts(checker, source, target, running, sample):
         if only_encoder is not None and NOT_KNOWN in verdict.names:
             raise CommandError(
                 f"No line gets a verdict: {only_encoder.coverage_message()}. Give MODEL, an aligner for them."

@@ -133,27 +133,19 @@ def test_two_systems_are_compared(attncal, ready):
     assert all(line.endswith(" 1.000") for line in same[1:8])
 
 
-def test_the_alarm_is_set_on_the_text(attncal, ready, here):
-    for side in ("en", "de"):
-        (here / f"long.{side}").write_text("".join((here / f"train.{side}").read_text().splitlines(True)[:300]))
-    pair = ("--source", "long.en", "--target", "long.de")
-    for share in ("20%", "0.2"):
-        status, out, err = attncal("check", "aligner", *pair, "--false-alarms", share)
-        assert (status, err) == (0, "")
-        flagged = [line for line in out.splitlines()[1:] if line.split("\t")[7] != "-"]
-        assert 15 < len(flagged) < 150
-    lines = attncal("check", "aligner", *pair, "--format", "summary", "--bootstrap", "0")[1].splitlines()
-    assert any(re.search(r"flags .* of 300 lines, and about .* of the right lines", line) for line in lines)
-    status, out, err = attncal("check", "aligner", "--source", "dev.en", "--target", "dev.de", "--false-alarms", "1%")
-    assert (status, out) == (1, "")
-    assert "fewer than 200 lines" in err
+def test_the_alarm_is_given(attncal, ready):
+    def flagged(alarm):
+        return [line for line in run(attncal, "--alarm", alarm)[1:] if line.split("\t")[7] != "-"]
+
+    every, strict = flagged("0.0001"), flagged("0.9")
+    assert 0 < len(strict) < len(every)
+    assert all(float(line.split("\t")[1]) > 0.5 for line in strict)
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("aligner --source dev.en --target dev.de --false-alarms much", "such as 1% or 0.01, got 'much'"),
-        ("aligner --source dev.en --target dev.de --false-alarms 70%", "from 0.1% to 50%"),
+        ("aligner --source dev.en --target dev.de --alarm 2", "--alarm must be from 0 to 1"),
         ("aligner --source dev.en", "--target must be given"),
         ("aligner", "--source must be given"),
         ("learn aligner --source dev.en dev.en --target dev.de", "2 files"),

@@ -163,7 +163,6 @@ def test_from_python(here):
         (("book.en.md",), "book.en.md is in one language: also name its translation."),
         (("de.po", "book.de.md"), "de.po has both languages (PO): name only this file."),
         (("book.en.md", "book.de.srt"), "name two documents in one format."),
-        (("book.en.md", "book.de.md", "--false-alarms", "1%"), "--false-alarms is for lines of text"),
     ],
 )
 def test_documents_that_do_not_go_together(attncal, options, message):
