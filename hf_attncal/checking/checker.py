@@ -110,16 +110,16 @@ class JudgedPair(NamedTuple):
 
     Args:
         sides: Words of both sides.
+        words: Marks of both sides.
         causes: Probability of each cause, of "wrong" and of "likeness" (any fault but a broken rule). Default: none,
-            for a pair without a verdict.
-        words: Marks of both sides. Default: none.
+            for a pair with an empty side or that no judge covers.
         changes: Names of changed facts. Default: none.
         rules: Result of `check_rules`. Default: none.
     """
 
     sides: Both[Segments]
+    words: Marks
     causes: Mapping[str, float] = {}
-    words: Marks | None = None
     changes: tuple[str, ...] = ()
     rules: Mapping[str, Break | None] = {}
 
@@ -266,7 +266,7 @@ class Checker:
         """
         sides = [(self.cut(source), self.cut(target)) for source, target in pairs]
         of_words = iter(self._judged([pair for pair in sides if _has_words(pair)]))
-        return [next(of_words) if _has_words(pair) else JudgedPair(pair) for pair in sides]
+        return [next(of_words) if _has_words(pair) else JudgedPair(pair, _marks(pair, 1.0)) for pair in sides]
 
     def text_alarms(self, judged: Iterable[JudgedPair]) -> TextAlarms:
         """Estimate the alarms of a text from all its pairs, or from some hundreds of them."""
@@ -292,7 +292,7 @@ class Checker:
         return [
             self._verdict(pair, alarms, shared.sources_of(pair.sides[1].text) if shared else 1)
             if pair.causes
-            else _without_causes(pair.sides)
+            else _without_causes(pair)
             for pair in judged
         ]
 
@@ -305,13 +305,13 @@ class Checker:
                 judgements.append((judge.model, judgement))
                 covered.append(judge.covered_lines(sides))
         if not judgements:
-            return [JudgedPair(pair) for pair in sides]
+            return [JudgedPair(pair, _marks(pair, 0.0)) for pair in sides]
         causes, words, changes = combined_judgement(judgements, covered, self.alarm)
         of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
         return [
-            JudgedPair(pair, of_lines[n], words[n], changes[n], judgements[int(np.argmax(known))][1].rules[n])
+            JudgedPair(pair, words[n], of_lines[n], changes[n], judgements[int(np.argmax(known))][1].rules[n])
             if known.any()
-            else JudgedPair(pair)
+            else JudgedPair(pair, _marks(pair, 0.0))
             for n, (pair, known) in enumerate(zip(sides, np.stack(covered, axis=1), strict=True))
         ]
 
@@ -320,7 +320,13 @@ class Checker:
         (source, target), causes = judged.sides, judged.causes
         alarm = alarms.alarm(len(source.words))
         rules = tuple(
-            Finding(name, *_spans_of_rule(judged.sides, broken, probability), broken.reason, probability)
+            Finding(
+                name,
+                _span_of_rule(source, broken.source, broken, probability),
+                _span_of_rule(target, broken.target, broken, probability),
+                broken.reason,
+                probability,
+            )
             for name, broken in judged.rules.items()
             if broken and (probability := alarms.of_rule(name)) > MARKED_ABOVE
         )
@@ -355,9 +361,9 @@ class Checker:
         if likeness <= alarm:
             # no word may be more suspect than its line
             doubt = MARKED_ABOVE * likeness / max(alarm, 1e-9)
-            words = both((values * doubt, reasons) for values, reasons in judged.words)
-            flagged = ("changed",) if rules else ()
-            return _made(judged.sides, probabilities, words, [n for n in found if n in NOTES], flagged, rules)
+            unmarked = both((values * doubt, reasons) for values, reasons in judged.words)
+            notes = [name for name in found if name in NOTES]
+            return _made(judged.sides, probabilities, unmarked, notes, ("changed",) * bool(rules), rules)
         most = max(VERDICTS, key=probabilities.__getitem__)
         flagged = tuple(name for name in VERDICTS if name == most or probabilities[name] > _FURTHER_CAUSE_ABOVE)
         found += judged.changes if "changed" in flagged and not rules else ()
@@ -458,15 +464,15 @@ def open_checker(model: Any, running: Running, encoder: Any = None, alarm: float
         return Checker(aligner, check, judge, alarm)
 
 
-def _without_causes(sides: Both[Segments]) -> PairVerdict:
+def _without_causes(judged: JudgedPair) -> PairVerdict:
     """Return the verdict on a pair with an empty side, or on one that no judge covers."""
-    source, target = (bool(side.words) for side in sides)
+    source, target = (bool(side.words) for side in judged.sides)
     if source and target:
-        return _made(sides, _NO_FAULT, _marks(sides, 0.0), [NOT_KNOWN])
+        return _made(judged.sides, _NO_FAULT, judged.words, [NOT_KNOWN])
     names = [name for name, words in (("empty source", source), ("empty target", target)) if not words]
     probabilities = {"omission": float(source), "addition": float(target), "wrong": float(source or target)}
     flagged = tuple(name for name in ("omission", "addition") if probabilities[name])
-    return _made(sides, _NO_FAULT | probabilities, _marks(sides, 1.0), names, flagged)
+    return _made(judged.sides, _NO_FAULT | probabilities, judged.words, names, flagged)
 
 
 def _made(
@@ -488,41 +494,46 @@ def _made(
         rules: Findings of broken rules. Default: ().
     """
     spans = _spans(sides, words) if flagged else ((), ())
-    marks = []
-    for side in (0, 1):
-        of_rules = dict.fromkeys(span for rule in rules if (span := rule[1 + side]) is not None)
-        others = (span for span in spans[side] if not any(_overlap(span, rule) for rule in of_rules))
-        marks.append(tuple(sorted([*of_rules, *others], key=lambda span: span.characters)))
+    of_rules = [rule.source for rule in rules], [rule.target for rule in rules]
     return PairVerdict(
         source=sides[0].text,
         target=sides[1].text,
-        **probabilities,
+        wrong=probabilities["wrong"],
+        omission=probabilities["omission"],
+        addition=probabilities["addition"],
+        repeats=probabilities["repeats"],
+        unrelated=probabilities["unrelated"],
+        changed=probabilities["changed"],
         source_words=tuple(words[0][0].tolist()),
         target_words=tuple(words[1][0].tolist()),
-        omission_spans=marks[0],
-        addition_spans=marks[1],
+        omission_spans=_with_rules(of_rules[0], spans[0]),
+        addition_spans=_with_rules(of_rules[1], spans[1]),
         names=tuple(dict.fromkeys([*names, *(rule.kind for rule in rules)])),
         flagged=flagged,
         rules=rules,
     )
 
 
-def _overlap(first: FlaggedSpan, second: FlaggedSpan) -> bool:
-    return max(first.words[0], second.words[0]) < min(first.words[1], second.words[1])
+def _with_rules(of_rules: Iterable[FlaggedSpan | None], others: Iterable[FlaggedSpan]) -> tuple[FlaggedSpan, ...]:
+    """Return the spans of broken rules, and other spans that do not overlap them, in order."""
+    spans = list(dict.fromkeys(span for span in of_rules if span is not None))
+    spans += [
+        one
+        for one in others
+        if not any(max(one.words[0], of.words[0]) < min(one.words[1], of.words[1]) for of in spans)
+    ]
+    return tuple(sorted(spans, key=lambda span: span.characters))
 
 
-def _spans_of_rule(sides: Both[Segments], broken: Break, probability: float) -> Both[FlaggedSpan | None]:
-    """Return the words on both sides that break a rule."""
-    spans = []
-    for side, characters in zip(sides, broken[1:], strict=True):
-        places = [
-            place
-            for place, (begin, end) in enumerate(side.spans)
-            if characters and begin < characters[1] and end > characters[0]
-        ]
-        words = (places[0], places[-1] + 1) if places else None
-        spans.append(words and FlaggedSpan(words, characters, broken.reason, probability))
-    return both(spans)
+def _span_of_rule(
+    side: Segments, characters: tuple[int, int] | None, broken: Break, probability: float
+) -> FlaggedSpan | None:
+    """Return the words of a side that break a rule; None for no place."""
+    if characters is None:
+        return None
+    places = [n for n, (begin, end) in enumerate(side.spans) if begin < characters[1] and end > characters[0]]
+    words = (places[0], places[-1] + 1) if places else (0, 0)
+    return FlaggedSpan(words, characters, broken.reason, probability)
 
 
 def _has_words(sides: Both[Segments]) -> bool:

@@ -316,7 +316,8 @@ def test_judges_are_joined_by_the_means_of_their_log_odds():
         one.wrong = lambda features, value=value: np.full(2, value)
         found.append((one, encoder_check.Judgement(
             {"addition": np.array([value, value])}, [(np.array([value]), np.array([0.5, value]))] * 2,
-            [(np.array([0]), np.array([0, 1]))] * 2, [{}, {}], [(), ("wrong name",)], np.zeros((2, 1)), np.zeros((2, 1)),
+            [(np.array([0]), np.array([0, 1]))] * 2, [{}, {}], [(), ("wrong name",)],
+            *[np.zeros((2, 1))] * 2,
         )))  # fmt: skip
     causes, words, changes = combined_judgement(found, [np.array([True, False]), np.array([True, True])], 0.6)
 

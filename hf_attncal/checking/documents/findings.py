@@ -136,8 +136,10 @@ def document_findings(verdict: PairVerdict, source: SegmentSide, target: Segment
     findings = [finding for finding in verdict.findings if not (wrong and finding.kind == "wrong placeholders")]
     by_rule = [finding for finding in findings if finding in verdict.rules]
     for rule in by_rule:
-        spans = (span and span.characters for span in (rule.source, rule.target))
-        places = source.place(next(spans)), target.place(next(spans))
+        places = (
+            source.place(rule.source.characters if rule.source else None),
+            target.place(rule.target.characters if rule.target else None),
+        )
         yield DocumentFinding(rule.kind, rule.reason, rule.probability, *places, _at(target, places[1]))
     if not (findings := findings[len(by_rule) :]):
         return
