@@ -1,7 +1,7 @@
 """Alarms of a text: the likeness above which a pair is flagged, and how sure a broken rule is.
 
 The alarm learned from clean text flags 1 in 100 of its lines. In text of another kind all log-odds are higher, and
-those of short and long pairs differ. Most pairs are assumed to be right, at most a tenth wrong: above the median,
+and short and long pairs differ. Most pairs are assumed to be right, at most a tenth wrong: above the median,
 log-odds fall off exponentially, at the rate of the ninth decile, and 1 in 100 right pairs of a length is above the
 alarm. It is never below the learned one, and at most `MOST_RISE` above it.
 
@@ -104,10 +104,10 @@ def _shares_of_text(shares: Mapping[str, float], breaks: Sequence[Mapping[str, o
     names = {name for rules in breaks for name in rules}
     result = dict(shares)
     for name in names:
-        kept = [rules[name] is None for rules in breaks if name in rules]
-        broken = len(kept) - sum(kept)
+        applies = [rules[name] for rules in breaks if name in rules]
+        broken = sum(found is not None for found in applies)
         # two more may be wrong by chance in a short text
         result[name] = max(
-            shares.get(name, 0.0), (broken - _WRONG_BY_RULE.get(name, _WRONG) * len(kept) - 2) / len(kept)
+            shares.get(name, 0.0), (broken - _WRONG_BY_RULE.get(name, _WRONG) * len(applies) - 2) / len(applies)
         )
     return result

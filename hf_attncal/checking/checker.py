@@ -163,8 +163,10 @@ class Checker:
     @property
     def alarm(self) -> float:
         """Probability of likeness above which a line of ordinary text is flagged."""
-        if self._alarm is not None:
-            return self._alarm
+        return self._learned_alarm if self._alarm is None else self._alarm
+
+    @property
+    def _learned_alarm(self) -> float:
         return float(mean_odds([np.array(judge.model.alarm) for judge in self.judges]))
 
     @property
@@ -215,7 +217,7 @@ class Checker:
             shared: Shared targets of the whole text. A target of five words or more with n different sources, three
                 or more, translates only one of them: it is unrelated with a probability of at least 1 - 1 / n.
                 Default: None, no such check.
-            alarms: Alarms of the text, from `text_alarms`. Default: None, those of ordinary text.
+            alarms: Alarms of the text, from `text_alarms`. Default: None, the alarms of ordinary text.
 
         Raises:
             ValueError: See `WordAligner.align`.
@@ -270,13 +272,13 @@ class Checker:
 
     def text_alarms(self, judged: Iterable[JudgedPair]) -> TextAlarms:
         """Estimate the alarms of a text from all its pairs, or from some hundreds of them."""
-        known = [pair for pair in judged if pair.causes]
+        covered = [pair for pair in judged if pair.causes]
         alarms = alarms_of_text(
             self.alarm,
             self.model.rules,
-            [pair.causes["likeness"] for pair in known],
-            [len(pair.sides[0].words) for pair in known],
-            [pair.rules for pair in known],
+            [pair.causes["likeness"] for pair in covered],
+            [len(pair.sides[0].words) for pair in covered],
+            [pair.rules for pair in covered],
         )
         return alarms if self._alarm is None else TextAlarms(self._alarm, alarms.shares)
 
@@ -287,7 +289,7 @@ class Checker:
         shared: SharedTargets | None = None,
         alarms: TextAlarms | None = None,
     ) -> list[PairVerdict]:
-        """Return the verdicts on judged pairs; the other arguments are those of `check`."""
+        """Return the verdicts on judged pairs; see `check` for the other arguments."""
         alarms = alarms or self.alarms
         return [
             self._verdict(pair, alarms, shared.sources_of(pair.sides[1].text) if shared else 1)
@@ -306,7 +308,7 @@ class Checker:
                 covered.append(judge.covered_lines(sides))
         if not judgements:
             return [JudgedPair(pair, _marks(pair, 0.0)) for pair in sides]
-        causes, words, changes = combined_judgement(judgements, covered, self.alarm)
+        causes, words, changes = combined_judgement(judgements, covered, self._learned_alarm)
         of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
         return [
             JudgedPair(pair, words[n], of_lines[n], changes[n], judgements[int(np.argmax(known))][1].rules[n])
@@ -357,20 +359,20 @@ class Checker:
             "wrong language": untranslated and not copied,
             f"one target for {sources} sources": own_share < 1,
         }
-        found = [name for name, holds in names.items() if holds]
+        faults = [name for name, holds in names.items() if holds]
         if likeness <= alarm:
             # no word may be more suspect than its line
             doubt = MARKED_ABOVE * likeness / max(alarm, 1e-9)
             unmarked = both((values * doubt, reasons) for values, reasons in judged.words)
-            notes = [name for name in found if name in NOTES]
+            notes = [name for name in faults if name in NOTES]
             return _made(judged.sides, probabilities, unmarked, notes, ("changed",) * bool(rules), rules)
         most = max(VERDICTS, key=probabilities.__getitem__)
         flagged = tuple(name for name in VERDICTS if name == most or probabilities[name] > _FURTHER_CAUSE_ABOVE)
-        found += judged.changes if "changed" in flagged and not rules else ()
+        faults += judged.changes if "changed" in flagged and not rules else ()
         words = judged.words
-        if not found and not any(_spans(judged.sides, words)) and not rules:
-            found, words = self._reason(judged.sides, most, words)
-        return _made(judged.sides, probabilities, words, found, flagged, rules)
+        if not faults and not any(_spans(judged.sides, words)) and not rules:
+            faults, words = self._reason(judged.sides, most, words)
+        return _made(judged.sides, probabilities, words, faults, flagged, rules)
 
     def _reason(self, sides: Both[Segments], most: str, words: Marks) -> tuple[list[str], Marks]:
         """Return a reason for a flagged line without marks: its length, or its most suspect word."""
@@ -520,7 +522,7 @@ def _with_rules(of_rules: Iterable[FlaggedSpan | None], others: Iterable[Flagged
     spans += [
         one
         for one in others
-        if not any(max(one.words[0], of.words[0]) < min(one.words[1], of.words[1]) for of in spans)
+        if not any(max(one.words[0], rule.words[0]) < min(one.words[1], rule.words[1]) for rule in spans)
     ]
     return tuple(sorted(spans, key=lambda span: span.characters))
 

@@ -69,7 +69,7 @@ def check(
         worst: number of lines, or findings, to write, the worst first [default: all, in their order]
         bootstrap: number of bootstrap resamples of the lines for 95 % intervals of a summary; 0 for none
         alarm: probability above which an omission, an addition or an unrelated target is reported [default: the
-            alarm learned from clean text, raised as far as the text is unlike it; the log says both]
+            alarm learned from clean text, raised as far as the text is unlike it; with both in the log]
         fail_above: exit with 1 if any finding is more probable than this; errors exit with 2 [default: findings do not
             change the status]
         dismiss: file of findings to ignore (tsv or json of an earlier run), matched by content [default: none]
