@@ -27,26 +27,30 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, Encod
 
 
 def keys_and_values(
-    past_key_values: Cache | None, layer: int, project: Callable[[], tuple[Tensor, Tensor]], *, of_source: bool
+    past_key_values: Cache | None,
+    layer: int,
+    project: Callable[[], tuple[Tensor, Tensor]],
+    *,
+    is_cross_attention: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return keys and values of an attention, (B, H, S, width). Those of a source are projected once per sentence.
+    """Return keys and values of an attention, (B, H, S, width). A source is projected once per sentence.
 
     Args:
         past_key_values: cache of the model.
         layer: number of the decoder layer.
         project: function that returns keys and values of the current states.
-        of_source: True for a cross-attention.
+        is_cross_attention: True for a cross-attention.
     """
     cache = past_key_values
     if isinstance(past_key_values, EncoderDecoderCache):
-        cache = past_key_values.cross_attention_cache if of_source else past_key_values.self_attention_cache
-        if of_source and past_key_values.is_updated.get(layer):
+        cache = past_key_values.cross_attention_cache if is_cross_attention else past_key_values.self_attention_cache
+        if is_cross_attention and past_key_values.is_updated.get(layer):
             stored: Any = cache.layers[layer]
             return stored.keys, stored.values
     keys, values = project()
     if cache is None:
         return keys, values
-    if of_source and isinstance(past_key_values, EncoderDecoderCache):
+    if is_cross_attention and isinstance(past_key_values, EncoderDecoderCache):
         past_key_values.is_updated[layer] = True
     return cache.update(keys, values, layer)
 

@@ -106,12 +106,12 @@ class HeadGate(nn.Module):
 class OutputGate(HeadGate):
     """Factor `2 sigmoid(w_h q + b_h)` on the output of a head: 1 at first, so that the head is unchanged.
 
-    It is the control of calibration, whose weights sum to more than 1: it changes how much of a head is used, and
-    never where the head looks. It has as many parameters as the gate of eq. 12, `H (d_k + 1)` in each layer.
+    It is the control for calibration, whose weights sum to more than 1: it scales a head's output but does not change
+    its attention. It has the number of parameters of the gate of eq. 12, `H (d_k + 1)` in each layer.
     """
 
     def forward(self, query: Tensor, constant: bool = False) -> Tensor:
-        """query (B, H, T, d_k) -> (B, H, T, 1), from 0 to 2; `constant`: W and b get no gradient."""
+        """Return the factor, from 0 to 2: query (B, H, T, d_k) -> (B, H, T, 1); W and b are constant if `constant`."""
         weight, bias = (self.weight.detach(), self.bias.detach()) if constant else (self.weight, self.bias)
         return 2 * head_gate(query, weight, bias)
 
@@ -141,12 +141,12 @@ class LowRankMaskNetwork(MaskNetwork):
 
     @property
     def query_weight(self) -> Tensor:  # type: ignore[override]  # a parameter in the parent class
-        """W^Q, (d_model, d_model)."""
+        """Return W^Q, (d_model, d_model)."""
         return self.query_up @ self.query_down
 
     @property
     def key_weight(self) -> Tensor:  # type: ignore[override]
-        """W^K, (d_model, d_model)."""
+        """Return W^K, (d_model, d_model)."""
         return self.key_up @ self.key_down
 
     def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:

@@ -67,12 +67,12 @@ class AttentionContext:
         self.record_details = record_details
         self.copies = copies
         self.guided = guided
-        self.copy_attentions: list[Tensor] = []  # of one head, (B, T, S); of a recurrent decoder one for each step
-        self.guided_attention: tuple[Tensor, Tensor | None] | None = None  # (B, T, S), and of NULL (B, T)
+        self.copy_attentions: list[Tensor] = []  # one head, (B, T, S); a recurrent decoder adds one per step
+        self.guided_attention: tuple[Tensor, Tensor | None] | None = None  # (B, T, S); weight of NULL, (B, T)
         self.attentions: list[Tensor] = []
         self.masks: list[Tensor] = []
         self.null_attentions: list[Tensor] = []
-        self.penalties: list[Tensor] = []  # one scalar a layer: sum over real target steps, mean over heads
+        self.penalties: list[Tensor] = []  # one scalar per layer: sum over real target steps, mean over heads
         self.mask_means: list[Tensor] = []
         self.gate_means: list[Tensor] = []
 
@@ -101,7 +101,7 @@ class CrossAttentionMixin(nn.Module):
     has_own_projections = False
     config: Any
     layer_idx: Any
-    # Of the stock attention
+    # Modules and settings of the stock attention
     q_proj: nn.Linear
     k_proj: nn.Linear
     v_proj: nn.Linear
@@ -110,7 +110,7 @@ class CrossAttentionMixin(nn.Module):
     head_dim: int
     scaling: float
     dropout: float
-    # Of `learned_parts`
+    # Modules from `learned_parts`
     mask_network: MaskNetwork
     gate: HeadGate
     output_gate: OutputGate
@@ -132,8 +132,11 @@ class CrossAttentionMixin(nn.Module):
         attention_context: AttentionContext | None = None,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend like the stock attention: (B, T, d_model) and (B, S, d_model) -> (B, T, d_model), weights (B, H, T, "
-        "S)."""
+        """Attend like the stock attention, (B, T, d_model) and (B, S, d_model) -> (B, T, d_model).
+
+        Returns:
+            The output, and the weights, (B, H, T, S), if they are requested.
+        """
         context = attention_context or AttentionContext()
         with_weights = context.record_details or kwargs.get("output_attentions", self.config.output_attentions)
         reported = self._is_copied_by(context) or self._is_guided_by(context)
@@ -154,7 +157,7 @@ class CrossAttentionMixin(nn.Module):
         return self.out_proj(output), weights
 
     def _is_plain(self) -> bool:
-        """Return whether the weights are those of the stock attention."""
+        """Return True if the weights equal the stock attention's."""
         switches = self.switches
         return switches.calibration is None and not switches.leaky and not switches.gumbel
 
@@ -173,7 +176,7 @@ class CrossAttentionMixin(nn.Module):
                 key = torch.cat([key, self._project_mask_keys(encoder_states, key, context)], dim=-1)
             return key, value
 
-        keys, value = keys_and_values(past_key_values, self.layer_idx, project, of_source=True)
+        keys, value = keys_and_values(past_key_values, self.layer_idx, project, is_cross_attention=True)
         if self.switches.calibration is None:
             return keys, value, None
         return keys[..., : self.head_dim], value, keys[..., self.head_dim :]
@@ -253,8 +256,7 @@ class CrossAttentionMixin(nn.Module):
         mask_key: Tensor,
         attention_mask: Tensor | None,
     ) -> Tensor:
-        """Compute renormalised calibration in one softmax, `a f / sum(a f) = softmax(scores + log f)`; -> (B, H, T, "
-        "d_k)."""
+        """Compute renormalised calibration in one softmax, `softmax(scores + log f)`; -> (B, H, T, d_k)."""
         real = real_source_tokens(attention_mask)
         factor = self._fusion_factor(self.mask_network(hidden_states, query, mask_key), self._gate_of(query))
         log_factor = factor.to(query.dtype).log_()  # in place throughout: nothing is kept for a gradient
@@ -359,8 +361,7 @@ class CrossAttentionMixin(nn.Module):
         context.copy_attentions.append(self._of_head(self.config.copy_head, weights, attention))
 
     def _of_head(self, head: int, weights: Tensor, attention: Tensor) -> Tensor:
-        """Return the weights of a head without dropout, (B, T, S), scaled to the sum of `attention` (1, or 1 minus "
-        "NULL)."""
+        """Return a head's weights without dropout, (B, T, S), scaled to the sum of `attention` (1, or 1 - NULL)."""
         weights, attention = weights[:, head], attention[:, head]
         if self.switches.calibration is not None:
             dtype = _at_least_float32(weights)
@@ -371,7 +372,7 @@ class CrossAttentionMixin(nn.Module):
         return self.gate(query) if "gate" in FUSIONS[self.switches.calibration].parts else None
 
     def _gate_output(self, output: Tensor, query: Tensor, context: AttentionContext) -> Tensor:
-        """Outputs of the heads, (B, H, T, d_k), times the factors of the output gate, if there is one."""
+        """Return the outputs of the heads, (B, H, T, d_k), times the factors of the output gate, if there is one."""
         if not self.switches.output_gate:
             return output
         return output * self.output_gate(query, constant=context.perturb).to(output.dtype)

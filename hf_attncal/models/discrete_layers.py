@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Layers of the Discrete Transformer: Marian's, with attention that chooses and with one stream or two.
+"""Layers of the Discrete Transformer: Marian's, with attention that selects one position, and one or two streams.
 
-With two streams the modules without a prefix are those of the semantic stream, but for the queries and keys, which are
-the syntactic one's; so that with one stream every name is Marian's.
+With two streams, modules without a prefix belong to the semantic stream, except the queries and keys, which belong to
+the syntactic stream. With one stream every name is Marian's.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ from .configuration_discrete import DiscreteTransformerConfig
 from .functional import attention_scores, gumbel_attention, real_source_tokens, with_null_scores
 from .functional_discrete import Sampling, chosen_positions, extended_fields, gathered_values, one_hot_weights
 
-# In use, most scores that are compared at a time: they stay in a processor's cache.
+# Maximum number of scores that inference compares at a time; they fit into a processor's cache.
 SCORES_AT_ONCE = 2**20
 
 
@@ -40,8 +40,9 @@ class RelativePositions(nn.Module):
     """A learned bias on the scores of a self-attention, for each head and distance from query to key.
 
     Args:
-        num_heads: H. width: distances up to this have a bias of their own, all farther ones that of the last.
-        causal: keys after the query need none.
+        num_heads: H.
+        width: largest distance with its own bias; larger distances share the bias of this one.
+        causal: True if no query sees a later key, so that later keys need no bias.
         scale: factor of the parameters, so that they are learned as fast as scores of single features.
     """
 
@@ -51,17 +52,17 @@ class RelativePositions(nn.Module):
         self.bias = nn.Parameter(torch.empty(num_heads, width + 1 if causal else 2 * width + 1))
 
     def forward(self, queries: int, keys: int, first: int | Tensor) -> Tensor:
-        """The bias, (H, T, S), where the first query is at the position `first` of the keys."""
+        """Return the bias, (H, T, S), if the first query is at the position `first` of the keys."""
         positions = torch.arange(max(queries, keys), device=self.bias.device)
         distance = (first + positions[:queries, None] - positions[:keys]).clamp(-self.width, self.width)
         return self.scale * self.bias[:, distance.clamp(min=0) if self.causal else distance + self.width]
 
 
 class DiscreteAttention(hf.MarianAttention):
-    """Multi-head attention whose heads choose one position each (secs. 4 and 5).
+    """Multi-head attention whose heads each select one position (secs. 4 and 5).
 
     Args:
-        syntactic_output: the syntactic stream goes on after this attention; False where nothing reads it.
+        syntactic_output: True if the syntactic stream continues after this attention, False if nothing reads it.
         relative: True for `RelativePositions`.
         The others: see `MarianAttention`.
     """
@@ -84,7 +85,7 @@ class DiscreteAttention(hf.MarianAttention):
             self.syntactic_v_proj = nn.Linear(self.embed_dim, self.embed_dim)
             self.syntactic_out_proj = nn.Linear(self.embed_dim, self.embed_dim)
 
-    def forward(  # type: ignore[override]  # of two streams, where the stock attention has one
+    def forward(  # type: ignore[override]  # two streams; the stock attention has one
         self,
         hidden_states: Tensor,
         syntactic_states: Tensor | None = None,
@@ -103,9 +104,9 @@ class DiscreteAttention(hf.MarianAttention):
             hidden_states: states of the only or semantic stream, (B, T, d_model).
             syntactic_states: states of the syntactic stream, same shape; `None` with one stream.
             key_value_states, syntactic_key_value_states: encoder states in cross-attention, (B, S, d_model).
-            sampling: sampling of positions in training; `None`: as in the paper.
-            with_routing: return it.
-            first_query: position of the first query among the keys, in self-attention: the steps in the cache.
+            sampling: sampling of positions in training. Default: `None`, as in the paper.
+            with_routing: True to return the routing.
+            first_query: position of the first query among the keys in self-attention, the number of cached steps.
             The others: see `MarianAttention`.
 
         Returns:
@@ -122,27 +123,27 @@ class DiscreteAttention(hf.MarianAttention):
             return output, weights, None, None
 
         router = hidden_states if syntactic_states is None else syntactic_states
-        read, read_router = hidden_states, router
+        value_states, key_states = hidden_states, router
         if key_value_states is not None:
-            read = read_router = key_value_states
+            value_states = key_states = key_value_states
             if syntactic_key_value_states is not None:
-                read_router = syntactic_key_value_states
+                key_states = syntactic_key_value_states
 
         def project() -> tuple[Tensor, Tensor]:
-            key = self._split_heads(self.k_proj(read_router))
-            value = self._split_heads(self.v_proj(read))
+            key = self._split_heads(self.k_proj(key_states))
+            value = self._split_heads(self.v_proj(value_states))
             if self.syntactic_output:  # side by side, so that every kind of cache carries both
-                value = torch.cat([value, self._split_heads(self.syntactic_v_proj(read_router))], dim=-1)
+                value = torch.cat([value, self._split_heads(self.syntactic_v_proj(key_states))], dim=-1)
             return key, value
 
         query = self._split_heads(self.q_proj(router))
-        of_source = key_value_states is not None
-        key, value = keys_and_values(past_key_values, self.layer_idx, project, of_source=of_source)
+        is_cross_attention = key_value_states is not None
+        key, value = keys_and_values(past_key_values, self.layer_idx, project, is_cross_attention=is_cross_attention)
         length, keys = query.shape[2], key.shape[2]
         real = real_source_tokens(attention_mask)
         if real is None and self.is_causal and length > 1:
-            # No mask is the kernels' way of saying that nothing is padding and that the first query is at the first
-            # key; behind the queries a static cache has empty slots.
+            # The kernels take a missing mask to mean that nothing is padding and that the first query is at the first
+            # key. A static cache has empty slots behind the queries.
             real = torch.ones(1, 1, length, keys, dtype=torch.bool, device=query.device).tril()
         bias = None if self.relative_positions is None else self.relative_positions(length, keys, first_query)
         routing, soft = self._route(query, key, real, bias, sampling or Sampling())
@@ -152,21 +153,21 @@ class DiscreteAttention(hf.MarianAttention):
             weights = one_hot_weights(routing, keys, query.dtype) if with_weights else None
         else:
             weights = routing
-            output = torch.matmul(self._dropped(routing), semantic)
+            output = torch.matmul(self._drop_weights(routing), semantic)
         output = self.out_proj(self._merge_heads(output))
         syntactic_output = None
         if soft is not None and self.syntactic_output:
-            expected = torch.matmul(self._dropped(soft), syntactic)
+            expected = torch.matmul(self._drop_weights(soft), syntactic)
             syntactic_output = self.syntactic_out_proj(self._merge_heads(expected))
         return output, weights if with_weights else None, syntactic_output, routing if with_routing else None
 
     def _route(
         self, query: Tensor, key: Tensor, real: Tensor | None, bias: Tensor | None, sampling: Sampling
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the routing, and the soft weights, (B, H, T, S), where they are needed for themselves."""
+        """Return the routing, and the soft weights, (B, H, T, S), if something else than the routing needs them."""
         is_hard, nulls = self.config.hard_attention, int(self.null is not None)
         if is_hard and not self.training and not self.syntactic_output:
-            return self._choose(query, key, real, bias), None
+            return self._selected_positions(query, key, real, bias), None
         scores = self._scores(query, key, real, bias)
         soft = torch.softmax(scores, dim=-1)[..., nulls:] if self.syntactic_output or not is_hard else None
         if soft is not None and not is_hard:
@@ -177,17 +178,17 @@ class DiscreteAttention(hf.MarianAttention):
         return gumbel_attention(scores, training=True, real=choices, **sampling._asdict())[..., nulls:], soft
 
     def _scores(self, query: Tensor, key: Tensor, real: Tensor | None, bias: Tensor | None) -> Tensor:
-        """Scores, (B, H, T, S), or (B, H, T, 1 + S) with those of NULL."""
+        """Return the scores, (B, H, T, S), or (B, H, T, 1 + S) if there is a NULL key."""
         scores = attention_scores(query, key, self.scaling, real, bias)
         if self.null is None:
             return scores
         return with_null_scores(scores, query, self.null.key, self.scaling, self.null.bias)
 
-    def _choose(self, query: Tensor, key: Tensor, real: Tensor | None, bias: Tensor | None) -> Tensor:
-        """Return the chosen positions, (B, H, T), -1 for NULL; of long text some queries at a time.
+    def _selected_positions(self, query: Tensor, key: Tensor, real: Tensor | None, bias: Tensor | None) -> Tensor:
+        """Return the selected positions, (B, H, T), -1 for NULL; long text is read in blocks of queries.
 
-        What soft attention has to keep for its values is of no use here once it has been compared, so that memory
-        grows with the length, and not with its square.
+        Unlike in soft attention, scores are not needed after they have been compared. Memory therefore grows with the
+        length and not with its square.
         """
         batch, heads, length, _ = query.shape
         rows = max(1, SCORES_AT_ONCE // (batch * heads * key.shape[2]))
@@ -209,12 +210,12 @@ class DiscreteAttention(hf.MarianAttention):
     def _merge_heads(self, states: Tensor) -> Tensor:
         return states.transpose(1, 2).flatten(2)
 
-    def _dropped(self, weights: Tensor) -> Tensor:
+    def _drop_weights(self, weights: Tensor) -> Tensor:
         return nn.functional.dropout(weights, p=self.dropout, training=self.training)
 
 
 class _ResidualStreamsMixin(nn.Module):
-    """The residual steps of both streams; goes before the stock layer in the bases."""
+    """Residual steps of both streams; goes before the stock layer in the bases."""
 
     embed_dim: int
     dropout: float
@@ -226,38 +227,38 @@ class _ResidualStreamsMixin(nn.Module):
     syntactic_final_layer_norm: nn.LayerNorm
 
     def _add_syntactic_stream(self, attentions: tuple[str, ...], width: int) -> None:
-        """Build its normalisations after the attentions of these names, and its feed-forward layers."""
+        """Build the layer norms after the named attentions, and the feed-forward layers, of the syntactic stream."""
         for name in (*(f"{attention}_layer_norm" for attention in attentions), "final_layer_norm"):
             setattr(self, f"syntactic_{name}", nn.LayerNorm(self.embed_dim))
         self.syntactic_fc1 = nn.Linear(self.embed_dim, width)
         self.syntactic_fc2 = nn.Linear(width, self.embed_dim)
 
-    def _added(self, residual: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def _add_and_norm(self, residual: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
         return norm(residual + nn.functional.dropout(output, p=self.dropout, training=self.training))
 
-    def _fed_forward(self, states: Tensor, fc1: nn.Linear, fc2: nn.Linear, norm: nn.LayerNorm) -> Tensor:
+    def _feed_forward(self, states: Tensor, fc1: nn.Linear, fc2: nn.Linear, norm: nn.LayerNorm) -> Tensor:
         inner = self.activation_fn(fc1(states))
         inner = nn.functional.dropout(inner, p=self.activation_dropout, training=self.training)
-        return self._added(states, fc2(inner), norm)
+        return self._add_and_norm(states, fc2(inner), norm)
 
-    def _attended(
+    def _attend_both(
         self, name: str, states: tuple[Tensor, Tensor | None], **inputs
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """States of both streams after the attention of this name, and its routing."""
+        """Return the states of both streams after the named attention, and its routing."""
         residual, syntactic_residual = states
         output, _, syntactic_output, routing = getattr(self, name)(residual, syntactic_residual, **inputs)
-        hidden_states = self._added(residual, output, getattr(self, f"{name}_layer_norm"))
+        hidden_states = self._add_and_norm(residual, output, getattr(self, f"{name}_layer_norm"))
         if syntactic_output is None or syntactic_residual is None:
             return hidden_states, syntactic_residual, routing
         syntactic_norm = getattr(self, f"syntactic_{name}_layer_norm")
-        return hidden_states, self._added(syntactic_residual, syntactic_output, syntactic_norm), routing
+        return hidden_states, self._add_and_norm(syntactic_residual, syntactic_output, syntactic_norm), routing
 
-    def _both_fed_forward(
+    def _feed_both_forward(
         self, hidden_states: Tensor, syntactic_states: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        hidden_states = self._fed_forward(hidden_states, self.fc1, self.fc2, self.final_layer_norm)
+        hidden_states = self._feed_forward(hidden_states, self.fc1, self.fc2, self.final_layer_norm)
         if syntactic_states is not None and hasattr(self, "syntactic_fc1"):
-            syntactic_states = self._fed_forward(
+            syntactic_states = self._feed_forward(
                 syntactic_states, self.syntactic_fc1, self.syntactic_fc2, self.syntactic_final_layer_norm
             )
         return hidden_states, syntactic_states
@@ -279,7 +280,7 @@ class DiscreteEncoderLayer(_ResidualStreamsMixin, hf.MarianEncoderLayer):
         if config.streams == 2:
             self._add_syntactic_stream(("self_attn",), config.encoder_ffn_dim)
 
-    def forward(  # type: ignore[override]  # of two streams, where the stock layer has one
+    def forward(  # type: ignore[override]  # two streams; the stock layer has one
         self,
         hidden_states: Tensor,
         syntactic_states: Tensor | None = None,
@@ -287,20 +288,26 @@ class DiscreteEncoderLayer(_ResidualStreamsMixin, hf.MarianEncoderLayer):
         attention_mask: Tensor | None = None,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """States of both streams, (B, S, d_model), and receptive fields (B, S, S), if any, of the layer below."""
+        """Return the states of both streams, (B, S, d_model), and the receptive fields (B, S, S), if they are given.
+
+        Args:
+            fields: receptive fields of the layer below, (B, S, S), or None.
+            The others: see `DiscreteAttention.forward`.
+        """
         states = hidden_states, syntactic_states
-        hidden_states, syntactic_states, routing = self._attended(
+        hidden_states, syntactic_states, routing = self._attend_both(
             "self_attn", states, attention_mask=attention_mask, with_routing=fields is not None, **kwargs
         )
         if fields is not None and routing is not None:
             fields = extended_fields(fields, routing, fields)
-        return *self._both_fed_forward(hidden_states, syntactic_states), fields
+        return *self._feed_both_forward(hidden_states, syntactic_states), fields
 
 
 class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
     """`MarianDecoderLayer` with our attentions, and a second stream if there are two; without an encoder, two steps.
 
-    The output reads the semantic stream, so in the last layer the syntactic one ends with its last queries and keys.
+    The output layer reads only the semantic stream. The syntactic stream therefore ends in the last layer with its
+    last queries and keys.
     """
 
     def __init__(self, config: DiscreteTransformerConfig, layer_idx: int):
@@ -311,7 +318,7 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
         self.activation_fn = ACT2FN[config.activation_function]
         self.activation_dropout = config.activation_dropout
         names = ("self_attn", "encoder_attn") if config.is_encoder_decoder else ("self_attn",)
-        goes_on = layer_idx < config.decoder_layers - 1
+        continues = layer_idx < config.decoder_layers - 1
         for name in names:
             attention = DiscreteAttention(
                 embed_dim=config.d_model,
@@ -321,7 +328,7 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
                 is_causal=name == "self_attn",
                 config=config,
                 layer_idx=layer_idx,
-                syntactic_output=goes_on or name != names[-1],
+                syntactic_output=continues or name != names[-1],
                 relative=config.relative_positions > 0 and name == "self_attn",
             )
             setattr(self, name, attention)
@@ -329,16 +336,16 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
         self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
         self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
         self.final_layer_norm = nn.LayerNorm(config.d_model)
-        if config.streams == 2 and goes_on:
+        if config.streams == 2 and continues:
             self._add_syntactic_stream(names, config.decoder_ffn_dim)
         elif config.streams == 2 and config.is_encoder_decoder:
             self.syntactic_self_attn_layer_norm = nn.LayerNorm(config.d_model)
 
-    def forward(  # type: ignore[override]  # of two streams, where the stock layer has one
+    def forward(  # type: ignore[override]  # two streams; the stock layer has one
         self,
         hidden_states: Tensor,
         syntactic_states: Tensor | None = None,
-        encoder_hidden_states: Tensor | None = None,  # positional, as all that has gradients, for checkpointing
+        encoder_hidden_states: Tensor | None = None,  # positional like all tensors with gradients, for checkpointing
         encoder_syntactic_states: Tensor | None = None,
         target_fields: Tensor | None = None,
         source_fields: Tensor | None = None,
@@ -348,13 +355,15 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
         past_key_values: Cache | None = None,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """Run the stock layer on both streams, with receptive fields of the layer below if there are any.
+        """Run the stock layer on both streams, and extend receptive fields if they are given.
 
         Args:
-            target_fields, source_fields: (B, T, T) and (B, T, S). encoder_fields: of the encoder's states, (B, S, S).
+            target_fields, source_fields: receptive fields of the layer below, (B, T, T) and (B, T, S), or None.
+            encoder_fields: receptive fields of the encoder's states, (B, S, S), or None.
+            The others: see `DiscreteAttention.forward`.
         """
         inputs = {"past_key_values": past_key_values, "with_routing": target_fields is not None, **kwargs}
-        hidden_states, syntactic_states, routing = self._attended(
+        hidden_states, syntactic_states, routing = self._attend_both(
             "self_attn", (hidden_states, syntactic_states), attention_mask=attention_mask, **inputs
         )
         if target_fields is not None and routing is not None:
@@ -362,7 +371,7 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
                 source_fields = extended_fields(source_fields, routing, source_fields)
             target_fields = extended_fields(target_fields, routing, target_fields)
         if encoder_hidden_states is not None:
-            hidden_states, syntactic_states, routing = self._attended(
+            hidden_states, syntactic_states, routing = self._attend_both(
                 "encoder_attn",
                 (hidden_states, syntactic_states),
                 key_value_states=encoder_hidden_states,
@@ -372,4 +381,4 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
             )
             if source_fields is not None and encoder_fields is not None and routing is not None:
                 source_fields = extended_fields(source_fields, routing, encoder_fields)
-        return *self._both_fed_forward(hidden_states, syntactic_states), target_fields, source_fields
+        return *self._feed_both_forward(hidden_states, syntactic_states), target_fields, source_fields

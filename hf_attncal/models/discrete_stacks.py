@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Encoder and decoder of the Discrete Transformer, their outputs, and what all its models share."""
+"""Encoder and decoder of the Discrete Transformer, their outputs, and the base class of its models."""
 
 import math
 from collections.abc import Callable
@@ -57,11 +57,11 @@ class DiscreteDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
     """Output of the decoder.
 
     Args:
-        target_receptive_fields: which tokens of the target a step was computed from, (batch, target, target).
-        source_receptive_fields: which tokens of the source, (batch, target, source).
+        target_receptive_fields: target tokens that each step was computed from, (batch, target, target).
+        source_receptive_fields: source tokens that each step was computed from, (batch, target, source).
 
-    Both are boolean where attention has chosen and numbers in [0, 1] where it is soft or sampled; step t reads the
-    t-th token of `decoder_input_ids` and predicts what comes after it. With `output_receptive_fields=True` only.
+    Both are boolean for hard attention, numbers in [0, 1] for soft or sampled attention, and None without
+    `output_receptive_fields=True`. Step t reads the t-th token of `decoder_input_ids` and predicts the next one.
     """
 
     target_receptive_fields: Tensor | None = None
@@ -69,7 +69,7 @@ class DiscreteDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
 
 
 class DiscretePreTrainedModel(WholeCheckpointMixin, CountedStepsMixin, hf.MarianPreTrainedModel):
-    """Base of the models; encoder and decoder share it because the nearest one initialises weights."""
+    """Base of the models, and of encoder and decoder, because the nearest base class initialises weights."""
 
     config: DiscreteTransformerConfig
     config_class = DiscreteTransformerConfig
@@ -78,7 +78,7 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, CountedStepsMixin, hf.Marian
         "AutoModelForSeq2SeqLM": "DiscreteTransformerForConditionalGeneration",
         "AutoModelForCausalLM": "DiscreteTransformerForCausalLM",
     }
-    # Kernels that never form the scores cannot choose among them.
+    # Kernels that never form the scores cannot select a position.
     _supports_flash_attn = False
     _supports_flex_attn = False
 
@@ -93,20 +93,22 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, CountedStepsMixin, hf.Marian
             module.weight.requires_grad_(False)
 
     def _auto_classes_of_weights(self) -> dict[str, str]:
-        """An encoder-decoder has other weights than a decoder alone."""
-        alone = not self.config.is_encoder_decoder
-        return {auto: name for auto, name in self._auto_classes.items() if (auto == "AutoModelForCausalLM") == alone}
+        """Return the Auto classes that load these weights, which differ between encoder-decoder and decoder."""
+        decoder_only = not self.config.is_encoder_decoder
+        return {
+            auto: name for auto, name in self._auto_classes.items() if (auto == "AutoModelForCausalLM") == decoder_only
+        }
 
     # ---- the vocabulary ----
 
     def _resize_token_embeddings(self, *args, **kwargs):
-        """Resize the embeddings as the stock class does, and the ones of the syntactic stream."""
+        """Resize the embeddings of both streams."""
         embeddings = super()._resize_token_embeddings(*args, **kwargs)
         self._resize_syntactic_embeddings()
         return embeddings
 
     def _resize_syntactic_embeddings(self) -> None:
-        """Give every syntactic table as many rows as the semantic one beside it has."""
+        """Resize every syntactic table to the size of the semantic table beside it."""
         stack: Any
         for stack in self.modules():
             if hasattr(stack, "syntactic_embed_tokens"):
@@ -124,15 +126,16 @@ def _given(
     """Return the tokens or the embeddings, whichever are given.
 
     Args:
-        past: positions before them. prefix: of the names of both arguments.
+        past: number of positions before them.
+        prefix: prefix of the names of both arguments in messages.
 
     Raises:
-        ValueError: both or neither are given; no tokens, or more than there are positions.
+        ValueError: both or neither are given; there are no tokens, or more tokens than positions.
     """
     check_one_given(input_ids, inputs_embeds, prefix)
     name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
     assert given is not None
-    if torch.compiler.is_compiling():  # the length in a static cache is a tensor, whose value a graph cannot ask for
+    if torch.compiler.is_compiling():  # the length of a static cache is a tensor, whose value a graph cannot read
         return given
     if given.shape[1] == 0:
         raise ValueError(f"`{prefix}{name}` must have at least one token: attention over nothing is undefined.")
@@ -154,10 +157,10 @@ def _check_encoder_states(config: DiscreteTransformerConfig, *streams: Tensor | 
 
 
 class _StackMixin(nn.Module):
-    """Parts and embeddings of an encoder or a decoder; goes before the stock one in the bases."""
+    """Parts and embeddings of an encoder or a decoder; goes before the stock class in the bases."""
 
     config: Any
-    scales_given_embeddings: bool  # as the stock class does
+    scales_given_embeddings: bool  # True where the stock class multiplies `inputs_embeds` by the scale
 
     def _build(self, layer_class: Callable[..., nn.Module], layers: int, vocab_size: int, layerdrop: float) -> None:
         """Add everything that the stock constructor adds, and the second stream's table."""
@@ -177,14 +180,15 @@ class _StackMixin(nn.Module):
     def _embedded(
         self, input_ids: Tensor | None, inputs_embeds: Tensor | None, positions: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """States of both streams before the first layer.
+        """Return the states of both streams before the first layer.
 
         Args:
-            input_ids: (B, T), or `None` with embeddings in its place, those of both streams side by side.
-            positions: their embeddings, broadcastable to (B, T, d_model).
+            input_ids: tokens, (B, T), or `None`.
+            inputs_embeds: embeddings in place of tokens, both streams side by side, (B, T, streams * d_model).
+            positions: position embeddings, broadcastable to (B, T, d_model).
 
         Raises:
-            ValueError: embeddings of another width.
+            ValueError: the embeddings have another width.
         """
         streams, width, scale = self.config.streams, self.config.d_model, self.embed_scale
         if inputs_embeds is None:
@@ -194,7 +198,7 @@ class _StackMixin(nn.Module):
             if inputs_embeds.shape[-1] != streams * width:
                 raise ValueError(
                     f"`inputs_embeds` must have a width of {streams * width}, `d_model` for each of the {streams} "
-                    f"streams, got {inputs_embeds.shape[-1]}. Put those of the syntactic stream behind the others."
+                    f"streams, got {inputs_embeds.shape[-1]}. Put the embeddings of the semantic stream first."
                 )
             embedded = list(inputs_embeds.split(width, dim=-1))
             scale = scale if self.scales_given_embeddings else 1.0
@@ -208,19 +212,19 @@ class _StackMixin(nn.Module):
         """Return whether LayerDrop skips a layer."""
         return self.training and self.layerdrop > 0 and bool(torch.rand([]) < self.layerdrop)
 
-    def _initial_fields(self, asked: bool | None, states: Tensor) -> Tensor | None:
-        """Fields before the first layer, if they were asked for."""
-        if not asked:
+    def _initial_fields(self, requested: bool | None, states: Tensor) -> Tensor | None:
+        """Return the receptive fields before the first layer, or None if they are not requested."""
+        if not requested:
             return None
         batch, length = states.shape[:2]
         if self.config.hard_attention and not self.training:
             return initial_fields(batch, length, torch.bool, states.device)
-        # Numbers are counted with: no precision below float32.
+        # Fields are sums, which need at least float32.
         return initial_fields(batch, length, torch.promote_types(states.dtype, torch.float32), states.device)
 
 
 class DiscreteEncoder(_StackMixin, DiscretePreTrainedModel, hf.MarianEncoder):
-    """`MarianEncoder` of our layers."""
+    """`MarianEncoder` with our layers."""
 
     _no_split_modules = ["DiscreteEncoderLayer"]
     scales_given_embeddings = False
@@ -245,15 +249,16 @@ class DiscreteEncoder(_StackMixin, DiscretePreTrainedModel, hf.MarianEncoder):
         sampling: Sampling | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> DiscreteEncoderOutput:
-        """The stock encoder's forward.
+        """Run the encoder; arguments as in the stock class, and:
 
         Args:
-            inputs_embeds: embeddings in place of the tokens, those of both streams side by side.
-            output_receptive_fields: return them.
-            sampling: sampling of positions in training; `None`: as at its beginning.
+            inputs_embeds: embeddings in place of the tokens, both streams side by side.
+            output_receptive_fields: True to return the receptive fields.
+            sampling: sampling of positions in training. Default: `None`, as at the start of training.
 
         Raises:
-            ValueError: what `_given` refuses; embeddings of another width.
+            ValueError: not exactly one of `input_ids` and `inputs_embeds` is given, its length is 0 or more than the
+                model has positions, or the embeddings have another width.
         """
         positions = self.embed_positions(_given(self.config, input_ids, inputs_embeds).shape[:2])
         hidden_states, syntactic_states = self._embedded(input_ids, inputs_embeds, positions)
@@ -273,7 +278,7 @@ class DiscreteEncoder(_StackMixin, DiscretePreTrainedModel, hf.MarianEncoder):
 
 
 class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
-    """`MarianDecoder` of our layers; without cross-attention where the configuration knows no encoder."""
+    """`MarianDecoder` with our layers; without cross-attention if the configuration has no encoder."""
 
     _no_split_modules = ["DiscreteDecoderLayer"]
     scales_given_embeddings = True
@@ -290,7 +295,7 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(  # type: ignore[misc]  # in transformers' own models, too, `kwargs` has names of arguments
+    def forward(  # type: ignore[misc]  # `kwargs` has names of arguments, as in transformers' own models
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
@@ -306,37 +311,38 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
         sampling: Sampling | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> DiscreteDecoderOutput:
-        """The stock decoder's forward.
+        """Run the decoder; arguments as in the stock class, and:
 
         Args:
-            position_ids: (B, T), for text that is padded on the left; `None`: one after the other.
+            position_ids: positions of the tokens, (B, T), for text with padding on the left. Default: `None`, counted
+                from the cached steps on.
             inputs_embeds, output_receptive_fields, sampling: see the encoder.
-            encoder_syntactic_hidden_states: (B, S, d_model), with two streams.
-            encoder_receptive_fields: (B, S, S), of the encoder's output.
+            encoder_syntactic_hidden_states: encoder states of the syntactic stream, (B, S, d_model), with two streams.
+            encoder_receptive_fields: receptive fields of the encoder's output, (B, S, S).
 
         Raises:
-            ValueError: as the encoder's; receptive fields of a step whose past is in a cache; the encoder's states are
-                those of another model, or its receptive fields are missing.
+            ValueError: see the encoder; receptive fields are requested with a filled cache; the encoder's states have
+                another shape than this model's, or its receptive fields are missing.
         """
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
             if self.config.is_encoder_decoder:
                 past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
         past = past_key_values.get_seq_length() if past_key_values is not None else 0
-        if isinstance(past, Tensor):  # a static cache counts on in it, layer by layer
+        if isinstance(past, Tensor):  # each layer of a static cache advances this tensor in place
             past = past.clone()
-        prefix = "decoder_" if self.config.is_encoder_decoder else ""  # as the model calls them
-        given = _given(self.config, input_ids, inputs_embeds, past, prefix)
-        batch, length = given.shape[:2]
+        prefix = "decoder_" if self.config.is_encoder_decoder else ""  # the names of the model's arguments
+        inputs = _given(self.config, input_ids, inputs_embeds, past, prefix)
+        batch, length = inputs.shape[:2]
         if output_receptive_fields and past > 0:
             raise ValueError(
-                f"`output_receptive_fields` needs all steps at once, got a cache of {past} of them: what these have "
-                "read is not in it. Pass the whole text and no `past_key_values`."
+                f"`output_receptive_fields` needs all steps at once, got {past} steps in a cache, which has no "
+                "receptive fields. Pass the whole text and no `past_key_values`."
             )
         if encoder_hidden_states is not None:
             _check_encoder_states(self.config, encoder_hidden_states, encoder_syntactic_hidden_states)
         if position_ids is None:
-            position_ids = past + torch.arange(length, device=given.device)
+            position_ids = past + torch.arange(length, device=inputs.device)
         positions = self.embed_positions((batch, length), past, position_ids=position_ids)
         hidden_states, syntactic_states = self._embedded(input_ids, inputs_embeds, positions)
 
@@ -358,12 +364,12 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
         if target_fields is not None and encoder_hidden_states is not None:
             if encoder_receptive_fields is None:
                 raise ValueError(
-                    "`encoder_receptive_fields` must be given for `output_receptive_fields`, got none: what a source "
-                    "position has read is known to the encoder. Call it with `output_receptive_fields=True`, too."
+                    "`output_receptive_fields` needs `encoder_receptive_fields`, got none. Call the encoder with "
+                    "`output_receptive_fields=True` as well."
                 )
             encoder_receptive_fields = encoder_receptive_fields.to(target_fields.dtype)
             source_fields = target_fields.new_zeros(batch, length, encoder_receptive_fields.shape[-1])
-        inputs = {**kwargs, "sampling": sampling or first_sampling(self.config), "first_query": past}
+        options = {**kwargs, "sampling": sampling or first_sampling(self.config), "first_query": past}
         for layer in self.layers:
             if not self._is_dropped():
                 hidden_states, syntactic_states, target_fields, source_fields = layer(
@@ -377,7 +383,7 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
                     attention_mask=mask,
                     encoder_attention_mask=cross_mask,
                     past_key_values=past_key_values,
-                    **inputs,
+                    **options,
                 )
         return DiscreteDecoderOutput(
             last_hidden_state=hidden_states,

@@ -161,8 +161,7 @@ def annealing_gamma(step: Tensor, annealing_steps: float) -> Tensor:
 
 
 def fixed_factor(mask: Tensor, weight: float) -> Tensor:
-    """Return the factor of fixed fusion (eq. 10 without its softmax): `a + lambda * a_c = a * (1 + lambda * exp(1 - "
-    "m))`."""
+    """Return the factor of fixed fusion (eq. 10, no softmax): `a + lambda * a_c = a * (1 + lambda * exp(1 - m))`."""
     return 1 + weight * calibration_factor(mask)
 
 

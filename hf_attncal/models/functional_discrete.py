@@ -49,7 +49,7 @@ def first_sampling(config) -> Sampling:
 
 
 def chosen_positions(scores: Tensor) -> Tensor:
-    """Return the position that hard attention reads at inference: the largest score, the first of equals.
+    """Return the position that hard attention selects at inference: the largest score, the first among equal ones.
 
     Args:
         scores: attention scores, (B, H, T, S).
@@ -84,15 +84,15 @@ def gathered_values(value: Tensor, choice: Tensor, *, nulls: bool = True) -> Ten
 def one_hot_weights(choice: Tensor, size: int, dtype: torch.dtype) -> Tensor:
     """Return the one-hot weights of selected positions, (B, H, T) -> (B, H, T, size); 0 everywhere for -1."""
     weights = torch.zeros(*choice.shape, size, dtype=dtype, device=choice.device)
-    chosen = (choice >= 0).to(dtype).unsqueeze(-1)
-    return weights.scatter_(-1, choice.clamp(min=0).unsqueeze(-1), chosen)
+    ones = (choice >= 0).to(dtype).unsqueeze(-1)
+    return weights.scatter_(-1, choice.clamp(min=0).unsqueeze(-1), ones)
 
 
 # ---- receptive fields ----
 
 
 def initial_fields(batch: int, length: int, dtype: torch.dtype, device=None) -> Tensor:
-    """Return the fields before the first layer, `s^0_ij = 1(i = j)`: each position has read itself, (B, T, T).
+    """Return the fields before the first layer, `s^0_ij = 1(i = j)`: only the position itself, (B, T, T).
 
     Args:
         batch: B.

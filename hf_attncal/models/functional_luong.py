@@ -26,8 +26,15 @@ from torch.nn.functional import linear
 
 
 def dot_scores(query: Tensor, key: Tensor) -> Tensor:
-    """Return `h_t^T h_s`, or the general score for keys `W_a h_s`. Query (B, H, T, d), key (B, H, S, d) -> (B, H, T, "
-    "S)."""
+    """Return `h_t^T h_s`, or the general score for keys `W_a h_s`.
+
+    Args:
+        query: h_t, (B, H, T, d).
+        key: h_s, or W_a h_s, (B, H, S, d).
+
+    Returns:
+        (B, H, T, S).
+    """
     return torch.matmul(query, key.transpose(-1, -2))
 
 
@@ -46,7 +53,7 @@ def concat_scores(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
 
 
 def location_scores(by_position: Tensor, positions: Tensor) -> Tensor:
-    """Return `W_a h_t`, the score of each source position, at the positions of the source tokens.
+    """Return `W_a h_t`, the location score of each source token, from the scores of all positions.
 
     Args:
         by_position: `W_a h_t`, (B, H, T, longest source).

@@ -72,7 +72,7 @@ def entropy_loss(weights: Tensor, target_real: Tensor, source_real: Tensor, smoo
 def guided_loss(weights: Tensor, null: Tensor, links: Tensor, target_real: Tensor) -> Tensor:
     """Return the cross-entropy of the weights against links (guided alignment, Chen et al. 2016; Garg et al. 2019).
 
-    The goal of a target token's weight is uniform over its links, or NULL if it has none.
+    The desired weights of a target token are uniform over its links, or all on NULL if it has none.
 
     Args:
         weights: W, (B, T, S).

@@ -29,9 +29,9 @@ from torch.nn import functional as F
 from .functional_jumps import JumpPosterior, initial_jumps, jump_posterior
 from .limits import check_ids
 
-# p(a token given itself) where one of the sides never had it, so that no count can tell: a word of the other language
-# or a new name. Without this a frequent Japanese word on both sides goes to NULL, as it does in translations. Chosen
-# on dev, where 0.1 is level for translations.
+# p(a token given itself) if one of the sides never had it, so that there are no counts: a word of the other language
+# or a new name. Otherwise a frequent Japanese word on both sides would go to NULL, as it does in translations. Chosen
+# on dev, where translations score the same up to 0.1.
 COPIED = 0.5
 # Cells of padding, for each token of a sentence, that cost as much as the step that is saved by reading both
 # directions at once.
@@ -71,8 +71,7 @@ class HMMAlignments(NamedTuple):
 
 
 def predictive(counts: Tensor, totals: Tensor, prior: float, vocab_size: int) -> Tensor:
-    """Return `(n(x, y) + alpha) / (n(x) + alpha V)`, the prediction of a Dirichlet prior after counts n (of one "
-    "shape)."""
+    """Return `(n(x, y) + alpha) / (n(x) + alpha V)`: a Dirichlet prior's prediction after counts n, all one shape."""
     return (counts.clamp(min=0) + prior) / (totals.clamp(min=0) + prior * vocab_size)
 
 
@@ -122,21 +121,21 @@ class HMMTablesMixin(Module):
             ValueError: pairs of tokens that are not ascending or not of the vocabulary, a number below 0, or counts of
                 a source token that sum up to far more than its own count; the message names the table.
         """
-        size, wrong = self.config.vocab_size, "The checkpoint is damaged: fetch or train it anew."
+        size, remedy = self.config.vocab_size, "The checkpoint is damaged: fetch or train it again."
         for name, table in self.named_buffers():
             if table.is_meta:
                 return
             if table.numel() and table.min() < 0:
-                raise ValueError(f"`{name}` must be >= 0, got {table.min()}. {wrong}")
+                raise ValueError(f"`{name}` must be >= 0, got {table.min()}. {remedy}")
         if not len(self.pairs) or not (self.pairs.any() or self.counts.any()):  # nothing was counted yet
             return
         if self.pairs[-1] >= size * size or not (self.pairs[1:] > self.pairs[:-1]).all():
-            raise ValueError(f"`pairs` must ascend, and be below {size} * {size}. {wrong}")
-        # What is rarer than a threshold was left out, and sums in float32 are not exact.
+            raise ValueError(f"`pairs` must ascend, and be below {size} * {size}. {remedy}")
+        # Entries below a threshold were left out, and sums in float32 are not exact.
         ends = torch.searchsorted(self.pairs, torch.arange(size + 1, device=self.pairs.device) * size)
         sums = torch.segment_reduce(self.counts.float(), "sum", lengths=ends.diff())
         if (sums > 2 * self.source_counts + 1).any():
-            raise ValueError(f"`counts` of a token sum up to more than `source_counts` says. {wrong}")
+            raise ValueError(f"`counts` of a token have a higher sum than its entry in `source_counts`. {remedy}")
 
     @property
     def device(self) -> torch.device:
@@ -171,9 +170,9 @@ class HMMTablesMixin(Module):
         """Return the counts of each source token (B, S) with each target token (B, T): (B, T, S)."""
         (sources, source), (targets, target) = (ids.unique(return_inverse=True) for ids in (source, target))
         size = self.config.vocab_size
-        # All that was counted with these source tokens, and of it what these targets have.
+        # First all counts with these source tokens, then the entries of these target tokens among them.
         first, stop = torch.searchsorted(self.pairs, torch.stack([sources, sources + 1]) * size)
-        if (stop - first).sum() > 4 * source.shape[1] * target.numel():  # of few pairs, one after the other
+        if (stop - first).sum() > 4 * source.shape[1] * target.numel():  # few pairs, one after the other
             return self.counts_of_pairs(sources[source].unsqueeze(1) * size + targets[target].unsqueeze(2))
         row = torch.repeat_interleave(stop - first)
         entry = torch.arange(len(row), device=row.device) - ((stop - first).cumsum(0) - stop)[row]
@@ -234,7 +233,7 @@ class HMMTablesMixin(Module):
             each = zip(emissions, jumps, reals, strict=True)
             forward, backward = (jump_posterior(*one, table, *real, uniform, count) for one, table, real in each)
             return forward, backward
-        # Both at once take half the steps.
+        # Both directions at once take half the steps.
         weights = torch.cat([F.pad(one, (0, size - one.shape[2], 0, size - one.shape[1])) for one, _ in emissions])
         null, targets, sources = (
             torch.cat([F.pad(one, (0, size - one.shape[1])) for one in both])
@@ -254,15 +253,14 @@ class HMMTablesMixin(Module):
         return forward, backward
 
     def _foreign(self, side: str, tokens: Tensor, real: Tensor) -> Tensor:
-        """Return True for real tokens that a side has never had; none before training."""
+        """Return True for real tokens that a side never had in training, False everywhere before training."""
         counted = getattr(self, f"{side}_counts") + getattr(self, f"{side}_null_counts")
         return (counted[tokens] == 0) & real & counted.any()
 
     def _emissions(
         self, counts, own, factor, given, predicted, given_real, predicted_real, given_side, side, weight
     ) -> tuple[Tensor, Tensor]:
-        """Return the probabilities of tokens `predicted` (B, T) given each of `given` (B, T, S), and given NULL (B, "
-        "T)."""
+        """Return the probabilities of tokens `predicted` given each of `given`, (B, T, S), and given NULL, (B, T)."""
         config, dtype = self.config, counts.dtype
         prior, size, null = config.lexical_prior, config.vocab_size, config.null_probability
         if config.identical_prior:
@@ -271,7 +269,7 @@ class HMMTablesMixin(Module):
         null_counts = getattr(self, f"{side}_null_counts").to(dtype)
         null_counts, null_total = null_counts[predicted], null_counts.sum()
         if own is not None:
-            weight = torch.as_tensor(weight, dtype=dtype).reshape(-1, 1)  # of each pair, or of all
+            weight = torch.as_tensor(weight, dtype=dtype).reshape(-1, 1)  # one weight per pair, or one for all
             unaligned = weight * unaligned_shares(own, predicted_real, dim=2)
             own = weight.unsqueeze(2) * own
             counts, totals = counts - own, totals - own.sum(dim=1)

@@ -24,8 +24,8 @@ STOCK_LAYERS = ("num_hidden_layers", "num_layers", "n_layers")
 LAYERS = ("encoder_layers", "decoder_layers", "num_decoder_layers", *STOCK_LAYERS)
 WIDTHS = ("d_model", "hidden_size", "dim")
 INNER = ("encoder_ffn_dim", "decoder_ffn_dim", "ffn_dim", "intermediate_size", "d_ff", "hidden_dim")
-# Least and most of each size. The most is far above any published model; a table of sinusoidal positions is computed
-# number by number.
+# Minimum and maximum of each size. The maxima are far above any published model; the one of the positions is lower,
+# because a table of sinusoidal positions is computed number by number.
 LIMITS = {
     **dict.fromkeys(LAYERS, (1, 1_000)),
     **dict.fromkeys((*WIDTHS, "embedding_size"), (1, 100_000)),
@@ -108,7 +108,7 @@ def least_parameters(sizes: Mapping[str, int]) -> int:
 
     width, inner = most(WIDTHS), most(INNER)
     decoder = most([name for name in LAYERS if "decoder" in name])
-    # Of ALBERT all layers are few groups; what has an encoder of its own says so.
+    # ALBERT's layers share the weights of a few groups; models with an encoder have a flag for it.
     encoder = sizes.get("num_hidden_groups") or sizes.get("encoder_layers") or most(STOCK_LAYERS)
     layers = encoder * (4 * width + 2 * inner) + decoder * (8 * width + 2 * inner)
     return (
@@ -119,10 +119,10 @@ def least_parameters(sizes: Mapping[str, int]) -> int:
 
 
 def check_numbers(settings) -> None:
-    """Check the numbers of `NUMBER_RULES` among the attributes of settings; one whose default is `None` may be `None`.
+    """Check the attributes of settings that are in `NUMBER_RULES`; those with the default `None` may be `None`.
 
     Raises:
-        ValueError: a value is no number, or breaks its rule; the message names the field, the rule and the value.
+        ValueError: a value is not a number, or breaks its rule; the message names the field, the rule and the value.
     """
     for name, (rule, keeps) in NUMBER_RULES.items():
         value = getattr(settings, name, None)
@@ -139,7 +139,7 @@ def check_choices(settings, choices: Mapping[str, tuple[str | None, ...]]) -> No
     """Check fields that have one of a few values.
 
     Raises:
-        ValueError: a value is none of them; the message names the field, the values and that one.
+        ValueError: a value is not one of them; the message names the field, the allowed values and the value.
     """
     for name, values in choices.items():
         if getattr(settings, name) not in values:
@@ -173,10 +173,10 @@ def check_labels(values: Mapping) -> None:
 
 
 def check_names(values: Collection[str], known: Collection[str]) -> None:
-    """Refuse misspelt names of the `known` settings, which would otherwise keep their defaults.
+    """Raise an error for names that are likely misspellings of `known` settings, which would keep their defaults.
 
     Raises:
-        ValueError: there is one; the message names both.
+        ValueError: the message has both spellings.
     """
     for name in values:
         if name not in known and (meant := get_close_matches(name, known, 1, 0.88)):
@@ -197,7 +197,7 @@ class CheckedConfigMixin:
         check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
         ours = (kind for kind in type(self).__mro__ if kind.__module__.partition(".")[0] != "transformers")
         check_names(kwargs, [name for kind in ours for name in inspect.get_annotations(kind)])
-        # A stock checkpoint's configuration names the stock type; what is built here is ours.
+        # A stock checkpoint's configuration has the stock type; the model built here is ours.
         stored = kwargs.pop("model_type", None)
         if stored not in (None, self.model_type, self.stock_type):
             raise ValueError(
@@ -232,10 +232,14 @@ def check_token_ids(config, vocabulary: int) -> None:
 
 
 def check_one_given(ids: Any, embeddings: Any, prefix: str = "") -> None:
-    """Refuse both or neither of tokens and embeddings; `prefix` starts the arguments' names.
+    """Raise an error unless exactly one of tokens and embeddings is given.
+
+    Args:
+        ids, embeddings: the two arguments.
+        prefix: prefix of their names in the message.
 
     Raises:
-        ValueError: the message names both.
+        ValueError: both or neither are given; the message names both.
     """
     if (ids is None) == (embeddings is None):
         which = "neither" if ids is None else "both"

@@ -43,7 +43,7 @@ class WholeCheckpointMixin(Model):
 
         Raises:
             ValueError: a weight is missing, which transformers would fill with random numbers, or is not finite. With
-                `output_loading_info=True`, which returns the names of what is missing, that is left to the caller.
+                `output_loading_info=True`, which returns the names of missing weights, the caller checks them.
         """
         loaded: Any = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         model, report = loaded
@@ -87,7 +87,7 @@ class WholeCheckpointMixin(Model):
         options = {option: value for option, value in options.items() if option not in ("config", "state_dict")}
         try:
             saved, _ = cls.config_class.get_config_dict(name, **options)
-        except OSError:  # the weights alone
+        except OSError:  # a checkpoint of weights only
             return set(model.state_dict())
         with torch.device("meta"):
             keys = set(cls(cls.config_class.from_dict(saved)).state_dict())
@@ -98,10 +98,10 @@ class WholeCheckpointMixin(Model):
 
 
 def check_missing(name, model: nn.Module, missing: Collection[str]) -> None:
-    """Refuse the checkpoint `name` if weights of `model` are missing, except computed sinusoids.
+    """Raise an error if weights of `model` are missing in the checkpoint `name`, except computed sinusoids.
 
     Raises:
-        ValueError: there are some; the message names the first.
+        ValueError: the message names the first missing weight.
     """
     parents = {key: type(model.get_submodule(key.rpartition(".")[0])).__name__ for key in missing}
     missing = sorted(key for key, parent in parents.items() if "Sinusoidal" not in parent)
@@ -109,7 +109,7 @@ def check_missing(name, model: nn.Module, missing: Collection[str]) -> None:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise ValueError(
             f"{name} lacks weights of the model, which would be random: {', '.join(missing[:3])}{more}. The "
-            "checkpoint is damaged, or its config.json is that of another model."
+            "checkpoint is damaged, or its config.json belongs to another model."
         )
 
 
@@ -126,26 +126,26 @@ def check_report(name, model: nn.Module, report: dict, *, all_known: bool) -> No
     Raises:
         ValueError: weights are missing, of another shape, or of another model; the message names the first.
     """
-    for weight, found, expected in sorted(report["mismatched_keys"]):
+    for weight, shape, expected in sorted(report["mismatched_keys"]):
         raise ValueError(
-            f"{name} has weights of another shape than its config.json says: `{weight}` must be {tuple(expected)}, "
-            f"got {tuple(found)}. The checkpoint is damaged, or its config.json is that of another model."
+            f"{name} has weights whose shape does not fit its config.json: `{weight}` must be {tuple(expected)}, "
+            f"got {tuple(shape)}. The checkpoint is damaged, or its config.json belongs to another model."
         )
     check_missing(name, model, report["missing_keys"])
     foreign = sorted(key for key in report["unexpected_keys"] if all_known or re.search(r"\.\d+\.", key))
     if foreign:
         raise ValueError(
-            f"{name} has {len(foreign)} weights that its config.json does not know, `{foreign[0]}` the first. The "
-            "checkpoint is damaged, or its config.json is that of another model."
+            f"{name} has {len(foreign)} weights that its config.json has no place for, such as `{foreign[0]}`. The "
+            "checkpoint is damaged, or its config.json belongs to another model."
         )
 
 
 @torch.no_grad()
 def check_finite(model: nn.Module) -> None:
-    """Refuse weights that are NaN or infinite, and tables that cannot result from counting.
+    """Raise an error for weights that are NaN or infinite, and tables that cannot result from counting.
 
     Raises:
-        ValueError: there are some; the message names the first tensor that has any.
+        ValueError: the message names the first such tensor.
     """
     for name, tensor in model.state_dict().items():
         if tensor.dtype not in _CHECKED or tensor.is_meta or not tensor.numel():

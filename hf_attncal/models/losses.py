@@ -15,8 +15,7 @@
 
 The NMT loss trains the translation model and the gate (Lu et al., eq. 13); the mask loss (eq. 4) trains only
 the mask network. The second decoder pass therefore runs with all other parameters detached, and its loss is attached
-to
-the first as a gradient without a value.
+to the first as a gradient without a value.
 """
 
 import sys

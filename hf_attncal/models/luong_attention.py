@@ -61,7 +61,7 @@ class _Projections(nn.Module):
         super().__init__()
         self.config = config
         self.num_heads, self.head_dim, self.scaling = 1, config.d_model, 1.0
-        self.dropout = 0.0  # of weights: the papers have none
+        self.dropout = 0.0  # the papers do not drop attention weights
         self.layer_idx = 0
         width = config.d_model
         if config.score in ("general", "concat"):
@@ -86,6 +86,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         Args:
             states: encoder states, (R, S, d).
             attention_mask: 1 for real tokens, (R, S); `None` if all are real.
+            context: record of this pass.
 
         Raises:
             ValueError: `score="location"` and a source longer than `max_source_length`.
@@ -108,22 +109,23 @@ class LuongAttention(CrossAttentionMixin, _Projections):
             mask_keys = self._project_mask_keys(states, keys, context)
         return Source(values, keys, real[:, None, None], positions, mask_keys)
 
-    def forward(  # type: ignore[override]  # of a source that is read once
+    def forward(  # type: ignore[override]  # the source is read once, by `read_source`
         self, hidden: Tensor, source: Source, first_step: int, context: AttentionContext
     ) -> tuple[Tensor, Tensor]:
         """Attend.
 
         Args:
             hidden: h_t, (B, T, d).
-            source: source with R rows, of which B is a multiple.
+            source: source with R rows; B is a multiple of R.
             first_step: t of the first step.
+            context: record of this pass.
 
         Returns:
             h~_t, (B, T, d), and the weights of the source, (B, 1, T, S).
         """
         batch, steps, width = hidden.shape
         rows = source.values.shape[0]
-        states = hidden.reshape(rows, -1, width)  # beams of a sentence one after the other, like steps
+        states = hidden.reshape(rows, -1, width)  # the beams of a sentence are further steps of its row
         query = states.unsqueeze(1)
         if self.switches.calibration is not None or self.switches.leaky or self.switches.gumbel:
             keys, values, mask_keys = source.keys, source.values, source.mask_keys
@@ -140,7 +142,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         return torch.tanh(self.output_projection(torch.cat((output, hidden), dim=-1))), weights
 
     def _scores(self, query: Tensor, key: Tensor, real: Tensor | None) -> Tensor:
-        assert real is not None  # of `read_source`
+        assert real is not None  # `read_source` sets it
         scores = self._unmasked_scores(query, key, source_positions(real[:, 0, 0]))
         return scores.masked_fill(~real, torch.finfo(scores.dtype).min)
 
@@ -152,7 +154,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         return dot_scores(query, key)
 
     def _attend_in_window(self, query: Tensor, source: Source, first_step: int, steps: int) -> Tensor:
-        """Return weights without any of the switches, (R, 1, beams * T, S)."""
+        """Return the weights of attention without switches, (R, 1, beams * T, S)."""
         positions, real, width = source.positions, source.real, self.config.window_width
         scores = self._unmasked_scores(query, source.keys, positions)
         if self.config.attention_window == "global":
@@ -172,7 +174,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         """Return a context for each step of a decoder pass; `join` combines their reports."""
         if context.target_mask is None and not context.record_details:
             return [context] * steps  # nothing is reported
-        # Means of the mask over steps are taken from all of them at once, in `join`.
+        # `join` averages the mask over all steps at once.
         targets: Sequence[Tensor | None] = [None] * steps
         if context.perturb and context.target_mask is not None:
             targets = context.target_mask.unbind(1)
@@ -183,7 +185,14 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         ]
 
     def join(self, steps: list[AttentionContext], hidden: Tensor, source: Source, context: AttentionContext) -> None:
-        """Pass the reports of all steps to `context`; hidden: h_t of all of them, (B, T, d)."""
+        """Pass the reports of all steps to `context`.
+
+        Args:
+            steps: contexts from `split`, after their steps.
+            hidden: h_t of all steps, (B, T, d).
+            source: source of the pass.
+            context: record of the whole pass.
+        """
         if steps[0] is context:
             return
         context.copy_attentions += [tensor for step in steps for tensor in step.copy_attentions]

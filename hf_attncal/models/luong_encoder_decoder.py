@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Encoder and decoder of the recurrent models with Luong attention, and what all of these models share.
+"""Encoder and decoder of the recurrent models with Luong attention, and the base class of these models.
 
 Shapes use B = batch, S = source tokens, T = target steps, d = d_model. The state of a stack of layers is
 (B, layers, n, d): h and c of an LSTM (n = 2), h of a GRU.
@@ -50,25 +50,24 @@ class LuongEncoderOutput(BaseModelOutput):
 
 
 class LuongPreTrainedModel(AttnCalPreTrainedMixin, PreTrainedModel):
-    """Initialisation, and what transformers has to know."""
+    """Base of the models: initialisation, and settings for transformers."""
 
     config: LuongConfig
     config_class = LuongConfig
     base_model_prefix = "model"
     main_input_name = "input_ids"
-    input_modalities = ("text",)  # type: ignore[assignment]  # a tuple in transformers' own models, too
+    input_modalities = ("text",)  # type: ignore[assignment]  # a tuple, as in transformers' own models
     _auto_classes = {"AutoModel": "LuongModel", "AutoModelForSeq2SeqLM": "LuongForConditionalGeneration"}
-    # The decoder uses the weights of its layers and of its attention in between their calls, step by step: what shards
-    # a model leaves them to the whole of it.
+    # The decoder uses weights of its layers and attention outside their `forward`, so all must be on one device.
     _no_split_modules = ["LuongEncoderLayer"]
-    # Its time is spent in steps that follow each other: to compute them twice is to be twice as slow.
+    # Steps run one after the other and take nearly all of the time: computing them twice would double it.
     supports_gradient_checkpointing = False
     _supports_sdpa = False
     _is_stateful = True  # generation cannot take steps back
 
     @torch.no_grad()
     def _init_weights(self, module):
-        """Matrices uniform (Luong et al.), biases 0, but 1 for the forget gates of an LSTM."""
+        """Initialise matrices uniformly (Luong et al.) and biases with 0, the forget gates of an LSTM with 1."""
         bound = self.config.init_range
         if isinstance(module, (nn.Linear, nn.Embedding)):
             init.uniform_(module.weight, -bound, bound)
@@ -85,7 +84,7 @@ class LuongPreTrainedModel(AttnCalPreTrainedMixin, PreTrainedModel):
         init_part(module, self.config, self.config.d_model, bound / 3**0.5)
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """As transformers', which would share no table at all where the output layer has one of its own."""
+        """Return the tied parameters; transformers would tie none if the output layer has its own table."""
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return dict(self._tied_weights_keys or {})
@@ -100,11 +99,11 @@ class LuongPreTrainedModel(AttnCalPreTrainedMixin, PreTrainedModel):
 
 
 class LuongEncoder(LuongPreTrainedModel):
-    """Recurrent layers; padding changes no state, wherever it stands."""
+    """Recurrent layers; padding changes no state, at any position."""
 
     def __init__(self, config: LuongConfig):
         super().__init__(config)
-        embedding_size: Any = config.embedding_size  # the configuration puts a number in place of None
+        embedding_size: Any = config.embedding_size  # the configuration has replaced None by a number
         self.embed_tokens = nn.Embedding(config.vocab_size, embedding_size)
         sizes = [embedding_size] + [config.d_model] * (config.encoder_layers - 1)
         self.layers = nn.ModuleList(LuongEncoderLayer(config, size) for size in sizes)
@@ -121,11 +120,13 @@ class LuongEncoder(LuongPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs,
     ) -> tuple | LuongEncoderOutput:
-        """Read the source; the states of padding are 0.
+        """Encode the source; the states of padding are 0.
 
         Args:
-            input_ids: (B, S). attention_mask: 1 for real tokens, (B, S); without it all are. inputs_embeds: embeddings
-                in place of the tokens, (B, S, embedding_size).
+            input_ids: source tokens, (B, S).
+            attention_mask: 1 for real tokens, (B, S). Default: `None`, all are real.
+            inputs_embeds: embeddings in place of the tokens, (B, S, embedding_size).
+            output_hidden_states: True to return the states of every layer.
 
         Raises:
             ValueError: the source has length 0, or not exactly one of `input_ids` and `inputs_embeds` is given.
@@ -183,14 +184,18 @@ class LuongDecoder(LuongPreTrainedModel):
         attention_context: AttentionContext | None = None,
         **kwargs,
     ) -> tuple | BaseModelOutputWithPastAndCrossAttentions:
-        """Read target tokens, from the encoder's last states or from a cache.
+        """Decode target tokens, from the encoder's last states or from a cache.
 
         Args:
-            input_ids: (B, T). attention_mask: may end in padding, (B, T), which then is read after all that matters.
-            encoder_hidden_states: (R, S, d); R is B, or the number of sentences that have B / R rows each.
-            encoder_attention_mask: (R, S). encoder_final_states: (R, encoder layers, n, d). None of the three is read
-                where the cache holds a state.
+            input_ids: target tokens, (B, T).
+            attention_mask: 1 for real tokens, (B, T). Padding is allowed only at the end, where it changes no output
+                of a real token.
+            encoder_hidden_states: encoder states, (R, S, d), for R sentences with B / R target rows each. This and the
+                next two are not read if the cache has a state.
+            encoder_attention_mask: 1 for real source tokens, (R, S).
+            encoder_final_states: last states of the encoder, (R, encoder layers, n, d).
             past_key_values: a `RecurrentCache`.
+            The others: see the decoders of transformers.
 
         Raises:
             ValueError: padding in front of target tokens; another kind of cache; no encoder states; not exactly one of
@@ -208,8 +213,8 @@ class LuongDecoder(LuongPreTrainedModel):
         cache = past_key_values
         if cache is not None and not isinstance(cache, RecurrentCache):
             raise ValueError(
-                f"`past_key_values` must be a RecurrentCache, got a {type(cache).__name__}. Leave it out, and pass on "
-                "the one that is returned."
+                f"`past_key_values` must be a RecurrentCache, got a {type(cache).__name__}. Leave it out in the first "
+                "call, and pass the returned cache to the next."
             )
         if cache is None and use_cache:
             cache = RecurrentCache()
@@ -240,13 +245,13 @@ class LuongDecoder(LuongPreTrainedModel):
         )
 
     def _first_state(self, final_states: Tensor, batch: int) -> Tensor:
-        """(R, encoder layers, n, d) -> (B, decoder layers, n, d); see `LuongConfig`, `encoder_layers`."""
+        """Return the initial state of the decoder, (B, decoder layers, n, d); see `LuongConfig.decoder_layers`."""
         missing = self.config.encoder_layers - self.config.decoder_layers
         layers = [max(0, layer + missing) for layer in range(self.config.decoder_layers)]
         return final_states[:, layers].repeat_interleave(batch // len(final_states), dim=0)
 
     def _run(self, inputs, state, fed, source, first_step, context):
-        """All steps at once."""
+        """Run all steps at once, without input feeding."""
         all_states, last = [], []
         for number, layer in enumerate(self.layers):
             inputs, end = layer(self.dropout(inputs) if number else inputs, state[:, number])
@@ -258,26 +263,26 @@ class LuongDecoder(LuongPreTrainedModel):
         return all_states, self.dropout(inputs), weights, torch.stack(last, dim=1), None
 
     def _run_fed(self, inputs, state, fed, source, first_step, context):
-        """Step by step, each fed with the attentional state of the one before; 0 at the first.
+        """Run the steps one after the other, each with the attentional state of the step before (0 at first) as input.
 
-        What embeddings add to the gates is computed for all steps at once, but where the library takes whole steps.
+        The embeddings are projected to the gates for all steps at once, unless the library's LSTM runs the steps.
         """
-        first, *others = self.layers
+        first, *upper_layers = self.layers
         by_library = first.has_faster_step(inputs)
-        known, returned = first.split_weights(inputs.shape[-1])
-        # Of each step, what it reads, or what that adds to the gates.
-        tokens = (inputs if by_library else nn.functional.linear(inputs, known, first.rnn.bias_ih_l0)).unbind(1)
+        token_weight, fed_weight = first.split_weights(inputs.shape[-1])
+        # The input of each step: embeddings for the library, else their projection to the gates.
+        tokens = (inputs if by_library else nn.functional.linear(inputs, token_weight, first.rnn.bias_ih_l0)).unbind(1)
         fed = inputs.new_zeros(len(inputs), self.config.d_model) if fed is None else fed
         states = list(state.unbind(1))
         steps = self.attention.split(context, len(tokens))
-        outputs = []  # of each step: h of every layer, h~, weights
+        outputs = []  # one tuple per step: h of every layer, h~, weights
         for number, (token, step) in enumerate(zip(tokens, steps, strict=True)):
             if by_library:
                 hidden, states[0] = first.library_step(torch.cat((token, fed), dim=-1), states[0])
             else:
-                hidden, states[0] = first.step(token + nn.functional.linear(fed, returned), states[0])
+                hidden, states[0] = first.step(token + nn.functional.linear(fed, fed_weight), states[0])
             layers = [hidden]
-            for depth, layer in enumerate(others, start=1):
+            for depth, layer in enumerate(upper_layers, start=1):
                 dropped = self.dropout(hidden)
                 if by_library:
                     hidden, states[depth] = layer.library_step(dropped, states[depth])
@@ -297,20 +302,21 @@ class LuongDecoder(LuongPreTrainedModel):
 def _check_target_mask(mask: Tensor | None) -> None:
     if mask is not None and mask.dim() == 2 and bool((mask[:, 1:] > mask[:, :-1]).any()):
         raise ValueError(
-            "`decoder_attention_mask` must be 1 before it is 0 in every row, got padding in front of target tokens, "
-            "which a recurrent decoder would read. Pad at the end; generate from prefixes of one length at a time."
+            "`decoder_attention_mask` must have padding only at the end of each row, got padding in front of target "
+            "tokens. Pad at the end; to continue prefixes, generate those of one length at a time."
         )
 
 
 def _checked_states(states: Tensor | None, final_states: Tensor | None, batch: int) -> tuple[Tensor, Tensor]:
-    """Return the encoder's states and final states, for a number of rows of the target."""
+    """Return the encoder's states and final states after checking them against the number of target rows."""
     if states is None or final_states is None:
         raise ValueError(
-            "`encoder_outputs` must have `last_hidden_state` and `final_states`, which the decoder starts from. Pass "
-            "what the model's own encoder returns."
+            "`encoder_outputs` must have `last_hidden_state` and `final_states`, the initial state of the decoder. "
+            "Pass the outputs of the model's own encoder."
         )
     if batch % len(states):
         raise ValueError(
-            f"`decoder_input_ids` must have a row for each source, or equally many, got {batch} for {len(states)}."
+            f"`decoder_input_ids` must have the same number of rows for each source, got {batch} rows for "
+            f"{len(states)} sources."
         )
     return states, final_states

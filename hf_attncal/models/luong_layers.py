@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Layers of the encoder and the decoder: the library's LSTM and GRU, one step of either, padding, SEASS's gate.
+"""Layers of the encoder and the decoder: the library's LSTM and GRU, a single step of each, padding, SEASS's gate.
 
 Shapes use B = batch, T = steps, d = width. The state of a layer is (B, n, d): h and c of an LSTM (n = 2), h of a GRU.
 """
@@ -28,8 +28,8 @@ from .configuration_luong import LuongConfig
 from .functional_luong import selective_gate
 
 RECURRENT = {"lstm": nn.LSTM, "gru": nn.GRU}
-MANY_ROWS = 256  # of which a step of the library's LSTM takes little more than half the time of ours on a CPU
-SATURATING = 1e4  # a sum of which a gate is 0 or 1 exactly, in every precision
+MANY_ROWS = 256  # batch from which a step of the library's LSTM takes little more than half the time of ours (CPU)
+SATURATING = 1e4  # input that makes a gate exactly 0 or 1 in every precision
 
 logger = logging.get_logger(__name__)
 
@@ -39,7 +39,7 @@ logger = logging.get_logger(__name__)
 def has_lstm_kernel(dtype: torch.dtype) -> bool:
     """Return True if this CPU can run and differentiate an LSTM in the precision of autocast.
 
-    oneDNN has one in bfloat16 only for AVX-512, and raises a RuntimeError elsewhere.
+    oneDNN has a bfloat16 LSTM only for AVX-512, and raises a RuntimeError elsewhere.
     """
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", dtype):
         state, gates = torch.zeros(1, 1, 1), torch.zeros(4, requires_grad=True)
@@ -59,7 +59,7 @@ def run_recurrent(rnn: nn.RNNBase, run: Callable[..., tuple[Tensor, ...]], *inpu
 
     Args:
         rnn: LSTM or GRU whose weights `run` uses.
-        run: function of the inputs and the states before them that returns outputs and last states.
+        run: function from the inputs and the initial states to the outputs and the last states.
         inputs: tensors for `run`.
     """
     weight: Any = rnn.weight_hh_l0
@@ -75,7 +75,7 @@ def run_recurrent(rnn: nn.RNNBase, run: Callable[..., tuple[Tensor, ...]], *inpu
 class Padding:
     """Padding of a batch. A sentence is read with its real tokens first.
 
-    A sentence of only padding is read as one token, so that nothing is undefined; nothing attends to it.
+    A sentence of only padding is read as one token, to keep its state defined; nothing attends to it.
     """
 
     def __init__(self, attention_mask: Tensor | None, like: Tensor):
@@ -88,15 +88,15 @@ class Padding:
         #: Place of the last real token, (B,).
         self.last = lengths.squeeze(1) - 1
         self.order = None
-        if bool((real[:, 1:] > real[:, :-1]).any()):  # padding in front, or in between
+        if bool((real[:, 1:] > real[:, :-1]).any()):  # padding in front of a real token
             self.order = torch.argsort(real, dim=1, descending=True, stable=True)
 
     def real_first(self, states: Tensor) -> Tensor:
-        """(B, S, width), in the order in which tokens are read."""
+        """Return the states in the order in which tokens are read, (B, S, width)."""
         return states if self.order is None else _reordered(states, self.order)
 
     def back(self, states: Tensor) -> Tensor:
-        """Return the reverse of `real_first`, with zeros at padding."""
+        """Return the states in the batch's order, with zeros at padding: the inverse of `real_first`."""
         states = states.masked_fill(self.flags, 0.0)
         return states if self.order is None else _reordered(states, self.order.argsort(dim=1))
 
@@ -106,11 +106,11 @@ def _reordered(states: Tensor, order: Tensor) -> Tensor:
 
 
 class LuongEncoderLayer(nn.Module):
-    """One layer that reads in one or two directions, and keeps its state at padding.
+    """Encoder layer that reads in one or two directions, and keeps its state at padding.
 
-    Padding is an input of its own. Its weights shut the input gate of an LSTM and open the forget gate, of a GRU the
-    update gate, so wide that c or h stay what they are and no gradient goes through. Packed sequences would need no
-    such input, but on a CPU have no fused kernel, and take a time quadratic in their length to differentiate.
+    A padding flag is a further input. Its weights close the input gate and open the forget gate of an LSTM (the update
+    gate of a GRU) so far that c or h stay exactly the same and get no gradient. Packed sequences would need no flag,
+    but on a CPU they have no fused kernel and a backward pass whose time is quadratic in the length.
     """
 
     def __init__(self, config: LuongConfig, input_size: int):
@@ -124,13 +124,14 @@ class LuongEncoderLayer(nn.Module):
             self.state_projection = nn.Linear(2 * config.d_model, config.d_model, bias=False)
 
     def forward(self, states: Tensor, padding: Padding) -> tuple[Tensor, Tensor, Tensor]:
-        """One layer.
+        """Run the layer.
 
         Args:
-            states: (B, S, input_size), real tokens first.
+            states: inputs, (B, S, input_size), real tokens first.
+            padding: padding of the batch.
 
         Returns:
-            Outputs, (B, S, d), anything at padding; the last state, both directions merged, (B, n, d); the last h of
+            Outputs, (B, S, d), undefined at padding; the last state, both directions merged, (B, n, d); the last h of
             each direction, side by side, (B, directions * d).
         """
         outputs, state = self._read(states, padding)
@@ -144,25 +145,25 @@ class LuongEncoderLayer(nn.Module):
         return outputs, state, last
 
     def _read(self, states: Tensor, padding: Padding) -> tuple[Tensor, Tensor]:
-        """Outputs, (B, S, directions * d), and the last state of each direction, (directions, B, n, d)."""
+        """Return outputs, (B, S, directions * d), and the last state of each direction, (directions, B, n, d)."""
         width, directions, lstm = self.rnn.hidden_size, 1 + self.rnn.bidirectional, isinstance(self.rnn, nn.LSTM)
-        of_padding = self.rnn.weight_hh_l0.new_zeros(self.rnn.weight_hh_l0.shape[0], 1)
-        of_padding[width : 2 * width] = SATURATING  # forget gate of an LSTM, update gate of a GRU
+        flag_weights = self.rnn.weight_hh_l0.new_zeros(self.rnn.weight_hh_l0.shape[0], 1)
+        flag_weights[width : 2 * width] = SATURATING  # forget gate of an LSTM, update gate of a GRU
         if lstm:
-            of_padding[:width] = -SATURATING
+            flag_weights[:width] = -SATURATING
         weights = [
-            torch.cat((weight, of_padding), dim=1) if name.startswith("weight_ih") else weight
+            torch.cat((weight, flag_weights), dim=1) if name.startswith("weight_ih") else weight
             for name, weight in self.rnn.named_parameters()
         ]
         inputs = torch.cat((states, padding.flags.to(states.dtype)), dim=-1)
         start = states.new_zeros(directions, len(states), width)
 
-        def read(inputs: Tensor, *start: Any) -> tuple[Tensor, ...]:
+        def run(inputs: Tensor, *start: Any) -> tuple[Tensor, ...]:
             settings: Any = weights, True, 1, 0.0, self.training, self.rnn.bidirectional, True
             return torch.lstm(inputs, start, *settings) if lstm else torch.gru(inputs, *start, *settings)
 
-        outputs, _, *cells = run_recurrent(self.rnn, read, inputs, *[start] * (1 + lstm))
-        # Not the library's last h, which an LSTM computes anew from every token, of padding too.
+        outputs, _, *cells = run_recurrent(self.rnn, run, inputs, *[start] * (1 + lstm))
+        # The library's last h would not do: an LSTM recomputes h at every token, also at padding.
         hidden = [outputs[torch.arange(len(states), device=states.device), padding.last, :width]]
         if directions == 2:
             hidden.append(outputs[:, 0, width:])
@@ -170,25 +171,25 @@ class LuongEncoderLayer(nn.Module):
 
 
 class LuongDecoderLayer(nn.Module):
-    """One layer that reads from left to right: many steps at once, or one step whose input is given in two parts."""
+    """Decoder layer, which reads from left to right: all steps at once, or a single step from projected inputs."""
 
     def __init__(self, config: LuongConfig, input_size: int):
         super().__init__()
         self.rnn = RECURRENT[config.cell](input_size, config.d_model, batch_first=True)
 
     def forward(self, states: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, T, input_size) from the state (B, n, d) -> (B, T, d) and the last state (B, n, d)."""
+        """Run all steps: (B, T, input_size) and a first state (B, n, d) -> (B, T, d) and the last state (B, n, d)."""
 
-        def read(states: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
+        def run(states: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
             outputs, last = self.rnn(states, parts if len(parts) > 1 else parts[0])
             return outputs, *(last if len(parts) > 1 else (last,))
 
         parts = state.transpose(0, 1).unsqueeze(1).contiguous()  # h, or h and c, each (1, B, d)
-        outputs, *last = run_recurrent(self.rnn, read, states, *parts)
+        outputs, *last = run_recurrent(self.rnn, run, states, *parts)
         return outputs, torch.stack(last, dim=2)[0]
 
     def has_faster_step(self, inputs: Tensor) -> bool:
-        """Return whether `library_step` is the faster one for a batch: on a CPU an LSTM has a kernel of its own."""
+        """Return True if `library_step` is faster for this batch: an LSTM has its own kernel on a CPU."""
         if not isinstance(self.rnn, nn.LSTM) or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
         return inputs.device.type == "cpu" and inputs.shape[0] >= MANY_ROWS
@@ -198,9 +199,9 @@ class LuongDecoderLayer(nn.Module):
         outputs, state = self(inputs.unsqueeze(1), state)
         return outputs.squeeze(1), state
 
-    def split_weights(self, known: int) -> tuple[Tensor, Tensor]:
-        """Return the weights of the first `known` inputs, and the remaining weights."""
-        return self.rnn.weight_ih_l0[:, :known], self.rnn.weight_ih_l0[:, known:]
+    def split_weights(self, size: int) -> tuple[Tensor, Tensor]:
+        """Return the weights of the first `size` inputs, and the remaining weights."""
+        return self.rnn.weight_ih_l0[:, :size], self.rnn.weight_ih_l0[:, size:]
 
     def step(self, gates: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Advance the cell one step.
@@ -237,6 +238,6 @@ class SelectiveGate(nn.Module):
         self.sentence_projection = nn.Linear(config.d_model * (1 + config.bidirectional), config.d_model)  # U_s and b
 
     def forward(self, states: Tensor, sentence: Tensor) -> Tensor:
-        """(B, S, d) and (B, directions * d) -> (B, S, d)."""
+        """Scale encoder states: (B, S, d) and the sentence vector (B, directions * d) -> (B, S, d)."""
         sentence_weight, bias = self.sentence_projection.weight, self.sentence_projection.bias
         return selective_gate(states, sentence, self.state_projection.weight, sentence_weight, bias)

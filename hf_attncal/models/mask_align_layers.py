@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The layers of Mask-Align (Chen et al., ACL 2021): positions and masks, the attentions, the encoder and the decoder.
+"""Layers of Mask-Align (Chen et al., ACL 2021): positions and masks, the attentions, the encoder and the decoder.
 
 Shapes use B = batch, S = tokens of the side that is read ("source"), T = tokens of the side that is predicted
 ("target"), H = heads, d_k = d_model / H.
@@ -30,8 +30,8 @@ from .calibration import NullToken
 from .configuration_mask_align import MaskAlignConfig
 from .functional import attention_scores, with_null_scores
 
-# Where the mask hides a token: far below every score, and finite in bfloat16, float16 and float32. Padding is hidden
-# from a query that may not even see its own token, too.
+# Mask values: far below every score, and finite in bfloat16, float16 and float32. Padding gets the lower one, so that
+# it stays hidden even from a query whose only real token is hidden.
 HIDDEN = -3e4
 _PADDING = 2 * HIDDEN
 
@@ -40,12 +40,12 @@ _PADDING = 2 * HIDDEN
 
 
 def at_least_float32(tensor: Tensor) -> torch.dtype:
-    """Return the type of a tensor, or float32 where that is narrower."""
+    """Return the type of a tensor, or float32 if its type is narrower."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def sinusoidal_positions(length: int, d_model: int, device=None, dtype=None) -> Tensor:
-    """Position embeddings of Vaswani et al. (2017, sec. 3.5), sines first: (length, d_model)."""
+    """Return the position embeddings of Vaswani et al. (2017, sec. 3.5), sines first, (length, d_model)."""
     precise = torch.promote_types(dtype or torch.float32, torch.float32)
     position = torch.arange(length, device=device, dtype=precise).unsqueeze(1)
     half = d_model // 2
@@ -54,7 +54,7 @@ def sinusoidal_positions(length: int, d_model: int, device=None, dtype=None) -> 
 
 
 def relative_distance(target_real: Tensor, source_real: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """`|(t + 1/2) / T - (s + 1/2) / S|` with the numbers of real tokens T and S of each pair, (B, T, S)."""
+    """Return `|(t + 1/2) / T - (s + 1/2) / S|`, (B, T, S), with T and S the numbers of real tokens of each pair."""
     places = []
     for real in (target_real, source_real):
         index = torch.arange(real.shape[1], device=real.device, dtype=dtype) + 0.5
@@ -63,15 +63,16 @@ def relative_distance(target_real: Tensor, source_real: Tensor, dtype: torch.dty
 
 
 def additive_mask(real: Tensor) -> Tensor:
-    """0 where a token is real and a large negative number elsewhere, (B, 1, 1, tokens)."""
+    """Return a mask with 0 at real tokens and a large negative number elsewhere, (B, 1, 1, tokens)."""
     return torch.zeros(real.shape, device=real.device).masked_fill(~real, _PADDING)[:, None, None, :]
 
 
 class RealTokens:
-    """The real tokens of a padded batch in one row: what works on each token alone is not computed for padding.
+    """Real tokens of a padded batch in one row, so that layers that work token by token skip padding.
 
     Args:
-        real: True where a token is not padding, (B, T); R of them are. heads: H, of attention.
+        real: True for tokens other than padding, (B, T). Their number is R.
+        heads: H, number of attention heads.
     """
 
     def __init__(self, real: Tensor, heads: int):
@@ -83,23 +84,23 @@ class RealTokens:
         self._places_of_heads = ((pair[:, None] * heads + head) * length + place[:, None]).flatten()
 
     def pack(self, padded: Tensor) -> Tensor:
-        """(B, T, d) -> (R, d)."""
+        """Remove padding: (B, T, d) -> (R, d)."""
         return padded.flatten(0, 1).index_select(0, self._places)
 
     def pad(self, packed: Tensor) -> Tensor:
-        """(R, d) -> (B, T, d), 0 at padding."""
+        """Restore the batch, with 0 at padding: (R, d) -> (B, T, d)."""
         rows = packed.new_zeros(self.real.numel(), packed.shape[1])
         return rows.index_copy_(0, self._places, packed).unflatten(0, self.real.shape)
 
     def split_heads(self, packed: Tensor) -> Tensor:
-        """(R, d) -> (B, H, T, d / H), 0 at padding."""
+        """Restore the batch per head, with 0 at padding: (R, d) -> (B, H, T, d / H)."""
         batch, length = self.real.shape
         parts = packed.view(-1, packed.shape[1] // self.heads)
         rows = packed.new_zeros(batch * self.heads * length, parts.shape[1])
         return rows.index_copy_(0, self._places_of_heads, parts).view(batch, self.heads, length, -1)
 
     def join_heads(self, padded: Tensor) -> Tensor:
-        """(B, H, T, d / H) -> (R, d)."""
+        """Join the heads and remove padding: (B, H, T, d / H) -> (R, d)."""
         return padded.flatten(0, 2).index_select(0, self._places_of_heads).view(-1, self.heads * padded.shape[3])
 
 
@@ -115,15 +116,15 @@ def eager_attention_forward(
     scaling: float,
     **kwargs,
 ) -> tuple[Tensor, Tensor]:
-    """Attention that forms its weights; the additive mask must be broadcastable to (B, H, T, S)."""
+    """Return the output and the weights of attention; the additive mask must be broadcastable to (B, H, T, S)."""
     scores = torch.matmul(query, key.transpose(2, 3))
     scores = scores * scaling if attention_mask is None else torch.add(attention_mask, scores, alpha=scaling)
-    weights = torch.softmax(scores, dim=-1)  # which sums in float32 whatever the type
+    weights = torch.softmax(scores, dim=-1)  # sums in float32 for every type
     return torch.matmul(weights, value).transpose(1, 2), weights
 
 
 class _QueriesAndKeys(nn.Module):
-    """The projections that every attention here has."""
+    """Projections of queries and keys, which every attention here has."""
 
     def __init__(self, config: MaskAlignConfig):
         super().__init__()
@@ -135,7 +136,7 @@ class _QueriesAndKeys(nn.Module):
         self.k_proj = nn.Linear(config.d_model, config.d_model)
 
     def heads(self, projected: Tensor) -> Tensor:
-        """(B, T, d_model) -> (B, H, T, d_k)."""
+        """Split the heads: (B, T, d_model) -> (B, H, T, d_k)."""
         return projected.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
 
 
@@ -149,7 +150,13 @@ class MaskAlignAttention(_QueriesAndKeys):
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
     def forward(self, query: Tensor, states: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
-        """query, states: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
+        """Attend from queries to states.
+
+        Args:
+            query, states: real tokens, (R, d_model) each.
+            mask: additive mask, broadcastable to (B, 1, T, T).
+            tokens: index of the real tokens.
+        """
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         context, _ = attend(
             self,
@@ -163,10 +170,10 @@ class MaskAlignAttention(_QueriesAndKeys):
 
 
 class MaskAlignCrossAttention(_QueriesAndKeys):
-    """The weights of leaky cross-attention (Mask-Align, sec. 3.2): `softmax(q [k_NULL; K]^T / sqrt(d_k))`.
+    """Weights of leaky cross-attention (Mask-Align, sec. 3.2): `softmax(q [k_NULL; K]^T / sqrt(d_k))`.
 
     Args:
-        null_value: NULL has a value besides its key.
+        null_value: True if NULL also has a value. Default: False.
     """
 
     def __init__(self, config: MaskAlignConfig, *, null_value: bool = False):
@@ -182,10 +189,13 @@ class MaskAlignCrossAttention(_QueriesAndKeys):
             nn.init.constant_(self.diagonal_bias, start)
 
     def weights(self, query: Tensor, states: Tensor, target_real: Tensor, source_real: Tensor) -> Tensor:
-        """Return weights of each head in float32 or wider, (B, H, T, 1 + S), NULL first; without `leaky` NULL's are 0.
+        """Return the weights of each head in float32 or wider, (B, H, T, 1 + S), NULL first (0 without `leaky`).
 
         Args:
-            query: (B, T, d_model). states: (B, S, d_model). target_real: (B, T). source_real: (B, S).
+            query: decoder queries, (B, T, d_model).
+            states: encoder states, (B, S, d_model).
+            target_real: True for real target tokens, (B, T).
+            source_real: True for real source tokens, (B, S).
         """
         query = self.heads(self.q_proj(query))
         scores = attention_scores(query, self.heads(self.k_proj(states)), self.scaling)
@@ -200,7 +210,7 @@ class MaskAlignCrossAttention(_QueriesAndKeys):
 
 
 class MaskAlignReadingAttention(MaskAlignCrossAttention):
-    """Leaky cross-attention that reads, too: its weights over `[v_NULL; V]`."""
+    """Leaky cross-attention that also returns the attended values, `[v_NULL; V]`."""
 
     def __init__(self, config: MaskAlignConfig):
         super().__init__(config, null_value=True)
@@ -208,7 +218,7 @@ class MaskAlignReadingAttention(MaskAlignCrossAttention):
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
     def context(self, weights: Tensor, states: Tensor) -> Tensor:
-        """Read the values of states (B, S, d_model) with weights (B, H, T, 1 + S): (B, T, d_model)."""
+        """Return the weighted values, from weights (B, H, T, 1 + S) and states (B, S, d_model) to (B, T, d_model)."""
         value = self.heads(self.v_proj(states))
         context = torch.matmul(weights[..., 1:].to(value.dtype), value)
         if self.null is not None and self.null.value is not None:
@@ -220,7 +230,7 @@ class MaskAlignReadingAttention(MaskAlignCrossAttention):
 
 
 class MaskAlignFeedForward(nn.Module):
-    """Layer norm, two linear layers with an activation between, and a residual: (..., d_model), likewise."""
+    """Layer norm, two linear layers with an activation between, and a residual, (..., d_model) -> (..., d_model)."""
 
     def __init__(self, config: MaskAlignConfig):
         super().__init__()
@@ -239,7 +249,7 @@ class _MaskAlignLayer(GradientCheckpointingLayer):
     """Attention and feed-forward network, each after a layer norm and with a residual.
 
     Args:
-        feed_forward: without one the layer is its attention: what follows belongs to another module.
+        feed_forward: False if another module has the feed-forward network. Default: True.
     """
 
     def __init__(self, config: MaskAlignConfig, feed_forward: bool = True):
@@ -251,7 +261,7 @@ class _MaskAlignLayer(GradientCheckpointingLayer):
 
 
 class MaskAlignEncoderLayer(_MaskAlignLayer):
-    """Self-attention, and what follows it."""
+    """Self-attention and feed-forward network."""
 
     def forward(self, states: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
         """states: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
@@ -263,7 +273,7 @@ class MaskAlignDecoderLayer(_MaskAlignLayer):
     """Static-KV attention (Mask-Align, sec. 3.1): only queries go up the layers.
 
     Keys and values are computed from the input embeddings in every layer, each with its own matrices, and never from
-    updated states: what a query may not see it cannot see at second hand either.
+    updated states. A query therefore cannot see its own token through another token's state either.
     """
 
     def forward(self, query: Tensor, embeddings: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:

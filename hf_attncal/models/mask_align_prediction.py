@@ -14,7 +14,7 @@
 """Prediction and alignment of the hidden tokens of a Mask-Align direction: two modules with one interface.
 
 `AttentionPrediction` is the paper's (Chen et al., ACL 2021), `MixturePrediction` a latent alignment (Deng et al.,
-NeurIPS 2018). Each owns its cross-attention, the only one of its direction, and all that follows it.
+NeurIPS 2018). Each has the only cross-attention of its direction and all layers after it.
 
 Shapes use B = batch, S = tokens of the side that is read ("source"), T = tokens of the side that is predicted
 ("target"), H = heads.
@@ -39,7 +39,7 @@ from .mask_align_layers import (
     at_least_float32,
 )
 
-# Below it, all attention is on NULL.
+# Smallest sum of the weights of source tokens that they are divided by; below it all attention is on NULL.
 _SMALLEST_ATTENTION = 1e-9
 
 
@@ -105,23 +105,25 @@ class Prediction:
 
 
 def sampled_types(ids: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the token types among `ids`, and the log of the chance of each to be among them, (types,) both.
+    """Return the token types among `ids`, and the log-probability of each to be among them, (types,) both.
 
-    It is what has to be subtracted from the logit of a type (Bengio and Senecal 2008): one with frequency f is among n
+    Sampled softmax subtracts it from the logit of a type (Bengio and Senecal 2008). A type with frequency f is among n
     tokens with probability `1 - (1 - f) ** n`.
 
     Args:
-        ids: (tokens,), drawn from a text with these relative frequencies. frequency: (vocabulary,).
+        ids: tokens from a text with these relative frequencies, (tokens,).
+        frequency: relative frequency of each type, (vocabulary,).
     """
     types = torch.unique(ids)
-    missing = len(ids) * torch.log1p(-frequency[types].double().clamp(max=1 - 1e-9))
-    return types, torch.log(-torch.expm1(missing).clamp(max=-1e-9)).to(at_least_float32(frequency))
+    log_absence = len(ids) * torch.log1p(-frequency[types].double().clamp(max=1 - 1e-9))
+    return types, torch.log(-torch.expm1(log_absence).clamp(max=-1e-9)).to(at_least_float32(frequency))
 
 
 class MaskAlignPrediction(nn.Module):
-    """Base of both: a cross-attention, and an output layer over the embeddings of the predicted language.
+    """Base class: a cross-attention, and an output layer over the embeddings of the predicted language.
 
-    A subclass says in `feeds_forward` whether it brings the feed-forward network of the last decoder layer.
+    Attributes:
+        feeds_forward: True if the subclass has the feed-forward network of the last decoder layer.
     """
 
     feeds_forward: bool
@@ -140,12 +142,19 @@ class MaskAlignPrediction(nn.Module):
         nn.init.zeros_(self.output_bias)
 
     def attend(self, source: Side, target: Side, states: Tensor, query: Tensor) -> Evidence:
-        """From encoder states (B, S, d_model) and queries (B, T, d_model) to the weights of the cross-attention."""
+        """Compute the weights of the cross-attention, and return all inputs of the prediction.
+
+        Args:
+            source: side that the direction reads.
+            target: side that it predicts.
+            states: encoder states, (B, S, d_model).
+            query: decoder queries, (B, T, d_model).
+        """
         weights = self.cross_attn.weights(self.cross_attn_layer_norm(query), states, target.real, source.real)
         return Evidence(source, target, states, query, weights)
 
     def aligning_weights(self, evidence: Evidence) -> Tensor:
-        """Return the weights that align, (B, T, 1 + S), without a softmax over the vocabulary."""
+        """Return the aligning weights, (B, T, 1 + S), without a softmax over the vocabulary."""
         raise NotImplementedError
 
     def losses(self, evidence: Evidence) -> Prediction:
@@ -153,7 +162,7 @@ class MaskAlignPrediction(nn.Module):
         raise NotImplementedError
 
     def output_layer(self, target: Side) -> tuple[Tensor, Tensor, Tensor]:
-        """Return vectors (C, d_model) and biases (C,) of C candidates, and labels (B, T)."""
+        """Return the vectors (C, d_model) and biases (C,) of C candidates, and the labels (B, T)."""
         bias, dtype = self.output_bias, at_least_float32(self.output_bias)
         if not (self.training and self.config.sampled_softmax):
             return target.vocabulary, bias.to(dtype), target.ids
@@ -166,8 +175,8 @@ class MaskAlignPrediction(nn.Module):
 class AttentionPrediction(MaskAlignPrediction):
     """Prediction of a token from the attended states; the attention is its alignment (Mask-Align, sec. 3.2).
 
-    The cross-attention stands between the self-attention and the feed-forward network of the last decoder layer. Both
-    what it reads and the network are here, because aligning needs neither.
+    The cross-attention stands between the self-attention and the feed-forward network of the last decoder layer. Its
+    values and the network are in this class, because aligning needs neither.
     """
 
     feeds_forward = True
@@ -182,7 +191,7 @@ class AttentionPrediction(MaskAlignPrediction):
         return evidence.weights.mean(dim=1)
 
     def losses(self, evidence: Evidence) -> Prediction:
-        """Cross-entropy, with label smoothing in training."""
+        """Compute the cross-entropy, with label smoothing in training."""
         real = evidence.target.real
         vectors, bias, labels = self.output_layer(evidence.target)
         count = real.sum().clamp(min=1)
@@ -197,12 +206,12 @@ class AttentionPrediction(MaskAlignPrediction):
 
 
 class MixturePrediction(MaskAlignPrediction):
-    """Each source token predicts apart, the attention mixes the predictions, and the posterior aligns.
+    """Mixture of the separate predictions of each source token; its posterior is the alignment.
 
-    `p(y_t) = sum_s W_ts p(y_t | s)` (Deng et al., eq. 3): the attention W says where the hidden token may come from,
-    the posterior has seen it. What a source token predicts from is its encoder state or, with
-    `emission="embeddings"`, its own embedding. With `max_jump` the posterior is that of a first-order model, whose
-    table `jumps` is learned when all else is: losses in training are those of the mixture.
+    `p(y_t) = sum_s W_ts p(y_t | s)` (Deng et al., eq. 3): the attention W does not depend on the hidden token, the
+    posterior does. A source token's prediction is computed from its encoder state or, with `emission="embeddings"`,
+    from its own embedding. With `max_jump` a first-order model gives the posterior. Its table `jumps` is learned after
+    the weights; the losses in training ignore it.
     """
 
     feeds_forward = False
@@ -215,7 +224,7 @@ class MixturePrediction(MaskAlignPrediction):
             self.register_buffer("jumps", initial_jumps(config.max_jump))
 
     def init_parameters(self) -> None:
-        """Initialise what belongs to no sub-module: NULL predicts by frequency alone, short jumps are likely."""
+        """Initialise the parameters of no sub-module: NULL predicts only by frequency, short jumps are likely."""
         super().init_parameters()
         if self.null_emission is not None:
             nn.init.zeros_(self.null_emission)
@@ -223,7 +232,7 @@ class MixturePrediction(MaskAlignPrediction):
             init.copy_(self.jumps, initial_jumps(self.config.max_jump))
 
     def _apply(self, fn, *args, **kwargs):
-        """Convert as torch does, but keep the jumps in float32 or better: far ones are too small for less."""
+        """Convert as torch does, but keep the jumps in float32 or wider, because long jumps have tiny numbers."""
         jumps = self._buffers.get("jumps")
         super()._apply(fn, *args, **kwargs)
         if jumps is not None and self.jumps.dtype != at_least_float32(self.jumps):
@@ -238,7 +247,7 @@ class MixturePrediction(MaskAlignPrediction):
         return torch.cat([null.to(emission.dtype).expand(states.shape[0], 1, -1), emission], dim=1)
 
     def aligning_weights(self, evidence: Evidence) -> Tensor:
-        """Posterior without normalisers (see `normalizer_penalty`).
+        """Return the posterior, without normalisers (see `normalizer_penalty`).
 
         The biases of the target tokens are the same for every source token and cancel.
         """
@@ -246,7 +255,7 @@ class MixturePrediction(MaskAlignPrediction):
         return posterior if self.config.max_jump is None else self._with_jumps(evidence, posterior)
 
     def expected_jumps(self, evidence: Evidence) -> JumpPosterior:
-        """Return the posterior with jumps, and what their next table is made of."""
+        """Return the posterior with jumps, and the expected jumps for the next table."""
         return self._jump_posterior(evidence, self._posterior(evidence), count=True)
 
     def _posterior(self, evidence: Evidence) -> Tensor:
@@ -254,14 +263,19 @@ class MixturePrediction(MaskAlignPrediction):
         return mixture_log_likelihood(evidence.weights.mean(dim=1), logits.to(at_least_float32(logits)))[1]
 
     def _with_jumps(self, evidence: Evidence, posterior: Tensor) -> Tensor:
-        found = self._jump_posterior(evidence, posterior)
-        return torch.cat([found.null.unsqueeze(2), found.weights], dim=2)
+        with_jumps = self._jump_posterior(evidence, posterior)
+        return torch.cat([with_jumps.null.unsqueeze(2), with_jumps.weights], dim=2)
 
     def _jump_posterior(self, evidence: Evidence, posterior: Tensor, count: bool = False) -> JumpPosterior:
-        """First-order, from the posterior of the mixture (B, T, 1 + S): a row of it is the joint up to a factor.
+        """Return the posterior of the first-order model.
 
-        `p(a_t = s | p) = (1 - W_t0) V_ts J_t(s | p)` with `V_ts = W_ts / (1 - W_t0)`: a token goes where both
-        attention and jump lead, and NULL keeps the attention's weight.
+        `p(a_t = s | p) = (1 - W_t0) V_ts J_t(s | p)` with `V_ts = W_ts / (1 - W_t0)`: attention and jump are
+        multiplied, and NULL keeps the attention's weight.
+
+        Args:
+            evidence: inputs of the prediction.
+            posterior: posterior of the mixture, (B, T, 1 + S); each row is the joint probability up to a factor.
+            count: True to add the expected jumps.
         """
         attention = evidence.weights.mean(dim=1)[..., 1:]
         attention = attention / attention.sum(dim=2, keepdim=True).clamp(min=_SMALLEST_ATTENTION)
@@ -278,18 +292,18 @@ class MixturePrediction(MaskAlignPrediction):
             )
 
     def losses(self, evidence: Evidence) -> Prediction:
-        """Negative log-likelihood of the mixture; the accuracy, and jumps in what aligns, in evaluation only."""
+        """Compute the negative log-likelihood of the mixture; accuracy and jumps only in evaluation mode."""
         real = evidence.target.real
         vectors, bias, labels = self.output_layer(evidence.target)
         weights = evidence.weights.mean(dim=1)
         count = real.sum().clamp(min=1)
         logits = F.linear(self.emissions(evidence), vectors).to(bias.dtype) + bias  # (B, 1 + S, C)
         normalizer = torch.logsumexp(logits, dim=-1)
-        picked = logits.gather(2, labels.unsqueeze(1).expand(-1, logits.shape[1], -1)) - normalizer.unsqueeze(2)
-        likelihood, posterior = mixture_log_likelihood(weights, picked.transpose(1, 2))
+        emissions = logits.gather(2, labels.unsqueeze(1).expand(-1, logits.shape[1], -1)) - normalizer.unsqueeze(2)
+        likelihood, posterior = mixture_log_likelihood(weights, emissions.transpose(1, 2))
         loss = -likelihood.masked_fill(~real, 0.0).sum() / count
         accuracy = None
-        if not self.training:  # a product as large as the output layer, over each pair of positions
+        if not self.training:  # as expensive as the output layer, for each pair of positions
             mixed = torch.matmul(weights, (logits - normalizer.unsqueeze(2)).exp())
             accuracy = ((mixed.argmax(dim=-1) == labels) & real).float().sum() / count
             if self.config.max_jump is not None:

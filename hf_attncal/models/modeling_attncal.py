@@ -34,7 +34,7 @@ from .losses import IGNORE_INDEX
 from .objective import FirstPass, check_arguments, check_links, check_training, named_losses, refuse_reentrant
 from .uam import NullSuppression, UnsupervisedAlignmentModule
 
-# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# No checkpoint needs these fields set: models are trained with them and without.
 # trf-ignore: TRF041 config.calibration, config.copy, config.guided, config.uam
 
 
@@ -44,25 +44,26 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
 
     Args:
         loss: training loss for `backward()`. Its value is the NMT loss, with `uam` plus the UAM loss, with `links`
-            plus `guided_weight` times the guided loss; its gradient is that of its value for the translation model and
-            the gate, and that of the mask loss for the mask network.
+            plus `guided_weight` times the guided loss. The translation model and the gate get the gradient of this
+            value, the mask network gets the gradient of the mask loss.
         nmt_loss: cross-entropy per target token, with label smoothing (Lu et al., eq. 13).
         mask_loss: objective of the mask network (eq. 4), if the second decoder pass ran.
         mask_penalty: size of the perturbation (eq. 5), before alpha, if the second decoder pass ran.
         mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
         gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
         uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
-            Like the next two a tuple over layers, with `output_attention_details=True` where the model has them.
+            Like the next two a tuple over layers, with `output_attention_details=True` if the model has them.
         calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
         null_attentions: weight of NULL of every layer, (batch, heads, target).
         uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
         uam_probabilities: probability that the module gives the token at each source position, `q_j[x_i]`, (batch,
-            target, source), 0 at padding; with `output_uam_probabilities=True`. All places of a token have all of it.
+            target, source), 0 at padding; with `output_uam_probabilities=True`. A token that occurs several times has
+            its full probability at each of its positions.
         guided_loss: cross-entropy of the guided head per target token (Garg et al. 2019), before its weight; with
             labels and links.
         copy_probabilities: probability of copying each source token, `c_s` (See et al., eq. 9), (batch, target,
-            source), 0 at padding, in float32 at least; with `output_copy_probabilities=True`. What they sum to is not
-            generated.
+            source), 0 at padding, in float32 at least; with `output_copy_probabilities=True`. One minus their sum is
+            the probability of generating the token.
     """
 
     nmt_loss: Tensor | None = None
@@ -92,7 +93,7 @@ class AttnCalPreTrainedMixin(WholeCheckpointMixin, CountedStepsMixin):
         init_part(module, self.config, self.config.d_model, self.config.init_std)
 
     def _set_gradient_checkpointing(self, enable: bool = True, *args, **kwargs):
-        """Where every way of switching checkpointing on ends; refuses the reentrant kind on a calibrated model.
+        """Switch checkpointing on or off; the reentrant kind is refused for a calibrated model.
 
         Raises:
             ValueError: see `refuse_reentrant`.
@@ -103,10 +104,10 @@ class AttnCalPreTrainedMixin(WholeCheckpointMixin, CountedStepsMixin):
 
 
 def check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> None:
-    """Refuse a source without a token.
+    """Raise an error for a source of length 0.
 
     Raises:
-        ValueError: it has length 0; the message names the argument.
+        ValueError: the source has length 0; the message names the argument.
     """
     source = input_ids if input_ids is not None else inputs_embeds
     if source is not None and source.shape[1] == 0:
@@ -131,7 +132,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         self.register_module("copying", CopyMechanism(self.config) if self.config.copy else None)
 
     @can_return_tuple
-    def forward(  # type: ignore[misc]  # in transformers' own models, too, `kwargs` has names of arguments
+    def forward(  # type: ignore[misc]  # `kwargs` has names of arguments, as in transformers' own models
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
@@ -154,31 +155,32 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         attention_context: AttentionContext | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | AttnCalSeq2SeqLMOutput:
-        """The stock model's forward, with both objectives of attention calibration, and those of `uam` and `guided`,
-        in one `loss`.
+        """Run the model with the losses of calibration, `uam` and `guided` in one `loss`; arguments as in the stock
+        class, and:
 
         Args:
-            labels: (batch, target), `-100` where there is no target.
-            output_attention_details: also return the weights before calibration, the masks and the weights of NULL.
-            output_uam_probabilities: also return what the unsupervised alignment module gives the source tokens.
-            output_copy_probabilities: also return the probability of copying each source token.
-            compute_mask_loss: run the second decoder pass, which the mask network learns from. `None`: in training
-                mode, if there are labels and the mask network is trained (some parameter of it requires a gradient).
-            num_items_in_batch: number of target tokens to divide the losses by, where this batch is a part of a larger
-                one (gradient accumulation, several processes); `None` for those of this batch.
-            extended_input_ids: `input_ids` of a model with `copy`, in which an unknown word may be a slot, a number
-                from `vocab_size` to below `vocab_size + max_copied_tokens`; so may be a label and a token that the
-                decoder reads. `None`: no source has such a word.
-            copy_source: given by `generate`, which finds it once.
-            links: word links that the guided head learns, required in training with `guided`: 1 where token t of
-                `labels` is linked to source token s, else 0, (batch, target, source).
-            attention_context: given by an adapter on this model.
+            labels: target tokens, (batch, target), `-100` where there is no target.
+            output_attention_details: True to return also the weights before calibration, the masks and the weights of
+                NULL.
+            output_uam_probabilities: True to return also the probabilities of the unsupervised alignment module.
+            output_copy_probabilities: True to return also the probability of copying each source token.
+            compute_mask_loss: True to run the second decoder pass, from which the mask network learns. Default:
+                `None`, True in training mode with labels if a parameter of the mask network requires a gradient.
+            num_items_in_batch: number of target tokens to divide the losses by, if this batch is a part of a larger
+                one (gradient accumulation, several processes). Default: `None`, the target tokens of this batch.
+            extended_input_ids: `input_ids` of a model with `copy` in which an unknown word has the number of a slot,
+                from `vocab_size` to below `vocab_size + max_copied_tokens`. `labels` and `decoder_input_ids` may have
+                slots as well. Default: `None`, no source has unknown words to copy.
+            copy_source: slots of the source, which `generate` computes once and passes on.
+            links: word links for the guided head, required in training with `guided`: 1 if token t of `labels` is
+                linked to source token s, else 0, (batch, target, source).
+            attention_context: record of this pass, from an adapter on this model.
 
         Raises:
             ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration;
                 `output_uam_probabilities` without `uam`; `uam` and labels without `input_ids`; `extended_input_ids` or
-                `output_copy_probabilities` without `copy`, and what `copied_ids` and `check_links` refuse; in training
-                what `check_training` refuses.
+                `output_copy_probabilities` without `copy`; see also `copied_ids`, `check_links` and, in training,
+                `check_training`.
 
         The `logits` of a model with `copy` are log-probabilities, (batch, target, vocab_size + max_copied_tokens).
         """
@@ -193,7 +195,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         )
         check_links(self.config, links, labels, input_ids.shape[1] if input_ids is not None else None)
         if self.training and torch.is_grad_enabled() and compute_mask_loss is not False:
-            # Who counts the targets has had labels: the Trainer.
+            # Only a Trainer, which has the labels, counts the target tokens.
             check_training(self, self.config, labels, links, own_loss=num_items_in_batch is None)
         decoder_input_ids, use_cache = self._decoder_inputs(
             labels, use_cache, decoder_input_ids, decoder_inputs_embeds
@@ -221,7 +223,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         )
         hidden_states = outputs.last_hidden_state
         logits, copied = self._logits(hidden_states), None
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.copying is not None:
             if copy_source is None:
                 ids = copied_ids(self.config, input_ids, extended_input_ids)
@@ -230,9 +232,9 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
                 logits, hidden_states, copy_source, context.copy_attentions, labels, self.config.label_smoothing
             )
             copied = None if loss is None else (loss, copy_source)
-            found["copy_probabilities"] = probabilities if output_copy_probabilities else None
+            fields["copy_probabilities"] = probabilities if output_copy_probabilities else None
         if self.uam is not None and output_uam_probabilities:
-            found["uam_probabilities"] = self.uam.probabilities(hidden_states, input_ids, attention_mask)
+            fields["uam_probabilities"] = self.uam.probabilities(hidden_states, input_ids, attention_mask)
         if labels is not None:
             decoder_inputs = None
             if compute_mask_loss or (compute_mask_loss is None and self.training and trains_mask(self)):
@@ -244,10 +246,10 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
                     "inputs_embeds": decoder_inputs_embeds,
                 }
             first = FirstPass(logits, labels, context, copied, hidden_states, input_ids, attention_mask, links)
-            found |= named_losses(self, self.config, first, num_items_in_batch, decoder_inputs)
-        found |= context.details()
+            fields |= named_losses(self, self.config, first, num_items_in_batch, decoder_inputs)
+        fields |= context.details()
         shared = {name: outputs[name] for name in outputs if name in AttnCalSeq2SeqLMOutput.__dataclass_fields__}
-        return AttnCalSeq2SeqLMOutput(**found, **shared, logits=logits)
+        return AttnCalSeq2SeqLMOutput(**fields, **shared, logits=logits)
 
     def _resize_token_embeddings(self, *args, **kwargs):
         embeddings = super()._resize_token_embeddings(*args, **kwargs)
@@ -258,8 +260,8 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
         """Generate as transformers does, without the token that extends targets (`uam`).
 
-        One with `copy` takes `extended_input_ids`, too, and may return numbers of slots, of which
-        `hf_attncal.data.tokenizer.decode_copied` makes words.
+        A model with `copy` also takes `extended_input_ids` and may return numbers of slots, which
+        `hf_attncal.data.tokenizer.decode_copied` turns into words.
         """
         if self.uam is not None:
             never = NullSuppression([self.config.null_token_id], device=self.device)
@@ -293,5 +295,5 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
     def _logits(self, hidden_states: Tensor) -> Tensor:
         logits = self.lm_head(hidden_states)
         bias = self.final_logits_bias.to(logits.device)
-        # In place where that changes no bit: a (batch, target, vocabulary) tensor less.
+        # In place if the result is the same to the bit, which saves a (batch, target, vocabulary) tensor.
         return logits.add_(bias) if logits.dtype == bias.dtype else logits + bias

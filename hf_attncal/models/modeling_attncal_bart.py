@@ -26,7 +26,7 @@ from .configuration_attncal import AttnCalBartConfig
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from .modeling_attncal import AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
 
-# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# No checkpoint needs these fields set: models are trained with them and without.
 # trf-ignore: TRF041 config.scale_embedding
 
 
@@ -41,7 +41,7 @@ class AttnCalBartDecoderLayer(DecoderLayerMixin, hf.BartDecoderLayer):
 
 
 class AttnCalBartPreTrainedModel(AttnCalPreTrainedMixin, hf.BartPreTrainedModel):
-    """Base of the BART-style models; encoder and decoder share it because the nearest one initialises weights."""
+    """Base of the BART-style models, and of encoder and decoder: the nearest base class initialises weights."""
 
     config: AttnCalBartConfig
     config_class = AttnCalBartConfig
@@ -54,7 +54,7 @@ class AttnCalBartEncoder(AttnCalBartPreTrainedModel, hf.BartEncoder):
 
 
 class AttnCalBartDecoder(AttnCalBartPreTrainedModel, hf.BartDecoder):
-    """`BartDecoder` built of our layers."""
+    """`BartDecoder` with our layers."""
 
     _can_record_outputs = {
         "hidden_states": AttnCalBartDecoderLayer,
@@ -63,7 +63,7 @@ class AttnCalBartDecoder(AttnCalBartPreTrainedModel, hf.BartDecoder):
     }
 
     def __init__(self, config: AttnCalBartConfig):
-        # The stock constructor would build stock layers first, and layers exchanged afterwards miss what it set up.
+        # The stock constructor would build stock layers, and layers that replace them later miss its initialisation.
         super(hf.BartDecoder, self).__init__(config)
         self.dropout = config.dropout
         self.layerdrop = config.decoder_layerdrop
@@ -86,7 +86,7 @@ class AttnCalBartModel(AttnCalBartPreTrainedModel, hf.BartModel):
     _auto_class: Any = "AutoModel"
 
     def __init__(self, config: AttnCalBartConfig):
-        config.validate()  # what is set after a configuration was made is not checked otherwise
+        config.validate()  # fields assigned after the construction have not been checked
         super(hf.BartModel, self).__init__(config)
         embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.shared = hf.BartScaledWordEmbedding(

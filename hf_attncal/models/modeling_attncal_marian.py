@@ -26,7 +26,7 @@ from .configuration_attncal import AttnCalMarianConfig
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from .modeling_attncal import AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
 
-# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# No checkpoint needs these fields set: models are trained with them and without.
 # trf-ignore: TRF041 config.scale_embedding, config.share_encoder_decoder_embeddings
 
 
@@ -41,7 +41,7 @@ class AttnCalMarianDecoderLayer(DecoderLayerMixin, hf.MarianDecoderLayer):
 
 
 class AttnCalMarianPreTrainedModel(AttnCalPreTrainedMixin, hf.MarianPreTrainedModel):
-    """Base of the Marian-style models; encoder and decoder share it because the nearest one initialises weights."""
+    """Base of the Marian-style models, and of encoder and decoder: the nearest base class initialises weights."""
 
     config: AttnCalMarianConfig
     config_class = AttnCalMarianConfig
@@ -61,7 +61,7 @@ class AttnCalMarianEncoder(AttnCalMarianPreTrainedModel, hf.MarianEncoder):
 
 
 class AttnCalMarianDecoder(AttnCalMarianPreTrainedModel, hf.MarianDecoder):
-    """`MarianDecoder` built of our layers."""
+    """`MarianDecoder` with our layers."""
 
     _layer_class = AttnCalMarianDecoderLayer
     _can_record_outputs = {
@@ -71,7 +71,7 @@ class AttnCalMarianDecoder(AttnCalMarianPreTrainedModel, hf.MarianDecoder):
     }
 
     def __init__(self, config: AttnCalMarianConfig):
-        # The stock constructor would build stock layers first, and layers exchanged afterwards miss what it set up.
+        # The stock constructor would build stock layers, and layers that replace them later miss its initialisation.
         super(hf.MarianDecoder, self).__init__(config)
         self.dropout = config.dropout
         self.layerdrop = config.decoder_layerdrop
@@ -96,7 +96,7 @@ class AttnCalMarianModel(AttnCalMarianPreTrainedModel, hf.MarianModel):
     _decoder_class: type[hf.MarianDecoder] = AttnCalMarianDecoder
 
     def __init__(self, config: AttnCalMarianConfig):
-        config.validate()  # what is set after a configuration was made is not checked otherwise
+        config.validate()  # fields assigned after the construction have not been checked
         super(hf.MarianModel, self).__init__(config)
         self._tied_weights_keys = None
         if config.share_encoder_decoder_embeddings:

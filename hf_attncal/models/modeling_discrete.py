@@ -41,7 +41,7 @@ from .functional_discrete import Sampling, expected_field_size, first_sampling, 
 from .heads import HeadMixin, target_count
 from .losses import IGNORE_INDEX, label_smoothed_cross_entropy
 
-# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# No checkpoint needs these fields set: models are trained with them and without.
 # trf-ignore: TRF041 config.is_scheduled, config.share_encoder_decoder_embeddings, config.streams
 # trf-ignore: TRF041 config.gumbel_straight_through_steps
 # trf-ignore: TRF041 config.penalty_warmup_steps
@@ -66,11 +66,11 @@ class DiscreteSeq2SeqLMOutput(Seq2SeqLMOutput):
     """Output of the encoder-decoder with a language modelling head.
 
     Args:
-        loss: `nmt_loss`, in training with the penalty on receptive fields.
+        loss: `nmt_loss`, plus the penalty on receptive fields in training.
         nmt_loss: cross-entropy per target token, with label smoothing.
         receptive_field_size: expected number of tokens, of source and target, in the field of a prediction; with
             labels and a penalty, or with labels and `output_receptive_fields=True`.
-        encoder_syntactic_last_hidden_state, target_receptive_fields, source_receptive_fields: as in
+        encoder_syntactic_last_hidden_state, target_receptive_fields, source_receptive_fields: see
             `DiscreteSeq2SeqModelOutput`.
     """
 
@@ -86,7 +86,7 @@ class DiscreteCausalLMOutput(CausalLMOutputWithPast):
     """Output of the decoder-only language model.
 
     Args:
-        loss: `lm_loss`, in training with the penalty on receptive fields.
+        loss: `lm_loss`, plus the penalty on receptive fields in training.
         lm_loss: cross-entropy per predicted token, with label smoothing.
         receptive_field_size: expected number of tokens in the field of a prediction; as in `DiscreteSeq2SeqLMOutput`.
         target_receptive_fields: see `DiscreteDecoderOutput`.
@@ -101,14 +101,14 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
     """The bare encoder-decoder.
 
     Raises:
-        ValueError: the configuration is that of a decoder alone.
+        ValueError: the configuration has no encoder.
     """
 
     _auto_class: Any = "AutoModel"
     _keys_to_ignore_on_load_missing = [r"embed_positions\.weight"]  # computed; not saved with a head
 
     def __init__(self, config: DiscreteTransformerConfig):
-        config.validate()  # what is set after a configuration was made is not checked otherwise
+        config.validate()  # fields assigned after the construction have not been checked
         if not config.is_encoder_decoder:
             raise ValueError(
                 "`is_encoder_decoder` must be True for an encoder-decoder, got False. Load this checkpoint with "
@@ -126,7 +126,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
 
     # trf-ignore: TRF033 (the stock model has it)
     def set_decoder_input_embeddings(self, value: nn.Embedding) -> None:
-        """As the stock model's, for tables that are not shared; the syntactic stream's gets as many rows."""
+        """Set the decoder's table, if it is not shared, and resize the syntactic stream's."""
         super().set_decoder_input_embeddings(value)
         self._resize_syntactic_embeddings()
 
@@ -145,18 +145,18 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         output_receptive_fields: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | DiscreteSeq2SeqModelOutput:
-        """The stock model's forward.
+        """Run encoder and decoder; arguments as in the stock class, and:
 
         Args:
             encoder_outputs: output of `get_encoder()`, or a tuple: states of the semantic stream, then of the
                 syntactic one.
-            inputs_embeds, decoder_inputs_embeds: embeddings in place of tokens, those of both streams side by side.
-            output_receptive_fields: also return what every prediction was computed from.
+            inputs_embeds, decoder_inputs_embeds: embeddings in place of tokens, both streams side by side.
+            output_receptive_fields: True to return also the tokens that every prediction was computed from.
 
         Raises:
             ValueError: see `DiscreteEncoder.forward` and `DiscreteDecoder.forward`.
         """
-        ours = {
+        options: dict[str, Any] = {
             "output_receptive_fields": output_receptive_fields,
             "sampling": _sampling(self.config, self.schedule),
         }
@@ -167,7 +167,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
                 return_dict=True,
-                **ours,
+                **options,
                 **kwargs,
             )
         elif isinstance(encoder_outputs, BaseModelOutput):
@@ -189,7 +189,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
             encoder_syntactic_hidden_states=syntactic_states,
             encoder_receptive_fields=getattr(encoded, "receptive_fields", None),
             return_dict=True,
-            **ours,
+            **options,
             **kwargs,
         )
         return DiscreteSeq2SeqModelOutput(
@@ -216,7 +216,7 @@ def _tied_embeddings(config: DiscreteTransformerConfig) -> dict[str, str]:
 
 
 def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> Sampling:
-    """Return how attention is sampled at this step of the training."""
+    """Return the sampling settings at this step of the training."""
     sampling, steps = first_sampling(config), config.gumbel_straight_through_steps
     if schedule is None or not steps:
         return sampling
@@ -224,7 +224,7 @@ def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> 
 
 
 class _DiscreteHeadMixin(HeadMixin):
-    """Mixin of both models with a language modelling head; goes before transformers' classes in the bases."""
+    """Mixin of the two models with a language modelling head; goes before transformers' classes in the bases."""
 
     _details = ("output_receptive_fields",)
 
@@ -241,10 +241,11 @@ class _DiscreteHeadMixin(HeadMixin):
 
         Args:
             name: name of the cross-entropy among the losses.
-            logits: (B, T, V). labels: (B, T), `-100` where there is no target.
-            num_items_in_batch: divisor; `None` for the number of targets.
-            schedule: optimiser steps, which the penalty may follow.
-            fields: parts of the receptive fields, (B, T, N) each, if there are any.
+            logits: logits, (B, T, V).
+            labels: labels, (B, T), `-100` where there is no target.
+            num_items_in_batch: divisor of the losses; `None` for the number of targets.
+            schedule: count of optimiser steps, for the warm-up of the penalty.
+            fields: parts of the receptive fields, (B, T, N) each, or `None`.
         """
         config, labels = self.config, labels.to(logits.device)
         if self.training and schedule is not None:
@@ -262,10 +263,10 @@ class _DiscreteHeadMixin(HeadMixin):
                 losses["loss"] = cross_entropy + weight * size
         return losses
 
-    def _wants_fields(self, asked: bool | None, labels: Tensor | None) -> bool:
-        """Return whether receptive fields are to be computed: for the caller, or for the penalty."""
+    def _needs_fields(self, requested: bool | None, labels: Tensor | None) -> bool:
+        """Return True if the caller or the penalty needs receptive fields."""
         penalised = self.training and labels is not None and self.config.receptive_field_penalty > 0
-        return bool(asked) or penalised
+        return bool(requested) or penalised
 
 
 class DiscreteTransformerForConditionalGeneration(
@@ -281,14 +282,14 @@ class DiscreteTransformerForConditionalGeneration(
         target_vocab_size = config.decoder_vocab_size
         if config.share_encoder_decoder_embeddings:
             target_vocab_size = config.vocab_size
-            tied = {f"model.{name}": f"model.{other}" for name, other in _tied_embeddings(config).items()}
+            tied = {f"model.{name}": f"model.{owner}" for name, owner in _tied_embeddings(config).items()}
             self._tied_weights_keys = {"lm_head.weight": "model.shared.weight", **tied}
         self.final_logits_bias = nn.Buffer(torch.zeros((1, target_vocab_size)))
         self.lm_head = nn.Linear(config.d_model, target_vocab_size, bias=False)
         self.post_init()
 
     @can_return_tuple
-    def forward(  # type: ignore[misc]  # in transformers' own models, too, `kwargs` has names of arguments
+    def forward(  # type: ignore[misc]  # `kwargs` has names of arguments, as in transformers' own models
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
@@ -304,13 +305,13 @@ class DiscreteTransformerForConditionalGeneration(
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | DiscreteSeq2SeqLMOutput:
-        """The stock model's forward, with the penalty on receptive fields in the loss.
+        """Run the model with the penalty on receptive fields in the loss; arguments as in the stock class, and:
 
         Args:
-            labels: (batch, target), `-100` where there is no target.
-            output_receptive_fields: also return what every prediction was computed from.
-            num_items_in_batch: number of target tokens to divide the losses by, where this batch is a part of a larger
-                one (gradient accumulation, several processes); `None` for those of this batch.
+            labels: target tokens, (batch, target), `-100` where there is no target.
+            output_receptive_fields: True to return also the tokens that every prediction was computed from.
+            num_items_in_batch: number of target tokens to divide the losses by, if this batch is a part of a larger
+                one (gradient accumulation, several processes). Default: `None`, the target tokens of this batch.
 
         Raises:
             ValueError: see `DiscreteTransformerModel.forward`.
@@ -328,7 +329,7 @@ class DiscreteTransformerForConditionalGeneration(
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
-            output_receptive_fields=self._wants_fields(output_receptive_fields, labels),
+            output_receptive_fields=self._needs_fields(output_receptive_fields, labels),
             return_dict=True,
             **kwargs,
         )
@@ -343,7 +344,7 @@ class DiscreteTransformerForConditionalGeneration(
 
 
 class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel, GenerationMixin):
-    """The decoder alone, as a language model."""
+    """Language model: the decoder without an encoder."""
 
     _auto_class: Any = "AutoModelForCausalLM"
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
@@ -354,7 +355,7 @@ class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel
         config.validate()
         config = copy.deepcopy(config)
         config.is_decoder, config.is_encoder_decoder = True, False
-        # What transformers reads as the number of layers, for caches, of heads and of tokens are the encoder's fields.
+        # Transformers reads the numbers of layers (for caches), heads and tokens from the encoder's fields.
         config.encoder_layers, config.encoder_attention_heads = config.decoder_layers, config.decoder_attention_heads
         config.vocab_size = config.decoder_vocab_size
         super().__init__(config)
@@ -364,7 +365,7 @@ class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel
         self.post_init()
 
     @can_return_tuple
-    def forward(  # type: ignore[misc]  # in transformers' own models, too, `kwargs` has names of arguments
+    def forward(  # type: ignore[misc]  # `kwargs` has names of arguments, as in transformers' own models
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
@@ -379,15 +380,15 @@ class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel
         shift_labels: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | DiscreteCausalLMOutput:
-        """Forward pass as of other causal language models of transformers.
+        """Run the model; arguments as in the causal language models of transformers, and:
 
         Args:
-            labels: (batch, length), the tokens themselves, as they are shifted here; `-100` where there is no target.
-            inputs_embeds: embeddings in place of tokens, those of both streams side by side.
-            output_receptive_fields: also return what every state was computed from.
-            logits_to_keep: compute those of so many last positions only, or of these; 0 for all.
+            labels: tokens of the text, (batch, length), shifted here; `-100` where there is no target.
+            inputs_embeds: embeddings in place of tokens, both streams side by side.
+            output_receptive_fields: True to return also the tokens that every state was computed from.
+            logits_to_keep: number of last positions with logits, or indices of the positions. Default: 0, all.
             num_items_in_batch: see `DiscreteTransformerForConditionalGeneration.forward`.
-            shift_labels: labels that are shifted already, for sequences in parts; they go before `labels`.
+            shift_labels: labels that are already shifted, for sequences in parts; used instead of `labels`.
 
         Raises:
             ValueError: see `DiscreteDecoder.forward`.
@@ -402,7 +403,7 @@ class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
-            output_receptive_fields=self._wants_fields(output_receptive_fields, shift_labels),
+            output_receptive_fields=self._needs_fields(output_receptive_fields, shift_labels),
             sampling=_sampling(self.config, self.schedule),
             return_dict=True,
             **kwargs,

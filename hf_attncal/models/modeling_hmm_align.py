@@ -13,7 +13,7 @@
 # limitations under the License.
 """Statistical word aligner: hidden Markov models of both directions that share their counts (Liang et al. 2006).
 
-No network and no gradient: tables of how often tokens are translations of each other, and of how far alignments jump.
+It has no network and no gradients, only tables of translation counts and of jumps between links.
 Shapes use B = batch, S = source tokens, T = target tokens, V = vocabulary, N = pairs of tokens with a count.
 """
 
@@ -39,7 +39,7 @@ class HMMAlignOutput(ModelOutput):
     Args:
         forward_attention: p(target token t is aligned to source token s), of the direction that predicts the target,
             (B, T, S); 0 at padding.
-        backward_attention: the same of the direction that predicts the source, (B, S, T).
+        backward_attention: the same for the direction that predicts the source, (B, S, T).
         forward_null, backward_null: probability of NULL, (B, T) and (B, S).
         log_likelihood: log p(target | source) and log p(source | target), (B, 2).
     """
@@ -52,7 +52,7 @@ class HMMAlignOutput(ModelOutput):
 
 
 class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
-    """Statistical (HMM) word aligner: counts of a parallel text that align sentence pairs."""
+    """Statistical (HMM) word aligner, which aligns sentence pairs by counts of a parallel text."""
 
     config: HMMAlignConfig
     config_class = HMMAlignConfig
@@ -61,14 +61,14 @@ class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
     _auto_class: Any = "AutoModel"
 
     def __init__(self, config: HMMAlignConfig):
-        config.validate()  # what is set after a configuration was made is not checked otherwise
+        config.validate()  # fields assigned after the construction have not been checked
         super().__init__(config)
         self._make_tables()
         self.post_init()
 
     # trf-ignore: TRF018 (there are no modules, only tables)
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialise tables without counts; loaded ones are kept."""
+        """Initialise the tables with 0 and default jumps; loaded tables are kept."""
         if isinstance(module, HMMAlignModel):
             for name, table in module.named_buffers():
                 if name.endswith("jumps"):
@@ -99,7 +99,7 @@ class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
         Raises:
             ValueError: a side is missing or empty.
         """
-        found = self.aligned(input_ids, attention_mask, target_input_ids, target_attention_mask, factor)
-        return HMMAlignOutput(**found._asdict())
+        alignment = self.aligned(input_ids, attention_mask, target_input_ids, target_attention_mask, factor)
+        return HMMAlignOutput(**alignment._asdict())
 
     alignments = forward

@@ -33,7 +33,7 @@ from .cross_attention import AttentionContext
 from .luong_encoder_decoder import LuongDecoder, LuongEncoder, LuongEncoderOutput, LuongPreTrainedModel
 from .modeling_attncal import AttnCalSeq2SeqLMMixin
 
-# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# No checkpoint needs these fields set: models are trained with them and without.
 # trf-ignore: TRF041 config.share_embeddings
 
 
@@ -54,7 +54,7 @@ class LuongModel(LuongPreTrainedModel):
     _auto_class: Any = "AutoModel"
 
     def __init__(self, config: LuongConfig):
-        config.validate()  # what is set after a configuration was made is not checked otherwise
+        config.validate()  # fields assigned after the construction have not been checked
         super().__init__(config)
         self.encoder = LuongEncoder(config)
         self.decoder = LuongDecoder(config)
@@ -94,14 +94,14 @@ class LuongModel(LuongPreTrainedModel):
         attention_context: AttentionContext | None = None,
         **kwargs,
     ) -> tuple | LuongModelOutput:
-        """Encode, and decode given target tokens.
+        """Encode the source, and decode the given target tokens.
 
         Args:
             input_ids, inputs_embeds, attention_mask: see `LuongEncoder`.
             decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask: see `LuongDecoder`.
             encoder_outputs: encoder outputs in place of the source; a tuple ends with the `final_states`.
-            past_key_values: a `RecurrentCache`; what it holds of the source and the target is not read again.
-            attention_context: given by the language model around this one.
+            past_key_values: a `RecurrentCache`; the source and target tokens in it are not read again.
+            attention_context: record of this pass, from the language model around this one.
 
         Raises:
             ValueError: see `LuongEncoder` and `LuongDecoder`.
@@ -118,11 +118,11 @@ class LuongModel(LuongPreTrainedModel):
         elif isinstance(encoder_outputs, BaseModelOutput):
             encoded = encoder_outputs
         else:
-            given: tuple[Any, ...] = encoder_outputs
+            fields: tuple[Any, ...] = encoder_outputs
             encoded = LuongEncoderOutput(
-                last_hidden_state=given[0],
-                hidden_states=given[1] if len(given) > 2 else None,
-                final_states=given[-1] if len(given) > 1 else None,
+                last_hidden_state=fields[0],
+                hidden_states=fields[1] if len(fields) > 2 else None,
+                final_states=fields[-1] if len(fields) > 1 else None,
             )
         final_states = getattr(encoded, "final_states", None)
         decoded = self.decoder(
@@ -153,7 +153,7 @@ class LuongModel(LuongPreTrainedModel):
 class LuongForConditionalGeneration(
     StateGenerationMixin, AttnCalSeq2SeqLMMixin, LuongPreTrainedModel, GenerationMixin
 ):
-    """`LuongModel` with an output layer, both objectives of a calibration, and `generate()`."""
+    """`LuongModel` with an output layer, both objectives of attention calibration, and `generate()`."""
 
     _auto_class: Any = "AutoModelForSeq2SeqLM"
 
@@ -176,7 +176,7 @@ class LuongForConditionalGeneration(
         return self.model.decoder
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
-        """Labels shifted to the right, the inputs of the decoder, (B, T)."""
+        """Return the labels shifted to the right, which are the decoder's inputs, (B, T)."""
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
 
     def _encoded(self, outputs: LuongModelOutput) -> dict[str, Tensor | None]:
@@ -193,6 +193,6 @@ class LuongForConditionalGeneration(
         """Expand as transformers does, but let the beams of a sentence share its source."""
         shared = ("encoder_outputs", "attention_mask")
         source = {name: model_kwargs[name] for name in shared if name in model_kwargs}
-        # As if there were no encoder, whose states are then left as they are.
+        # False for `is_encoder_decoder` leaves the encoder's states as they are.
         input_ids, expanded = super()._expand_inputs_for_generation(expand_size, False, input_ids, **model_kwargs)
         return input_ids, expanded | source

@@ -14,8 +14,8 @@
 """Mask-Align: a word aligner of two masked translation models that are trained to agree (Chen et al., ACL 2021).
 
 Shapes use B = batch, S = source tokens, T = target tokens, H = heads. "Forward" is the direction that predicts the
-target from the source, "backward" the other; inside a direction, "source" and "target" are what it reads and what it
-predicts.
+target from the source, "backward" the other; inside a direction, "source" is the side that it reads and "target" the
+side that it predicts.
 """
 
 import math
@@ -44,7 +44,7 @@ from .mask_align_layers import (
 )
 from .mask_align_prediction import PREDICTION_HEADS, Evidence, MaskAlignPrediction, Prediction, Side
 
-# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# No checkpoint needs these fields set: models are trained with them and without.
 # trf-ignore: TRF041 config.share_embeddings
 
 
@@ -54,15 +54,15 @@ class MaskAlignOutput(ModelOutput):
 
     Args:
         loss: training loss for `backward()`, with `return_loss=True`.
-        forward_attention: weights that align, of the direction that predicts the target, (B, T, S): the mean over
-            heads, without the NULL column, not renormalised; 0 at padding. For `prediction="mixture"` the posterior,
-            with `max_jump` the first-order one, except where losses are computed in training mode.
+        forward_attention: aligning weights of the direction that predicts the target, (B, T, S): the mean over heads,
+            without the NULL column, not renormalised; 0 at padding. For `prediction="mixture"` the posterior, with
+            `max_jump` the first-order one, except when losses are computed in training mode.
         backward_attention: the same of the direction that predicts the source, (B, S, T).
         forward_null, backward_null: weight of NULL, (B, T) and (B, S); zeros without `leaky`.
         prediction_loss: negative log-likelihood per token, the mean of the two directions.
-        agreement_loss, entropy_loss, guided_loss: before their weights; the entropy's is the sum of both directions,
-            the guided one's the mean.
-        prediction_accuracy: share of hidden tokens that would have been predicted, mean of both directions.
+        agreement_loss, entropy_loss, guided_loss: losses before their weights. The entropy loss is the sum of both
+            directions, the guided loss their mean.
+        prediction_accuracy: share of hidden tokens that are predicted correctly, mean of both directions.
         null_weight: mean weight of NULL over real tokens, mean of both directions; near 1 nothing is aligned.
     """
 
@@ -80,7 +80,7 @@ class MaskAlignOutput(ModelOutput):
 
 
 class MaskAlignDirection(nn.Module):
-    """One masked translation model: encoder, static-KV decoder, and a prediction, which has the cross-attention."""
+    """Masked translation model: encoder, static-KV decoder, and a prediction, which has the cross-attention."""
 
     def __init__(self, config: MaskAlignConfig):
         super().__init__()
@@ -96,7 +96,7 @@ class MaskAlignDirection(nn.Module):
         self.prediction = prediction(config)
 
     def forward(self, source: Side, target: Side) -> Evidence:
-        """Everything up to the weights of the cross-attention."""
+        """Compute all inputs of the prediction, up to the weights of the cross-attention."""
         states = source.packing.pack(source.embedded)
         mask = additive_mask(source.real)
         for layer in self.encoder_layers:
@@ -108,9 +108,9 @@ class MaskAlignDirection(nn.Module):
         if self.mask_diagonal:
             diagonal = torch.eye(embeddings.shape[1], dtype=torch.bool, device=embeddings.device)
             mask = mask.masked_fill(diagonal, HIDDEN)
-            # Where all is hidden a softmax shows it all the same: the only token of a side reads zeros, not itself.
-            alone = target.real.sum(dim=1) < 2
-            embeddings = embeddings.masked_fill(alone[:, None, None], 0.0)
+            # A softmax over only hidden tokens would still show them: a side with one token reads zeros instead.
+            single = target.real.sum(dim=1) < 2
+            embeddings = embeddings.masked_fill(single[:, None, None], 0.0)
             query = self.dropout(target.positions.to(embeddings.dtype)).expand_as(embeddings)
         query, embeddings = target.packing.pack(query), target.packing.pack(embeddings)
         for layer in self.decoder_layers:
@@ -119,7 +119,7 @@ class MaskAlignDirection(nn.Module):
 
 
 class MaskAlignPreTrainedModel(WholeCheckpointMixin, PreTrainedModel):
-    """Initialisation, and what transformers has to know."""
+    """Base of the model: initialisation, and settings for transformers."""
 
     config: MaskAlignConfig
     config_class = MaskAlignConfig
@@ -147,7 +147,7 @@ class MaskAlignPreTrainedModel(WholeCheckpointMixin, PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             nn.init.ones_(module.weight)
             nn.init.zeros_(module.bias)
-        # Transformers skips modules of code outside its package that own no parameter, hence one call for each owner.
+        # Transformers skips modules outside its package that own no parameter, hence one call per owner.
         elif isinstance(module, NullToken):
             null_std = self.config.null_key_std
             module.init_parameters(std=self.config.d_model**-0.5 if null_std is None else null_std)
@@ -164,7 +164,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
     _auto_class: Any = "AutoModel"
 
     def __init__(self, config: MaskAlignConfig):
-        config.validate()  # what is set after a configuration was made is not checked otherwise
+        config.validate()  # fields assigned after the construction have not been checked
         super().__init__(config)
         self.source_embeddings = nn.Embedding(config.vocab_size, config.d_model)
         if not config.share_embeddings:
@@ -184,11 +184,11 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         self.source_embeddings = value
 
     def get_target_embeddings(self) -> nn.Embedding:
-        """Return the table of target tokens: the source's with `share_embeddings`."""
+        """Return the embedding table of target tokens, which is the source's with `share_embeddings`."""
         return self.source_embeddings if self.config.share_embeddings else self.target_embeddings
 
     def resize_token_embeddings(self, *args, **kwargs):
-        """Refused: `output_bias` and the token frequencies have an entry for each token, too.
+        """Raise an error, because `output_bias` and the token frequencies also have an entry per token.
 
         Raises:
             NotImplementedError: always.
@@ -198,9 +198,15 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
     # trf-ignore: TRF033 (counts of a text, in buffers that are saved)
     @torch.no_grad()
     def set_token_counts(self, source_counts: Tensor, target_counts: Tensor) -> None:
-        """Tell a fresh model how often each token occurs in the training text, (vocab_size,) each.
+        """Set the counts of each token in the training text of a new model.
 
         The output biases start at the log frequencies, and `sampled_softmax` corrects for them.
+
+        Args:
+            source_counts, target_counts: counts, (vocab_size,) each.
+
+        Raises:
+            ValueError: the counts have another shape.
         """
         for name, counts, direction in (
             ("source", source_counts, self.backward_direction),
@@ -234,25 +240,30 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
             target_input_ids: target tokens, (B, T).
             target_attention_mask: 1 for real target tokens, (B, T). Default: None, all are real.
             links: 1 where target token t is linked to source token s, (B, T, S): adds the guided loss.
-            return_loss: compute the losses; without it nothing after the last cross-attention is computed.
+            return_loss: True to compute the losses. Default: None, nothing after the last cross-attention is computed.
             agreement_scale: factor of `agreement_weight`, for a warm-up.
 
         Raises:
             ValueError: a side is missing or empty, or longer than `max_position_embeddings`.
         """
-        read, read_back = self._read(input_ids, attention_mask, target_input_ids, target_attention_mask)
-        source, target = read.source, read.target
+        evidence, evidence_back = self._evidence(input_ids, attention_mask, target_input_ids, target_attention_mask)
+        source, target = evidence.source, evidence.target
         f, b = self.forward_direction.prediction, self.backward_direction.prediction
         if not return_loss:
-            return MaskAlignOutput(**_cleared(f.aligning_weights(read), b.aligning_weights(read_back), source, target))
-        forward, backward = f.losses(read), b.losses(read_back)
-        weights = _cleared(forward.weights, backward.weights, source, target)
-        losses = self._losses(weights, forward, backward, source.real, target.real, links, agreement_scale)
-        return MaskAlignOutput(**weights, **losses)
+            weights = f.aligning_weights(evidence), b.aligning_weights(evidence_back)
+            return MaskAlignOutput(**_aligning_fields(*weights, source, target))
+        forward, backward = f.losses(evidence), b.losses(evidence_back)
+        fields = _aligning_fields(forward.weights, backward.weights, source, target)
+        losses = self._losses(fields, forward, backward, source.real, target.real, links, agreement_scale)
+        return MaskAlignOutput(**fields, **losses)
 
     @torch.no_grad()
     def alignments(self, *batch: Tensor | None, **named: Tensor | None) -> MaskAlignOutput:
-        """`forward` of tokens and masks without gradients and losses: the weights that align, and those of NULL."""
+        """Return the aligning weights and the weights of NULL, without gradients and losses.
+
+        Args:
+            batch, named: tokens and masks, the first four arguments of `forward`.
+        """
         return self(*batch, **named, return_dict=True)
 
     @torch.no_grad()
@@ -260,14 +271,14 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         """Return the expected jumps of the forward and the backward direction, for the next tables (`max_jump`).
 
         Args:
-            batch, named: tokens and masks, as the first four arguments of `forward`.
+            batch, named: tokens and masks, the first four arguments of `forward`.
         """
-        read, read_back = self._read(*batch, **named)
+        evidence, evidence_back = self._evidence(*batch, **named)
         f: Any = self.forward_direction.prediction  # a mixture
         b: Any = self.backward_direction.prediction
-        return f.expected_jumps(read), b.expected_jumps(read_back)
+        return f.expected_jumps(evidence), b.expected_jumps(evidence_back)
 
-    def _read(
+    def _evidence(
         self,
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
@@ -300,7 +311,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
 
     def _losses(
         self,
-        weights: dict[str, Tensor],
+        fields: dict[str, Tensor],
         forward: Prediction,
         backward: Prediction,
         source_real: Tensor,
@@ -308,9 +319,9 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         links: Tensor | None,
         agreement_scale: float,
     ) -> dict[str, Tensor]:
-        """Return the other fields of `MaskAlignOutput` by name."""
+        """Return the loss fields of `MaskAlignOutput` by name; `fields` are the others."""
         config = self.config
-        attention, attention_back, null, null_back = weights.values()
+        attention, attention_back, null, null_back = fields.values()
         prediction = 0.5 * (forward.loss + backward.loss)
         agreement = agreement_loss(attention, attention_back, target_real, source_real)
         entropy = entropy_loss(attention, target_real, source_real, config.entropy_smoothing) + entropy_loss(
@@ -337,8 +348,8 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         return losses
 
 
-def _cleared(forward: Tensor, backward: Tensor, source: Side, target: Side) -> dict[str, Tensor]:
-    """Return the fields of `MaskAlignOutput` that need no losses: the weights that align, cleared at padding."""
+def _aligning_fields(forward: Tensor, backward: Tensor, source: Side, target: Side) -> dict[str, Tensor]:
+    """Return the fields of `MaskAlignOutput` that need no losses: the aligning weights, 0 at padding."""
     forward = forward.masked_fill(~target.real.unsqueeze(2), 0.0)
     backward = backward.masked_fill(~source.real.unsqueeze(2), 0.0)
     return {

@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Marian's small models: a Transformer's encoder, and a decoder that is recurrent in place of its self-attention.
+"""Marian's small models: a Transformer encoder, and a decoder with a recurrent unit in place of self-attention.
 
-Each decoder layer has a simpler simple recurrent unit (Kim et al. 2019), whose state is one vector: what generation
-keeps does not grow with the target. Its cross-attention is that of our Marian, with every switch.
+Each decoder layer has a simpler simple recurrent unit (SSRU; Kim et al. 2019). Its state is one vector, so the cache
+does not grow with the target. The cross-attention is our Marian's, with every switch.
 """
 
 import math
@@ -49,12 +49,13 @@ _LONGEST_EXPORTED = 4096  # steps
 def ssru_states(forget: Tensor, candidate: Tensor, first: Tensor | None = None) -> Tensor:
     """Compute c_t = f_t * c_{t-1} + (1 - f_t) * x~_t for every step (Kim et al., sec. 3.1).
 
-    By doubling: after n rounds every state has read the 2^n steps up to its own, so T steps need log2(T) rounds. All
-    factors are in [0, 1] and nothing is divided by, so long targets are as exact as short ones.
+    Computed by doubling: after n rounds every state includes the 2^n steps up to its own, so T steps need log2(T)
+    rounds. All factors are in [0, 1] and there is no division, so long targets are as exact as short ones.
 
     Args:
-        forget: f, (B, T, d). candidate: x~ = W x, (B, T, d).
-        first: c before the first step, (B, d); `None` for 0.
+        forget: f, (B, T, d).
+        candidate: x~ = W x, (B, T, d).
+        first: c before the first step, (B, d). Default: `None`, 0.
 
     Returns:
         c, (B, T, d).
@@ -62,10 +63,10 @@ def ssru_states(forget: Tensor, candidate: Tensor, first: Tensor | None = None) 
     decay, states = forget, (1 - forget) * candidate
     steps = states.shape[1]
     if first is not None:
-        begun = torch.addcmul(states[:, :1], decay[:, :1], first.unsqueeze(1))
-        states = torch.cat([begun, states[:, 1:]], dim=1)
+        first_state = torch.addcmul(states[:, :1], decay[:, :1], first.unsqueeze(1))
+        states = torch.cat([first_state, states[:, 1:]], dim=1)
     span = 1
-    # A graph that is exported is for any number of steps; rounds beyond it add nothing.
+    # An exported graph is for any number of steps; additional rounds add nothing.
     while span < (_LONGEST_EXPORTED if torch.compiler.is_exporting() else steps):
         states = torch.addcmul(states, decay, nn.functional.pad(states, (0, 0, span, 0))[:, :steps])
         decay = decay * nn.functional.pad(decay, (0, 0, span, 0))[:, :steps]
@@ -77,7 +78,8 @@ class SSRU(nn.Module):
     """f_t = sigmoid(W_f x_t + b_f), c_t = f_t * c_{t-1} + (1 - f_t) * W x_t, h_t = relu(c_t).
 
     Args:
-        width: d of states and inputs. layer_idx: of the layer in the decoder, from 0.
+        width: d, width of states and inputs.
+        layer_idx: number of the layer in the decoder, from 0.
     """
 
     def __init__(self, width: int, layer_idx: int | None = None):
@@ -93,16 +95,17 @@ class SSRU(nn.Module):
         attention_mask: Tensor | None = None,
         **kwargs,
     ) -> tuple[Tensor, None]:
-        """Read all steps, from the state in the cache if there is one; as a self-attention, without weights.
+        """Run all steps, from the state in the cache if there is one.
 
         Args:
-            hidden_states: x, (B, T, d). attention_mask: boolean, (B, T); what is False leaves the state as it is.
+            hidden_states: x, (B, T, d).
+            attention_mask: boolean, (B, T); tokens with False leave the state as it is.
             past_key_values: a `LayerStatesCache`.
 
         Returns:
-            h, (B, T, d), and None.
+            h, (B, T, d), and None in place of a self-attention's weights.
         """
-        # States are sums over all steps, which half precision would round at each of them.
+        # A state is a sum over all steps, which half precision would round at each step.
         dtype = torch.promote_types(hidden_states.dtype, torch.float32)
         forget = torch.sigmoid(self.forget(hidden_states)).to(dtype)
         if attention_mask is not None:
@@ -118,7 +121,7 @@ class SSRU(nn.Module):
 
 
 class SSRUSinusoidalPositions(hf.MarianSinusoidalPositionalEmbedding):
-    """Sinusoids as Marian computes them: the slowest is 1 / 10,000, where transformers stops one step before it."""
+    """Sinusoids as in Marian: the lowest frequency is 1 / 10,000; transformers stops one step before it."""
 
     def create_weight(self) -> Tensor:
         """Return sines, then cosines, (positions, d)."""
@@ -132,7 +135,7 @@ class SSRUSinusoidalPositions(hf.MarianSinusoidalPositionalEmbedding):
 
 
 class SSRUDecoderLayer(AttnCalMarianDecoderLayer):
-    """`MarianDecoderLayer` with a recurrent unit for its self-attention, and our cross-attention."""
+    """`MarianDecoderLayer` with a recurrent unit in place of self-attention, and our cross-attention."""
 
     self_attn: Any
 
@@ -142,14 +145,14 @@ class SSRUDecoderLayer(AttnCalMarianDecoderLayer):
 
 
 class SSRUPreTrainedModel(AttnCalMarianPreTrainedModel):
-    """Base of these models."""
+    """Base of the models."""
 
     config: SSRUConfig
     config_class = SSRUConfig
     _auto_classes = {"AutoModel": "SSRUModel", "AutoModelForSeq2SeqLM": "SSRUForConditionalGeneration"}
     _no_split_modules = ["MarianEncoderLayer", "SSRUDecoderLayer"]  # trf-ignore: TRF022 (one is in `hf`)
     _is_stateful = True  # generation cannot take steps back
-    _can_compile_fullgraph = False  # of a static cache, which there is none of
+    _can_compile_fullgraph = False  # that needs a static cache, which these models do not have
 
 
 class SSRUEncoder(SSRUPreTrainedModel, AttnCalMarianEncoder):
@@ -162,7 +165,7 @@ class SSRUEncoder(SSRUPreTrainedModel, AttnCalMarianEncoder):
 
 
 class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
-    """`MarianDecoder` of recurrent layers. Its first input is the embedding of padding, which is 0."""
+    """`MarianDecoder` with recurrent layers. Its first input is the embedding of padding, which is 0."""
 
     _layer_class = SSRUDecoderLayer
     _can_record_outputs = {
@@ -188,10 +191,11 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
         use_cache: bool | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Run as the stock decoder does.
+        """Run the decoder; arguments as in the stock class, and:
 
         Args:
-            attention_mask: (B, T) or (B, steps in the cache + T); what is 0 leaves the states as they are.
+            attention_mask: 1 for real tokens, (B, T) or (B, cached steps + T); tokens with 0 leave the states as they
+                are.
             past_key_values: a `LayerStatesCache`.
 
         Raises:
@@ -200,18 +204,18 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
         check_one_given(input_ids, inputs_embeds, "decoder_")
         if past_key_values is None and use_cache:
             past_key_values = LayerStatesCache(self.config.decoder_layers)
-        # By its name: a model loaded as remote code has a class of its own.
+        # Compared by name, because a model loaded as remote code has its own class.
         if past_key_values is not None and type(past_key_values).__name__ != LayerStatesCache.__name__:
             raise ValueError(
-                f"`past_key_values` must be a LayerStatesCache, got a {type(past_key_values).__name__}. Leave it out, "
-                "and pass on the one that is returned."
+                f"`past_key_values` must be a LayerStatesCache, got a {type(past_key_values).__name__}. Leave it out "
+                "in the first call, and pass the returned cache to the next."
             )
         embedded = (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
         steps = embedded.shape[1]
-        before = 0 if past_key_values is None else past_key_values.get_seq_length()
-        hidden_states = embedded + self.embed_positions(embedded.shape[:-1], before)
+        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        hidden_states = embedded + self.embed_positions(embedded.shape[:-1], past)
         hidden_states = nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
-        read = None if attention_mask is None else attention_mask[:, -steps:].bool()
+        real = None if attention_mask is None else attention_mask[:, -steps:].bool()
         cross_mask = create_bidirectional_mask(
             config=self.config,
             inputs_embeds=embedded,
@@ -223,8 +227,8 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
                 continue
             hidden_states = layer(
                 hidden_states,
-                read,
-                encoder_hidden_states,  # by its place, for gradient checkpointing
+                real,
+                encoder_hidden_states,  # positional, for gradient checkpointing
                 encoder_attention_mask=cross_mask,
                 past_key_values=past_key_values,
                 use_cache=use_cache,
@@ -250,7 +254,7 @@ class SSRUModel(SSRUPreTrainedModel, AttnCalMarianModel):
 
 
 class SSRUForConditionalGeneration(StateGenerationMixin, SSRUPreTrainedModel, AttnCalMarianMTModel, GenerationMixin):
-    """`SSRUModel` with an output layer, both objectives of a calibration, and `generate()`."""
+    """`SSRUModel` with an output layer, both objectives of attention calibration, and `generate()`."""
 
     _auto_class: Any = "AutoModelForSeq2SeqLM"
     _model_class = SSRUModel

@@ -46,17 +46,17 @@ _NEEDED_SWITCHES = {
 
 
 def check_arguments(settings, labels: Tensor | None, **given: Any) -> None:
-    """Refuse arguments of `forward`, by name, that need a switch which is off, or labels.
+    """Raise an error for arguments of `forward` that need labels, or a switch that is off.
 
     Raises:
-        ValueError: there is one; the message names both.
+        ValueError: the message names the argument and what it needs.
     """
     for name, value in given.items():
         switch = _NEEDED_SWITCHES[name]
         if value is not None and value is not False and not getattr(settings, switch):
-            raise ValueError(f"`{name}` needs a model with `{switch}`, got one without. Leave it out.")
+            raise ValueError(f"`{name}` needs a model with `{switch}`, got one without. Leave the argument out.")
     if given["compute_mask_loss"] and labels is None:
-        raise ValueError("`compute_mask_loss=True` needs `labels`, got None. Pass them, or leave it out.")
+        raise ValueError("`compute_mask_loss=True` needs `labels`, got None. Pass labels, or leave it out.")
 
 
 def check_links(settings, links: Tensor | None, labels: Tensor | None, source_length: int | None) -> None:
@@ -74,7 +74,7 @@ def check_links(settings, links: Tensor | None, labels: Tensor | None, source_le
     if links is None:
         return
     if not settings.guided:
-        raise ValueError("`links` need `guided=True`: without it no head learns them. Set it, or leave them out.")
+        raise ValueError("`links` need `guided=True`, got False. Set it, or leave the links out.")
     if labels is None:
         raise ValueError("`links` need `labels`, the target tokens that they link, got none.")
     shape = (*labels.shape, links.shape[-1] if source_length is None else source_length)
@@ -86,10 +86,10 @@ def check_links(settings, links: Tensor | None, labels: Tensor | None, source_le
 
 
 def refuse_reentrant(settings, function, what: str) -> None:
-    """Refuse reentrant checkpointing of a model, or an adapter, that is calibrated, copies or is guided.
+    """Raise an error for reentrant checkpointing of a model or adapter that is calibrated, copies or is guided.
 
-    Its first pass through a layer builds no graph, so what the layer reports (the mask penalty, the attention that is
-    copied by or learns links) would have no gradient, silently.
+    The first reentrant pass through a layer builds no graph. The mask penalty and the attention that copies or learns
+    links, which a layer records in that pass, would silently have no gradient.
 
     Args:
         settings: see `named_losses`.
@@ -97,7 +97,7 @@ def refuse_reentrant(settings, function, what: str) -> None:
         what: name of the trained part, for messages.
 
     Raises:
-        ValueError: it is reentrant.
+        ValueError: the checkpointing is reentrant.
     """
     lost = {
         f"calibration={settings.calibration!r}": settings.calibration is not None and "mask network",
@@ -115,21 +115,23 @@ def refuse_reentrant(settings, function, what: str) -> None:
 def check_training(
     model: nn.Module, settings, labels: Tensor | None, links: Tensor | None = None, *, own_loss: bool = False
 ) -> None:
-    """Refuse, or say, what would silently train something else than a calibrated or guided model.
+    """Raise an error, or log a warning, if training would silently not train the mask network or the guided head.
 
     Args:
-        model: outputs in training, with gradients. settings: see `named_losses`. labels, links: those of this batch.
-        own_loss: the caller may have a loss of its own, so that missing labels are only said to be missing.
+        model: model in training mode.
+        settings: see `named_losses`.
+        labels, links: labels and links of this batch.
+        own_loss: True if the caller may have its own loss; missing labels are then only a warning.
 
     Raises:
-        ValueError: a guided model has labels and no links; the mask network is trained, and there are no labels, or
-            the mask loss would reach a parameter of another adapter.
+        ValueError: a guided model has labels and no links; the mask network is trained without labels, or its loss
+            would also train a parameter of another adapter.
     """
     if settings.guided and labels is not None and links is None:
         raise ValueError(
-            "`links` are needed to train a guided model, got none: without them no head would learn to align. Give "
-            "each example `links` and use `hf_attncal.data.collators.LinkCollator` (a plain Trainer also needs "
-            "`remove_unused_columns=False` for an adapter), or set `guided` to False."
+            "`links` are needed to train a guided model, got none. Give each example `links` and use "
+            "`hf_attncal.data.collators.LinkCollator` (with a plain Trainer, an adapter also needs "
+            "`remove_unused_columns=False`), or set `guided` to False."
         )
     if settings.calibration == "annealed":
         counts = [module for module in model.modules() if isinstance(module, StepCount)]
@@ -138,10 +140,10 @@ def check_training(
         return
     if labels is None:
         message = (
-            "`labels` are needed to train a calibrated model, got none: without them the mask network would silently "
-            "not train. A plain Trainer takes them away if its `label_smoothing_factor` is not 0: use "
-            f"`AttnCalTrainer`, or leave that at 0 and set `label_smoothing` of {type(settings).__name__}. For a "
-            "forward pass without training call `model.eval()`; to train all but the mask network, freeze it."
+            "`labels` are needed to train the mask network, got none. A plain Trainer removes them if its "
+            "`label_smoothing_factor` is not 0: use `AttnCalTrainer`, or leave that at 0 and set `label_smoothing` of "
+            f"{type(settings).__name__}. For a forward pass without training call `model.eval()`; to train only the "
+            "other parameters, freeze the mask network."
         )
         if not own_loss:
             raise ValueError(message)
@@ -153,9 +155,9 @@ def check_training(
             known = part in ("lora_A", "lora_B") or part.startswith(("hada_", "attncal_"))
             if parameter.requires_grad and part in layers and not known:
                 raise ValueError(
-                    f"`{part}` of another adapter cannot be trained beside a calibration: the mask network's loss "
-                    "would train it, too. Train a LoRA on linear layers (no DoRA, no embeddings) or a LoHa beside it, "
-                    "or freeze the mask network first."
+                    f"`{part}` of another adapter cannot be trained together with a calibration: the mask network's "
+                    "loss would also train it. Use a LoRA on linear layers (no DoRA, no embeddings) or a LoHa, or "
+                    "freeze the mask network first."
                 )
 
 
@@ -163,10 +165,13 @@ class FirstPass(NamedTuple):
     """Inputs and results of the first decoder pass that the objectives read.
 
     Args:
-        logits: (B, T, V). labels: (B, T), `-100` where there is no target. context: reports of the cross-attentions.
+        logits: logits, (B, T, V).
+        labels: labels, (B, T), `-100` where there is no target.
+        context: record of the cross-attentions.
         copied: cross-entropy of a model with `copy`, summed over targets, and the words it can copy.
-        hidden_states: decoder states, (B, T, d). input_ids, attention_mask: source, (B, S).
-        links: links that the guided head learns, (B, T, S).
+        hidden_states: decoder states, (B, T, d).
+        input_ids, attention_mask: source, (B, S).
+        links: links for the guided head, (B, T, S).
     """
 
     logits: Tensor
@@ -256,10 +261,13 @@ def named_losses(
 def guided_attention_loss(
     attention: Tensor, null: Tensor | None, links: Tensor, labels: Tensor, shift: bool
 ) -> Tensor:
-    """Cross-entropy of a head's attention against links, `-sum_t sum_s p_ts log a_ts`: see `guided_terms`.
+    """Return the cross-entropy of a head's attention against links, `-sum_t sum_s p_ts log a_ts`; see `guided_terms`.
 
     Args:
-        attention: (B, T, S). null: weight of NULL, (B, T); `None` without. links: (B, T, S). labels: (B, T).
+        attention: weights of the head, (B, T, S).
+        null: weight of NULL, (B, T), or `None` without NULL.
+        links: links, (B, T, S).
+        labels: labels, (B, T).
         shift: see `token_rows`.
 
     Returns:
@@ -295,7 +303,8 @@ def mask_loss(
     The pass runs with perturbed weights, and has gradients for the mask networks only.
 
     Args:
-        num_targets: divisor of both terms. source: words the model can copy; `None` for one without `copy`.
+        num_targets: divisor of both terms.
+        source: words the model can copy; `None` without `copy`.
         plain_loss: cross-entropy of the first pass, summed over targets, which `mask_cost` compares with.
         The others: see `named_losses`.
 
@@ -317,7 +326,7 @@ def mask_loss(
     if source is None and type(head) is nn.Linear and head.bias is None:
         bias = head.weight.new_zeros(1) if bias is None else bias
         loss = cross_entropy_from_hidden(hidden_states, head.weight, bias, labels, settings.label_smoothing)
-    else:  # copying needs the logits; or something was injected into the output layer, too
+    else:  # copying needs the logits, and an adapter may also be in the output layer
         with DetachedParameters():
             logits = head(hidden_states)
             logits = logits if bias is None else logits + bias
@@ -331,7 +340,7 @@ def mask_loss(
     penalty = context.mean_penalty(num_targets)
     objective = settings.mask_penalty * penalty - loss / num_targets
     if settings.mask_cost is not None:
-        # No gradient at all, and not a small one, which Adam would scale up again.
+        # Exactly no gradient, because Adam would scale up a small one.
         cost = (loss.detach() - plain_loss) / (labels != IGNORE_INDEX).sum().clamp(min=1)
         objective = torch.where(cost >= settings.mask_cost, objective, objective.detach())
     return objective, penalty

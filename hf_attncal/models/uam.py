@@ -17,11 +17,9 @@ Shapes use B = batch, T = target steps, S = source tokens, V = the source vocabu
 
 Source: "Unsupervised Token-wise Alignment to Improve Interpretation of Encoder-Decoder Models" (Kiyono et al., 2018).
 Choices where the paper leaves something open: both losses are divided by the number of target tokens of the step,
-    `<null>` included,
-so they keep their ratio. Source and target lengths include the end of sentence, which the paper's sources lack; a
-target as long as its source is not extended. `z_j` is the attentional state of a recurrent model, with its dropout,
-and the
-last layer's output of Marian and BART. The second pass of a calibration does not use the module.
+`<null>` included, so they keep their ratio. Source and target lengths include the end of sentence, which the paper's
+sources lack; a target as long as its source is not extended. `z_j` is the attentional state of a recurrent model, with
+its dropout, and the last layer's output of Marian and BART. The second pass of a calibration does not use the module.
 """
 
 import torch
@@ -127,8 +125,12 @@ class UnsupervisedAlignmentModule(nn.Module):
     def loss(
         self, hidden_states: Tensor, targets: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None
     ) -> Tensor:
-        """Return `source_loss`. `targets` is True for real target steps, (B, T); see `probabilities` for the "
-        "others."""
+        """Return `source_loss`.
+
+        Args:
+            targets: True for real target steps, (B, T).
+            The others: see `probabilities`.
+        """
         source, targets = _source(input_ids, attention_mask, hidden_states.device), targets.to(hidden_states.device)
         return source_loss(self(hidden_states), targets, *source, self.scale)
 

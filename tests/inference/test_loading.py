@@ -237,7 +237,7 @@ def test_what_is_no_file_is_not_waited_for(copied, file, make):
         ({"torch_dtype": "float99"}, "`torch_dtype` must be a floating-point type"),
         ({"num_labels": 10**9}, "`num_labels` must be a whole number from 0 to 100000"),
         ({"encoder_layers": -1}, "`encoder_layers` must be >= 1, got -1"),
-        ({"encoder_layers": 1}, "weights that its config.json does not know, `model.encoder.layers.1"),
+        ({"encoder_layers": 1}, "weights that its config.json has no place for, such as `model.encoder.layers.1"),
         ({"encoder_ffn_dim": 13}, "`model.encoder.layers.0.fc1.bias` must be \\(13,\\), got \\(12,\\)"),
         ({"decoder_start_token_id": 10**6}, "`decoder_start_token_id` must be a token, from 0 to"),
     ],

@@ -231,7 +231,7 @@ def test_fields_need_all_steps_at_once(kind, streams):
     first = model(**inputs, use_cache=True, output_receptive_fields=True)  # an empty cache is none
     assert first.target_receptive_fields is not None
     name = "decoder_input_ids" if kind == "seq2seq" else "input_ids"
-    with pytest.raises(ValueError, match=r"`output_receptive_fields`.*got a cache of 6"):
+    with pytest.raises(ValueError, match=r"`output_receptive_fields`.*got 6 steps in a cache"):
         model(
             **inputs | {name: torch.tensor([[4]])},
             past_key_values=first.past_key_values,

@@ -425,7 +425,7 @@ def test_inputs_that_are_refused():
         model(**source)
     with pytest.raises(ValueError, match="padding in front"):
         model(**source, decoder_input_ids=tokens, decoder_attention_mask=torch.tensor([[0, 1]] * 3))
-    with pytest.raises(ValueError, match="got 2 for 3"):
+    with pytest.raises(ValueError, match="got 2 rows for 3 sources"):
         model(**source, decoder_input_ids=tokens[:2])
     encoded = model.get_encoder()(**source)
     with pytest.raises(ValueError, match=r"`encoder_outputs`.*`last_hidden_state`.*`final_states`"):

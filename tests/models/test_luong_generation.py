@@ -344,5 +344,5 @@ def test_assisted_generation_is_refused():
 
 def test_prefixes_of_unequal_length_are_refused():
     mask = torch.tensor([[0, 1, 1], [1, 1, 1], [1, 1, 1]])
-    with pytest.raises(ValueError, match="prefixes of one length"):
+    with pytest.raises(ValueError, match=r"`decoder_attention_mask`.*padding in front"):
         generate(random_model("general"), BATCH | {"decoder_input_ids": PREFIX, "decoder_attention_mask": mask})
