@@ -116,7 +116,7 @@ def learn_check(
 
 
 class Examples(NamedTuple):
-    """Training examples of a check, read by an aligner without their own counts.
+    """Training examples of a check, aligned without their own counts.
 
     Args:
         good: Clean pairs.
@@ -142,10 +142,11 @@ def _read(
     seed: int,
     step,
 ) -> Examples:
-    """Plant errors into the `chosen` clean pairs and changed facts into these and `numbers`, and read all of them.
+    """Plant errors, align all pairs, and return the evidence on their words.
 
-    The counts of a training pair link its rare words well, unlike those of any other text. So each part is read
-    without its own counts; otherwise other text would look like additions.
+    Errors of all kinds are planted into the `chosen` clean pairs; changed numbers, negations and names also into
+    `numbers`. Each part of the text is aligned without its own counts: these link the rare words of a pair so well
+    that the rare words of any other text would look like additions.
     """
     # Some pairs are joined, as the text may have no lines of several sentences.
     half, rng = len(chosen) // 4, random.Random(seed)
@@ -258,6 +259,7 @@ class _Sample:
         self._passed = [0] * len(self._drawn)
 
     def passing(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yield all pairs unchanged, and draw from them."""
         for pair in pairs:
             if min(map(len, pair)) >= 2 and self._wanted(pair):
                 self.seen += 1
@@ -286,14 +288,20 @@ def _has_number(pair: Pair) -> bool:
 
 
 def model_inputs(model: CheckModel, lines: Sequence[Line]) -> ModelInputs:
-    """Return the inputs of a model for lines."""
+    """Return the inputs of the model for lines."""
     return model.inputs([line for line, _ in lines], [sides for _, sides in lines])
 
 
 def _fit_words(model: CheckModel, examples: Examples, side: int) -> Network:
-    """Fit the network of a side, from words of clean pairs and planted words.
+    """Fit the network that returns the probability of each word of one side to be wrong.
 
-    Each kind of planted words is weighted by the square root of its number; planted and clean words weigh the same.
+    Words with a planted error are wrong (omitted, added, changed), all other words are right. Right and wrong words
+    have the same total weight. A kind of error with n wrong words has a total weight proportional to sqrt(n).
+
+    Args:
+        model: Check model.
+        examples: Clean pairs and pairs with planted errors.
+        side: 0 for source words, 1 for target words.
     """
     lines: list[tuple[Line, str, Sequence[int]]] = [(line, "", ()) for line in examples.good]
     for line, error in zip(examples.bad, examples.planted, strict=True):
@@ -347,7 +355,7 @@ def fit_facts(
 
 
 def _probably_clean(model: CheckModel, values: np.ndarray) -> np.ndarray:
-    """Return a mask of the lines without a probable cause so far; all lines if these are too few."""
+    """Return a mask of the lines in which no error is probable; of all lines if these are too few."""
     is_clean = np.max(list(model.causes(values).values()), axis=0) < _MAX_CAUSE
     return is_clean if is_clean.mean() > _MIN_CLEAN_SHARE else np.ones(len(values), dtype=bool)
 
@@ -359,7 +367,15 @@ def fit_verdict(
     is_clean: np.ndarray,
     bad: Mapping[str, Sequence[Line]],
 ) -> None:
-    """Fit the verdict and its alarm, from the lines that are `is_clean` and all kinds of planted errors."""
+    """Fit the network for the probability that a line has any error, and the alarm above which a line is flagged.
+
+    Args:
+        model: Check model, changed in place.
+        good: Lines of the clean text.
+        inputs: Inputs of the model for `good`.
+        is_clean: Mask of `good`, False for lines that look misaligned and are not used, (lines,).
+        bad: Lines with planted errors, by kind.
+    """
     judged = model.judge([line for line, _ in good], inputs)
     clean = judged.verdict_features
     bad = {kind: lines for kind, lines in bad.items() if lines}
@@ -379,7 +395,10 @@ def fit_verdict(
 
 
 def _fit_groups(right: Sequence[np.ndarray], wrong: Sequence[np.ndarray]) -> np.ndarray:
-    """Fit a logistic regression to groups of lines; right and wrong lines, and groups of one label, weigh the same."""
+    """Fit a logistic regression to groups of right lines and groups of wrong lines.
+
+    Right and wrong lines have the same total weight, and so do the groups of each.
+    """
     groups = [*right, *wrong]
     truths = np.repeat([0.0] * len(right) + [1.0] * len(wrong), [len(group) for group in groups])
     shares = [1 / len(right)] * len(right) + [1 / len(wrong)] * len(wrong)
@@ -394,7 +413,10 @@ def _texts(pairs: Iterable[Pair]) -> list[tuple[str, str]]:
 
 
 def fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.ndarray) -> None:
-    """Fit the causes to features of clean and planted lines; groups weigh the same, whatever their size."""
+    """Fit the probability of each cause (omission, addition, ...) to the features of clean and of wrong lines.
+
+    The weight of a group of lines does not depend on its size.
+    """
     model.scale = np.stack([good.mean(axis=0), good.std(axis=0) + 1e-6])
     good, bad = scaled_features(good, model.scale), scaled_features(bad, model.scale)
     for name, cause in CAUSES.items():

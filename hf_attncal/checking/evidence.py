@@ -78,15 +78,17 @@ def has_counts(aligner: WordAligner | None) -> TypeGuard[WordAligner]:
 
 
 def cut_for(aligner: WordAligner | None, text: str) -> Segments:
-    """Split a text into the words of an aligner, or into words of raw text if there is none."""
+    """Split a text into words as the aligner does; without an aligner, at Unicode word boundaries."""
     return segment(text) if aligner is None or aligner.source.tokenize else white_space_words(text)
 
 
 def read_evidence(aligner: WordAligner, pairs: Iterable[tuple[str, str]]) -> list[LinkEvidence]:
-    """Read the evidence of sentence pairs, in their order.
+    """Align sentence pairs, and return the evidence on the words of each pair, in their order.
+
+    The evidence on a word is how well it is linked to the other side, and whether it is repeated (`LinkEvidence`).
 
     Raises:
-        ValueError: see `WordAligner.align`.
+        ValueError: a pair that cannot be aligned, see `WordAligner.align`.
     """
     sides = [(cut_for(aligner, source), cut_for(aligner, target)) for source, target in pairs]
     return evidence_of_words(aligner, sides)
@@ -94,7 +96,7 @@ def read_evidence(aligner: WordAligner, pairs: Iterable[tuple[str, str]]) -> lis
 
 @torch.no_grad()
 def evidence_of_words(aligner: WordAligner, sides: Sequence[Both[Segments]]) -> list[LinkEvidence]:
-    """Read the evidence of pairs in words of `cut_for`; see `read_evidence`."""
+    """Return the evidence on pairs that `cut_for` has split into words; see `read_evidence`."""
     counts = has_counts(aligner)
     tables = usual_of_tokens(aligner.model) if counts else None
     evidence = [
@@ -208,9 +210,9 @@ def _known(model, weights: Weights, tokens: Both[torch.Tensor]) -> Both[np.ndarr
 
 
 def usual_of_tokens(model) -> Both[torch.Tensor]:
-    """Return statistics of the tokens of each side by the counts of an aligner, (V, 2).
+    """Return two statistics of each token by the counts of an aligner, (V, 2) per side.
 
-    They are the mean `mutual_information` with its partners, shrunk for rare tokens, and the share without a partner.
+    They are its mean `mutual_information` with its partners, shrunk for rare tokens, and its share without a partner.
     A word that usually has a clear partner and has none here is suspect.
     """
     total = float(model.counts.sum())

@@ -113,6 +113,7 @@ class DenialCounts:
         self._shared: Counter = Counter()
 
     def passing(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Iterator:
+        """Yield all pairs unchanged, and count their words."""
         for pair in pairs:
             sides = [{word.lower() for word in words} for words in pair]
             self._shared.update(word for word in sides[0] & sides[1] if len(word) > 2 and word.isalpha())
@@ -294,7 +295,11 @@ def alike(first: str, second: str) -> bool:
 
 
 def alike_among(first: Iterable[str], second: Iterable[str]) -> Both[set[str]]:
-    """Return the words of both sides with an `alike` word in the other; words must not begin with a digit."""
+    """Return the words of each side that have an `alike` word on the other side.
+
+    Args:
+        first, second: Words of both sides, none of which begins with a digit; `alike` compares numbers differently.
+    """
     matched: Both[set[str]] = set(), set()
     others = [(other, _letter_pairs(other)) for other in second]
     for word in first:

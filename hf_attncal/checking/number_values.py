@@ -309,7 +309,7 @@ def _spoken_values(text: str, start: int, stop: int, value: float, minutes: floa
 def _with_minutes(
     parts: Iterable[tuple[int, int, float]],
 ) -> Iterator[tuple[int, int, float, float | None]]:
-    """Yield each number of a run with None, or an hour with its minutes ("six-thirty") as one."""
+    """Join an hour and its minutes ("six-thirty") to one entry; yield other numbers with None as their minutes."""
     parts = list(parts)
     if len(parts) == 2 and parts[0][2] <= 24 and 10 <= parts[1][2] < 60:
         yield parts[0][0], parts[1][1], parts[0][2], parts[1][2]
@@ -319,7 +319,11 @@ def _with_minutes(
 
 
 def _parts(run: list[tuple[int, int, str]], language: str) -> Iterator[tuple[int, int, float]]:
-    """Yield a run of number words as one number, or each word if the run is not a number."""
+    """Yield the numbers in a run of number words: first character, the one after the last, and value.
+
+    A run that can be read as one number ("twenty three") is one number. Otherwise each word is a number; "one" and
+    joining words ("and") are left out.
+    """
     words = [word for *_, word in run if word != "-"]
     whole = next(filter(None, (worth(mark.join(words), language) for mark in (" ", "-"))), None)
     if len(words) > 1 and whole is not None:

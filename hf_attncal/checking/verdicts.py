@@ -89,7 +89,7 @@ class PairVerdict:
 
     @property
     def findings(self) -> list[Finding]:
-        """Faults of a flagged line: broken rules, other faults with a name, then the spans of both sides."""
+        """Findings of a flagged line: broken rules, the other `names`, then omission and addition spans; else []."""
         if not self.flagged:
             return []
         by_rule = {finding.kind for finding in self.rules}

@@ -31,7 +31,7 @@ _MOST_CUES = 50_000
 
 
 def read_lines_of(data: bytes, name: str) -> list[Segment]:
-    """Read lines of plain text, each a segment."""
+    """Read the lines of plain text; each line is a segment."""
     lines = lines_with_places(data, text_of(data, name))
     return [Segment(line, "line", number, at=at) for number, (line, at) in enumerate(lines, start=1)]
 
@@ -114,7 +114,7 @@ def _inline_text(token) -> str:
 
 
 def read_subtitles(data: bytes, name: str) -> list[Segment]:
-    """Read the cues of a file; the number of a cue is its key.
+    """Read the cues of a SubRip or WebVTT file. The key of a cue is the line above its times, or else its number.
 
     Raises:
         ValueError: The file is not UTF-8, or has too many cues.
@@ -139,9 +139,8 @@ def read_subtitles(data: bytes, name: str) -> list[Segment]:
         while place < len(lines) and lines[place][0].strip() and "-->" not in lines[place][0]:
             texts.append(lines[place][0])
             place += 1
-        if (
-            place < len(lines) and "-->" in lines[place][0] and texts
-        ):  # without an empty line, this is the number of the next cue
+        # Without an empty line before the next cue, the last line is its number.
+        if place < len(lines) and "-->" in lines[place][0] and texts:
             texts.pop()
         content = plain(_CUE_MARKUP.sub("", " ".join(texts)))
         if has_words(content):
@@ -151,7 +150,7 @@ def read_subtitles(data: bytes, name: str) -> list[Segment]:
 
 
 def note_vtt(data: bytes, notes: Notes) -> bytes:
-    """Write notes as comments (`NOTE`) before the cues."""
+    """Return the file with each note inserted as a comment (`NOTE`) before its cue."""
     end = line_end(data)
     pieces = []
     for at, lines in notes:
