@@ -107,8 +107,8 @@ def adapter_config(name: str | Path, revision: str | None = None) -> PeftConfig:
         )
     if config.is_prompt_learning:
         raise ValueError(
-            f"`peft_type` of the adapter {name} is {config.peft_type.value}, a learned prompt outside the model. Load "
-            "it with PEFT; only adapters inside the model (LoRA, ours, ...) work here."
+            f"`peft_type` of the adapter {name} must be a method that changes the model itself (LoRA, attention "
+            f"calibration, ...), got {config.peft_type.value}, a learned prompt. Use this adapter with PEFT only."
         )
     base = config.base_model_name_or_path
     if not base or not isinstance(base, str):

@@ -114,7 +114,7 @@ class WordAligner:
 
     @property
     def model(self):
-        """Model that is read."""
+        """Model that the weights come from."""
         return self.source.model
 
     @property
@@ -128,7 +128,7 @@ class WordAligner:
         return self.source.settings
 
     def use_encoder(self, encoder: Any | None) -> None:
-        """Use an `EncoderPrior` from now on; None for none.
+        """Use an `EncoderPrior` from now on; None to stop using one.
 
         Raises:
             ValueError: a model that no encoder can help.
@@ -296,7 +296,9 @@ class WordAligner:
     def unknown_shares(
         self, pairs: Iterable[tuple[Sentence, Sentence]], *, tokenize: bool | None = None, words: str = SEPARATORS[0]
     ) -> list[float] | None:
-        """Return each pair's share of tokens never counted with a token of the other side; None without counts.
+        """Return the share of unknown tokens in each pair; None for an aligner without counts.
+
+        A token is unknown if the aligner has never counted it together with any token of the other side of this pair.
 
         Args:
             pairs, tokenize, words: See `align`.

@@ -304,7 +304,7 @@ class AlignerJob(Job):
     config: AlignerConfig
     lowercased_gold = False  # the aligner lower-cases its input itself
 
-    def reads(self):
+    def splits_to_load(self):
         """Return the splits to read; dev with gold links is not held-out text."""
         return ("train",) if "dev" in self.golds else ("train", "dev")
 

@@ -90,9 +90,9 @@ class _Pace:
         if self.ends is not None and estimated and self.began + needed * whole > self.ends:
             time_left = duration(max(0.0, self.ends - self.began))
             raise ValueError(
-                f"`minutes` must leave time to count the text {needed} times, got {time_left} for "
-                f"{self.pairs:,} pairs, which take about {duration(whole)} each time. Give more `minutes` or less "
-                "text, or train a network without counts (`counts.guide=false`)."
+                f"`minutes` is too short: {needed} passes over {self.pairs:,} pairs take about "
+                f"{duration(needed * whole)}, and {time_left} are left. Give more `minutes` or less text, or train a "
+                "network without counts (`counts.guide=false`)."
             )
         if now - self.reported >= _SECONDS_BETWEEN_REPORTS:
             self.reported, left = now, (total - number + 1 - share) * whole

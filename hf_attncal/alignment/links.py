@@ -142,7 +142,9 @@ def _merged(forward: frozenset[Link], backward: frozenset[Link], method: str) ->
     if method == "union":
         return forward | backward
     if method not in SYMMETRIZATIONS or method == "harmonic":
-        raise ValueError(f"`method` must be one of {SYMMETRIZATIONS[1:]} to merge links, got {method!r}.")
+        raise ValueError(
+            f"`method` must be one of {SYMMETRIZATIONS[1:]} to merge links without scores, got {method!r}."
+        )
     growing = _Growing(forward & backward)
     growing.grow(forward | backward)
     if method != "grow-diag":

@@ -132,7 +132,7 @@ class WeightSource(ABC):
         raise NotImplementedError
 
     def unknown_shares(self, pairs: Sequence[Words]) -> list[float] | None:
-        """Return each pair's share of tokens never counted with a token of the other side; None without counts."""
+        """Return the share of unknown tokens in each pair, see `WordAligner.unknown_shares`; None without counts."""
         return None
 
 

@@ -131,7 +131,7 @@ def quick_aligner(
 
 
 def link_cells(aligner: WordAligner, pairs: Sequence[Words]) -> list[np.ndarray]:
-    """Return the harmonic mean of both directions for each pair, (source words, target words)."""
+    """Return the link scores of each pair, the harmonic mean of both directions, (source words, target words)."""
     scores = [np.zeros(tuple(map(len, pair)), np.float32) for pair in pairs]
     for indices, weights in aligner.source.weights(pairs, 256, 4096):
         if weights.backward is None:
@@ -171,10 +171,13 @@ def similarity(first: str, second: str) -> float:
 def similar_words(
     pairs: Sequence[tuple[Sequence[str], Sequence[str]]],
 ) -> dict[tuple[str, str], tuple[float, int, int, int]]:
-    """Return the similarity of each pair of similar words, with its first pair, source and target position.
+    """Find the pairs of similar words in a text.
 
     Args:
         pairs: Folded words of both sides.
+
+    Returns:
+        (source word, target word) -> similarity, and the first sentence pair that has both, with the position of each.
     """
     grams = [
         {pair for words in side for word in words for pair in letter_pairs(word)} for side in zip(*pairs, strict=True)
@@ -209,7 +212,7 @@ def similar_words(
 def prior_counts(
     pairs: Sequence[tuple[Sequence[str], Sequence[str]]], sides: Sequence[WordTokens], name: Callable[[int], str]
 ) -> dict[tuple[int, int], float]:
-    """Return the positive prior counts of pairs of tokens.
+    """Return the positive prior counts, (source token id, target token id) -> count.
 
     Args:
         pairs: Folded words of both sides.
@@ -233,7 +236,12 @@ def prior_counts(
 
 
 def set_prior_counts(model: HMMTablesMixin, counts: dict[tuple[int, int], float]) -> None:
-    """Set the prior counts of pairs of tokens in a new model."""
+    """Start the counts of a new model with prior counts, before any text is counted.
+
+    Args:
+        model: Model without counts.
+        counts: (source token id, target token id) -> prior count.
+    """
     places = sorted(counts)
     tokens = torch.tensor(places, dtype=torch.long).reshape(-1, 2).T
     model.counts = torch.tensor([counts[place] for place in places], dtype=torch.float32)

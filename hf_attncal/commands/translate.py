@@ -79,7 +79,9 @@ def translate(
     aligned = aligner is not None or alignments not in (None, False)
     links = None if isinstance(alignments, bool) or alignments == STANDARD else alignments
     if aligned and links is None and format == "text":
-        raise CommandError("Links need a file of their own. Give --alignments FILE, or --format json.")
+        raise CommandError(
+            "--format text has no place for links. Give them a file with --alignments FILE, or choose --format json."
+        )
     if aligned and aligner is None and too_long == "truncate":
         raise CommandError(
             "With --too-long truncate, links need a word aligner: the attention of MODEL covers only the part that it "

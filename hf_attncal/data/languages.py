@@ -49,14 +49,14 @@ def code_is_last(tokenizer) -> bool:
 
 
 def languages_of(tokenizer) -> str | None:
-    """Return the current languages, in the form of `set_languages`; None if they are not set."""
+    """Return the current languages as `SOURCE-TARGET`; None if they are not set."""
     code = target_code(tokenizer)
     source = getattr(tokenizer, "src_lang" if _has_code_per_side(tokenizer) else "source_lang", None)
     return None if code is None else f"{source or 'und'}-{code}"
 
 
 def codes_of_sides(tokenizer) -> dict[str, str | None]:
-    """Return the language codes of both sides for the settings of an encoder; empty for other tokenizers."""
+    """Return the language codes of both sides, as settings of an encoder; empty for tokenizers without them."""
     if not (_has_code_per_side(tokenizer) and codes_of(tokenizer)):
         return {}
     return {"source_language": tokenizer.src_lang, "target_language": tokenizer.tgt_lang}
@@ -133,9 +133,9 @@ def set_languages(model, tokenizer, languages: str | Sequence[str] | None = None
 
 
 def source_prefixes(tokenizer, texts: Sequence[str], prefix: str = "") -> list[str]:
-    """Return the prefix of each source, with the target's code for tokenizers that need it there.
+    """Return the prefix to write before each source, with the target's code for a tokenizer that needs it there.
 
-    A text or prefix that already begins with a code has no second one.
+    A text or prefix that already begins with a code gets no second one.
 
     Raises:
         ValueError: a code is needed, and none is set.
@@ -156,7 +156,7 @@ def source_prefixes(tokenizer, texts: Sequence[str], prefix: str = "") -> list[s
 
 
 def trial_source(tokenizer) -> str:
-    """Return a source of one word for a trial of a model, with a code if none is set."""
+    """Return a one-word source to try a model with; it begins with a code if one is needed and none is set."""
     needs_code = needs_target(tokenizer) and not _has_code_per_side(tokenizer)
     return f"{next(iter(codes_of(tokenizer).values()))} 1" if needs_code else "1"
 
@@ -174,7 +174,7 @@ def without_code(tokenizer, text: str) -> str:
 
 
 def set_leading_code(tokenizer, sources: Sequence[str]) -> Sequence[str]:
-    """Set the code that all sources start with and return them without it; other sources are unchanged."""
+    """If all sources begin with the same code, set it and return them without it; else return them unchanged."""
     codes = {leading_code(tokenizer, source) for source in sources if source.strip()}
     if len(codes) != 1 or codes == {""}:
         return sources
@@ -184,7 +184,12 @@ def set_leading_code(tokenizer, sources: Sequence[str]) -> Sequence[str]:
 
 @contextmanager
 def using_code(tokenizer, code: str) -> Iterator[None]:
-    """Set the target code, such as `>>deu<<`, for the block; an empty string changes nothing."""
+    """Set the target language of a tokenizer until the block ends.
+
+    Args:
+        tokenizer: tokenizer of a multilingual Marian model.
+        code: code of the language, such as `>>deu<<`; an empty string changes nothing.
+    """
     before = getattr(tokenizer, "target_lang", None)
     if code:
         tokenizer.target_lang = code[2:-2]

@@ -123,7 +123,7 @@ def publish_folder(
     """Publish the folder of a model, an adapter, an aligner or a tuned encoder on the Hub, in one commit.
 
     A second commit only writes the first one's hash into the example of the card. Publishing the same folder again
-    changes nothing, and a publication that was cut off ends the same when it is repeated.
+    changes nothing, and an interrupted publication can be repeated.
 
     Args:
         folder: folder written by `save_pretrained` or a training, with its card.
@@ -150,7 +150,7 @@ def publish_folder(
         first = published_card(card, repository, None, fields, training)
     except (TypeError, ValueError, AttributeError, LookupError, TemplateError) as error:
         both = f"{CARD} and {RESULTS}" if training else CARD
-        raise PublishError(f"{both} in {folder} are not as they were written ({error}): write them anew.") from error
+        raise PublishError(f"{both} in {folder} are not as they were written ({error}). Write them again.") from error
     content[CARD] = first.encode()
     auto = _check_model(folder, content)
     _check_contents(content)
@@ -215,7 +215,7 @@ def own_code() -> frozenset[bytes]:
 
 
 def _prepare(content: dict[str, Content], base_model: str | None) -> None:
-    """Name the base model of an adapter, and take the names of files out of models of SentencePiece."""
+    """Set the base model of an adapter, and remove file names from SentencePiece models."""
     if ADAPTER_CONFIG in content and base_model is not None:
         config = _object(content, ADAPTER_CONFIG) | {"base_model_name_or_path": base_model}
         content[ADAPTER_CONFIG] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
@@ -275,7 +275,7 @@ def _try(content: Mapping[str, Content], auto: str) -> None:
 
 
 def _check_contents(content: Mapping[str, Content]) -> None:
-    """Refuse tokens, absolute paths, foreign code, and files learned for another model."""
+    """Refuse access tokens, absolute paths, foreign code, and files learned for another model."""
     for name, of in sorted(content.items(), reverse=True):  # the card repeats what results.json says
         file = file_of(name)
         if isinstance(of, Path) and file is not None and file.learned_by:
@@ -292,7 +292,7 @@ def _check_contents(content: Mapping[str, Content]) -> None:
 
 
 def _check_text(name: str, content: Content, has_words: bool) -> None:
-    """Refuse tokens and absolute paths; in a vocabulary any word may look like a path."""
+    """Refuse access tokens, and absolute paths unless the file has a vocabulary, where any word may look like one."""
     text = _text(content, name)
     values = list(_strings(_json(text, name))) if name.endswith(".json") else []
     for value in (text, *values):
@@ -345,7 +345,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _remote(api: HfApi, repository: str) -> dict[str, str]:
-    """Return the names of the files in the repository, with the text of its card."""
+    """Map each file in the repository to an empty string, and the card to its text."""
     names = dict.fromkeys(api.list_repo_files(repository), "")
     if CARD in names:
         with tempfile.TemporaryDirectory() as place:
@@ -362,7 +362,16 @@ def _commit(
     message: str,
     parent: str | None = None,
 ) -> str:
-    """Make one commit on top of `parent` and return its hash, or the newest one's if there was nothing to change."""
+    """Upload and delete files in one commit, and return its hash; if nothing changes, the hash of the last commit.
+
+    Args:
+        api: client of the Hub.
+        repository: `owner/name`.
+        content: files to upload, by their name in the repository.
+        gone: names of files to delete.
+        message: message of the commit.
+        parent: commit that must still be the last one. Default: None, not checked.
+    """
     operations: list[Any] = [CommitOperationDelete(name) for name in gone]
     operations += [CommitOperationAdd(name, of if isinstance(of, bytes) else str(of)) for name, of in content.items()]
     return api.create_commit(repository, operations, commit_message=message, parent_commit=parent).oid

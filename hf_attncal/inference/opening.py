@@ -63,7 +63,7 @@ def check_name(name: str | Path, revision: str | None = None, files: tuple[str, 
     elif os.path.lexists(name):
         there = any((path.parent / file).is_file() for file in files)
         which = str(path.parent) if there else f"a folder with {_one_of(files)}"
-        raise NotADirectoryError(f"{name} is not a folder. Name {which}.")
+        raise NotADirectoryError(f"{name} is a file, and must be a folder. Give {which}.")
     elif not is_hub_name(name):
         raise FileNotFoundError(f"There is no folder {name or repr(name)}.{_nearest(path)}")
     else:

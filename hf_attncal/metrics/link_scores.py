@@ -50,18 +50,19 @@ def score_links(
     bootstrap: int = 1000,
     format: str = "text",
 ) -> ScoreTable:
-    """Score hypotheses against a gold alignment, and compare each with the first.
+    """Score hypotheses against a gold alignment, and compare each further hypothesis with the first one.
 
     Args:
         gold: annotated links.
-        hypotheses: proposed links.
-        sides: source and target sentences. Default: none.
+        hypotheses: proposed links, one text per hypothesis.
+        sides: source and target sentences, to check that links are inside them. Default: none, not checked.
         words: word separator of the sentences; see `words_of_sides`.
         ignore_possible, punctuation, bootstrap: see `alignment_error_rate`.
-        format: output format, "text" or "json".
+        format: format in which the table is printed, "text" or "json". Default: "text".
 
     Warns:
-        UserWarning: words are counted from 1, or the first index is unclear, or annotated links look shifted.
+        UserWarning: words are counted from 1; or it is unclear whether they are counted from 0 or 1; or the indices of
+            gold links do not fit the sentences, as if words had been split or dropped after the annotation.
 
     Raises:
         CommandError: lines that are no links, links outside the sentences, or files that count words differently.

@@ -78,12 +78,13 @@ def probability_score(
     """Compute calibration errors, the Brier score and a reliability diagram over a corpus.
 
     Args:
-        probabilities: probabilities of each sentence.
-        right: True for each probability whose statement is right.
-        bins: number of bins of each kind.
-        bootstrap: number of resamples of the sentences for the 95 % intervals; 0 for none. All resamples use the bins
-            of the whole corpus. Their errors are higher on average, because bins with fewer cases vary more.
-        seed: seed of the resamples.
+        probabilities: probabilities of the statements of each sentence.
+        right: True for each statement that is right, in the same order.
+        bins: number of bins of equal mass, and number of bins of equal width. Default: 10.
+        bootstrap: number of resamples of the sentences for the 95 % intervals; 0 for none. Default: 0. All resamples
+            use the bins of the whole corpus. Their calibration errors are somewhat higher than the corpus's, because
+            resampling adds noise to each bin.
+        seed: seed of the resamples. Default: 0.
 
     Raises:
         ValueError: no probability, `probabilities` and `right` of different lengths, a probability outside 0 to 1,
@@ -110,9 +111,9 @@ def probability_score(
 
 
 def bin_counts(probabilities: Probabilities, right: Right, bins: int = BINS, binning: str = BINNINGS[0]) -> np.ndarray:
-    """Return per sentence and bin the number of probabilities, their sum, and the number right: (sentences, 3 * bins).
+    """Return three counts of each sentence and bin: probabilities, their sum, right statements; (sentences, 3 * bins).
 
-    `ECE` scores these counts. See `probability_score` for arguments and further errors.
+    `ECE` scores them. See `probability_score` for arguments and further errors.
 
     Raises:
         ValueError: `binning` is not one of `BINNINGS`.
@@ -200,8 +201,8 @@ class Detection:
 
     Args:
         auc: probability that a fault scores higher than a case without fault; ties count half.
-        precision_at_90: share of faults among the fewest top-scored cases that hold 90 % of all faults, including ties
-            with the last of them.
+        precision_at_90: precision at 90 % recall: share of faults among the cases with the highest scores, as many as
+            are needed to include 90 % of all faults; ties with the last one are included.
         f1: F1 of the cases above the threshold; None without a threshold.
         faults: number of faults.
         cases: number of cases.

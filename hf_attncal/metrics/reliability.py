@@ -30,7 +30,7 @@ def mask_spread(mask: Tensor, source_mask: Tensor | None = None) -> Tensor:
     on the number of source tokens. It is at most the size of the perturbation, `||1 - m||_2` (Lu et al., eq. 5).
 
     Args:
-        mask: m, (batch, heads, target, source).
+        mask: masks m, (batch, heads, target, source).
         source_mask: mask with 1 or True for real tokens, (batch, source).
 
     Returns:
@@ -50,8 +50,8 @@ def contributions(
     The perturbed weights are those of eq. 2, `a_p = m * a + (1 - m) * mu_0`.
 
     Args:
-        attention: a, (batch, heads, target, source).
-        mask: m, the same shape.
+        attention: attention weights a, (batch, heads, target, source).
+        mask: masks m, the same shape.
         source_mask: mask with 1 or True for real tokens, (batch, source). Default: `None`, no padding.
         null_attention: weight on the NULL column of leaky attention, (batch, heads, target).
 
@@ -119,7 +119,7 @@ def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
     unreliable unless both maxima have the same index.
 
     Args:
-        attention: a of one layer, (batch, heads, target, source).
+        attention: attention weights of one layer, (batch, heads, target, source).
         phi: contributions of the same layer, the same shape.
 
     Returns:
@@ -130,13 +130,13 @@ def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
 
 
 def reliability_level(attention: Tensor, phi: Tensor, target_mask: Tensor | None = None) -> float:
-    """Return the share of target steps at which attention is reliable (eq. 8), see `attention_is_reliable`.
+    """Return the share of target steps at which the token with the most attention contributes most (eq. 8).
 
-    For a corpus in several batches, average `attention_is_reliable` over all real steps. Do not average the levels of
-    batches of unequal size.
+    Heads are averaged first. For a corpus in several batches, average `attention_is_reliable` over all real steps. Do
+    not average the levels of batches of unequal size.
 
     Args:
-        attention: a of one layer (the paper's analysis takes the top layer), (batch, heads, target, source).
+        attention: attention weights of one layer (in the paper the top layer), (batch, heads, target, source).
         phi: contributions of the same layer, the same shape.
         target_mask: mask with 1 or True for real steps, (batch, target). Default: `None`, all steps.
 
@@ -226,9 +226,9 @@ def layer_rows(
     """Return the measures of one layer. Measures whose tensors are missing are left out.
 
     Args:
-        attention: a, before any calibration, (batch, heads, steps, source).
+        attention: attention weights before any calibration, (batch, heads, steps, source).
         source_mask: True for real tokens, (batch, source).
-        mask, contribution: m and phi, the same shape.
+        mask, contribution: masks m and contributions phi, the same shape.
         calibrated: weights after calibration, the same shape.
         null: weight of NULL, (batch, heads, steps).
     """

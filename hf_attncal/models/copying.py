@@ -13,8 +13,9 @@
 # limitations under the License.
 """Copying: each word is generated from the vocabulary, or copied from the source by one head of attention.
 
-Shapes use B = batch, T = target steps, S = source tokens, V = vocabulary, E = slots for words that only a source has,
-d = d_model. Tensors of the source may have R rows, of which B is a multiple, because beams share their source.
+Shapes use B = batch, T = target steps, S = source tokens, V = vocabulary, E = slots, d = d_model. A slot is a number
+from V on, which stands for a source word outside the vocabulary. Tensors of the source may have R rows, of which B is
+a multiple, because beams share their source.
 
 Sources: "Get To The Point: Summarization with Pointer-Generator Networks" (See et al., ACL 2017), "Incorporating
 Copying Mechanism in Sequence-to-Sequence Learning" (Gu et al., ACL 2016), and Lu et al. (TASLP 2022), who copy by one
@@ -100,7 +101,7 @@ def _mix(
 
 def _add_into(target: Tensor, left: Tensor, right: Tensor) -> None:
     """Write `left + right` to `target`, a part of another tensor."""
-    if torch.compiler.is_compiling():  # a graph has no `out` of this kind, and needs none
+    if torch.compiler.is_compiling():  # a compiled graph has no `out` for a part of a tensor, and does not need it
         target.copy_(left + right)
     else:
         torch.add(left, right, out=target)
@@ -157,7 +158,7 @@ class _Mixture(torch.autograd.Function):
             places_grad += on_label * (places == word) + on_each * in_vocabulary
             on_label = on_label * label_share
             # The copied part of a word gets its share of the smoothing once per word, however often the word occurs.
-            missing = on_each * (share - 1) * in_vocabulary / _times(ids, vocabulary).unsqueeze(1)
+            missing = on_each * (share - 1) * in_vocabulary / _occurrences(ids, vocabulary).unsqueeze(1)
             generating_grad += (on_label + on_each * vocabulary).squeeze(-1) + missing.sum(dim=-1)
         logits_grad = (logits.to(mixed.dtype) - log_normalizer).exp_().mul_(-generating_grad.unsqueeze(-1))
         if generated_grad is not None:
@@ -172,8 +173,13 @@ class _Mixture(torch.autograd.Function):
         return logits_grad.to(logits.dtype), generating_grad, copied_grad, None, None, None, None
 
 
-def _times(ids: Tensor, vocabulary: int) -> Tensor:
-    """Return the number of times that each word occurs in its source, (R, S); 1 for slots."""
+def _occurrences(ids: Tensor, vocabulary: int) -> Tensor:
+    """Return the number of times that each word occurs in its source, (R, S); 1 for a word outside the vocabulary.
+
+    Args:
+        ids: numbers of the source words, (R, S); those from `vocabulary` on are outside the vocabulary.
+        vocabulary: number of words in the vocabulary, V.
+    """
     words = ids.clamp(max=vocabulary - 1)
     ones = (ids < vocabulary).to(torch.float32)
     counts = ones.new_zeros(len(ids), vocabulary).scatter_add_(-1, words, ones).gather(-1, words)

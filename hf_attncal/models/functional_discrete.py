@@ -103,18 +103,20 @@ def initial_fields(batch: int, length: int, dtype: torch.dtype, device=None) -> 
 
 
 def extended_fields(fields: Tensor, routing: Tensor, key_fields: Tensor) -> Tensor:
-    """Return the fields after an attention (sec. 5.1, eq. 1): `s^l_ij = min(s^(l-1)_ij + sum_k z_ik s^(l-1)_kj, 1)`.
+    """Return the receptive fields after an attention, `s^l_ij = min(s^(l-1)_ij + sum_k z_ik s^(l-1)_kj, 1)`.
+
+    This is eq. 1 of sec. 5.1. A field has a number for each of N tokens: how far the position has read this token.
 
     The residual connection keeps the tokens that a position has already read. Attention adds all tokens that the
     attended positions have read. The fields of several heads are added inside the minimum.
 
     Args:
         fields: fields of the queries, (B, T, N).
-        routing: see the module's docstring.
+        routing: z: the position that each head selects, (B, H, T), integers; or attention weights, (B, H, T, S).
         key_fields: fields of the keys, (B, S, N).
 
     Returns:
-        (B, T, N): boolean for selected positions and boolean fields, numbers otherwise.
+        (B, T, N): booleans for selected positions, which need boolean fields; numbers in [0, 1] for weights.
     """
     if routing.dtype == torch.long:
         batch, heads, length = routing.shape

@@ -117,7 +117,16 @@ def windowed_attention(scores: Tensor, visible: Tensor | None) -> Tensor:
 
 
 def gaussian(positions: Tensor, centre: Tensor, width: int) -> Tensor:
-    """Return `exp(-(s - p_t)^2 / (2 sigma^2))` of local-p, `sigma = D / 2`; arguments of `window` -> (B, H, T, S)."""
+    """Return the factor of local-p that favours tokens near p_t, `exp(-(s - p_t)^2 / (2 sigma^2))`, `sigma = D / 2`.
+
+    Args:
+        positions: s, positions of the source tokens, (B, S).
+        centre: p_t, broadcastable to (B, H, T, 1).
+        width: D.
+
+    Returns:
+        (B, H, T, S).
+    """
     return torch.exp(-2 * ((positions[:, None, None] - centre) / width).square())
 
 

@@ -92,11 +92,11 @@ class Padding:
             self.order = torch.argsort(real, dim=1, descending=True, stable=True)
 
     def real_first(self, states: Tensor) -> Tensor:
-        """Return the states in the order in which tokens are read, (B, S, width)."""
+        """Move real tokens to the front and padding behind them, (B, S, width)."""
         return states if self.order is None else _reordered(states, self.order)
 
     def back(self, states: Tensor) -> Tensor:
-        """Return the states in the batch's order, with zeros at padding: the inverse of `real_first`."""
+        """Undo `real_first`: restore the order of the batch, with zeros at padding."""
         states = states.masked_fill(self.flags, 0.0)
         return states if self.order is None else _reordered(states, self.order.argsort(dim=1))
 
@@ -124,15 +124,15 @@ class LuongEncoderLayer(nn.Module):
             self.state_projection = nn.Linear(2 * config.d_model, config.d_model, bias=False)
 
     def forward(self, states: Tensor, padding: Padding) -> tuple[Tensor, Tensor, Tensor]:
-        """Run the layer.
+        """Read a batch of sentences in one or two directions.
 
         Args:
             states: inputs, (B, S, input_size), real tokens first.
             padding: padding of the batch.
 
         Returns:
-            Outputs, (B, S, d), undefined at padding; the last state, both directions merged, (B, n, d); the last h of
-            each direction, side by side, (B, directions * d).
+            Outputs, (B, S, d), undefined at padding; the last state (h and c of an LSTM, n = 2; h of a GRU, n = 1),
+            both directions merged, (B, n, d); and the last h of both directions, concatenated, (B, directions * d).
         """
         outputs, state = self._read(states, padding)
         last = state[:, :, 0].transpose(0, 1).flatten(1)

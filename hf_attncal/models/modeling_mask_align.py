@@ -259,10 +259,10 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
 
     @torch.no_grad()
     def alignments(self, *batch: Tensor | None, **named: Tensor | None) -> MaskAlignOutput:
-        """Return the aligning weights and the weights of NULL, without gradients and losses.
+        """Return the link weights of both directions and the weights of NULL, without gradients and losses.
 
         Args:
-            batch, named: tokens and masks, the first four arguments of `forward`.
+            batch, named: source and target tokens and their masks, as the first four arguments of `forward`.
         """
         return self(*batch, **named, return_dict=True)
 

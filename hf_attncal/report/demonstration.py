@@ -31,7 +31,7 @@ from hf_attncal.metrics.reliability import jensen_shannon
 from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, run_trainer
-from hf_attncal.training.seq2seq import TranslationConfig, build_seq2seq_model, evaluate, search_as_scored
+from hf_attncal.training.seq2seq import TranslationConfig, build_seq2seq_model, copy_search_settings, evaluate
 
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}
 # Settings in the format of configs/.
@@ -100,7 +100,7 @@ def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
     console.rule("[bold]Training")
     set_seed(seed)
     model = build_seq2seq_model(config, tokenizer)
-    search_as_scored(model, tokenizer, config.evaluation)
+    copy_search_settings(model, tokenizer, config.evaluation)
     untrained = copy.deepcopy(model)
     console.print(f"{model.num_parameters():,} parameters, gated calibration")
     tokenized, report = tokenize_pairs(text["train"], tokenizer, config.data.max_length)

@@ -142,17 +142,17 @@ class JudgedFaithfulness(Faithfulness):
         return sorted(self.sums, key=lambda name: sign * without.score(name, operator, measure).value)
 
     def controls(self) -> list[str]:
-        """Return the controls (methods that ignore the model), the strongest first."""
+        """Return the controls (methods that ignore the model), the one with the best scores first."""
         return [name for name in self.ranking() if name in CONTROLS]
 
     def verdicts(self, method: str, measure: str = "comprehensiveness") -> dict[str, Verdict]:
-        """Return the verdict on a method against each other one; raises as `Faithfulness.verdict` does."""
+        """Return the verdicts between a method and each other method; raises as `Faithfulness.verdict` does."""
         return {other: self.verdict(method, other, measure) for other in self.sums if other != method}
 
     def unbeaten(self, measure: str = "comprehensiveness") -> list[str]:
-        """Return the methods that no other method beats by a verdict.
+        """Return the methods that no verdict calls worse than another.
 
-        Methods whose best words can be removed without a fall are left out.
+        Methods whose best words can be removed without a fall of the probability are left out.
         """
         beaten = set()
         for first, second in combinations(self.sums, 2):
@@ -176,15 +176,25 @@ def judge_faithfulness(
     seed: int = 0,
     batch_size: int = 32,
 ) -> JudgedFaithfulness:
-    """Measure the faithfulness of scores.
+    """Measure whether the source words that a method scores highest are the words that the model uses.
+
+    If they are, the log-probability of a target word falls much when they are removed (comprehensiveness), and little
+    when all other source words are removed (sufficiency). The result has the means of both over the text, their
+    intervals, and verdicts on which of two methods is better.
 
     Args:
-        model, tokenizer, sources, targets, operators, frequencies, batch_size: see `faithfulness_falls`.
-        scores: method -> matrix (target words, source words) per pair, as returned by `word_scores`. Circular methods
-            are recognised by name, also before an `@` (`contribution@layer1`).
-        kind: kind of the targets: `reference`, or `output` of the model.
+        model: encoder-decoder of transformers, on the device to use.
+        tokenizer: tokenizer of the model.
+        sources, targets: sentences, and their references or the model's output.
+        scores: method -> matrix (target words, source words) per pair, as returned by `word_scores`. An operator
+            that a method is built on proves nothing about it, and is left out of its verdicts. The method is
+            recognised by its name, which ends before an `@` (`contribution@layer1`).
+        kind: kind of the targets, "reference" or "output" (of the model).
         bootstrap: number of resamples of the pairs per interval; 0 for no intervals and no verdicts. Default: 1000.
+        operators: ways to remove words (see `perturbations.py`). Default: all.
+        frequencies: counts of the words that the operator `replace` draws. Default: counts in `sources`.
         seed: seed of draws and resamples. Default: 0.
+        batch_size: maximum number of sources per batch. Default: 32.
 
     Raises:
         ValueError: see `faithfulness_falls` and `metrics.faithfulness.faithfulness`.

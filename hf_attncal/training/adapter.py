@@ -37,7 +37,7 @@ from .folder import fill
 from .job import SENTENCE, Job, about_run, attention, base_name, score_results, split_name
 from .presets import adapter_defaults, anneal, sections_of
 from .sections import Kernel, check_section, hints_of, merge_settings, naming
-from .seq2seq import TRAINING_DEFAULTS, BleuConfig, Seq2SeqJob, check_guide, search_as_scored
+from .seq2seq import TRAINING_DEFAULTS, BleuConfig, Seq2SeqJob, check_guide, copy_search_settings
 from .settings import Settings
 from .text import LINKS_OF_SPLITS, DataConfig, linker
 
@@ -332,7 +332,7 @@ def base_checkpoint(
         copied = stock.config_class(**{name: value for name, value in saved.to_dict().items() if name in fields})
         model = stock.model_class.from_pretrained(None, config=copied, state_dict=ours.state_dict())
         model.generation_config = ours.generation_config
-        search_as_scored(model, tokenizer, config.evaluation)
+        copy_search_settings(model, tokenizer, config.evaluation)
 
         def save(folder: Path) -> None:
             model.save_pretrained(folder / "base")

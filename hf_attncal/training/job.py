@@ -70,7 +70,7 @@ class Job:
     def __init__(self, config: Settings, run: Run):
         self.config, self.run, data = config, run, config.data
         self.golds = annotated(data, data.lowercase and self.lowercased_gold)
-        text = {name: data.load(name) for name in self.reads() if getattr(data, name)}
+        text = {name: data.load(name) for name in self.splits_to_load() if getattr(data, name)}
         if data.lowercase:
             text = {name: lowercased(lines) for name, lines in text.items()}
         self.held_out = held_out_rows(text, data.held_out)
@@ -144,8 +144,8 @@ class Job:
 
     # ---- methods that a job may override ----
 
-    def reads(self) -> Sequence[str]:
-        """Return the names of the splits to read."""
+    def splits_to_load(self) -> Sequence[str]:
+        """Return the names of the splits whose text is loaded: train, dev and test."""
         return SPLITS
 
     def save(self, folder: Path, model: PreTrainedModel, results: dict[str, Any]) -> None:

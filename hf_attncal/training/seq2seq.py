@@ -204,8 +204,16 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
     return model
 
 
-def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: EvaluationConfig) -> None:
-    """Copy the search used for scoring into the generation config, which is saved with the model."""
+def copy_search_settings(model, tokenizer: PreTrainedTokenizerBase, settings: EvaluationConfig) -> None:
+    """Copy the search settings of the evaluation (beams, length penalty, maximum length) to the generation config.
+
+    It is saved with the model, whose users then translate with the settings of its scores.
+
+    Args:
+        model: encoder-decoder.
+        tokenizer: tokenizer of the model; its maximum length also limits the search.
+        settings: section `evaluation` of the settings.
+    """
     limit = position_limit(model, tokenizer)
     search = settings.search.saved(limit)
     if settings.max_new_tokens is None and limit >= LARGE_INTEGER:  # no limit of model or tokenizer
@@ -287,7 +295,7 @@ class Seq2SeqJob(Job):
     def build(self, config, args):
         model, text = self.new_model(config, self.tokenizer), self.tokenized["train"]
         set_languages(model, self.tokenizer)
-        search_as_scored(model, self.tokenizer, config.evaluation)
+        copy_search_settings(model, self.tokenizer, config.evaluation)
         copies = bool(getattr(model.config, "max_copied_tokens", 0))
         collator = _COLLATORS[bool(getattr(model.config, "uam", False)), copies](self.tokenizer, model)
         trainer = AttnCalTrainer(

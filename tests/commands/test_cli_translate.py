@@ -105,7 +105,10 @@ def test_an_output_file_is_whole_or_not_there(attncal, translator, tmp_path):
     ("arguments", "message"),
     [
         ("--alignments .", "--alignments . is a folder"),
-        ("--alignments -", "Links need a file of their own. Give --alignments FILE, or --format json."),
+        (
+            "--alignments -",
+            "--format text has no place for links. Give them a file with --alignments FILE, or choose --format json.",
+        ),
         ("--source {0} --output {0}", "would overwrite {0}, the same file"),
         ("--source {0} --alignments {0}", "--alignments {0} would overwrite {0}, the same file"),
         ("--output {1} --alignments {1}", "--alignments {1} would overwrite the file of --output"),

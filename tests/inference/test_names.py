@@ -60,8 +60,8 @@ def test_names_of_folders_do_not_go_to_the_hub(name, hub, here):
         ("", r"There is no folder ''\."),
         ("empty", r"empty is an empty folder without config\.json or adapter_config\.json\.$"),
         ("run", r"run is a folder without config\.json or .*\. Did you mean run/checkpoint-"),
-        ("aligner/config.json", r"aligner/config\.json is not a folder\. Name aligner\."),
-        ("file", r"file is not a folder\. Name a folder with config\.json or"),
+        ("aligner/config.json", r"aligner/config\.json is a file, and must be a folder\. Give aligner\."),
+        ("file", r"file is a file, and must be a folder\. Give a folder with config\.json or"),
     ],
 )
 def test_what_is_no_folder_with_a_model_is_told_with_what_may_be_meant(name, told, hub, here):

@@ -366,7 +366,7 @@ def test_a_text_that_cannot_be_counted_in_time_is_refused_early(monkeypatch, cap
     pace = counting._Pace((3, 6), 1_000_000, 100.0, began=now, reported=now)
     now = 40.0
     with pytest.raises(
-        ValueError, match=r"`minutes`.*1,000,000 pairs, which take about 6.7 minutes.*counts.guide=false"
+        ValueError, match=r"`minutes`.*3 passes over 1,000,000 pairs take about 20 minutes, and .* left"
     ):
         pace.within(1, 0.1)
     pace.ends = None

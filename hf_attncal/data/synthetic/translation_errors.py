@@ -1,7 +1,9 @@
 """Plant translation errors into clean sentence pairs, with known omissions and additions.
 
-Each kind of error has a function of a pair, another pair of the same text and a random generator. It returns None if
-the pair has no place for the error (no number, no negation).
+Each kind of error has a function. Its arguments are the pair to change, another pair of the same text (`other`), from
+which words may come, and a random generator. It returns the source and the target with the error, the indices of the
+omitted source words (None if they are not known), and the indices of the added target words. It returns None if the
+pair has no place for the error, for example no number.
 """
 
 from collections.abc import Callable, Sequence
@@ -92,7 +94,10 @@ def clause_spans(words: Words) -> list[tuple[int, int]]:
 
 
 def _omission(pair: Pair, other: Pair, generator):
-    """Drop a clause of the target if both sides have the same number; else insert another pair's into the source."""
+    """Drop a clause of the target whose source clause is known: both sides have the same number of clauses.
+
+    In other pairs, a clause of another source is inserted into the source.
+    """
     source, target = pair
     clauses, translated = clause_spans(source), clause_spans(target)
     if len(clauses) == len(translated) > 1:
@@ -106,7 +111,7 @@ def _omission(pair: Pair, other: Pair, generator):
 
 
 def _truncation(pair: Pair, other: Pair, generator):
-    """Cut off the end of the target, or a stretch inside it."""
+    """Remove the end of the target, or words inside it."""
     source, target = pair
     if len(target) < 2 * _MIN_CLAUSE:
         return None
@@ -134,7 +139,7 @@ def _replacement(pair: Pair, other: Pair, generator):
 
 
 def _unrelated(pair: Pair, other: Pair, generator):
-    """Take the target of another pair."""
+    """Replace the target by the target of another pair."""
     return pair[0], other[1], _content(pair[0], 0, len(pair[0])), _content(other[1], 0, len(other[1]))
 
 
@@ -158,7 +163,7 @@ def _repetition(pair: Pair, other: Pair, generator):
 
 
 def _number(pair: Pair, other: Pair, generator):
-    """Change a digit in the target of a number that both sides have."""
+    """Change a digit of a number in the target that the source also has."""
     source, target = pair
     place = _drawn([j for j, word in enumerate(target) if any(map(str.isdecimal, word)) and word in source], generator)
     if place is None:
@@ -182,6 +187,7 @@ def _negation(pair: Pair, negations: frozenset[str]):
 
 
 def _swapped_sides(planted):
+    """Exchange the sides of a planted error: its omission becomes an addition."""
     if planted is None:
         return None
     target, source, addition, _ = planted
@@ -189,7 +195,7 @@ def _swapped_sides(planted):
 
 
 def _name(pair: Pair, names: Sequence[str], generator):
-    """Replace a name in the target by one of `names`; a name is a capitalised word that both sides share."""
+    """Replace a name in the target (see `_name_places`) by one of `names`."""
     source, target = pair
     place = _drawn(_name_places(source, target), generator)
     name = None if place is None else _drawn(names, generator)
@@ -199,14 +205,17 @@ def _name(pair: Pair, names: Sequence[str], generator):
 
 
 def _name_places(source: Words, target: Words) -> list[int]:
-    """Return the positions of the capitalised words of `target`, after its first, that `source` also has."""
+    """Return the positions of names in `target`: capitalised words that `source` has in the same spelling.
+
+    The first word of `target` is no name, because any word is capitalised there; nor is a word of one or two letters.
+    """
     return [
         place for place, word in enumerate(target) if place and len(word) > 2 and word.istitle() and word in source
     ]
 
 
 def _word(pair: Pair, other: Pair, generator):
-    """Replace a word of the target by a word of another target with the same case of its first letter."""
+    """Replace a word of the target by a word of another target; both are capitalised, or neither is."""
     source, target = pair
     present = {word.lower() for word in source + target}
     words = [
@@ -221,14 +230,14 @@ def _word(pair: Pair, other: Pair, generator):
 
 
 def _doubled(pair: Pair, other: Pair, generator):
-    """Repeat a word of the target."""
+    """Write a word of the target twice."""
     source, target = pair
     place = _drawn([place for place, word in enumerate(target) if len(word) > 2 and word.isalpha()], generator)
     return None if place is None else (source, (*target[: place + 1], *target[place:]), (), (place + 1,))
 
 
 def _placeholder(pair: Pair, other: Pair, generator):
-    """Insert a placeholder into both sides, with another name in the target."""
+    """Insert a placeholder into the source, and a different one into the target."""
     source, target = pair
     i, j = (int(generator.integers(len(side) + 1)) for side in pair)
     wrong = _drawn(("{nom}", "{0}", "%s"), generator)
@@ -236,13 +245,13 @@ def _placeholder(pair: Pair, other: Pair, generator):
 
 
 def _bracket(pair: Pair, other: Pair, generator):
-    """Close a bracket in the source only."""
+    """Append a word in brackets to both sides, without the closing bracket in the target."""
     source, target = pair
     return (*source, "(", *source[:1], ")"), (*target, "(", *target[:1]), (), ()
 
 
 def _end_mark(pair: Pair, other: Pair, generator):
-    """Exchange the final full stop and question mark of the target."""
+    """Replace a full stop at the end of both sides by a question mark in the target, or the reverse."""
     source, target = pair
     if source[-1] != target[-1] or target[-1] not in (".", "?"):
         return None
@@ -256,7 +265,7 @@ def _swapped(pair: Pair, other: Pair, generator):
 
 
 def _untranslated(pair: Pair, other: Pair, generator):
-    """Copy the source to the target, all of it or its end."""
+    """Replace the target, or its end, by the same part of the source."""
     source, target = pair
     if source == target:
         return None

@@ -30,7 +30,7 @@ _MAX_LINES = 6  # lines in one figure
 _MIN_SHARE_OF_STEPS = 0.01  # share of steps below which a point of a curve is not drawn
 _MISSING = Measured(math.nan, None)
 _TEXTS: dict[str, dict[str, str]] = yaml.safe_load((FOLDER / "charts.yaml").read_text(encoding="utf-8"))
-_Means = Callable[[np.ndarray], list[Measured]]  # function from counts to means with intervals
+_MeansOf = Callable[[np.ndarray], list[Measured]]  # computes means and their intervals from counts
 
 
 # ---- parts of charts ----
@@ -55,7 +55,7 @@ def section(name: str, charts: Sequence[Chart]) -> Section:
 
 
 def cells(*measured: Measured) -> list[Cell]:
-    """Return value, low and high of each number; None for missing ones."""
+    """Return value and ends of the interval of each number; None for missing ones."""
     values = (
         (None if math.isnan(number.value) else number.value, *(number.interval or (None, None))) for number in measured
     )
@@ -121,16 +121,16 @@ def observation_charts(
     Raises:
         ValueError: the gold links do not fit the text.
     """
-    measure = partial(means, bootstrap=bootstrap, seed=seed)
+    means_of = partial(means, bootstrap=bootstrap, seed=seed)
     # Figs. 3 and 5 of Lu et al. and Fig. 7 of Mask-Align show one layer.
     layer = observed.top("reliability" if observed.calibrated else "entropy")
     charts = []
     if observed.layers["mask"]:
-        charts.append(_reliability_by_layer(observed, measure))
+        charts.append(_reliability_by_layer(observed, means_of))
     if observed.calibrated:
-        charts += [_reliability_by_head(observed), _reliability_by_entropy(observed, measure)]
+        charts += [_reliability_by_head(observed), _reliability_by_entropy(observed, means_of)]
         if observed.tags:
-            charts.append(_reliability_by_tag(observed, layer, measure))
+            charts.append(_reliability_by_tag(observed, layer, means_of))
         if observed.is_changed:
             panels = {
                 "divergence (nats)": {"": "divergence"},
@@ -138,8 +138,8 @@ def observation_charts(
                 "share that moves": {"": "moved"},
             }
             charts += [
-                _by_layer("change_by_layer", observed, observed.calibrated, panels, panels, measure),
-                _divergence_by_entropy(observed, measure),
+                _by_layer("change_by_layer", observed, observed.calibrated, panels, panels, means_of),
+                _divergence_by_entropy(observed, means_of),
             ]
     panels = {
         "entropy of attention (nats)": {
@@ -148,8 +148,8 @@ def observation_charts(
         }
     }
     columns = "entropy of heads (nats)", "entropy of their mean (nats)"
-    charts.append(_by_layer("entropy_by_layer", observed, observed.layers["entropy"], panels, columns, measure))
-    charts.append(_attention_by_group(observed, measure))
+    charts.append(_by_layer("entropy_by_layer", observed, observed.layers["entropy"], panels, columns, means_of))
+    charts.append(_attention_by_group(observed, means_of))
     if gold is not None:
         names = ("attention", "contribution") if layer in observed.calibrated else ("attention",)
         links = {name: observed.links(name, layer) for name in names}
@@ -172,11 +172,20 @@ def _by_layer(
     layers: Sequence[int],
     panels: Mapping[str, Mapping[str, str]],
     columns: Iterable[str],
-    measure: _Means,
+    means_of: _MeansOf,
 ) -> Chart:
-    """Show measures of steps per layer; `panels` maps panel -> bar -> measure, `columns` are names in the table."""
+    """Draw measures of the target steps per layer.
+
+    Args:
+        name: name of the chart.
+        observed: observations of the corpus.
+        layers: layers to show.
+        panels: panel -> bar -> measure.
+        columns: names of the measures in the table.
+        means_of: function that computes means and intervals.
+    """
     bars = {
-        panel: {bar: [measure(observed.counts(kind, layer))[0] for layer in layers] for bar, kind in kinds.items()}
+        panel: {bar: [means_of(observed.counts(kind, layer))[0] for layer in layers] for bar, kind in kinds.items()}
         for panel, kinds in panels.items()
     }
     measured = [values for series in bars.values() for values in series.values()]
@@ -187,15 +196,15 @@ def _by_layer(
 # ---- reliability ----
 
 
-def _reliability_by_layer(observed: Observations, measure: _Means) -> Chart:
-    """Show the reliability level (attention selects the token that contributes most) per layer with masks."""
+def _reliability_by_layer(observed: Observations, means_of: _MeansOf) -> Chart:
+    """Draw the reliability level (share of steps whose most attended token contributes most) per layer with masks."""
     measured, rows = {}, []
     for layer in observed.layers["mask"]:
         masks = observed.mean("mask", layer), observed.mean("informed", layer)
         if layer in observed.idle:
             rows.append((layer, *[None] * 5, *masks, "withheld: the masks are uninformative"))
             continue
-        (measured[layer],) = measure(observed.counts("reliability", layer))
+        (measured[layer],) = means_of(observed.counts("reliability", layer))
         of_heads = observed.by_head["reliability"][layer]
         bounds = float(np.nanmin(of_heads)), float(np.nanmax(of_heads))
         rows.append((layer, *cells(measured[layer]), *bounds, *masks, None))
@@ -208,7 +217,7 @@ def _reliability_by_layer(observed: Observations, measure: _Means) -> Chart:
 
 
 def _reliability_by_head(observed: Observations) -> Chart:
-    """Show the reliability level per head."""
+    """Draw the reliability level per head."""
     layers = observed.calibrated
     values = observed.by_head["reliability"][list(layers)]
     rows = [
@@ -219,12 +228,12 @@ def _reliability_by_head(observed: Observations) -> Chart:
     return chart("reliability_by_head", ("layer", *(f"head {head}" for head in range(values.shape[1]))), rows, draw)
 
 
-def _reliability_by_entropy(observed: Observations, measure: _Means) -> Chart:
-    """Show the reliability level of predictions up to each entropy of attention."""
+def _reliability_by_entropy(observed: Observations, means_of: _MeansOf) -> Chart:
+    """Draw the reliability level of the predictions whose attention has at most a given entropy."""
     rows, series, bands = [], {}, {}
     shown = _spread(observed.calibrated)
     for layer in observed.calibrated:
-        levels = measure(observed.reliability_up_to(layer))
+        levels = means_of(observed.reliability_up_to(layer))
         shares = [share.value for share in means(observed.steps_up_to(layer), 0)]
         by_bound = list(zip(ENTROPY_THRESHOLDS, levels, shares, strict=True))
         rows += [(layer, bound, *cells(level), share) for bound, level, share in by_bound]
@@ -245,9 +254,9 @@ def _reliability_by_entropy(observed: Observations, measure: _Means) -> Chart:
     )
 
 
-def _reliability_by_tag(observed: Observations, layer: int, measure: _Means) -> Chart:
-    """Show reliability level and entropy by the tag of the target word, the most reliable first."""
-    reliable, entropy = (measure(observed.of_tag(name, layer)) for name in ("reliability", "average_entropy"))
+def _reliability_by_tag(observed: Observations, layer: int, means_of: _MeansOf) -> Chart:
+    """Draw reliability level and entropy by the tag of the target word, the most reliable tag first."""
+    reliable, entropy = (means_of(observed.of_tag(name, layer)) for name in ("reliability", "average_entropy"))
     numbers = observed.tag_steps.sum(axis=0).tolist()
     order = sorted(range(len(numbers)), key=lambda n: (math.isnan(reliable[n].value), -reliable[n].value))
     panels = {
@@ -263,13 +272,13 @@ def _reliability_by_tag(observed: Observations, layer: int, measure: _Means) -> 
     )
 
 
-def _divergence_by_entropy(observed: Observations, measure: _Means) -> Chart:
-    """Show the change by calibration per entropy of attention."""
+def _divergence_by_entropy(observed: Observations, means_of: _MeansOf) -> Chart:
+    """Draw the divergence between attention before and after calibration, grouped by the entropy of attention."""
     rows, series = [], {}
     shown = _spread(observed.calibrated)
     for layer in observed.calibrated:
         counts = observed.divergence_in(layer)
-        measured = measure(counts)
+        measured = means_of(counts)
         numbers = counts[..., 1].sum(axis=0)
         rows += [
             (layer, name, int(n), *cells(mean)) for name, n, mean in zip(BUCKET_NAMES, numbers, measured, strict=True)
@@ -294,18 +303,18 @@ def _spread(layers: Sequence[int]) -> list[int]:
 # ---- groups of tokens ----
 
 
-def _attention_by_group(observed: Observations, measure: _Means) -> Chart:
-    """Show attention and norms of value vectors per group: words, punctuation, special tokens, NULL."""
+def _attention_by_group(observed: Observations, means_of: _MeansOf) -> Chart:
+    """Draw share of attention and norm of value vectors by kind of token: words, punctuation, special tokens, NULL."""
     layers, has_norms = observed.layers["entropy"], bool(observed.group_norms.any())
     names = (*TOKEN_GROUPS, *(["NULL"] if observed.layers["null"] else []))
     rows = []
     shares: dict[str, list[Measured]] = {name: [] for name in names}
     lengths: dict[str, list[Measured]] = {name: [] for name in names}
     for layer in layers:
-        attention = measure(observed.attention_of_groups(layer))
-        norms = measure(observed.norms_of_groups(layer)) if has_norms else [_MISSING] * len(TOKEN_GROUPS)
+        attention = means_of(observed.attention_of_groups(layer))
+        norms = means_of(observed.norms_of_groups(layer)) if has_norms else [_MISSING] * len(TOKEN_GROUPS)
         if observed.layers["null"]:
-            attention += measure(observed.counts("null", layer)) if layer in observed.layers["null"] else [_MISSING]
+            attention += means_of(observed.counts("null", layer)) if layer in observed.layers["null"] else [_MISSING]
             norms = [*norms, Measured(observed.null_norms.get(layer, math.nan), None)]
         for name, share, norm in zip(names, attention, norms, strict=True):
             rows.append((layer, name, *cells(share, norm)))
@@ -326,7 +335,7 @@ def _attention_by_group(observed: Observations, measure: _Means) -> Chart:
 
 
 def _errors_by_tag(errors: Sequence[TagErrors], layer: int) -> Chart:
-    """Show the AER of a layer's links by the tag of the target word."""
+    """Draw the AER of a layer's links by the tag of the target word."""
     names, pairs = list(errors[0].scores), list(errors[0].differences or {})
     labels = ["all words" if row.tag is None else row.tag for row in errors]
     series = {name: [Measured(row.scores[name].aer, row.scores[name].interval) for row in errors] for name in names}
@@ -353,7 +362,7 @@ def _errors_by_tag(errors: Sequence[TagErrors], layer: int) -> Chart:
 
 
 def _predictions_and_alignments(by_weights: Mapping[str, PredictionAndAlignment], layer: int) -> Chart:
-    """Show the shares of words by right or wrong prediction and alignment, with weights of a layer."""
+    """Draw the shares of words that are predicted or not, and aligned right or wrong by the weights of a layer."""
     labels = {
         "cPcA": "predicted, aligned",
         "wPcA": "not predicted, aligned",
@@ -379,7 +388,7 @@ def _predictions_and_alignments(by_weights: Mapping[str, PredictionAndAlignment]
 
 
 def errors_by_method(scored: Mapping[str, ScoredLinks]) -> Chart:
-    """Show the AER of each method, the lowest first."""
+    """Draw the AER of each method, the lowest first."""
     scores = {name: method.score for name, method in scored.items()}
     scores = dict(sorted(scores.items(), key=lambda item: item[1].aer))
     measured = [Measured(score.aer, score.interval) for score in scores.values()]
@@ -415,7 +424,7 @@ def faithfulness_charts(judged: JudgedFaithfulness) -> list[Chart]:
 
 
 def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
-    """Show a measure of faithfulness per method and operator, the best method first.
+    """Draw a measure of faithfulness per method and operator, the best method first.
 
     Args:
         judged: faithfulness of the methods.
@@ -447,7 +456,7 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
 
 
 def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str) -> Chart:
-    """Show the verdicts on a method against each other one."""
+    """Tabulate the verdicts between a method and each other method, with their differences."""
     verdicts = judged.verdicts(method, measure)
     others = [name for name in judged.ranking(measure) if name != method]
     parts = ": difference (nats)", ": low", ": high"
