@@ -49,7 +49,7 @@ PROJECTS = (*TABLE["choose"], *TABLE["report"])
 PARTS = ("planted", "untouched", "fifty", "lines")
 ENTRIES, FEWER, QUICK = 400, 250, 150  # entries of a German file, of another file, and of a file with --quick
 RARE = 15  # entries of a file that are taken for each rare kind
-DRAWS, SHARE = 2, 0.1  # share of the entries that have a fault
+DRAWS, SHARE = 4, 0.1  # share of the entries that have a fault
 LINES, SMALL, TO_READ = 1000, 50, 100
 
 
@@ -290,11 +290,15 @@ def possible_faults(entries: list[Entry], language: str, kinds: list[str], rng) 
 
 
 def draws(possible: dict[str, list[Changed]], most: int, number: int) -> Iterator[dict[int, tuple[str, Entry]]]:
-    """Yield the changed entries of each draw with their kinds, the rare kinds first; none is drawn twice."""
+    """Yield the changed entries of each draw with their kinds, the rare kinds first; none is drawn twice.
+
+    Also of the entries that can have a fault of a kind, most stay right.
+    """
     left = {kind: list(changed) for kind, changed in sorted(possible.items(), key=lambda item: len(item[1]))}
+    rounds = [kind for turn in range(most) for kind in left if turn <= SHARE * len(possible[kind]) - 1 or not turn]
     for _ in range(number):
         drawn: dict[int, tuple[str, Entry]] = {}
-        for kind in list(left) * most:
+        for kind in rounds:
             place = next((place for place, (line, _) in enumerate(left[kind]) if line not in drawn), None)
             if place is not None and len(drawn) < most:
                 line, entry = left[kind].pop(place)
