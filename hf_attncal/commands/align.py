@@ -61,8 +61,8 @@ def align(
     Args:
         model: deen or ende (German and English, in the package), or folder or Hub name of a word aligner or an
             encoder-decoder
-        source: source sentences, one per line, plain or compressed (.gz, .xz, .zst); without --target, lines
-            `source ||| target` [default: standard input]
+        source: source sentences, one per line, plain or compressed (.gz, .xz, .zst). If there is no --target, each
+            line has both sides, `source ||| target` [default: standard input]
         target: target sentences, one per line [default: in the lines of --source]
         output: file for the links, compressed according to its name; written as FILE.partial and renamed when complete
             [default: standard output]
@@ -73,12 +73,14 @@ def align(
             calibrated
         offsets: write character positions, `start:end-start:end`, in Unicode code points from 0, end exclusive, of
             each side without the white space around it
-        tokenize: split raw text of any script into words at Unicode word boundaries first. Links are still between
-            words separated by white space, except with --offsets [default: as in training]
-        words: word separator: any Unicode white space, or only spaces and tabs, so that a no-break space does not
-            shift the word numbers
+        tokenize: for text that is not tokenised, in any script: align words split at Unicode word boundaries. Links
+            are then written between words separated by white space; with --offsets, between the split words [default:
+            as in training]
+        words: word separator: white-space is any Unicode white space; spaces is only spaces and tabs, for text in
+            which a no-break space is part of a word
         threshold: minimum score of a link before calibration [default: the model's]
-        symmetrize: method to merge the two directions [default: the model's]
+        symmetrize: method to merge the links of both directions; harmonic is the harmonic mean of their scores,
+            forward only the direction that predicts the target [default: the model's]
         least_probability: minimum probability that a link is right; needs a calibrated aligner [default: none]
         read: cross-attention of an encoder-decoder to read: layer=3, heads=0,3, shift=false, weights=attention,
             contribution or uam, source_prefix='>>deu<< ' [default: as saved with the model]

@@ -77,11 +77,12 @@ def select(
     read: Values = None,
     running: Running = Running(),
 ) -> "RankedReadings":
-    """Find the attention of an encoder-decoder that aligns best.
+    """Find the layer and heads of a translation model whose attention aligns words best.
 
-    Try every layer of a Marian- or BART-style checkpoint on annotated pairs: all heads, single heads and sets of
-    heads, at the step that predicts a token (Naive-Att) and at the step that reads it (Shift-Att). The ten best are
-    printed with their AER, and the best is written to alignment.json, which `attncal align run` reads.
+    Align annotated pairs by the cross-attention of a Marian- or BART-style model: by each layer, with all its heads,
+    each single head, and sets of the best heads. A target word takes its link from the decoder step that predicts it
+    (Naive-Att) or from the next step, which has it as input (Shift-Att). The ten settings with the lowest AER are
+    printed. The best one is written to alignment.json, which `attncal align run` and `attncal translate` then use.
 
     Examples:
         attncal align select MODEL --source dev.en --target dev.de --gold dev.align
@@ -92,10 +93,12 @@ def select(
         model: folder or Hub name of an encoder-decoder, or of an adapter for one
         source: source sentences, one per line; plain, .gz, .xz or .zst
         target: target sentences, one per line
-        gold: annotated links in Pharaoh format, counted from 0
-        output: folder for alignment.json [default: the model's folder]
-        read: weights=attention, contribution (of a calibrated model or adapter) or uam (of a model with an alignment
-            module), and the prefix of every source: source_prefix='>>deu<< ' [default: weights=attention]
+        gold: annotated links in Pharaoh format, between words separated by white space, counted from 0; `p` or `?`
+            marks a possible link
+        output: folder for alignment.json; needed if MODEL is a Hub name [default: the model's folder]
+        read: weights to align with: weights=attention; weights=contribution, for a model or adapter with calibration;
+            or weights=uam, for a model with an alignment module. With source_prefix='>>deu<< ', each source begins
+            with this text [default: weights=attention]
         running: device, batch size and limits of the model
 
     Returns:

@@ -30,10 +30,12 @@ def align_quick(
     encoder: Encoder = None,
     running: Running = Running(),
 ) -> "list[WordAlignment] | None":
-    """Align two files without a model.
+    """Align the words of two files without a trained aligner.
 
-    Align the words of two files by counting which occur together, without a trained model. The counts are not saved;
-    `attncal align train` saves them. The output has the format of `attncal align run`.
+    The words are aligned by counts of which occur together in this text. More text gives better links; for less than
+    some thousand pairs, add --encoder. The counts are not saved; `attncal align train` saves them. The output has the
+    format of `attncal align run`. Under "Running", only --threads, --longest-line, --progress and, for an encoder,
+    --languages apply.
 
     Examples:
         attncal align quick --source text.en --target text.de --output links.align
@@ -44,22 +46,25 @@ def align_quick(
         >>> alignments = hf_attncal.align_quick("text.en", "text.de")
 
     Args:
-        source: source sentences, one per line, plain or compressed (.gz, .xz, .zst); without --target, lines
-            `source ||| target` [default: standard input]
+        source: source sentences, one per line, plain or compressed (.gz, .xz, .zst). If there is no --target, each
+            line has both sides, `source ||| target` [default: standard input]
         target: target sentences, one per line [default: in the lines of --source]
-        with_source: source sentences of other text in the two languages, counted but not aligned [default: none]
-        with_target: target sentences of that text, one per line [default: none]
+        with_source: source sentences of further text in the same languages, which is counted but not aligned [default:
+            none]
+        with_target: target sentences of the further text, one per line [default: none]
         output: file for the links, compressed according to its name; written as FILE.partial and renamed when complete
             [default: standard output]
-        format: format of the links; see attncal align run --help
+        format: pharaoh: `i-j`; words: `house=maison`; opustrainer: both sentences and their links; json: one object
+            per line; html: a page with pictures. Details: attncal align run --help
         scores: add the score to each link, `i-j:score`
         offsets: write character positions, `start:end-start:end`, in Unicode code points from 0, end exclusive
-        tokenize: split raw text of any script into words at Unicode word boundaries first. Links are still between
-            words separated by white space, except with --offsets
-        words: word separator: any Unicode white space, or only spaces and tabs, so that a no-break space does not
-            shift the word numbers
+        tokenize: for text that is not tokenised, in any script: align words split at Unicode word boundaries. Links
+            are then written between words separated by white space; with --offsets, between the split words
+        words: word separator: white-space is any Unicode white space; spaces is only spaces and tabs, for text in
+            which a no-break space is part of a word
         threshold: minimum score of a link [default: 0.5]
-        symmetrize: method to merge the two directions [default: harmonic]
+        symmetrize: method to merge the links of both directions; harmonic is the harmonic mean of their scores,
+            forward only the direction that predicts the target [default: harmonic]
         encoder: multilingual encoder (BERT, XLM-R, ...) that helps with little text: folder or Hub name, or auto for
             intfloat/multilingual-e5-small [default: none]
         running: threads, longest_line, progress, and the languages of an encoder with language codes

@@ -24,13 +24,15 @@ def train_aligner(
 ) -> "TrainingResult":
     """Train a word aligner from parallel text.
 
-    Count which words occur together, and from 50,000 pairs on train a network (Mask-Align) that the counts guide. A
-    tokenizer is trained unless one is given (`tokenizer.pretrained=NAME`). With annotated dev text, also choose the
-    threshold and learn the probability of each link. The folder is a checkpoint for `attncal align run`. For several
-    processes use `accelerate launch` or `torchrun` with training/train.py.
+    The first step is a statistical aligner, which counts the words that occur together; it takes minutes. If the text
+    has 50,000 pairs or more, its links then guide the training of a network (Mask-Align), on a GPU if there is one.
+    With --dev, the link threshold is chosen by AER, and the probability of a link is learned. `attncal align run` uses
+    the folder, and `attncal check` after `attncal check learn`.
 
-    `data.raw_text=true` splits raw text of any script into words, in `attncal align run` as well. Case, width and the
-    kinds of quotes and dashes are ignored unless `data.fold=false`.
+    Words are separated by white space; with `data.raw_text=true`, text that is not tokenised is split into words, here
+    and by `attncal align run`. Case, width and the kinds of quotes and dashes are ignored unless `data.fold=false`.
+    `tokenizer.pretrained=NAME` uses a tokenizer in place of a trained one. To use several processes, start
+    training/train.py of the repository with `accelerate launch` or `torchrun`.
 
     Examples:
         attncal align train --source train.en --target train.de --output aligner
@@ -41,20 +43,24 @@ def train_aligner(
         >>> hf_attncal.train_aligner(source="train.en", target="train.de", output="aligner").folder
 
     Args:
-        settings: any other setting; configs/reference_aligner.yaml explains them
+        settings: any other setting, such as data.raw_text=true; configs/reference_aligner.yaml in the repository
+            explains all
         source: source sentences, one per line [default: in --config]
         target: target sentences, one per line [default: in --config]
-        dev: SOURCE TARGET LINKS, with links in Pharaoh format (`p`, `?`: possible); they choose the links to keep
-            [default: none]
+        dev: SOURCE TARGET LINKS: two texts and their annotated links in Pharaoh format, where `p` or `?` marks a
+            possible link [default: none]
         test: test set in the form of --dev, scored once at the end [default: none]
-        links: links of the training pairs in Pharaoh format [default: links of a statistical aligner]
+        links: links of the training pairs in Pharaoh format, to guide the network [default: links of the statistical
+            aligner]
         output: folder of the aligner and its checkpoints [default: in --config]
-        config: hmm (counts only, minutes), small (a network), or a YAML file [default: chosen by the size of the text]
+        config: hmm (only the statistical aligner), small (also a network), or a YAML file [default: hmm below 50,000
+            pairs, else small]
         encoder: multilingual encoder that helps the counts: folder or Hub name, or auto for
             intfloat/multilingual-e5-small; only used in training [default: none]
         minutes: time budget; fewer steps are done if needed [default: no limit]
         dry_run: print the plan and train nothing
-        resume: continue from the last checkpoint in the folder; resume=changed also accepts other settings or data
+        resume: continue from the last checkpoint in the folder. `--resume resume=changed` also accepts other settings
+            or data
 
     Returns:
         The `folder`, and its `scores`, the content of results.json; for a dry run the settings.

@@ -36,10 +36,14 @@ def analyze(
 ) -> "Report":
     """Report when the attention of a model can be trusted.
 
-    Run a translation model or summariser on sentence pairs and measure its cross-attention and other attribution
-    methods: how often the most attended token is the most important one, by layer, head, entropy and part of speech;
-    which method finds the words that the model uses; and the details of each pair. A model without calibration masks
-    first gets a probe, trained in minutes, which does not change its translations.
+    Run a translation model or summariser on sentence pairs and measure its cross-attention. The report shows how often
+    the source token with the most attention also contributes most to the prediction, by layer, head, entropy and part
+    of speech. It compares attribution methods: which of them finds the words that the model uses? And it shows the
+    attention of each pair.
+
+    Contributions are measured with calibration masks, which a model trained with calibration has. For any other model
+    a probe is trained first: an adapter that learns the masks in minutes, does not change the translations, and is
+    not saved.
 
     Examples:
         attncal analyze MODEL test.en test.de --report report.html figures
@@ -52,15 +56,16 @@ def analyze(
         model: folder or Hub name of an encoder-decoder, or of an adapter
         source: source sentences, one per line; plain, .gz, .xz or .zst
         target: their translations, one per line [default: the model's own translations, with 4 beams]
-        gold: word links drawn by annotators, i-j sure and ipj possible, counted from 0, which methods are compared
-            with [default: none]
-        tags: parts of speech, one tag per target word, for results by part of speech [default: none]
-        methods: attribution methods to compare [default: all that work on the model]
-        report: output: a name that ends with .html is one page for reading offline, any other name a folder with every
-            figure as PNG, SVG, JSON and CSV [default: none]
-        probe: train a probe for a model without calibration masks; contributions need one
-        probe_text: SOURCE and TARGET for training the probe [default: all pairs but the first 500 (at most a fifth),
-            which are analysed]
+        gold: annotated word links, to score the methods: `i-j` sure, `ipj` possible, counted from 0 [default: none]
+        tags: parts of speech of the target words: one line per sentence, one tag per word, separated by spaces
+            [default: none]
+        methods: attribution methods to compare, of attention, contribution, alti, occlusion, random and diagonal
+            [default: all that work on the model]
+        report: names of outputs. NAME.html is one page for reading offline; any other name is a folder for each figure
+            as PNG, SVG, JSON and CSV [default: none, the findings are only printed]
+        probe: train a probe for a model without calibration masks. If there is none, contributions are not measured
+        probe_text: SOURCE and TARGET for training the probe [default: the first 500 pairs of the text are analysed
+            (the first fifth of fewer than 2,500), and the other pairs train the probe]
         running: device, precision and limits of the run
 
     Returns:

@@ -37,11 +37,16 @@ def check(
 ) -> "list[PairVerdict] | Summary | DocumentCheck | None":
     """Find omissions, additions and errors in translations.
 
-    A word aligner, a multilingual encoder, or both give each line the probability of any error, and of each kind: an
-    omission, an addition, a repetition, a target unrelated to the source, a changed number, negation, name or
-    placeholder; and they mark the words. An aligner first learns once from clean text (`attncal check learn`). An
-    encoder needs no training, and reports languages that it does not cover. `attncal check compare` compares two
-    systems, and `attncal check test` measures how many planted errors are found.
+    Each line gets six probabilities: of any error (`wrong`), and of an omission, an addition, a repetition, a target
+    that is unrelated to the source, and a changed number, negation, name or placeholder. The words with an error are
+    marked. A line is flagged if it breaks a rule (a number differs, a placeholder is missing), or if a probability is
+    above the alarm, which 1 in 100 correct lines exceeds.
+
+    The lines are judged by a word aligner (MODEL), a multilingual encoder (--encoder), or both. An aligner is prepared
+    once with `attncal check learn`; deen and ende are ready. An encoder needs no preparation; a warning appears if it
+    does not cover the languages.
+
+    `attncal check compare` compares two systems. `attncal check test` measures how many planted errors are found.
 
     Examples:
         attncal check deen text.de text.en --format marked
@@ -54,24 +59,25 @@ def check(
         >>> verdicts = hf_attncal.check("deen", ["Er kam nicht."], ["He came."])
 
     Args:
-        model: deen or ende (German and English, in the package), or the folder or Hub name of a word aligner. In
-            Python also a WordAligner or a Checker. [default: only the encoder checks]
+        model: deen (German-English) or ende (English-German), which are in the package; or the folder or Hub name of a
+            word aligner. In Python also a WordAligner or a Checker. [default: only the encoder checks]
         source: source sentences, one per line; plain, .gz, .xz or .zst; or a document: Markdown, SRT, VTT, or a file
-            with both languages (PO, XLIFF, CSV, TSV). It must be given
-        target: their translations, one per line, or the translated document, whose segments are paired first [default:
-            the other language of a file with both]
+            with both languages (PO, XLIFF, CSV, TSV). It must be given, as --source if there is no MODEL
+        target: translations, one per line; or the translated document, whose segments are first paired with those of
+            the source [default: the other language of a file with both]
         output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
-        format: tsv: line number, the six probabilities, the flagged kinds and the named errors; json: one object per
-            line, with words and spans; marked: both sides with [-omissions-] and {+additions+}; html: a page with the
-            same marks; kept: both sides of the lines that are not flagged, separated by a tab; summary: shares of the
-            whole text; sarif: findings for code scanning; notes: the document with findings as its comments. For
-            documents, tsv and json have one finding per line
-        worst: number of lines, or findings, to write, the worst first [default: all, in their order]
+        format: tsv: line number, the six probabilities, the kinds of errors that are flagged, and the names of errors;
+            json: one object per line, with words and spans; marked: both sides with [-omissions-] and {+additions+};
+            html: a page with the same marks; kept: both sides of the lines that are not flagged, separated by a tab;
+            summary: shares of the whole text; sarif: findings for code scanning; notes: a copy of the document with
+            findings as comments (PO, XLIFF, VTT). For documents, tsv and json have one finding per line
+        worst: number of lines (of documents: findings) to write, those with the most probable errors first [default:
+            all, in the order of the text]
         bootstrap: number of bootstrap resamples of the lines for 95 % intervals of a summary; 0 for none
-        alarm: probability above which an omission, an addition or an unrelated target is reported [default: the
-            alarm learned from clean text, raised as far as the text is unlike it; with both in the log]
-        fail_above: exit with 1 if any finding is more probable than this; errors exit with 2 [default: findings do not
-            change the status]
+        alarm: probability above which an omission, an addition or an unrelated target is reported [default: the alarm
+            learned from clean text, or a higher one for a text unlike it; the log has both]
+        fail_above: exit with status 1 if any finding is more probable than this, also for lines of text; if the
+            command fails, the status is 2 [default: findings do not change the status]
         dismiss: file of findings to ignore (tsv or json of an earlier run), matched by content [default: none]
         encoder: multilingual encoder, a folder or Hub name, or auto for intfloat/multilingual-e5-small [default: none]
         running: device, precision and limits of the run

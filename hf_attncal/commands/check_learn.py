@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 
 def check_learn(model: Loaded, *, source: Files, target: Files, running: Running = Running()) -> "LearnedCheck":
-    """Learn from clean text the features of good pairs, for `attncal check`.
+    """Prepare a word aligner for `attncal check`, from clean text.
 
-    Run it once per aligner, best on the text that the aligner was trained on. The result is check.json in its folder.
+    Correct translations are aligned as they are and with planted errors, to learn the difference. Run this once per
+    aligner, preferably on its training text. It needs at least 50 pairs; some thousand are enough, and only a sample
+    of a longer text is aligned. The result is check.json in the folder of the aligner. deen and ende have it already.
 
     Examples:
         attncal check learn MODEL --source train.de --target train.en
@@ -26,9 +28,9 @@ def check_learn(model: Loaded, *, source: Files, target: Files, running: Running
         >>> hf_attncal.check_learn("aligner", source="train.de", target="train.en").pairs
 
     Args:
-        model: folder of a word aligner. In Python also a WordAligner that was loaded from one.
-        source: clean source sentences, one per line; several files are read one after the other
-        target: their translations, as many files and lines
+        model: folder of a word aligner, for check.json. In Python also a WordAligner that was loaded from one.
+        source: source sentences, one per line; several files are read one after the other
+        target: their correct translations, with as many files and lines as --source
         running: device, precision and limits of the run
 
     Returns:
@@ -64,7 +66,9 @@ def check_compare(
 ) -> "Comparison | None":
     """Compare the errors of two translations of the same text.
 
-    Print the summary of `attncal check` for both, and the difference in errors, with a paired bootstrap test.
+    Print the shares of lines and words with errors in both, as in the summary of `attncal check`; the differences,
+    --target minus --other (below 0, --target has fewer errors); and their p-values by a paired bootstrap test. MODEL,
+    --encoder or both must be given.
 
     Examples:
         attncal check compare MODEL --source text.de --target ours.en --other theirs.en
@@ -72,12 +76,12 @@ def check_compare(
         >>> hf_attncal.check_compare("deen", source="text.de", target="ours.en", other="theirs.en").p_values
 
     Args:
-        model: word aligner, as in `attncal check` [default: only the encoder checks]
+        model: word aligner, as in `attncal check` [default: none]
         source: source sentences, one per line
         target: their translations by one system, one per line
         other: their translations by another system, one per line
         output: output file for the table
-        bootstrap: number of bootstrap resamples of the lines for 95 % intervals and tests
+        bootstrap: number of bootstrap resamples of the lines for 95 % intervals and tests, at least 1
         encoder: multilingual encoder, as in `attncal check` [default: none]
         running: device, precision and limits of the run
 
@@ -114,9 +118,12 @@ def check_test(
     encoder: Encoder = None,
     running: Running = Running(),
 ) -> "SelfTest | None":
-    """Measure how many errors planted into clean text `attncal check` finds.
+    """Measure how many planted errors `attncal check` finds.
 
-    Errors of many kinds are planted. The table has the share found of each kind, and the kinds that are missed.
+    Errors are planted into correct translations, one at a time: omissions, insertions, changed numbers, names and
+    negations, and more. The table has for each kind the number of lines, how well they are separated from clean lines
+    (AUC), and the share of them that is flagged. Below it are the share of clean lines that are flagged, and the kinds
+    that are mostly missed. MODEL, --encoder or both must be given.
 
     Examples:
         attncal check test MODEL --source clean.de --target clean.en
@@ -124,9 +131,9 @@ def check_test(
         >>> print(hf_attncal.check_test("deen", source="clean.de", target="clean.en"))
 
     Args:
-        model: word aligner, as in `attncal check` [default: only the encoder checks]
-        source: clean source sentences, one per line, best other text than the check was learned from
-        target: their translations, one per line
+        model: word aligner, as in `attncal check` [default: none]
+        source: source sentences, one per line, preferably not from the text of `attncal check learn`
+        target: their correct translations, one per line
         output: output file for the table
         encoder: multilingual encoder, as in `attncal check` [default: none]
         running: device, precision and limits of the run

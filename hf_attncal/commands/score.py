@@ -46,8 +46,8 @@ def score(
     it is a sure link, and ipj or i?j a possible one. Words may be counted from 0 or from 1; this is detected. Files
     that are counted differently, or that have source and target exchanged, are refused.
 
-    Summaries, one per line (`--metric rouge`): the mean F1 of ROUGE-1, ROUGE-2, ROUGE-L (a summary is one sentence)
-    and ROUGE-Lsum (sentence by sentence, each up to its `.`, `!` or `?`).
+    Summaries, one per line (`--metric rouge`): the mean F1 of ROUGE-1, ROUGE-2, ROUGE-L (the summary as one sentence)
+    and ROUGE-Lsum (sentence by sentence; a sentence ends with `.`, `!` or `?`).
 
     Translations, one per line (`--metric bleu`, `--metric chrf`): BLEU or chrF of the corpus, by sacreBLEU.
 
@@ -63,17 +63,17 @@ def score(
 
     Args:
         gold: gold alignment, or references; may be compressed (.gz, .xz, .zst)
-        hypotheses: predicted links (scores, as in i-j:0.93, are ignored), translations or summaries; one may be - for
-            standard input
+        hypotheses: one or more files of predicted links (scores, as in i-j:0.93, are ignored), translations or
+            summaries; one may be - for standard input
         metric: word links (aer), translations (bleu, chrf) or summaries (rouge)
         source: tokenised source sentences, to refuse links outside of them [default: not checked]
         target: tokenised target sentences [default: not checked]
         words: word separator that the links are counted by [default: as recorded beside the links, or as they fit]
         ignore_possible: count only the sure links of GOLD
-        without_punctuation: ignore links of which either word is only punctuation; needs --source and --target
+        without_punctuation: ignore links whose source or target word is only punctuation; needs --source and --target
         references: further references of each line; ROUGE takes the best one per measure [default: none]
-        tokenize: tokenisation of the text: English, lower case and runs of a-z and 0-9 (rouge); any language, lower
-            case, without punctuation (words); or at white space, for text that is already tokenised (none)
+        tokenize: words of ROUGE: rouge: runs of a-z and 0-9 in lower case, for English; words: lower case without
+            punctuation, for any language; none: separated by white space, for text that is already tokenised
         stemmer: compare the stems of English words (Porter)
         bootstrap: number of bootstrap resamples of the lines for 95 % intervals and comparisons; 0 for none
         format: text: a table with rounded numbers; json: all digits

@@ -53,19 +53,21 @@ def translate(
         output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
         format: text: the translation; json: one object per line, with source, translation, score, tokens, their
             scores, and the alignment and the verdict if requested
-        scores: write `score TAB translation`; the score is the log-probability / length ** length_penalty
-        alignments: output file for the links, `i-j i-j` for each line, counted from 0; - with --format json, which
-            contains them [default: none]
-        aligner: folder or Hub name of a word aligner that makes the links [default: the attention of MODEL that
-            `attncal align select` chose]
-        check: folder or Hub name of a word aligner with a learned check (`attncal check learn`): the flagged kinds, or
-            `-`, and a TAB precede each translation; json has the whole verdict [default: none]
+        scores: write the score and a TAB before each translation; the score is the log-probability divided by length
+            ** length_penalty
+        alignments: output file for the links, one line `i-j i-j` per translation, counted from 0. With --format json,
+            `--alignments -` writes the links into the JSON [default: none]
+        aligner: folder or Hub name of a word aligner that makes the links [default: the attention of MODEL, with the
+            settings of `attncal align select` if it was run]
+        check: folder or Hub name of a word aligner prepared by `attncal check learn`. It checks each translation: the
+            kinds of errors, or `-`, and a TAB are written before the translation (after the score); json has all
+            probabilities [default: none]
         beams: beam size; 1 is greedy
-        generation: settings of transformers' generate(), anywhere on the line: length_penalty=1.2, max_new_tokens=200
-            (if not given, twice the longest source of a batch plus 10), no_repeat_ngram_size=3, prefix="to German: "
-            [default: the model's own]
-        too_long: refuse or truncate a line of more tokens than the model has positions, or of more bytes than
-            --longest-line
+        generation: settings of transformers' generate() as KEY=VALUE, after --generation or anywhere on the command
+            line: length_penalty=1.2, max_new_tokens=200 (the default is twice the longest source of the batch plus
+            10), no_repeat_ngram_size=3, prefix="to German: " [default: the model's own]
+        too_long: error refuses a line with more tokens than the model has positions, or more bytes than
+            --longest-line; truncate cuts it
         running: device, precision and limits of the run
 
     Returns:

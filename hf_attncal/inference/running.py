@@ -34,10 +34,11 @@ class Running(TextLanguages):
         threads: number of CPU threads of PyTorch [default: PyTorch's own]
         trust_remote_code: run the model code in the checkpoint
         revision: commit, tag or branch of the model on the Hub [default: the newest]
-        batch_size: number of lines or pairs per batch [default: depends on the command]
-        longest_line: maximum length of a line in bytes; a longer line is refused or truncated [default: depends on the
-            command]
-        progress: count lines on standard error [default: if it is a terminal]
+        batch_size: maximum number of lines or pairs per batch [default: 256 to align; 32 to translate or analyse; 16
+            to summarise]
+        longest_line: maximum length of a line in bytes; a longer line is an error [default: 10000; 100000 to
+            summarise]
+        progress: show the number of finished lines on standard error [default: if it is a terminal]
 
     Raises:
         CommandError: a number is out of range.
