@@ -58,8 +58,8 @@ def align_quick(
             per line; html: a page with pictures. Details: attncal align run --help
         scores: add the score to each link, `i-j:score`
         offsets: write character positions, `start:end-start:end`, in Unicode code points from 0, end exclusive
-        tokenize: for text that is not tokenised, in any script: align words split at Unicode word boundaries. Links
-            are then written between words separated by white space; with --offsets, between the split words
+        tokenize: align words split at Unicode word boundaries: for text of any script that is not tokenised. Links are
+            then written between words separated by white space; with --offsets, between the split words
         words: word separator: white-space is any Unicode white space; spaces is only spaces and tabs, for text in
             which a no-break space is part of a word
         threshold: minimum score of a link [default: 0.5]
