@@ -145,10 +145,10 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
             ValueError: the layer has more than one of them.
         """
         names = [adapter_names] if isinstance(adapter_names, str) else list(adapter_names)
-        ours = [name for name in names if name in self.settings]
-        if len(ours) > 1:
+        own_names = [name for name in names if name in self.settings]
+        if len(own_names) > 1:
             raise ValueError(
-                f"only one attention-calibration adapter can be active at a time, got {ours}. Set one of them; "
+                f"only one attention-calibration adapter can be active at a time, got {own_names}. Set one of them; "
                 "adapters of other methods may also be active."
             )
         super().set_adapter(names, inference_mode=inference_mode)

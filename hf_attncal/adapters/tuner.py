@@ -180,8 +180,8 @@ class AttentionCalibrationModel(BaseTuner):
         """
         mapped = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
         own = model.state_dict()
-        ours = re.compile(rf"\.{PREFIX}\w+\.{re.escape(adapter_name)}\.")
-        expected = {name for name in own if ours.search(name)}
+        adapter_weight = re.compile(rf"\.{PREFIX}\w+\.{re.escape(adapter_name)}\.")
+        expected = {name for name in own if adapter_weight.search(name)}
         embeddings = embedding_weights(model)
         missing, unexpected = sorted(expected - mapped.keys()), sorted(mapped.keys() - expected - embeddings)
         if missing or unexpected:
@@ -252,7 +252,7 @@ _NO_MERGE = (
 
 def register_with_peft() -> None:
     """Register the method with PEFT. `PeftType` cannot be extended, so the type is an enum of our own."""
-    ours: Any = AdapterType.ATTNCAL
-    PEFT_TYPE_TO_CONFIG_MAPPING[ours] = AttentionCalibrationConfig
-    PEFT_TYPE_TO_TUNER_MAPPING[ours] = AttentionCalibrationModel
-    PEFT_TYPE_TO_PREFIX_MAPPING[ours] = PREFIX
+    method: Any = AdapterType.ATTNCAL
+    PEFT_TYPE_TO_CONFIG_MAPPING[method] = AttentionCalibrationConfig
+    PEFT_TYPE_TO_TUNER_MAPPING[method] = AttentionCalibrationModel
+    PEFT_TYPE_TO_PREFIX_MAPPING[method] = PREFIX

@@ -55,7 +55,7 @@ NAMED_VALUES = (
 _EVALUATION_TOKENS = 1500
 _TOKENIZER_BATCH = 1000  # pairs that are tokenised for an encoder at once
 _JUMP_ROUNDS = 3  # more rounds of EM raise the likelihood, but do not lower AER
-_SHARE_AFTER_COUNTS = 0.05  # of `minutes` of a statistical aligner, for scoring and saving
+_SHARE_AFTER_COUNTS = 0.05  # share of a statistical aligner's `minutes` for scoring and saving
 _QUALITY_PAIRS = 300
 _ADVICE = (
     " Else train longer (`training.num_train_epochs`). If NULL has most of the weight, raise "

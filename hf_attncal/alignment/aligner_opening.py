@@ -12,7 +12,7 @@ from typing import Any
 
 from hf_attncal.data.languages import trial_source
 from hf_attncal.families import source_of
-from hf_attncal.inference.opening import check_name, choose_device, load_errors, tell_model
+from hf_attncal.inference.opening import check_name, choose_device, load_errors, log_model
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, settings_by_name
 from hf_attncal.io.files import fill_folder, write_json
@@ -72,7 +72,7 @@ def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bo
                 aligner = WordAligner.from_pretrained(name, device=device, **options)
         if tried:
             try_aligner(name, aligner)
-    tell_model(name, aligner.source.model)
+    log_model(name, aligner.source.model)
     return aligner
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base
 from hf_attncal.drawing.page import text_table
-from hf_attncal.inference.opening import choose_device, load_errors, tell_model
+from hf_attncal.inference.opening import choose_device, load_errors, log_model
 from hf_attncal.inference.running import Running
 from hf_attncal.metrics.aer import AER, AlignmentScore, alignment_error_rate, paired_counts
 
@@ -66,7 +66,7 @@ def load_to_choose(name: str, running: Running) -> tuple[Any, Any]:
             languages=running.languages,
             saved=False,
         )
-    tell_model(name, model)
+    log_model(name, model)
     return model.to(device).eval(), tokenizer
 
 

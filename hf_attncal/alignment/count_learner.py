@@ -381,7 +381,7 @@ class Adaptation:
     Args:
         pairs: Number of pairs of the text.
         unknown: Share of the tokens that were never counted with a token of the other side before.
-        weight: Mean weight of a link of the text, from 0 (nothing changed) to 1 (that of a training link).
+        weight: Mean weight of a link of the text, from 0 (nothing changed) to 1 (like a training link).
     """
 
     pairs: int

@@ -31,8 +31,8 @@ from .likelihood_ratio import EncoderFactors
 from .seq2seq import Seq2SeqAttention
 
 _MIN_ITERATIONS = 3
-_SECONDS_TO_ESTIMATE = 5.0  # of the first iteration, before its duration is estimated
-_JUMPS_SLOWDOWN = 1.5  # of an iteration with jumps
+_SECONDS_TO_ESTIMATE = 5.0  # time in the first iteration before its duration is estimated
+_JUMPS_SLOWDOWN = 1.5  # factor of the time of an iteration with jumps
 _SECONDS_BETWEEN_REPORTS = 30.0
 
 

@@ -57,25 +57,25 @@ def align_generated(
 ) -> list[GeneratedAlignment]:
     """Align every sequence that `generate` returned with its source.
 
-    Greedy search, sampling, beam search, several sequences for each input and a decoder prompt are understood. With
-    Shift-Att the row of a token is that of the next step. A sequence that was cut off before its end has no step after
-    its last token, which keeps its own row.
+    Greedy search, sampling, beam search, several sequences per input and a decoder prompt are supported. With
+    Shift-Att the row of a token is the next step's. A sequence that was cut off before its end has no step after its
+    last token, which keeps its own row.
 
     Args:
-        model: the encoder-decoder that generated.
+        model: encoder-decoder that generated the text.
         output: output of `model.generate(..., return_dict_in_generate=True, output_attentions=True)`.
-        attention_mask: (inputs, source), as it was given to `generate`. Needed without `sources`.
-        tokenizer: for `text` and the links between words; needed with `sources`.
-        sources: the text of every input, without the `source_prefix` of the settings. Without `attention_mask`,
-            `generate` must have been given what `tokenizer(..., padding=True)` makes of them.
-        settings: layer, heads, rows and threshold; None for `Seq2SeqAttention.default`.
+        attention_mask: mask that `generate` was called with, (inputs, source). Needed without `sources`.
+        tokenizer: tokenizer of the model, for `text` and the links between words. Needed with `sources`.
+        sources: text of every input, without the `source_prefix` of the settings. Without `attention_mask`, the inputs
+            of `generate` must be those of `tokenizer(..., padding=True)`.
+        settings: layer, heads, rows and threshold. Default: None, `Seq2SeqAttention.default`.
 
     Returns:
-        One alignment for every returned sequence, in the order of `output.sequences`.
+        One alignment per returned sequence, in the order of `output.sequences`.
 
     Raises:
-        ValueError: `output` has no cross-attention, the inputs are unknown or do not fit it, or the model does not
-            have the layer or heads of `settings`, or they ask for contributions.
+        ValueError: `output` has no cross-attention; the inputs are unknown or do not fit it; the model does not have
+            the layer or heads of `settings`; or `settings` need contributions.
     """
     steps = _steps(model, output)
     settings = settings or Seq2SeqAttention.default(len(steps[0]))
@@ -89,8 +89,10 @@ def align_generated(
         if tokenizer is None:
             raise ValueError("`sources` need a `tokenizer`, got None.")
         tokenized = tokenize_words(tokenizer, list(sources), prefix=settings.source_prefix)
-    read = [_of_sequences(model, output, [one.pick(layers) for layers in steps]) for one in settings.readings]
-    (attention, lengths), shifts = read[0], [one.shift for one in settings.readings]
+    readings = [
+        _of_sequences(model, output, [reading.pick(layers) for layers in steps]) for reading in settings.readings
+    ]
+    (attention, lengths), shifts = readings[0], [reading.shift for reading in settings.readings]
     real = _real_source(attention_mask, tokenizer, tokenized, attention.shape[-1])
     returned, remainder = divmod(len(attention), len(real))
     if remainder or not returned:
@@ -99,12 +101,14 @@ def align_generated(
     alignments = []
     for n, (sequence, length) in enumerate(zip(output.sequences.tolist(), lengths, strict=True)):
         source = n // returned
-        each = [token_rows(of_one[n, :length], shift) for (of_one, _), shift in zip(read, shifts, strict=True)]
-        rows = torch.stack(each).mean(dim=0)
+        rows_of_readings = [
+            token_rows(weights[n, :length], shift) for (weights, _), shift in zip(readings, shifts, strict=True)
+        ]
+        rows = torch.stack(rows_of_readings).mean(dim=0)
         alignment = GeneratedAlignment(source, sequence[1 : 1 + length], rows[:, real[source]])
         if tokenizer is not None:
-            of_source = None if tokenized is None else tokenized[source]
-            alignment = _with_words(alignment, tokenizer, of_source, settings.threshold)
+            source_tokens = None if tokenized is None else tokenized[source]
+            alignment = _with_words(alignment, tokenizer, source_tokens, settings.threshold)
         alignments.append(alignment)
     return alignments
 

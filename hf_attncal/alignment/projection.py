@@ -171,7 +171,7 @@ def carried(
 
 
 def _claim(by_target: Votes, inside: Sequence[int | None], owned: list[int | None], words: range) -> None:
-    """Give each span without words a tied word: all those of no span, else one of a span with several words."""
+    """Give each span without words the tied words outside all spans, else one from a span with several words."""
     linked: dict[int, list[int]] = defaultdict(list)
     for j in words:
         for number in {inside[i] for i in by_target[j]}:
@@ -220,7 +220,7 @@ _MARKUP_TAG = re.compile(
 )
 _BEGINS_A_TAG = re.compile(r"<(?=/?[A-Za-z_]|!--)")
 _ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
-_MAX_DEPTH = 100  # of nested elements
+_MAX_DEPTH = 100  # depth of nested elements
 # HTML elements without an end tag.
 _VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 # Block elements and cells, which separate words.

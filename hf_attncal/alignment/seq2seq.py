@@ -140,7 +140,7 @@ class Seq2SeqAttention:
 
     @property
     def readings(self) -> "tuple[Seq2SeqAttention, ...]":
-        """All readings that are averaged: these settings, and those of `beside`."""
+        """All readings that are averaged: these settings, and the ones in `beside`."""
         return (self,) if self.beside is None else (self, *self.beside.readings)
 
     @classmethod
@@ -330,7 +330,7 @@ class Seq2SeqSource(WeightSource):
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
         if not has_uam(model.config):  # an alignment module needs no attention
             check_attends(model.config)
-        if settings is not None and settings.beside is not None and hasattr(model, "told_layers"):
+        if settings is not None and settings.beside is not None and hasattr(model, "exported_layers"):
             settings = replace(settings, beside=None, threshold=None)  # CTranslate2 returns one reading
         super().__init__(model, tokenizer, settings)
 

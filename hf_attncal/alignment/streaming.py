@@ -306,9 +306,9 @@ class AlignBatch:
 
 def _sentences(column: Sequence, name: str) -> list[str | list[str]]:
     """Return the sentences of a column, for `WordAligner.align`."""
-    found: list[str | list[str]] = []
+    sentences: list[str | list[str]] = []
     for row, value in enumerate(column):
-        sentence = value.tolist() if hasattr(value, "tolist") else value  # of numpy: a list of words, a text, NaN
+        sentence = value.tolist() if hasattr(value, "tolist") else value  # numpy has lists of words, texts and NaN
         if sentence is None or type(sentence).__name__ == "NAType" or sentence != sentence:
             sentence = ""
         words = sentence if isinstance(sentence, list | tuple) else [sentence]
@@ -317,5 +317,5 @@ def _sentences(column: Sequence, name: str) -> list[str | list[str]]:
                 f"Column {name!r} must have sentences, as text or lists of words, got {value!r} in row {row} of the "
                 "batch."
             )
-        found.append(sentence)
-    return found
+        sentences.append(sentence)
+    return sentences

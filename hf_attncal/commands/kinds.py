@@ -36,7 +36,7 @@ FolderBeside = Annotated[Path, Kind("FOLDER", written="beside")]
 ModelFolder = Annotated[Path, Kind("FOLDER", written="model")]
 # A file, or a list of its lines.
 Text = Annotated[Path | Sequence[str], Kind("FILE")]
-# As Text; the default on the command line is standard input.
+# Text whose default on the command line is standard input.
 Input = Annotated[Path | Sequence[str] | None, Kind("FILE", standard=True)]
 # A file of word links, its lines, or a loaded `WordAligner`.
 Links = Annotated[Path | Sequence[Any] | Any, Kind("LINKS")]
@@ -46,7 +46,7 @@ Written = Annotated[Path, Kind("FILE", written="file")]
 Places = Annotated[Path | Sequence[Path], Kind("FILE", many=True, written="place")]
 # A folder, or a name on the Hub.
 Model = Annotated[Path, Kind("MODEL")]
-# As Model, or the loaded model.
+# A folder, a name on the Hub, or the loaded model.
 Loaded = Annotated[Path | Any, Kind("MODEL")]
 # A multilingual encoder: a folder, a name on the Hub, "auto" for the default one, or an `EncoderPrior`.
 Encoder = Annotated[Path | Any | None, Kind("MODEL")]

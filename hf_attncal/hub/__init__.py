@@ -1,4 +1,4 @@
-"""Publish a folder, a page or a metric on the Hub: check it, write its card, load it without this package."""
+"""Publish a saved model on the Hub: check its folder, write its card, load it without this package."""
 
 from .hub_folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process, translate_in_fresh_process

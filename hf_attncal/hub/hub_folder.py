@@ -1,4 +1,4 @@
-"""Inspect the folder of a saved model, and list what keeps it from loading elsewhere."""
+"""Inspect the folder of a saved model, and list the problems that others would have in loading it."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from hf_attncal.layouts import (
 
 @dataclass(frozen=True)
 class HubFolder:
-    """The content of a saved model's or adapter's folder; `problems` lists what keeps it from loading elsewhere."""
+    """Content of a saved model's or adapter's folder; `problems` has the reasons why it does not load elsewhere."""
 
     path: Path
     model_type: str
@@ -44,8 +44,8 @@ def inspect_folder(folder: str | Path) -> HubFolder:
     if config.get("model_type") not in FAMILIES:
         raise ValueError(
             f"{folder} does not hold a model of this package: `model_type` in config.json must be one of "
-            f"{sorted(FAMILIES)}, got {config.get('model_type')!r}. `save_pretrained` of such a model writes a folder "
-            "that fits."
+            f"{sorted(FAMILIES)}, got {config.get('model_type')!r}. Name a folder written by `save_pretrained` of "
+            "such a model."
         )
     architecture = config["architectures"][0] if config.get("architectures") else None
     auto_class, _ = FAMILIES[config["model_type"]].auto_and_card(architecture)
@@ -53,22 +53,22 @@ def inspect_folder(folder: str | Path) -> HubFolder:
     problems = LAYOUTS["model"].problems(folder)
     if "AutoConfig" not in auto_map or auto_class not in auto_map:
         problems.append(f"`auto_map` of config.json does not name AutoConfig and {auto_class}")
-    code_files, of_code = _code(folder, auto_map)
+    code_files, code_problems = _code(folder, auto_map)
     return HubFolder(
         path=folder,
         model_type=config["model_type"],
         architecture=architecture or "unknown",
         weight_bytes=sum(path.stat().st_size for path in folder.glob("*.safetensors")),
         code_files=code_files,
-        problems=(*problems, *of_code),
+        problems=(*problems, *code_problems),
         config=config,
     )
 
 
 def _code(folder: Path, auto_map: dict) -> tuple[tuple[str, ...], list[str]]:
     """Return the code files that loading a model runs, and their problems."""
-    # A class stands in the map as "module.Class", or "repository--module.Class" after a download.
-    entries = [one for entry in auto_map.values() for one in ([entry] if isinstance(entry, str) else entry) if one]
+    # The map has a class as "module.Class", or "repository--module.Class" after a download.
+    entries = [name for entry in auto_map.values() for name in ([entry] if isinstance(entry, str) else entry) if name]
     waiting = {f"{entry.rpartition('--')[2].partition('.')[0]}.py" for entry in entries}
     code_files: set[str] = set()
     problems = []
@@ -77,7 +77,7 @@ def _code(folder: Path, auto_map: dict) -> tuple[tuple[str, ...], list[str]]:
         try:
             source = (folder / name).read_text(encoding="utf-8")
         except OSError:
-            problems.append(f"{name} is imported and missing")
+            problems.append(f"{name} is imported but missing")
             continue
         except UnicodeDecodeError as error:
             problems.append(f"{name} is not in UTF-8 ({error.reason} at byte {error.start})")
@@ -91,7 +91,7 @@ def _code(folder: Path, auto_map: dict) -> tuple[tuple[str, ...], list[str]]:
 
 
 def _inspect_adapter(folder: Path) -> HubFolder:
-    """Inspect an adapter of any PEFT method: others can load it if its base model is on the Hub."""
+    """Inspect an adapter of any PEFT method, which others can load if its base model is on the Hub."""
     config = _read(folder, ADAPTER_CONFIG)
     base, kind = config.get("base_model_name_or_path"), str(config.get("peft_type"))
     problems = LAYOUTS["adapter"].problems(folder)

@@ -1,7 +1,7 @@
 """Test that a saved folder works where this package is not installed.
 
-A new process runs this file as a program: it reads a request from standard input, and writes to standard output the
-name of the model's class and, if there are sentences, what `generate` makes of them; both JSON.
+A new process runs this file as a program. It reads a request from standard input, and writes the name of the model's
+class to standard output and, if there are sentences, their translations; both are JSON.
 """
 
 import json
@@ -17,19 +17,19 @@ from typing import Any
 def translate_in_fresh_process(folder: str | Path, sentences: Sequence[str], **options: Any) -> list[str]:
     """Translate with a saved folder in a new Python process in which `import hf_attncal` fails.
 
-    The process uses only transformers and the folder, with `trust_remote_code=True`, as other people do. The code that
-    transformers copies from the folder goes to a temporary cache.
+    The process uses only transformers and the folder, with `trust_remote_code=True`, as other people do. Transformers
+    copies the folder's code into a temporary cache.
 
     Args:
         folder: folder of the model.
         sentences: source sentences; they are translated in one batch.
-        options: options of `generate` (`num_beams=4`); the saved generation config gives the others.
+        options: options of `generate` (`num_beams=4`); the defaults are in the saved generation config.
 
     Raises:
-        RuntimeError: the folder does not load or does not generate there; the message ends with that process's error.
+        RuntimeError: the folder does not load or does not generate; the message ends with that process's error.
     """
     request = {"name": str(Path(folder).resolve()), "auto": "AutoModelForSeq2SeqLM"}
-    return _ask(request | {"sentences": list(sentences), "options": options})["texts"]
+    return _run_isolated(request | {"sentences": list(sentences), "options": options})["texts"]
 
 
 def load_in_fresh_process(folder: str | Path, auto: str = "AutoModelForSeq2SeqLM") -> str:
@@ -39,12 +39,12 @@ def load_in_fresh_process(folder: str | Path, auto: str = "AutoModelForSeq2SeqLM
         The name of the model's class.
 
     Raises:
-        RuntimeError: it does not load there; the message ends with that process's error.
+        RuntimeError: it does not load; the message ends with that process's error.
     """
-    return _ask({"name": str(Path(folder).resolve()), "auto": auto})["class"]
+    return _run_isolated({"name": str(Path(folder).resolve()), "auto": auto})["class"]
 
 
-def _ask(request: dict[str, Any]) -> dict[str, Any]:
+def _run_isolated(request: dict[str, Any]) -> dict[str, Any]:
     """Run the program in a process without this package, and return its answer."""
     with tempfile.TemporaryDirectory() as cache:
         process = subprocess.run(
@@ -62,10 +62,10 @@ def _ask(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Load a model as on a machine that has only transformers, and answer a request."""
+    """Load a model as on a machine with only transformers, and answer the request on standard input."""
     import transformers
 
-    sys.modules["hf_attncal"] = None  # type: ignore[assignment]  # so that every import of the package fails, installed or not
+    sys.modules["hf_attncal"] = None  # type: ignore[assignment]  # makes every import of the package fail
     request = json.load(sys.stdin)
     tokenizer = transformers.AutoTokenizer.from_pretrained(request["name"], trust_remote_code=True)
     model = getattr(transformers, request["auto"]).from_pretrained(request["name"], trust_remote_code=True).eval()

@@ -1,8 +1,8 @@
-"""Import Marian's small models, as Firefox has them, as a family of ours.
+"""Import Marian's small models, such as Firefox's, as `SSRUForConditionalGeneration`.
 
-A file holds weights in float32 or as 8-bit integers, and a configuration: a version, the number of tensors, a head of
-four numbers for each (length of its name, type, number of dimensions, bytes), all names, all shapes, padding, and the
-data.
+A file has weights in float32 or as 8-bit integers, and a configuration. Its parts are a version, the number of
+tensors, a header of four numbers per tensor (length of its name, type, number of dimensions, bytes), all names, all
+shapes, padding, and the data.
 """
 
 import struct
@@ -18,11 +18,11 @@ from hf_attncal.io.files import load_yaml
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-POSITIONS = 512  # longest text, in tokens; positions are computed, so the file has no limit of its own
-_NEVER = -9999.0  # logit of padding, which is no word
-_CELL = "ssru"  # as Marian calls it
-# Settings of which one value is read, and that value; a setting that is not there has it.
-_ONLY = {
+POSITIONS = 512  # maximum length in tokens; positions are computed, so the file has no limit
+_PADDING_LOGIT = -9999.0  # padding must not be generated
+_CELL = "ssru"  # Marian's name of the recurrent unit
+# Settings with the only value, or values, that can be imported; it is also the value of a missing setting.
+_ONLY_VALUES = {
     "type": "transformer",
     "transformer-decoder-autoreg": "rnn",
     "dec-cell": _CELL,
@@ -47,9 +47,9 @@ _ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
 _VERSION = 1
 # Types of Marian: size in bytes, and flags for signed 0x100, float 0x400, intgemm 0x4000.
 _FLOAT32, _INTGEMM8 = 0x404, 0x4101
-_SETTINGS = "special:"  # begins the name of the configuration
-_ALPHA = "_QuantMultA"  # ends the name of what quantises activations, which floats do not need
-_MOST = 1_000_000  # tensors, or numbers in a shape
+_SETTINGS = "special:"  # prefix of the configuration's name
+_ALPHA = "_QuantMultA"  # suffix of the names of activations' quantisation factors, which floats do not need
+_MAX_TENSORS = 1_000_000
 _SIZES = ("dim-emb", "enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn")
 
 
@@ -57,8 +57,8 @@ class MarianFile(NamedTuple):
     """Contents of a file.
 
     Args:
-        weights: float32, by Marian's names, a matrix as (inputs, outputs); without what quantises activations.
-        settings: the configuration by its names, as `dim-emb`.
+        weights: weights in float32 by Marian's names, a matrix as (inputs, outputs); without quantisation factors.
+        settings: configuration by Marian's names, such as `dim-emb`.
     """
 
     weights: dict[str, np.ndarray]
@@ -66,15 +66,15 @@ class MarianFile(NamedTuple):
 
 
 def import_folder(folder: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", int]:
-    """Read a folder with a model of Marian (`*.bin`) and its vocabulary (`*.spm`).
+    """Import a folder with a Marian model (`*.bin`) and its vocabulary (`*.spm`).
 
     Returns:
         An `SSRUForConditionalGeneration`, its tokenizer, and the number of the decoder layer whose first head was
         trained on word links, from 0.
 
     Raises:
-        CommandError: not one model and one vocabulary; a file that cannot be read, or a model of another architecture.
-            The message names the file, and the setting and its value.
+        CommandError: the folder does not have exactly one model and one vocabulary, a file cannot be read, or the
+            model has another architecture. The message names the file, and the setting and its value.
     """
     model_file, vocabulary = _files(folder)
     from hf_attncal.data.spm import spm_tokenizer
@@ -91,40 +91,40 @@ def import_folder(folder: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizer
         raise CommandError(f"{vocabulary} {error}.") from error
     if len(tokenizer) != values["vocab_size"]:
         raise CommandError(
-            f"{vocabulary} has {len(tokenizer) - 1} pieces, and the model in {model_file} has "
-            f"{values['vocab_size'] - 1}. Give each model the vocabulary it was trained with."
+            f"{vocabulary} has {len(tokenizer) - 1} pieces, but the model in {model_file} has "
+            f"{values['vocab_size'] - 1}. Put the vocabulary of the model's training into the folder."
         )
     return _model(values, weights, tokenizer), tokenizer, _guided_layer(marian.settings)
 
 
 def _files(folder: Path) -> tuple[Path, Path]:
     if not folder.is_dir():
-        raise CommandError(f"{folder} must be a folder with a model of Marian (*.bin) and its vocabulary (*.spm).")
-    found = []
+        raise CommandError(f"{folder} must be a folder with a Marian model (*.bin) and its vocabulary (*.spm).")
+    paths = []
     for what, pattern in (("model", "*.bin"), ("vocabulary", "*.spm")):
-        # Beside the model lies a shortlist, which makes the search faster and is no part of it.
+        # The shortlist (lex.*) beside the model only makes the search faster.
         files = [path for path in sorted(folder.glob(pattern)) if not path.name.startswith("lex.")]
         if len(files) != 1:
             names = ", ".join(path.name for path in files[:3]) or "none; unpack *.gz first"
             raise CommandError(
-                f"{folder} must have one {what} of Marian, {pattern}, got {names}. Of a model with two vocabularies, "
-                "or with several models, nothing can be imported."
+                f"{folder} must have exactly one Marian {what} ({pattern}), got {names}. Models with two vocabularies "
+                "cannot be imported."
             )
-        found += files
-    return found[0], found[1]
+        paths += files
+    return paths[0], paths[1]
 
 
 def configuration_of(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of an `SSRUConfig` that the settings of a model of Marian mean.
+    """Return the fields of an `SSRUConfig` for the settings of a Marian model.
 
     Raises:
-        UnreadableError: another architecture; the message names the setting, its value and what is read.
+        UnreadableError: the model has another architecture; the message names the setting and its value.
     """
-    for name, only in _ONLY.items():
-        value, read = settings.get(name, only), only if isinstance(only, tuple) else (only,)
-        if value not in read and value is not only:
+    for name, only in _ONLY_VALUES.items():
+        value, allowed = settings.get(name, only), only if isinstance(only, tuple) else (only,)
+        if value not in allowed and value is not only:
             raise UnreadableError(
-                f"is of another architecture: `{name}` must be {' or '.join(map(repr, read))}, got {value!r:.60}"
+                f"is of another architecture: `{name}` must be {' or '.join(map(repr, allowed))}, got {value!r:.60}"
             )
     for name in _SIZES:
         value = settings.get(name)
@@ -156,7 +156,7 @@ def configuration_of(settings: dict[str, Any]) -> dict[str, Any]:
         "activation_function": _ACTIVATIONS[activation],
         "scale_embedding": True,
         "max_position_embeddings": POSITIONS,
-        "dropout": 0.0,  # small students are trained without, and are another model with it
+        "dropout": 0.0,  # small students are trained without dropout
         "pad_token_id": sizes[0],
         "decoder_start_token_id": sizes[0],
     }
@@ -168,58 +168,60 @@ def _guided_layer(settings: dict[str, Any]) -> int:
 
 
 def _weights(marian: MarianFile, values: dict[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield our name and the values of each weight, and see that all are there, of the right shape, and no others."""
-    left = dict(marian.weights)
+    """Yield our name and the values of each weight; check that no weight is missing, left over or of another shape."""
+    remaining = dict(marian.weights)
 
     def take(name: str, *shape: int) -> np.ndarray:
-        if name not in left:
-            raise UnreadableError(f"lacks a weight that its configuration tells of: `{name}`. Download it anew")
-        found = left.pop(name)
-        if found.shape != shape:
-            raise UnreadableError(f"is damaged: `{name}` must have shape {shape}, got {found.shape}. Download it anew")
-        return found
+        if name not in remaining:
+            raise UnreadableError(f"lacks a weight of its configuration: `{name}`. Download it again")
+        weight = remaining.pop(name)
+        if weight.shape != shape:
+            raise UnreadableError(
+                f"is damaged: `{name}` must have shape {shape}, got {weight.shape}. Download it again"
+            )
+        return weight
 
     width, vocabulary = values["d_model"], values["vocab_size"] - 1
 
-    def linear(ours: str, weight: str, bias: str | None, inputs: int = width, outputs: int = width):
-        yield f"{ours}.weight", take(weight, inputs, outputs).T
+    def linear(our_name: str, weight: str, bias: str | None, inputs: int = width, outputs: int = width):
+        yield f"{our_name}.weight", take(weight, inputs, outputs).T
         if bias is not None:
-            yield f"{ours}.bias", take(bias, 1, outputs)[0]
+            yield f"{our_name}.bias", take(bias, 1, outputs)[0]
 
-    def norm(ours: str, theirs: str):
+    def norm(our_name: str, marian_name: str):
         for name, part in (("weight", "scale"), ("bias", "bias")):
-            yield f"{ours}.{name}", take(f"{theirs}_ln_{part}", 1, width)[0]
+            yield f"{our_name}.{name}", take(f"{marian_name}_ln_{part}", 1, width)[0]
 
-    def attention(ours: str, theirs: str):
+    def attention(our_name: str, marian_name: str):
         for name, part in (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("out_proj", "o")):
-            yield from linear(f"{ours}.{name}", f"{theirs}_W{part}", f"{theirs}_b{part}")
-        yield from norm(f"{ours}_layer_norm", f"{theirs}_Wo")
+            yield from linear(f"{our_name}.{name}", f"{marian_name}_W{part}", f"{marian_name}_b{part}")
+        yield from norm(f"{our_name}_layer_norm", f"{marian_name}_Wo")
 
-    def feed(ours: str, theirs: str, inner: int):
-        yield from linear(f"{ours}.fc1", f"{theirs}_W1", f"{theirs}_b1", width, inner)
-        yield from linear(f"{ours}.fc2", f"{theirs}_W2", f"{theirs}_b2", inner, width)
-        yield from norm(f"{ours}.final_layer_norm", f"{theirs}_ffn")
+    def feed(our_name: str, marian_name: str, inner: int):
+        yield from linear(f"{our_name}.fc1", f"{marian_name}_W1", f"{marian_name}_b1", width, inner)
+        yield from linear(f"{our_name}.fc2", f"{marian_name}_W2", f"{marian_name}_b2", inner, width)
+        yield from norm(f"{our_name}.final_layer_norm", f"{marian_name}_ffn")
 
-    # The decoder begins with zeros, which are the embedding of a token that is never written: padding.
+    # Marian's decoder starts with zeros. Here they are the embedding of padding, which is never generated.
     embedding = take("Wemb", vocabulary, width)
     yield "model.shared.weight", np.concatenate([embedding, np.zeros((1, width), np.float32)])
     bias = np.zeros((1, vocabulary), np.float32)
     if not marian.settings.get("output-omit-bias"):
         bias = take("decoder_ff_logit_out_b", 1, vocabulary)
-    yield "final_logits_bias", np.concatenate([bias, [[np.float32(_NEVER)]]], axis=1)
+    yield "final_logits_bias", np.concatenate([bias, [[np.float32(_PADDING_LOGIT)]]], axis=1)
     for number in range(values["encoder_layers"]):
-        ours, theirs = f"model.encoder.layers.{number}", f"encoder_l{number + 1}"
-        yield from attention(f"{ours}.self_attn", f"{theirs}_self")
-        yield from feed(ours, f"{theirs}_ffn", values["encoder_ffn_dim"])
+        our_name, marian_name = f"model.encoder.layers.{number}", f"encoder_l{number + 1}"
+        yield from attention(f"{our_name}.self_attn", f"{marian_name}_self")
+        yield from feed(our_name, f"{marian_name}_ffn", values["encoder_ffn_dim"])
     for number in range(values["decoder_layers"]):
-        ours, theirs = f"model.decoder.layers.{number}", f"decoder_l{number + 1}"
-        yield from linear(f"{ours}.self_attn.forget", f"{theirs}_rnn_Wf", f"{theirs}_rnn_bf")
-        yield from linear(f"{ours}.self_attn.candidate", f"{theirs}_rnn_W", None)
-        yield from norm(f"{ours}.self_attn_layer_norm", f"{theirs}_rnn_ffn")
-        yield from attention(f"{ours}.encoder_attn", f"{theirs}_context")
-        yield from feed(ours, f"{theirs}_ffn", values["decoder_ffn_dim"])
-    if left:
-        raise UnreadableError(f"is of another architecture: it has a weight that is not read, `{min(left)}`")
+        our_name, marian_name = f"model.decoder.layers.{number}", f"decoder_l{number + 1}"
+        yield from linear(f"{our_name}.self_attn.forget", f"{marian_name}_rnn_Wf", f"{marian_name}_rnn_bf")
+        yield from linear(f"{our_name}.self_attn.candidate", f"{marian_name}_rnn_W", None)
+        yield from norm(f"{our_name}.self_attn_layer_norm", f"{marian_name}_rnn_ffn")
+        yield from attention(f"{our_name}.encoder_attn", f"{marian_name}_context")
+        yield from feed(our_name, f"{marian_name}_ffn", values["decoder_ffn_dim"])
+    if remaining:
+        raise UnreadableError(f"is of another architecture: it has an unknown weight, `{min(remaining)}`")
 
 
 def _model(values: dict[str, Any], weights: dict[str, np.ndarray], tokenizer) -> "PreTrainedModel":
@@ -251,7 +253,8 @@ def read_marian(path: str | Path) -> MarianFile:
     """Read a file of Marian.
 
     Raises:
-        UnreadableError: it is no such file, is cut off or damaged, has weights of another type or no configuration.
+        UnreadableError: the file is not Marian's, is truncated or damaged, has weights of another type or no
+            configuration.
     """
     data = Path(path).read_bytes()
     try:
@@ -259,15 +262,15 @@ def read_marian(path: str | Path) -> MarianFile:
     except UnreadableError:
         raise
     except (struct.error, ValueError, OverflowError, RecursionError) as error:
-        raise UnreadableError(f"is damaged: {one_line(error)}. Download it anew") from error
+        raise UnreadableError(f"is damaged: {one_line(error)}. Download it again") from error
 
 
 def _read(data: bytes) -> MarianFile:
     version, count = struct.unpack_from("<2Q", data)
-    if version != _VERSION or not 0 < count <= _MOST:
+    if version != _VERSION or not 0 < count <= _MAX_TENSORS:
         raise UnreadableError(
-            f"is no binary file of Marian: it must begin with version {_VERSION}, got {version}. Marian's .npz is "
-            "made one by marian-conv"
+            f"is not a binary file of Marian: it must start with version {_VERSION}, got {version}. Convert an .npz "
+            "file with marian-conv"
         )
     place = 16
     heads = [struct.unpack_from("<4Q", data, place + 32 * n) for n in range(count)]
@@ -278,7 +281,7 @@ def _read(data: bytes) -> MarianFile:
         place += length
     for name, (_, _, dimensions, _) in zip(names, heads, strict=True):
         if dimensions > 8:
-            raise UnreadableError(f"is damaged: `{name:.80}` has {dimensions} dimensions. Download it anew")
+            raise UnreadableError(f"is damaged: `{name:.80}` has {dimensions} dimensions. Download it again")
         shapes.append(struct.unpack_from(f"<{dimensions}i", data, place))
         place += 4 * dimensions
     (padding,) = struct.unpack_from("<Q", data, place)
@@ -287,14 +290,14 @@ def _read(data: bytes) -> MarianFile:
     settings = None
     for name, shape, (_, kind, _, size) in zip(names, shapes, heads, strict=True):
         if place + size > len(data):
-            raise UnreadableError(f"is damaged: it ends within `{name:.80}`. Download it anew")
+            raise UnreadableError(f"is damaged: it ends within `{name:.80}`. Download it again")
         if name.startswith(_SETTINGS):
             settings = load_yaml(data[place : place + size].rstrip(b"\0").decode())
         elif not name.endswith(_ALPHA):
             weights[name] = _tensor(name, shape, kind, data[place : place + size])
         place += size
     if not isinstance(settings, dict):
-        raise UnreadableError("has no configuration (special:model.yml), which says what model it is")
+        raise UnreadableError("has no configuration (special:model.yml). Take a file written by marian or marian-conv")
     return MarianFile(weights, settings)
 
 
@@ -302,8 +305,8 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, data: bytes) -> np.nda
     number = int(np.prod(shape, dtype=np.float64))
     if kind not in (_FLOAT32, _INTGEMM8):
         raise UnreadableError(
-            f"has weights of type {kind:#x} (`{name:.80}`), got neither float32 nor intgemm8. Take the file before it "
-            "was packed for one kind of processor"
+            f"has weights of type {kind:#x} (`{name:.80}`), which is neither float32 nor intgemm8. Take the file from "
+            "before it was packed for one kind of processor"
         )
     if kind == _FLOAT32:
         values = np.frombuffer(data, "<f4", number).reshape(shape).astype(np.float32)
@@ -313,5 +316,5 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, data: bytes) -> np.nda
             values = np.frombuffer(data, np.int8, number).astype(np.float32) / np.float32(factor)
         values = values.reshape(shape) if name.endswith("Wemb") else values.reshape(shape[::-1]).T
     if not np.isfinite(values).all():
-        raise UnreadableError(f"is damaged: `{name:.80}` has values that are not finite. Download it anew")
+        raise UnreadableError(f"is damaged: `{name:.80}` has values that are not finite. Download it again")
     return np.ascontiguousarray(values)

@@ -1,6 +1,6 @@
 """Write and read model cards: description, loading and scores of a model or adapter.
 
-The text is in the templates of `model_cards/`, which `families.py` names for each family.
+The text is in the templates of `model_cards/`; `families.py` has the template of each family.
 """
 
 import json
@@ -24,7 +24,7 @@ from hf_attncal.metrics.probabilities import ProbabilityScore
 
 from .hub_folder import base_folder, inspect_folder
 
-# The templates are package data in an installed package; in a clone they are in a folder beside it.
+# The templates are package data of an installed package; in a clone their folder is beside the package.
 _PACKAGE = Path(__file__).parents[1]
 _TEMPLATES = Environment(
     loader=FileSystemLoader([_PACKAGE / "model_cards", _PACKAGE.parent / "model_cards"]),
@@ -32,7 +32,7 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-# Filters that write a text as a literal of Python (JSON's strings are valid there) or of the shell.
+# Filters that write a text as a literal of Python (JSON strings are valid there) or of the shell.
 _TEMPLATES.globals["install"] = f"{install_command()}  # {ORIGIN_HINT}"
 _TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=False), "shell": shlex.quote}
 
@@ -42,17 +42,17 @@ _PROBABILITIES = "<!-- hf_attncal: link probabilities -->", "<!-- hf_attncal: en
 
 @dataclass(frozen=True)
 class Result:
-    """One measured number of a model card, with the signature that says how it was computed."""
+    """Measured number of a model card, with the signature of its computation."""
 
     measure: str
     value: float
     signature: str
-    digits: int = 1  # after the point
+    digits: int = 1  # after the decimal point
 
 
 @dataclass(frozen=True)
 class CardFacts:
-    """Facts that a model card states: the model's name ("" for none), and its languages and scores."""
+    """Facts in a model card: the model's name ("" for none), its languages and scores."""
 
     name: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -74,22 +74,22 @@ def write_model_card(
 
     Args:
         folder: folder written by `save_pretrained`.
-        model_name: the heading, and the name that the example loads.
+        model_name: heading, and name that the example loads.
         summary: one or two sentences on the model.
         training_data: description of the training data.
         example: input of the example: a source sentence, for an aligner a pair `source ||| target`, for a language
             model the beginning of a text.
         languages: language codes, source first.
-        results: measured numbers; without any the card says "Not measured".
-        license: license of the model in the Hub's spelling ("apache-2.0"). The publisher has to choose it: without it
-            the card names none.
-        task: task in the Hub's terms ("summarization"); None for the task of the model's family.
+        results: measured numbers. Default: none, and the card has "Not measured".
+        license: license of the model in the Hub's spelling ("apache-2.0"), which the publisher must choose. Default:
+            none.
+        task: task in the Hub's terms ("summarization"). Default: None, the task of the model's family.
 
     Returns:
         The path of the card.
 
     Raises:
-        ValueError: `folder` does not hold a model of this package, or `example` must be a pair and is not.
+        ValueError: `folder` does not hold a model of this package, or the `example` of an aligner is not a pair.
     """
     saved = inspect_folder(folder)
     if saved.model_type not in FAMILIES:
@@ -121,9 +121,9 @@ def write_model_card(
 
 
 def read_model_card(model: str | Path) -> CardFacts:
-    """Read the card of a folder, or of a Hub name whose card is in the cache; without a card there are no facts.
+    """Read the card of a folder, or of a Hub name whose card is in the cache; a missing card gives no facts.
 
-    Name and scores are read from cards of this package's families only, languages from any card with one or two.
+    Name and scores are read only from cards of this package's families, languages from any card with one or two.
     """
     folder = Path(model)
     try:
@@ -136,8 +136,8 @@ def read_model_card(model: str | Path) -> CardFacts:
     data: Any = card.data
     languages = data.language or []
     languages = [languages] if isinstance(languages, str) else languages
-    cards = (one for family in FAMILIES.values() for one in (family.card, family.causal_card) if one is not None)
-    ours = not {one.tag for one in cards}.isdisjoint(data.tags or [])
+    cards = (card for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None)
+    ours = not {card.tag for card in cards}.isdisjoint(data.tags or [])
     name = re.search(r"^# (.+)$", card.text, re.MULTILINE)
     facts = {"Languages": "–".join(map(str, languages))} if 0 < len(languages) <= 2 else {}
     if ours:
@@ -163,9 +163,9 @@ def write_trained_adapter_card(
 
     Args:
         folder: folder of the saved adapter, of any PEFT method.
-        base_model: name of the base model on the Hub; None leaves it out of the front matter.
+        base_model: name of the base model on the Hub. Default: None, not in the front matter.
         base: name of the base model for readers, with its revision or hash.
-        search: arguments of `generate` with which the results were measured.
+        search: arguments of `generate` that the results were measured with.
         model_name, summary, training_data, languages, results, license: see `write_model_card`.
 
     Returns:
@@ -188,11 +188,11 @@ def write_trained_adapter_card(
 
 
 def write_adapter_card(folder: str | Path, config: Any, switches: dict[str, object]) -> Path:
-    """Put a section about a saved adapter into `README.md`, replacing that of an earlier save.
+    """Put a section about a saved adapter into `README.md`, in place of the section of an earlier save.
 
     Args:
         folder: folder of the saved adapter; the rest of an existing card stays.
-        config: the adapter's configuration, which names the base model.
+        config: configuration of the adapter, with the name of the base model.
         switches: fields of `config` to list, with their values.
 
     Returns:
@@ -207,7 +207,7 @@ def write_adapter_card(folder: str | Path, config: Any, switches: dict[str, obje
     if local:
         card = ModelCard(path.read_text(encoding="utf-8"))
         data: Any = card.data
-        if data.base_model == base:  # PEFT has written the local folder there, and into a tag
+        if data.base_model == base:  # PEFT has written the local folder into this field and into a tag
             data.base_model = None
             data.tags = [tag for tag in data.tags or () if not tag.endswith(f":{base}")]
             write_text(str(card), path)
@@ -226,8 +226,8 @@ def write_probabilities_card(
 
     Args:
         folder: folder of the checkpoint.
-        before: score of the model's own scores as probabilities.
-        after: score of the calibrated probabilities.
+        before: measurement of the model's own scores as probabilities.
+        after: measurement of the calibrated probabilities.
         measured_on: description of the data that both were measured on.
 
     Returns:
@@ -235,7 +235,7 @@ def write_probabilities_card(
     """
     diagram: str | None = DIAGRAM
     try:
-        from hf_attncal.drawing.plots import reliability_diagram  # needs matplotlib, which not everyone has
+        from hf_attncal.drawing.plots import reliability_diagram  # needs matplotlib, which is optional
     except ImportError:
         diagram = None
     else:
@@ -248,7 +248,7 @@ def write_probabilities_card(
 
 
 def render(template: str, **words: object) -> str:
-    """Render the template of that name in `model_cards/`."""
+    """Render a template of `model_cards/`."""
     return _TEMPLATES.get_template(f"{template}.md.jinja").render(**words)
 
 
@@ -259,11 +259,11 @@ def _render(template: str, front_matter: dict[str, Any], **words: object) -> str
 
 
 def _put_section(folder: str | Path, section: str, start: str, end: str, new: str = "") -> Path:
-    """Put a section between its marks in `README.md`, or at its end; `new` is the beginning of a new card."""
+    """Put a section between its marks in `README.md`, or at its end; `new` is the start of a new card."""
     path = Path(folder) / CARD
     text = path.read_text(encoding="utf-8") if path.exists() else new
     before, _, rest = text.partition(start)
     _, mark, after = rest.partition(end)
-    after = after if mark else rest  # someone removed the end mark: keep the old section rather than lose text
+    after = after if mark else rest  # if someone removed the end mark, keep the old section, so that no text is lost
     write_text(f"{before.rstrip()}\n\n{start}\n{section}\n{end}\n{after.lstrip()}", path)
     return path

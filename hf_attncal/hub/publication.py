@@ -4,8 +4,8 @@
 
     publish_folder("runs/gated", "owner/name", license="apache-2.0", languages=["de", "en"])
 
-Only files that `layouts.py` allows are sent, and code only if it is the package's own. Everything else is named and
-stays behind. The text in what is sent is searched for tokens and absolute paths.
+Only files that `layouts.py` allows are sent, and code only if it is the package's own. Everything else is listed and
+not sent. The text of all sent files is searched for tokens and absolute paths.
 """
 
 import fnmatch
@@ -49,8 +49,8 @@ from .hub_folder import inspect_folder
 from .isolated import load_in_fresh_process
 from .published_card import CardFields, pinned_revision, published_card
 
-_TENSOR = re.compile(r"[A-Za-z_][\w.]*")  # the name of a parameter
-STALLED_AFTER = 100.0  # seconds without a byte; the client of the Hub itself would wait for ever
+_TENSOR = re.compile(r"[A-Za-z_][\w.]*")  # name of a parameter
+STALLED_AFTER = 100.0  # seconds without a byte; the Hub's client has no timeout
 Content = Path | bytes
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|sk-(?=[\w-]*\d)[\w-]{20,}"
@@ -67,20 +67,20 @@ _FOREIGN_CLASS = re.compile(r"[\w.-]+/[\w.-]+--[\w./-]+")
 
 
 class PublishError(ValueError):
-    """Error that kept a folder from being published; its message says what to do."""
+    """Error that prevents the publication of a folder; its message has the remedy."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """A publication, or the plan of a dry run.
+    """Publication, or the plan of a dry run.
 
     Args:
-        repository: `owner/name`.
+        repository: name on the Hub, `owner/name`.
         files: path in the repository -> bytes.
-        left_out: names in the folder that stay behind.
-        missing: fields of the card that are not known.
-        commit: commit that holds everything; None for a dry run.
-        changed: True if anything was new.
+        left_out: names in the folder that are not sent.
+        missing: fields of the card without a value.
+        commit: commit with all files; None for a dry run.
+        changed: True if a file was new or changed.
         url: address of the repository; None for a dry run.
     """
 
@@ -127,18 +127,18 @@ def publish_folder(
 
     Args:
         folder: folder written by `save_pretrained` or a training, with its card.
-        repository: `owner/name`; it is made if it does not exist.
+        repository: name on the Hub, `owner/name`; a missing repository is created.
         license, languages, datasets, base_model: see `CardFields`. `base_model` also replaces the folder of the base
             model in an adapter.
-        leave_out: names or patterns of further files that stay behind.
-        private: True to make a new repository private; an existing one stays as it is.
-        dry_run: check everything, without the network.
-        try_loading: load the folder in a process without this package; adapters are not tried.
-        token: access token; None for the one that is logged in.
-        endpoint: address of the Hub; None for the usual one.
+        leave_out: names or patterns of further files not to send.
+        private: True to make a new repository private; an existing repository is not changed.
+        dry_run: True to check everything without the network.
+        try_loading: True to load the folder in a process without this package; adapters are not loaded.
+        token: access token. Default: None, the token of `hf auth login`.
+        endpoint: address of the Hub. Default: None, the public Hub.
 
     Raises:
-        PublishError: the folder is incomplete, or holds what must not be published, or the Hub refused it.
+        PublishError: the folder is incomplete or has content that must not be published, or the Hub refused it.
     """
     folder = Path(folder)
     _check_repository(repository)
@@ -183,7 +183,7 @@ def publish_folder(
 
 
 def _allowed(folder: Path, leave_out: Sequence[str]) -> tuple[dict[str, Content], tuple[str, ...]]:
-    """Return the files to send, by name, and the names of everything that stays behind."""
+    """Return the files to send, by name, and the names of all others."""
     if not folder.is_dir():
         raise PublishError(f"{folder} is not a folder. Give the folder that `save_pretrained` or a training wrote.")
     try:
@@ -204,12 +204,12 @@ def _allowed(folder: Path, leave_out: Sequence[str]) -> tuple[dict[str, Content]
 
 @cache
 def own_code() -> frozenset[bytes]:
-    """Return the source files of models of this package, and of packages that add families."""
+    """Return the content of the model source files of this package, and of packages that add families."""
     folders = set()
     for family in FAMILIES.values():
         for module in family.whole_modules:
             package, *rooms, _ = module.split(".")
-            spec = find_spec(package)  # of a whole package: that of a module in it imports the package
+            spec = find_spec(package)  # not of the module, whose spec would import the package
             folders |= {Path(place, *rooms) for place in (spec and spec.submodule_search_locations) or ()}
     return frozenset(path.read_bytes() for folder in folders for path in folder.glob("*.py"))
 
@@ -228,7 +228,7 @@ def _prepare(content: dict[str, Content], base_model: str | None) -> None:
 
 
 def _check_model(folder: Path, content: Mapping[str, Content]) -> str | None:
-    """Refuse a folder that does not load elsewhere; return the Auto class that loads it, None for an adapter."""
+    """Raise an error for a folder that does not load elsewhere; return its Auto class, None for an adapter."""
     config = _object(content, CONFIG)
     if CONFIG in content and config.get("model_type") not in FAMILIES:
         if not isinstance(config.get("model_type"), str):
@@ -257,18 +257,18 @@ def _check_model(folder: Path, content: Mapping[str, Content]) -> str | None:
 def _try(content: Mapping[str, Content], auto: str) -> None:
     """Load the published files in a process without this package."""
     with tempfile.TemporaryDirectory() as place:
-        for name, of in content.items():
+        for name, file in content.items():
             path = Path(place, name)
             path.parent.mkdir(exist_ok=True)
-            if isinstance(of, bytes):
-                path.write_bytes(of)
+            if isinstance(file, bytes):
+                path.write_bytes(file)
             else:
-                os.symlink(of.resolve(), path)
+                os.symlink(file.resolve(), path)
         try:
             load_in_fresh_process(place, auto)
         except RuntimeError as error:
-            last = str(error).strip().splitlines()[-1]
-            raise PublishError(f"the folder does not load without this package: {last}") from error
+            last_line = str(error).strip().splitlines()[-1]
+            raise PublishError(f"the folder does not load without this package: {last_line}") from error
 
 
 # ---- what must not be published ----
@@ -276,18 +276,18 @@ def _try(content: Mapping[str, Content], auto: str) -> None:
 
 def _check_contents(content: Mapping[str, Content]) -> None:
     """Refuse access tokens, absolute paths, foreign code, and files learned for another model."""
-    for name, of in sorted(content.items(), reverse=True):  # the card repeats what results.json says
+    for name, content_of_file in sorted(content.items(), reverse=True):  # results.json before the card that repeats it
         file = file_of(name)
-        if isinstance(of, Path) and file is not None and file.learned_by:
+        if isinstance(content_of_file, Path) and file is not None and file.learned_by:
             try:
-                with sealed(of):
+                with sealed(content_of_file):
                     pass
             except ValueError as error:
                 raise PublishError(f"{str(error).rstrip('.')}, or leave the file out (--leave-out {name}).") from error
-        if name.endswith(".safetensors") and isinstance(of, Path):
-            _check_tensors(name, of)
+        if name.endswith(".safetensors") and isinstance(content_of_file, Path):
+            _check_tensors(name, content_of_file)
         elif not name.endswith((".py", ".spm", ".model", ".png")):
-            _check_text(name, of, has_words=file is not None and file.has_words)
+            _check_text(name, content_of_file, has_words=file is not None and file.has_words)
     _check_code_names(content)
 
 
@@ -306,7 +306,7 @@ def _check_text(name: str, content: Content, has_words: bool) -> None:
 
 
 def _check_tensors(name: str, path: Path) -> None:
-    """Refuse weights with metadata, names or bytes that transformers and PEFT do not write: they may hold text."""
+    """Raise an error for weights with metadata or names that transformers and PEFT do not write; they may be text."""
     try:
         with safe_open(path, "numpy") as file:
             metadata, tensors = file.metadata() or {}, list(file.keys())
@@ -319,7 +319,7 @@ def _check_tensors(name: str, path: Path) -> None:
 
 
 def _check_code_names(content: Mapping[str, Content]) -> None:
-    """Refuse configurations that load code of another repository."""
+    """Raise an error for configurations that load code from another repository."""
     for name in (CONFIG, TOKENIZER_CONFIG, ADAPTER_CONFIG, GENERATION_CONFIG):
         config = _object(content, name)
         foreign = [value for value in _strings(config) if _FOREIGN_CLASS.fullmatch(value)]
@@ -358,7 +358,7 @@ def _commit(
     api: HfApi,
     repository: str,
     content: Mapping[str, Content],
-    gone: Sequence[str],
+    deleted: Sequence[str],
     message: str,
     parent: str | None = None,
 ) -> str:
@@ -368,12 +368,14 @@ def _commit(
         api: client of the Hub.
         repository: `owner/name`.
         content: files to upload, by their name in the repository.
-        gone: names of files to delete.
+        deleted: names of files to delete.
         message: message of the commit.
         parent: commit that must still be the last one. Default: None, not checked.
     """
-    operations: list[Any] = [CommitOperationDelete(name) for name in gone]
-    operations += [CommitOperationAdd(name, of if isinstance(of, bytes) else str(of)) for name, of in content.items()]
+    operations: list[Any] = [CommitOperationDelete(name) for name in deleted]
+    operations += [
+        CommitOperationAdd(name, file if isinstance(file, bytes) else str(file)) for name, file in content.items()
+    ]
     return api.create_commit(repository, operations, commit_message=message, parent_commit=parent).oid
 
 
@@ -388,17 +390,17 @@ def _one_message(repository: str) -> Iterator[None]:
         raise PublishError(
             f"{repository} was not found, or your token may not write there. Log in with `hf auth login`."
         ) from error
-    except (HTTPError, RuntimeError, OSError) as error:  # or an upload that broke, a file that cannot be read
+    except (HTTPError, RuntimeError, OSError) as error:  # also a broken upload or an unreadable file
         remedies = {
             401: "Log in with `hf auth login`.",
-            403: "Your token may not write there: take one with the right to write.",
+            403: "Your token may not write there: use a token with write access.",
             409: "Someone else is writing to it: run the command again.",
             412: "Someone else has written to it: run the command again.",
             413: "A file is too large for the Hub.",
             507: "The disk of the Hub is full: try again later.",
         }
         status = getattr(getattr(error, "response", None), "status_code", 0)
-        remedy = remedies.get(status, "Run the same command again: it goes on with what is missing.")
+        remedy = remedies.get(status, "Run the same command again; it sends only the missing files.")
         cause = error if isinstance(error, HTTPError) else error.__cause__ or error
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0].rstrip(".")
         raise PublishError(f"{repository} is not published: {reason}. {remedy}") from error
@@ -413,7 +415,7 @@ def _one_message(repository: str) -> Iterator[None]:
 
 def _check_repository(repository: str) -> None:
     if not _is_repository(repository):
-        raise PublishError(f"`repository` must be OWNER/NAME, as names on the Hub are, got {repository!r}.")
+        raise PublishError(f"`repository` must be a Hub name, OWNER/NAME, got {repository!r}.")
 
 
 def _is_repository(name: str) -> bool:
@@ -439,11 +441,11 @@ def _json(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise PublishError(f"{name} is no valid JSON: {error}.") from error
+        raise PublishError(f"{name} is not valid JSON: {error}.") from error
 
 
 def _object(content: Mapping[str, Content], name: str) -> dict[str, Any]:
-    """Return the JSON object in a file; {} if the file is not sent."""
+    """Return the JSON object in a file, {} if the file is not sent."""
     values = _json(_text(content[name], name), name) if name in content else {}
     if not isinstance(values, dict):
         raise PublishError(f"{name} must hold a JSON object.")

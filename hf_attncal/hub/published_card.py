@@ -1,4 +1,4 @@
-"""Complete the card of a saved model for the Hub: metadata, a pinned example, how it was trained, its limits."""
+"""Complete the card of a saved model for the Hub: metadata, a pinned example, its training, its limits."""
 
 import re
 import shlex
@@ -15,22 +15,22 @@ from .model_cards import render
 _START, _END = "<!-- hf_attncal: published -->", "<!-- hf_attncal: end of published -->"
 _PINNED = re.compile(r'^revision = "([0-9a-f]{40})"', re.MULTILINE)
 _SCORE = re.compile(r"^\| (?P<measure>[^|]+?) \| (?P<value>-?[\d.]+) \| `(?P<signature>.*)` \|$", re.MULTILINE)
-_NEWEST = "main"  # until the first commit is there
+_NEWEST = "main"  # revision before the first commit
 
 
-# What a user calls a field -> its name here.
-_GIVEN = {"license": "license", "language": "languages", "dataset": "datasets", "base_model": "base_model"}
+# Name of a field in commands -> its name here.
+_FIELD_NAMES = {"license": "license", "language": "languages", "dataset": "datasets", "base_model": "base_model"}
 
 
 @dataclass(frozen=True)
 class CardFields:
-    """Facts that only the publisher knows. Fields that are None or empty leave those of the card as they are.
+    """Facts from the publisher. A field that is None or empty does not change the card.
 
     Args:
         license: license in the Hub's spelling ("apache-2.0").
         languages: language codes, source first.
         datasets: ids of datasets on the Hub that the model was trained and tested on.
-        base_model: name of the base model on the Hub, of an adapter or a tuned encoder.
+        base_model: Hub name of the base model of an adapter or a tuned encoder.
     """
 
     license: str | None = None
@@ -39,28 +39,28 @@ class CardFields:
     base_model: str | None = None
 
     @classmethod
-    def read(cls, given: Mapping[str, Any] | Sequence[str] | None) -> Self:
-        """Return the fields of a mapping, or of words `key=value` in which commas part languages and data sets.
+    def read(cls, fields: Mapping[str, Any] | Sequence[str] | None) -> Self:
+        """Return the fields in a mapping, or in words `key=value` with commas between languages and data sets.
 
         Args:
-            given: by `license`, `language`, `dataset` and `base_model`.
+            fields: values of `license`, `language`, `dataset` and `base_model`.
 
         Raises:
-            CommandError: another name, one that comes twice, or an empty value.
+            CommandError: another name, a name that is given twice, or an empty value.
         """
-        found: dict[str, Any] = {}
-        for name, value in settings_by_name(given).items():
-            if name not in _GIVEN:
-                raise CommandError(f"A card has no field {name!r}, it has {', '.join(_GIVEN)}.")
+        values: dict[str, Any] = {}
+        for name, value in settings_by_name(fields).items():
+            if name not in _FIELD_NAMES:
+                raise CommandError(f"A card has no field {name!r}. Its fields are {', '.join(_FIELD_NAMES)}.")
             if not value:
                 raise CommandError(f"`{name}` of the card is empty. Give a value, or leave it out.")
             several = name in ("language", "dataset")
-            found[_GIVEN[name]] = tuple(value.split(",")) if several and isinstance(value, str) else value
-        return cls(**found)
+            values[_FIELD_NAMES[name]] = tuple(value.split(",")) if several and isinstance(value, str) else value
+        return cls(**values)
 
 
 def pinned_revision(card: str) -> str | None:
-    """Return the commit, 40 hexadecimal digits, that the example of a published card loads; None without one."""
+    """Return the commit, 40 hexadecimal digits, that the example of a published card loads; None if there is none."""
     pinned = _PINNED.search(card)
     return None if pinned is None else pinned[1]
 
@@ -68,26 +68,26 @@ def pinned_revision(card: str) -> str | None:
 def published_card(
     card: str, repository: str, revision: str | None, fields: CardFields, training: Mapping[str, Any]
 ) -> str:
-    """Return the card of a saved model as it stands on the Hub.
+    """Return the card of a saved model for the Hub.
 
     Args:
         card: text of the `README.md` that the package has written.
-        repository: `owner/name`.
-        revision: commit that the example loads; None for the newest.
-        fields: fields that only the publisher can fill in.
-        training: content of `results.json`; empty if nothing is known.
+        repository: name on the Hub, `owner/name`.
+        revision: commit that the example loads. Default: None, the newest.
+        fields: facts from the publisher.
+        training: content of `results.json`, or an empty mapping.
     """
     name = repository.partition("/")[2]
     old = re.search(r"^# (.+)$", card, re.MULTILINE)
     before, _, rest = card.partition(_START)
     whole = ModelCard(before + rest.partition(_END)[2], ignore_metadata_errors=True)
     scores = card_scores(card)
-    data: Any = whole.data  # its fields are those of `ModelCardData`
+    data: Any = whole.data  # a `ModelCardData`
     data.license = fields.license or data.license
     data.language = list(fields.languages) or data.language
     data.datasets = list(fields.datasets) or data.datasets
     data.base_model = fields.base_model or data.base_model
-    if fields.base_model and isinstance(data.tags, list):  # PEFT names the base model in a tag, too
+    if fields.base_model and isinstance(data.tags, list):  # PEFT also writes the base model into a tag
         data.tags = [re.sub(r"^(base_model:\w+:).*", rf"\1{fields.base_model}", str(tag)) for tag in data.tags]
     data.metrics = sorted({score["metric"] for score in scores}) or data.metrics
     if scores:
@@ -109,15 +109,15 @@ def published_card(
 def card_scores(card: str) -> list[dict[str, Any]]:
     """Read the scores of a card: their measure, metric, split ("dev" or "test"), value and signature."""
     scores = []
-    for found in _SCORE.finditer(card):
-        measure, _, split = found["measure"].replace("\\|", "|").partition(" on ")
+    for match in _SCORE.finditer(card):
+        measure, _, split = match["measure"].replace("\\|", "|").partition(" on ")
         scores.append(
             {
                 "measure": measure,
                 "metric": re.sub(r"\W+", "_", measure.lower()).strip("_"),
                 "split": split or "test",
-                "value": float(found["value"]),
-                "signature": found["signature"].replace("\\|", "|"),
+                "value": float(match["value"]),
+                "signature": match["signature"].replace("\\|", "|"),
             }
         )
     return scores
@@ -144,7 +144,7 @@ def _evaluations(
 
 
 def _trained(training: Mapping[str, Any]) -> dict[str, str]:
-    """Return the known lines of the card about the training."""
+    """Return the lines of the card about the training, as far as the facts are known."""
     hardware, software = training.get("hardware", {}), training.get("software", {})
     facts = {}
     if "steps" in training:

@@ -1,7 +1,7 @@
 """Export a translation model for CTranslate2, which translates on CPUs several times as fast as PyTorch.
 
-CTranslate2 computes what Marian and BART compute: a model of this package with a switch of its cross-attention on has
-no such form. A guided head is kept, and tells links while it translates.
+CTranslate2 can only compute stock Marian and BART models, so no switch of the cross-attention may be on. A guided head
+is kept, and its links are returned with the translation.
 """
 
 import json
@@ -19,19 +19,19 @@ from hf_attncal.layouts import CTRANSLATE2, EXPORTED, SETTINGS_FILE
 from .hub_folder import inspect_folder
 
 QUANTIZATIONS = {"ctranslate2": "float32", "ctranslate2-int8": "int8"}
-# Fields of the configuration that change what is computed, and what to do instead.
+# Fields of the configuration that CTranslate2 cannot compute.
 _SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "copy")
-# Log-probabilities of tokens may differ by so much in float32.
+# Largest allowed difference between log-probabilities of tokens in float32.
 _TOLERANCE = 1e-3
-_NEVER = -1e9  # the bias of a token that is not to be generated
+_NEVER = -1e9  # bias of a token that must not be generated
 
 
 class ExportError(ValueError):
-    """Error that kept a model from being exported; its message says what to do."""
+    """Error that prevents an export; its message has the remedy."""
 
 
 class Exported(NamedTuple):
-    """An exported model: its folder, and its largest difference from what PyTorch computes."""
+    """Exported model: its folder, and the largest difference of its scores from PyTorch's."""
 
     path: Path
     difference: float
@@ -41,7 +41,7 @@ class Exported(NamedTuple):
 
 
 class _Links(NamedTuple):
-    """The decoder layer and the heads whose average makes links."""
+    """Decoder layer and heads whose mean attention gives links."""
 
     layer: int
     heads: list[int]
@@ -50,9 +50,9 @@ class _Links(NamedTuple):
 def export_translator(
     folder: str | PathLike[str], format: Literal["ctranslate2", "ctranslate2-int8"] = "ctranslate2"
 ) -> Exported:
-    """Write a translation model for CTranslate2 into the folder `ctranslate2` inside its own.
+    """Export a translation model for CTranslate2, into the folder `ctranslate2` inside its own folder.
 
-    The written model scores random text as PyTorch does, or nothing is written.
+    Nothing is written unless the exported model scores random text as PyTorch does.
 
     Args:
         folder: folder of a saved Marian or BART of this package, with its tokenizer and no switch of its
@@ -60,10 +60,10 @@ def export_translator(
         format: "ctranslate2" for float32, "ctranslate2-int8" for matrices in 8 bits, a quarter of the size.
 
     Returns:
-        Where it is, and the largest difference of a token's log-probability from PyTorch.
+        The folder, and the largest difference of a token's log-probability from PyTorch.
 
     Raises:
-        ExportError: CTranslate2 is not installed, or the model is one that it cannot run.
+        ExportError: CTranslate2 is not installed, or cannot run the model.
     """
     folder = Path(folder)
     try:
@@ -77,8 +77,8 @@ def export_translator(
         on = [name for name in _SWITCHES if inspected.config.get(name)]
         if on:
             raise ExportError(
-                f"CTranslate2 has no `{on[0]}` attention, with which {folder} was trained: what it computes would be "
-                "another model. Translate with PyTorch, or train with --model baseline or guided."
+                f"CTranslate2 has no `{on[0]}` attention, with which {folder} was trained. Translate with PyTorch, or "
+                "train with --model baseline or guided."
             )
         from hf_attncal.inference.loading import load_seq2seq
         from hf_attncal.inference.translator_model import TranslatorModel
@@ -88,7 +88,7 @@ def export_translator(
         raise
     except (ModuleNotFoundError, OSError, ValueError) as error:
         raise ExportError(f"{folder} cannot be exported: {error}") from error
-    links, scored = _links(folder, model), _scored(model.eval(), tokenizer)  # the converter changes the weights
+    links, scored = _links(folder, model), _scored(model.eval(), tokenizer)  # before the converter changes the weights
     spec = _spec(model, _vocabulary(tokenizer, model.config.vocab_size), tokenizer, links)
     spec.validate()
     exact = QUANTIZATIONS[format] == "float32"
@@ -110,7 +110,7 @@ def export_translator(
 
 
 def _links(folder: Path, model) -> _Links:
-    """Return the heads that make links: those beside the model, else the guided one, else a layer as a whole."""
+    """Return the heads for links: from `alignment.json`, else the guided head, else all heads of a middle layer."""
     config = model.config
     layers, heads = config.cross_attention_sizes
     if (path := folder / SETTINGS_FILE).is_file():
@@ -126,23 +126,23 @@ def _vocabulary(tokenizer, size: int) -> list[str]:
     names = tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer)))))
     names += [f"<unused {number}>" for number in range(len(names), size)]
     if len(set(names)) < size or getattr(tokenizer, "separate_vocabs", False):
-        raise ExportError("the tokenizer gives one name to several tokens, by which CTranslate2 tells them apart.")
+        raise ExportError("the tokenizer has several tokens with the same name, which CTranslate2 cannot distinguish.")
     return names
 
 
 def _spec(model, vocabulary: list[str], tokenizer, links: _Links) -> Any:
-    """Return what CTranslate2's converter of BART makes of a model, with the heads that make links in front."""
+    """Convert a model with CTranslate2's converter of BART, with the heads for links first."""
     import numpy as np
     import torch
     from ctranslate2.converters.transformers import BartLoader
 
     config, is_marian = model.config, not hasattr(model.get_encoder(), "layernorm_embedding")
     with torch.no_grad():
-        _to_the_front(model.get_decoder().layers[links.layer].encoder_attn, links.heads)
-        model.final_logits_bias[:, _never(model)] = _NEVER
+        _move_to_front(model.get_decoder().layers[links.layer].encoder_attn, links.heads)
+        model.final_logits_bias[:, _suppressed_tokens(model)] = _NEVER
 
     class Loader(BartLoader):
-        """Loader for our tokenizers: padding may be anywhere, and no token starts a sentence."""
+        """Loader for our tokenizers: padding may have any number, and no token starts a sentence."""
 
         def get_vocabulary(self, model, tokenizer):
             return vocabulary
@@ -160,14 +160,14 @@ def _spec(model, vocabulary: list[str], tokenizer, links: _Links) -> Any:
     return spec
 
 
-def _never(model) -> list[int]:
-    """Return the tokens that `generate()` of the model never chooses."""
+def _suppressed_tokens(model) -> list[int]:
+    """Return the tokens that `generate()` of the model never generates."""
     listed = model.generation_config.bad_words_ids or []
     return [row[0] for row in listed if len(row) == 1] + list(model.generation_config.suppress_tokens or [])
 
 
-def _to_the_front(attention, heads: list[int]) -> None:
-    """Exchange the places of heads, which changes nothing but their order: CTranslate2 tells the first ones."""
+def _move_to_front(attention, heads: list[int]) -> None:
+    """Reorder the heads, because CTranslate2 returns the attention of the first ones; the output stays the same."""
     size, count = attention.head_dim, attention.num_heads
     order = heads + [head for head in range(count) if head not in heads]
     places = [head * size + place for head in order for place in range(size)]
@@ -179,15 +179,17 @@ def _to_the_front(attention, heads: list[int]) -> None:
 
 
 def _scored(model, tokenizer) -> list[tuple[dict[str, Any], Any, Any]]:
-    """Return random sources, random texts and the log-probabilities that a model gives to the tokens of these."""
+    """Return random sources, random texts, and a model's log-probabilities of the texts' tokens."""
     import torch
 
     generator = torch.Generator().manual_seed(1)
-    special = {*tokenizer.all_special_ids, *_never(model)}
-    usual = torch.tensor([token for token in range(len(tokenizer)) if token not in special])
+    special = {*tokenizer.all_special_ids, *_suppressed_tokens(model)}
+    ordinary = torch.tensor([token for token in range(len(tokenizer)) if token not in special])
     rows = []
     for source, target in ((5, 4), (7, 3), (3, 6)):
-        ids, labels = (usual[torch.randint(len(usual), (1, size), generator=generator)] for size in (source, target))
+        ids, labels = (
+            ordinary[torch.randint(len(ordinary), (1, size), generator=generator)] for size in (source, target)
+        )
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         text = torch.cat([torch.full((1, 1), model.config.decoder_start_token_id), labels], dim=1)
         with torch.no_grad():

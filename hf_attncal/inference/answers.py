@@ -1,4 +1,4 @@
-"""The lines of `attncal translate` and `attncal summarize`: the loop over an input, and the forms of an answer."""
+"""Output of `attncal translate` and `attncal summarize`: the loop over an input, and the formats of an answer."""
 
 import os
 import warnings
@@ -27,9 +27,9 @@ from hf_attncal.io.streams import (
 from .generation import Generated, LineTooLongError, source_limit
 
 _VERBS = {"translation": "translated", "summary": "summarised"}
-_NAMED = 10  # lines that a warning names
-_NOT_AGAIN = ("source", "target")  # of a verdict: the line says them
-_OF_COPIES = {
+_NAMED = 10  # number of lines that a warning lists
+_IN_THE_LINE = ("source", "target")  # fields of a verdict that the answer already has
+_COPY_FIELDS = {
     "copied_shares": "share",
     "source_tokens": "source_token",
     "source_words": "source_word",
@@ -43,10 +43,10 @@ class Answer:
 
     Args:
         source: the line.
-        generated: the text, with its scores and copies where they were asked for.
+        generated: the text, with scores and copies if they were requested.
         verdict: verdict of a checker. Default: None.
         alignment: links of an aligner. Default: None.
-        unlinked: the aligner could not read the pair, which is too long for it.
+        unlinked: True if the pair is too long for the aligner.
     """
 
     source: str
@@ -62,33 +62,39 @@ class Answer:
 
     @property
     def score(self) -> float | None:
-        """Score of the text, by which the search compares texts; None if it was not asked for."""
+        """Score of the text, by which the search compares texts; None if it was not requested."""
         return self.generated.score
 
     def to_dict(self, called: str = "translation", copied: bool = False) -> dict[str, Any]:
-        """Return plain data, for JSON; `called` names the text, and with `copied` its copied words are told."""
-        of = self.generated
-        values: dict[str, Any] = {"source": self.source, called: of.text}
-        values |= {name: getattr(of, name) for name in ("score", "tokens", "token_scores")}
+        """Return plain data for JSON.
+
+        Args:
+            called: name of the text, "translation" or "summary".
+            copied: True to add the copied words.
+        """
+        generated = self.generated
+        values: dict[str, Any] = {"source": self.source, called: generated.text}
+        values |= {name: getattr(generated, name) for name in ("score", "tokens", "token_scores")}
         if called == "summary":
-            values["cut_from"] = of.cut_from
+            values["cut_from"] = generated.cut_from
         if copied:
-            values["links"] = of.links
-            values |= {name: tuple(getattr(copy, part) for copy in of.copies) for name, part in _OF_COPIES.items()}
+            values["links"] = generated.links
+            for name, field in _COPY_FIELDS.items():
+                values[name] = tuple(getattr(copy, field) for copy in generated.copies)
         if self.alignment is not None or self.unlinked:
             values["alignment"] = self.alignment and self.alignment.to_dict()
         if self.verdict is not None:
             verdict = self.verdict.to_dict()
-            values["check"] = {name: value for name, value in verdict.items() if name not in _NOT_AGAIN}
+            values["check"] = {name: value for name, value in verdict.items() if name not in _IN_THE_LINE}
         return values
 
     def line(self, scores: bool = False, form: str = "text") -> str:
-        """Return the text as a line, with columns before and behind it.
+        """Return the text as a line, with columns before and after it.
 
         Args:
-            scores: the score with four decimals stands before it.
-            form: "marked" puts copied words in brackets, with the numbers of the words that they are copied from;
-                "copied" puts links from word i of the line to word j of the text behind it.
+            scores: True to put the score with four decimals before the text.
+            form: "marked" puts copied words in brackets, followed by the numbers of their source words; "copied" adds
+                links from word i of the line to word j of the text after the text.
         """
         columns = [marked(self.generated) if form == "marked" else self.text]
         if self.verdict is not None:
@@ -101,7 +107,7 @@ class Answer:
 
 
 def marked(generated: Generated) -> str:
-    """Mark the copied words of a text, with the number of the word that each is copied from."""
+    """Mark the copied words of a text, with the number of the source word of each."""
     sources = defaultdict(list)
     for i, j in generated.links:
         sources[j].append(str(i))
@@ -110,7 +116,7 @@ def marked(generated: Generated) -> str:
 
 
 class Answered(NamedTuple):
-    """The answers to the lines of a window up to the first that fails, its error, and what could not be done."""
+    """Answers to the lines of a window up to the first failure, its error, and the participle of the failed step."""
 
     rows: list[Answer]
     failure: Exception | None
@@ -133,20 +139,20 @@ def answer_windows(
     Args:
         model: an encoder-decoder.
         tokenizer: its tokenizer.
-        lines: the input, the number of lines of a window, and the input's name in messages (`input_lines`).
-        answer: answers the lines of a window.
+        lines: input, number of lines per window, and name of the input in messages (`input_lines`).
+        answer: function that answers the lines of a window.
         verb: participle for messages, such as "translated".
         too_long: "truncate" or "error".
-        longest_line: most bytes of a line.
+        longest_line: maximum number of bytes of a line.
         progress: see `progress_bar`.
 
     Raises:
-        CommandError: a line is not UTF-8, is too long, or cannot be answered; the message has its number. All lines
-            before it have been answered and given.
+        CommandError: a line is not UTF-8, is too long, or cannot be answered; the message has its number. The answers
+            to all lines before it have been yielded.
 
     Warns:
-        UserWarning: lines were cut, their text lacks words that the vocabulary does not have, or they have no links,
-            because their text, split into tokens again, has more tokens than the aligner has positions.
+        UserWarning: lines were truncated; their text lacks words that are not in the vocabulary; or they have no
+            links, because their text, tokenised again, has more tokens than the aligner has positions.
     """
     source, window, name = lines
     done = 0
@@ -178,35 +184,35 @@ def answer_windows(
         if shortened := sorted(number for number in cut if number <= done):
             limit = source_limit(model, tokenizer)
             warnings.warn(
-                f"of {len(shortened)} of {done} lines of {name} only the beginning was {verb}: {limit} tokens, of at "
-                f"most {longest_line} bytes ({_named(shortened)}).",
+                f"{len(shortened)} of {done} lines of {name} were truncated: only the first {limit} tokens of at most "
+                f"{longest_line} bytes were {verb} ({_line_numbers(shortened)}).",
                 stacklevel=2,
             )
         if unknown:
             warnings.warn(
                 f"the output for {len(unknown)} of {done} lines of {name} lacks words that are not in the vocabulary "
-                f"of the model ({_named(unknown)}).",
+                f"of the model ({_line_numbers(unknown)}).",
                 stacklevel=2,
             )
         if unlinked:
             warnings.warn(
-                f"{len(unlinked)} of {done} lines of {name} have no links: their translation, split into tokens "
-                f"again, has more than the aligner has positions ({_named(unlinked)}).",
+                f"{len(unlinked)} of {done} lines of {name} have no links: their translation has more tokens than the "
+                f"aligner has positions ({_line_numbers(unlinked)}).",
                 stacklevel=2,
             )
 
 
-def _named(numbers: Sequence[int]) -> str:
+def _line_numbers(numbers: Sequence[int]) -> str:
     """List the first line numbers: "lines 1, 4, ..."."""
     first = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
     return f"line{'s' if len(numbers) > 1 else ''} {first}"
 
 
 def try_answers(answer: Callable[[Sequence[str]], Answered], name: str, texts: Sequence[str]) -> None:
-    """Answer `texts`, so that settings which do not suit the model `name` are not blamed on the first line.
+    """Answer `texts` as a trial, so that a message about unsuitable settings does not name the first line.
 
     Raises:
-        CommandError: that fails.
+        CommandError: the trial fails; the message names the model.
     """
     failure = answer(texts).failure
     if failure is not None:
@@ -217,7 +223,7 @@ class Form(NamedTuple):
     """Format of the answers to a text.
 
     Args:
-        called: name of an answer, "translation" or "summary".
+        called: name of the text, "translation" or "summary".
         format: "json", or a form of `Answer.line`.
         scores, copied: see `Answer.line` and `Answer.to_dict`.
     """
@@ -247,37 +253,36 @@ def answer_text(
     output: str | os.PathLike[str] | None = None,
     links: str | os.PathLike[str] | None = None,
 ) -> list[str] | list[Answer] | None:
-    """Answer each line of a text; write the answers as they come, or return them where nothing is written.
+    """Answer each line of a text; write the answers one after the other, or return them.
 
     Args:
         loaded: model and tokenizer.
-        source: a file, or lines.
-        answer: answers the lines of a window.
+        source: file, or lines.
+        answer: function that answers the lines of a window.
         form: format of the answers.
-        batch_size: lines that make a batch.
-        too_long, longest_line, progress: as for `answer_windows`, whose errors are raised and whose warnings are
-            given.
-        output: file for the answers, `-` for standard output; None: they are returned.
-        links: file for the links of each answer; None for none.
+        batch_size: number of lines per batch.
+        too_long, longest_line, progress: see `answer_windows`, also for errors and warnings.
+        output: file for the answers, `-` for standard output. Default: None, the answers are returned.
+        links: file for the links of each answer. Default: None, no links.
 
     Returns:
-        Without `output` the lines, or with "json" the answers.
+        None with `output`; else the lines, or with the format "json" the answers.
     """
     answers: list = []
     watch = SeparatorWatch()
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(source, BATCHES_PER_WINDOW * batch_size, "source"))
         target = None if output is None else stack.enter_context(output_lines(os.fspath(output)))
-        beside = None if links is None else stack.enter_context(output_lines(os.fspath(links), "--alignments"))
-        reading: dict[str, Any] = {"too_long": too_long, "longest_line": longest_line, "progress": progress}
-        windows = answer_windows(*loaded, lines, answer, _VERBS[form.called], **reading)
+        link_file = None if links is None else stack.enter_context(output_lines(os.fspath(links), "--alignments"))
+        options: dict[str, Any] = {"too_long": too_long, "longest_line": longest_line, "progress": progress}
+        windows = answer_windows(*loaded, lines, answer, _VERBS[form.called], **options)
         for rows in stack.enter_context(closing(windows)):
             if target is not None:
                 write_lines(target, map(form.line, rows))
             else:
                 answers += rows if form.format == "json" else map(form.line, rows)
-            if beside is not None:
-                write_lines(beside, ("" if row.alignment is None else row.alignment.pharaoh() for row in rows))
+            if link_file is not None:
+                write_lines(link_file, ("" if row.alignment is None else row.alignment.pharaoh() for row in rows))
                 for row in rows:
                     watch.check(row.source, row.text)
     write_separator(links, watch.separator)

@@ -1,10 +1,10 @@
-"""From the name of a checkpoint to an encoder-decoder that has been tried out."""
+"""Load an encoder-decoder by the name of its checkpoint, and try it out."""
 
 from typing import Any
 
 from hf_attncal.io.errors import CommandError, user_errors
 
-from .opening import choose_device, load_errors, tell_model
+from .opening import choose_device, load_errors, log_model
 from .running import Running
 
 
@@ -12,7 +12,7 @@ def load_model(name: str | tuple[Any, Any], running: Running, beams: int | None 
     """Load model and tokenizer of an encoder-decoder checkpoint.
 
     Args:
-        name: folder or Hub name of an encoder-decoder, or of an adapter; or model and tokenizer, which are returned.
+        name: folder or Hub name of an encoder-decoder or an adapter; or a loaded model and its tokenizer.
         running: device, precision and limits.
         beams: number of beams of a trial generation; None for no trial.
 
@@ -40,7 +40,7 @@ def load_model(name: str | tuple[Any, Any], running: Running, beams: int | None 
             set_languages(None, tokenizer, running.languages)
             return translator, tokenizer
 
-        # Not None: transformers would then ask the user, and read the answer from standard input, which is our data.
+        # With None for `trust_remote_code`, transformers would ask the user and read from standard input, our data.
         config = load_config(name, trust_remote_code=trust_remote_code)
         if not config.is_encoder_decoder:
             raise CommandError(
@@ -53,10 +53,10 @@ def load_model(name: str | tuple[Any, Any], running: Running, beams: int | None 
         check_target(tokenizer)
     device: Any = choose_device(running)
     model.to(device).eval()
-    # Without a try errors of its files would be blamed on the first line.
+    # Without a trial, errors in its files would be reported as errors of the first line.
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
         if beams is not None:
             text = trial_source(tokenizer)
             translate_texts(model, tokenizer, [text], num_beams=beams, max_new_tokens=2)
-    tell_model(name, model)
+    log_model(name, model)
     return model, tokenizer

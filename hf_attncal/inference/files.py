@@ -20,18 +20,26 @@ from hf_attncal.layouts import CARD, files
 from hf_attncal.models.limits import LAYERS, LIMITS, check_sizes, least_parameters
 
 _OBJECTS = {file.name for file in files() if file.is_object}
-_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".spm", ".txt", ".jinja")  # of all files that are read
-# How many times the parameters of the weights a configuration may tell, with a small model and layers besides: layers
-# may share weights, and what is built in a second may as well be refused by its weights.
+_SUFFIXES = (
+    ".json",
+    ".safetensors",
+    ".bin",
+    ".model",
+    ".spm",
+    ".txt",
+    ".jinja",
+)  # files that loading reads
+# A configuration may have up to this factor of the weights' parameters, because layers may share weights, plus a small
+# model and a few layers: loading the weights refuses smaller excesses within a second.
 _SPARE, _SMALL, _FEW_LAYERS = 3, 10**7, 64
 _NUMBERS = ("F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2")
 
 
 def folder_beside(model: str | Path, output: str | Path | None, file: str) -> Path:
-    """Return the folder to write a file that lies beside a model, `output` or the model's own, and hold it.
+    """Claim and return the folder for a file that belongs to a model: `output`, or the model's own folder.
 
     Raises:
-        CommandError: `output` is refused by the gate; or there is none, and the model is not a folder either.
+        CommandError: the gate refuses `output`; or there is no `output`, and the model is not a folder.
     """
     if output is not None:
         check_folder(output, model=model)
@@ -55,7 +63,7 @@ def check_model_files(name: str | Path) -> None:
     for path in sorted(folder.iterdir()):
         if not path.name.endswith(_SUFFIXES) or path.name == CARD:
             continue
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # reading a pipe would wait
             raise ValueError(f"{path} must be a file, got a folder, a pipe or a broken link.")
         if path.name in _OBJECTS:
             read_object(path)
@@ -71,18 +79,18 @@ def read_object(path: Path) -> dict[str, Any]:
         ValueError: the file does not hold a JSON object; the message names the file.
     """
     with blamed(path):
-        values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {str(values)[:30]!r}. Save it anew.")
+        raise ValueError(f"{path} must hold a JSON object, got {str(values)[:30]!r}. Save it again.")
     return values
 
 
 def file_beside(name: str | Path, file: str, revision: str | None = None) -> Path | None:
-    """Return a file of a model's or adapter's folder or repository, downloading it if need be; None if missing."""
+    """Return a file of a model's or adapter's folder or repository, downloaded if needed; None if missing."""
     if os.path.isdir(name):
         path = Path(name) / file
         return path if path.is_file() else None
-    from transformers.utils import cached_file  # takes seconds to import, and a folder does not need it
+    from transformers.utils import cached_file  # its import takes seconds, and a folder does not need it
 
     cached = cached_file(
         name,
@@ -105,8 +113,8 @@ def check_types(name: str | Path, expected: set[str] | None = None) -> None:
     """Raise ValueError for weights in a folder that are not floating-point numbers; a library would convert them.
 
     Args:
-        name: name of the model or adapter; unless it is a folder, nothing is checked.
-        expected: names of the tensors to check; None for all but single numbers, which may be counters.
+        name: name of the model or adapter; only folders are checked.
+        expected: names of the tensors to check. Default: None, all except single numbers, which may be counters.
 
     Raises:
         ValueError: a tensor has another type; the message names file and tensor.
@@ -114,35 +122,34 @@ def check_types(name: str | Path, expected: set[str] | None = None) -> None:
     for path in sorted(Path(name).glob("*.safetensors")):
         for tensor, (kind, shape) in tensor_types(path).items():
             if kind not in _NUMBERS and (bool(shape) if expected is None else tensor in expected):
-                raise ValueError(f"{path}: `{tensor}` must hold floating-point numbers, got {kind}. Save it anew.")
+                raise ValueError(f"{path}: `{tensor}` must hold floating-point numbers, got {kind}. Save it again.")
 
 
 def check_size_of_weights(folder: Path, values: dict[str, Any]) -> None:
-    """Refuse a configuration of far more than the weights beside it have, before anything of that size is built.
+    """Raise an error for a configuration that is far larger than the weights beside it, before a model is built.
 
-    What is a little larger is found when the weights are loaded, and costs little.
+    A configuration that is slightly too large is refused when the weights are loaded.
 
     Args:
-        folder: folder of a model; without weights in it, nothing is checked.
+        folder: folder of a model; if it has no weights, nothing is checked.
         values: content of its config.json.
 
     Raises:
-        ValueError: the message names the sizes and what the weights have.
+        ValueError: the message has the sizes of both.
     """
     tensors = [tensor for path in folder.glob("*.safetensors") for tensor in tensor_types(path).items()]
-    held = sum(math.prod(shape) for _, (_, shape) in tensors)
-    held = held or sum(path.stat().st_size // 2 for path in folder.glob("*.bin"))  # numbers of two bytes
+    numbers = sum(math.prod(shape) for _, (_, shape) in tensors)
+    numbers = numbers or sum(path.stat().st_size // 2 for path in folder.glob("*.bin"))  # two bytes each
     layers = len({match[0] for name, _ in tensors if (match := re.match(r".*?\.\d+\.", name))})
     for part in (values, *(value for value in values.values() if isinstance(value, dict))):
         check_sizes(part)
         sizes = {name: value for name, value in part.items() if isinstance(value, int) and value > 0}
-        told, needed = max((sizes.get(name, 0) for name in LAYERS), default=0), least_parameters(sizes)
-        if held and (needed > _SPARE * held + _SMALL or (tensors and told > layers + _FEW_LAYERS)):
+        configured, needed = max((sizes.get(name, 0) for name in LAYERS), default=0), least_parameters(sizes)
+        if numbers and (needed > _SPARE * numbers + _SMALL or (tensors and configured > layers + _FEW_LAYERS)):
             named = ", ".join(f"`{name}` {sizes[name]}" for name in LIMITS if name in sizes)
             raise ValueError(
-                f"its sizes ({named}) are those of {told} layers and at least {needed:.1e} parameters, and the "
-                f"weights beside it have {layers} layers and {held:.1e}. Restore the config.json that they were saved "
-                "with."
+                f"its sizes ({named}) need {configured} layers and at least {needed:.1e} parameters, but the weights "
+                f"beside it have {layers} layers and {numbers:.1e}. Restore the config.json that they were saved with."
             )
 
 
@@ -151,7 +158,7 @@ def blamed(what: object) -> Iterator[None]:
     """Turn any error that a library raises on a damaged file into a ValueError that names the file.
 
     Raises:
-        ValueError: in place of the library's error; a lack of memory or of a package is passed on.
+        ValueError: the library's error as a message; MemoryError and ImportError are not changed.
     """
     try:
         yield
@@ -161,12 +168,12 @@ def blamed(what: object) -> Iterator[None]:
         text = str(error)
         if "trust_remote_code" in text or str(what) in text:
             raise
-        if type(error).__name__ == "UnpicklingError":  # PyTorch's goes on to advise to run its code
-            text = "a pickle that is damaged, or holds more than weights"
+        if type(error).__name__ == "UnpicklingError":  # PyTorch's message advises to run the code in it
+            text = "it is a pickle that is damaged, or holds more than weights"
         elif not isinstance(error, OSError | ValueError):
             text = f"{type(error).__name__}: {text}"
         raise ValueError(f"{what} cannot be read: {text}") from error
 
 
-def _no_number(text: str) -> None:
+def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not a number")

@@ -1,4 +1,4 @@
-"""Generate a text for each line with any encoder-decoder: batches, search, scores, and the origin of copied words."""
+"""Generate a text for each line with any encoder-decoder: batches, search, scores, and sources of copied words."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,11 +28,11 @@ from hf_attncal.data.words import (
 from .reading import evaluating, position_limit
 from .search import Search
 
-_READ_AT_ONCE = 512  # tokens: their logits take 120 MB with a vocabulary of 60,000
+_TOKENS_AT_ONCE = 512  # scored at a time; their logits take 120 MB with a vocabulary of 60,000
 
 
 class LineTooLongError(ValueError):
-    """A line has more tokens than the model has positions; `index` is the first such line, from 0."""
+    """Error for a line with more tokens than the model has positions; `index` is the first such line, from 0."""
 
     def __init__(self, index: int, tokens: int, limit: int) -> None:
         self.index, self.tokens, self.limit = index, tokens, limit
@@ -48,10 +48,10 @@ class Copy:
 
     Args:
         share: copied share of its probability, from 0 to 1; the rest is generated.
-        source_token: the source token (from 0, as the model reads it) that is most likely copied; None if the source
-            does not have the token.
-        source_word: the word of the line (from 0) that `source_token` belongs to; None if it belongs to no word.
-        word: the word of the generated text (from 0) that the token belongs to; None for a special token.
+        source_token: number of the source token that is most likely copied, from 0 as the model reads it; None if the
+            source does not have the token.
+        source_word: number of the line's word, from 0, that `source_token` belongs to; None if it belongs to no word.
+        word: number of the generated word, from 0, that the token belongs to; None for a special token.
     """
 
     share: float
@@ -67,17 +67,17 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The text generated for a line. Without `scores`, and for an empty line, it has no tokens and no scores.
+    """Text generated for a line. It has tokens and scores only with `scores`, and not for an empty line.
 
     Args:
         text: the text on one line, without special tokens.
-        tokens: generated tokens, including the end of sentence if it was reached, or if the text was cut off and the
-            model has a `forced_eos_token_id`.
+        tokens: generated tokens, including the end of sentence if the model generated it, or if the text was cut off
+            and the model has a `forced_eos_token_id`.
         token_scores: natural logarithm of the probability of each token, given the source and the tokens before it;
             0 for a first token that the model's `forced_bos_token_id` forces.
         score: sum of `token_scores` / number of tokens ** `length_penalty`, by which beam search compares texts.
-        cut_from: number of tokens of the line, if only its beginning was read; else None.
-        unknown: number of generated unknown tokens (`<unk>`), which the text leaves out.
+        cut_from: number of tokens of the line if it was truncated, else None.
+        unknown: number of generated unknown tokens (`<unk>`), which are not in the text.
         copies: copied share of each token, with `copied`.
     """
 
@@ -91,7 +91,7 @@ class Generated:
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """Links (i word of the line, j word of the text), sorted, where a token of word j is copied from word i."""
+        """Sorted links (i, j): a token of the text's word j is copied from the line's word i."""
         copied = [(copy.source_word, copy.word) for copy in self.copies if copy.is_copied]
         return tuple(sorted({(i, j) for i, j in copied if i is not None and j is not None}))
 
@@ -114,21 +114,21 @@ def generate_lines(
     """Generate a text for each line, in the order of the input.
 
     Lines are batched by length, longest first, so a shortage of memory shows at once. An empty line gives an empty
-    text. The model is put into evaluation mode and back.
+    text. The model runs in evaluation mode and gets its own mode back.
 
     Args:
-        model: an encoder-decoder with `generate`, on the device to use.
+        model: encoder-decoder with `generate`, on the device to use.
         tokenizer: its tokenizer.
         lines: source lines.
         search: settings of the search.
-        batch_size: most lines in a batch.
-        max_tokens: most source tokens in a batch, padding included; None for no limit.
-        too_long: "error" or "truncate" for a line of more tokens than `source_limit` allows.
-        scores: also return tokens and scores. This takes one more pass of the model over the generated text, since
-            `generate` gives scores of beams only if it keeps the logits of all steps.
-        copied: also return `copies`, tokens and scores, by the same pass.
+        batch_size: maximum number of lines per batch.
+        max_tokens: maximum number of source tokens per batch, padding included. Default: None, no limit.
+        too_long: "error" or "truncate", for a line with more tokens than `source_limit`.
+        scores: True to return also tokens and scores. This takes another pass over the generated text, because
+            `generate` has scores of beams only if it keeps the logits of all steps.
+        copied: True to return also `copies`, tokens and scores, from the same pass.
         prefix: text put before each line.
-        progress: label of a progress bar over lines; None for no bar.
+        progress: label of a progress bar over lines. Default: None, no bar.
 
     Raises:
         LineTooLongError: a line is too long; nothing has been generated.
@@ -141,8 +141,8 @@ def generate_lines(
         raise ValueError(f"`too_long` must be 'error' or 'truncate', got {too_long!r}.")
     if copied and not getattr(model.config, "copy", False):
         raise ValueError(
-            f"`copied=True` needs a model that copies, got {type(model).__name__} without `copy`. Leave it out, or "
-            "train a model with `model.copy=true`."
+            f"`copied=True` needs a model with `copy`, got {type(model).__name__} without it. Leave it out, or train "
+            "a model with `model.copy=true`."
         )
     limit = position_limit(model, tokenizer)
     copies = CopyTokenizer.of(tokenizer, model.config)
@@ -150,8 +150,8 @@ def generate_lines(
     vocab_size = sys.maxsize if copies is None else copies.vocab_size
     generated = [Generated("")] * len(lines)
     with evaluating(model), tqdm(total=len(sources), desc=progress, unit="sent", disable=progress is None) as bar:
-        for chosen in batches_by_length([len(source.ids) for source in sources], batch_size, max_tokens):
-            batch = [sources[number] for number in chosen]
+        for numbers in batches_by_length([len(source.ids) for source in sources], batch_size, max_tokens):
+            batch = [sources[number] for number in numbers]
             inputs = _inputs(batch, tokenizer.pad_token_id or 0, model.device)
             output = model.generate(**inputs, **search.options(inputs["input_ids"].shape[1], limit))
             if copies is None:
@@ -162,35 +162,35 @@ def generate_lines(
             details: Iterable[dict[str, Any]] = [{}] * len(batch)
             if scores or copied:
                 forced = search.others.get("forced_bos_token_id", model.generation_config.forced_bos_token_id)
-                rows = _read_back(model, inputs, output, copied, forced is not None)
+                rows = _score_tokens(model, inputs, output, copied, forced is not None)
                 details = _details(tokenizer, batch, texts, rows, search.length_penalty, vocab_size, prefix)
             unknown = _unknown_tokens(tokenizer, output)
             for source, text, count, scored in zip(batch, texts, unknown, details, strict=True):
                 generated[source.index] = Generated(text, cut_from=source.cut_from, unknown=count, **scored)
-            bar.update(len(chosen))
+            bar.update(len(numbers))
     return generated
 
 
 def end_tokens(config) -> list[int]:
-    """Return the tokens that end a sentence, of a generation configuration."""
+    """Return the end-of-sentence tokens of a generation configuration."""
     ends = config.eos_token_id
     return list(ends) if isinstance(ends, list | tuple) else [ends]
 
 
 def length_to_end(ids: Sequence[int], ends: Sequence[int]) -> int:
-    """Return how many tokens there are up to the first end of a sentence, which counts; all where there is none."""
+    """Return the number of tokens up to and including the first end of sentence; all if there is none."""
     return next((n for n, token in enumerate(ids, start=1) if token in ends), len(ids))
 
 
 def _without_special(model, output: Tensor) -> list[list[int]]:
-    """Return the rows without padding, start and end as the model has them, whatever its tokenizer calls special."""
+    """Return the rows without the model's padding, start and end tokens; the tokenizer may have other special ones."""
     config = model.generation_config
     special = {config.pad_token_id, config.decoder_start_token_id, *end_tokens(config)}
     return [[token for token in row if token not in special] for row in output.tolist()]
 
 
 def _unknown_tokens(tokenizer, output: Tensor) -> list[int]:
-    """Count the unknown tokens of each row; 0 if the tokenizer uses its unknown token for another purpose, too."""
+    """Count the unknown tokens of each row; 0 if the tokenizer's unknown token also has another purpose."""
     unknown, *others = (special_target_id(tokenizer, f"{name}_token") for name in ("unk", "pad", "eos", "bos"))
     if unknown is None or unknown in others:
         return [0] * len(output)
@@ -198,7 +198,7 @@ def _unknown_tokens(tokenizer, output: Tensor) -> list[int]:
 
 
 def source_limit(model, tokenizer) -> int:
-    """Return the most tokens in a source: `position_limit`, or fewer if the tokenizer's `model_max_length` is less."""
+    """Return the maximum number of source tokens: `position_limit`, or the tokenizer's `model_max_length` if less."""
     return min(position_limit(model, tokenizer), int(tokenizer.model_max_length))
 
 
@@ -221,10 +221,10 @@ class _Source:
     """A tokenised line.
 
     Args:
-        index: place of the line among all lines.
-        line: its text.
+        index: index of the line among all lines.
+        line: text of the line.
         ids: tokens that the model reads.
-        extended: the same with numbers of slots, for a model that copies; else `ids` itself.
+        extended: tokens with numbers of slots for a model with `copy`; else `ids` itself.
         words: words of the slots.
         cut_from: number of tokens of the whole line, if it was cut.
     """
@@ -240,23 +240,23 @@ class _Source:
 def _encode(
     tokenizer, lines: Sequence[str], prefix: str, limit: int, too_long: str, copies: CopyTokenizer | None
 ) -> list[_Source]:
-    """Tokenise the lines with text; none has more than `limit` tokens."""
+    """Tokenise the lines with text, truncated to `limit` tokens, or raise LineTooLongError."""
     words: Sequence[Sequence[str]]
     if copies is None:
-        indices, whole = _token_ids(tokenizer, lines, prefix)
-        ids = extended = [beginning(row, limit) for row in whole]
-        lengths, words = list(map(len, whole)), [()] * len(whole)
+        indices, full_rows = _token_ids(tokenizer, lines, prefix)
+        ids = extended = [beginning(row, limit) for row in full_rows]
+        lengths, words = list(map(len, full_rows)), [()] * len(full_rows)
     else:
         indices = [index for index, line in enumerate(lines) if line.strip()]
         columns = copies.sources([prefix + lines[i] for i in indices], limit)
         ids, extended = columns["input_ids"], columns["extended_input_ids"]
         lengths, words = columns["length"], columns["copied_words"]
     sources = []
-    for index, length, row, slots, of_slots in zip(indices, lengths, ids, extended, words, strict=True):
+    for index, length, row, slots, slot_words in zip(indices, lengths, ids, extended, words, strict=True):
         if length > limit and too_long == "error":
             raise LineTooLongError(index, length, limit)
         cut_from = length if length > limit else None
-        sources.append(_Source(index, lines[index], row, slots, of_slots, cut_from))
+        sources.append(_Source(index, lines[index], row, slots, slot_words, cut_from))
     return sources
 
 
@@ -273,7 +273,7 @@ def _details(
     tokenizer,
     batch: Sequence[_Source],
     texts: Sequence[str],
-    rows: Iterable["_Read"],
+    rows: Iterable["_ScoredTokens"],
     length_penalty: float,
     vocab_size: int,
     prefix: str,
@@ -289,8 +289,9 @@ def _details(
             source_words = _words_of_source(tokenizer, source, prefix)
             words = words_of_text(tokenizer, row.ids, source.words, vocab_size, text)
             for share, place, word in zip(row.shares, row.places, words, strict=True):
-                found = place >= 0
-                copies.append(Copy(share, place if found else None, source_words[place] if found else None, word))
+                in_source = place >= 0
+                source_word = source_words[place] if in_source else None
+                copies.append(Copy(share, place if in_source else None, source_word, word))
         score = sum(row.scores) / len(row.ids) ** length_penalty
         yield {
             "tokens": tuple(names),
@@ -301,8 +302,8 @@ def _details(
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """The tokens of a generated text with their log-probabilities, and shares and places of `copy_shares`."""
+class _ScoredTokens:
+    """Tokens of a generated text with their log-probabilities, and shares and places from `copy_shares`."""
 
     ids: list[int]
     scores: list[float]
@@ -310,24 +311,26 @@ class _Read:
     places: Sequence[int] = ()
 
 
-def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool, forced: bool) -> Iterator[_Read]:
-    """Run the model over a generated batch; yield each row from after the decoder's start to the end of sentence.
+def _score_tokens(
+    model, inputs: dict[str, Tensor], output: Tensor, copied: bool, forced: bool
+) -> Iterator[_ScoredTokens]:
+    """Score a generated batch in one pass; yield each row, from after the decoder's start to the end of sentence.
 
     Args:
-        model: the model that generated the batch.
+        model: model that generated the batch.
         inputs: inputs of the model.
         output: generated tokens, (batch, 1 + steps).
-        copied: also compute copied shares.
-        forced: the first token was not chosen, so that its score is 0.
+        copied: True to compute also copied shares.
+        forced: True if the first token was forced, so that its score is 0.
     """
-    if hasattr(model, "scores"):  # CTranslate2 gives no logits
+    if hasattr(model, "scores"):  # CTranslate2 has no logits
         for ids, scores in model.scores(inputs, output):
-            yield _Read(ids, [0.0, *scores[1:]] if forced else scores)
+            yield _ScoredTokens(ids, [0.0, *scores[1:]] if forced else scores)
         return
     ends = end_tokens(model.generation_config)
     source = inputs.get("extended_input_ids", inputs["input_ids"])
     options = {"output_copy_probabilities": True} if copied else {}
-    at_once = max(1, _READ_AT_ONCE // output.shape[1])
+    at_once = max(1, _TOKENS_AT_ONCE // output.shape[1])
     for start in range(0, len(output), at_once):
         part = slice(start, start + at_once)
         part_inputs = {name: tensor[part] for name, tensor in inputs.items()}
@@ -346,7 +349,7 @@ def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool, f
             scores[:, 0] = 0
         for ids, *columns_of_row in zip(tokens.tolist(), *(column.tolist() for column in columns), strict=True):
             length = length_to_end(ids, ends)
-            yield _Read(ids[:length], *(column[:length] for column in columns_of_row))
+            yield _ScoredTokens(ids[:length], *(column[:length] for column in columns_of_row))
 
 
 # ---- copied words ----
@@ -356,13 +359,13 @@ def copy_shares(ids: Tensor, copied: Tensor, tokens: Tensor, log_probabilities: 
     """Compute the copied share of each token y_t, `sum_(s: x_s = y_t) c_s / P(y_t)`, and the s of the largest c_s.
 
     Args:
-        ids: source tokens x, as numbers of slots where they have one, (B, S).
+        ids: source tokens x, (B, S); a token with a slot has the slot's number.
         copied: probability c of copying each source token, (B, T, S).
         tokens: generated tokens y, (B, T).
         log_probabilities: log P(y), (B, T).
 
     Returns:
-        The shares and the places s, (B, T) each; s is -1 where no source token is y_t.
+        The shares and the places s, (B, T) each; s is -1 if no source token is y_t.
     """
     same = ids.unsqueeze(1) == tokens.unsqueeze(2)
     total = copied.masked_fill(~same, 0.0).sum(dim=-1)
@@ -376,24 +379,24 @@ def _words_of_source(tokenizer, source: _Source, prefix: str) -> list[int | None
     (tokenized,) = tokenize_words(tokenizer, [source.line], prefix=prefix)
     words = [None if word == NO_WORD else word for word in tokenized.word_ids.tolist()]
     length = source.cut_from or len(source.ids)
-    words += [None] * (length - len(words))  # an end of sentence that the tokenizer does not add
+    words += [None] * (length - len(words))  # the end of sentence, which `tokenize_words` may not add
     return beginning(words, None if source.cut_from is None else len(source.ids))
 
 
 def words_of_text(
     tokenizer, ids: Sequence[int], slot_words: Sequence[str], vocab_size: int, text: str
 ) -> list[int | None]:
-    """Return the word of a generated text that each of its tokens belongs to.
+    """Return the number of the word that each token of a generated text belongs to.
 
     Args:
         tokenizer: the model's tokenizer.
-        ids: numbers of the tokens; those from `vocab_size` on stand for `slot_words`.
+        ids: numbers of the tokens; numbers from `vocab_size` on are indices of `slot_words`.
         slot_words: words of the slots of the source.
         vocab_size: `vocab_size` of the model's configuration.
         text: the decoded text, in which spaces before punctuation may have been removed.
     """
     pieces: list[str] = []
-    places: list[int | None] = []  # of tokens among the pieces
+    places: list[int | None] = []  # one per token: its index among the pieces
     for in_slots, run in groupby(ids, lambda token: token >= vocab_size):
         tokens, before = list(run), len(pieces)
         if in_slots:

@@ -17,7 +17,7 @@ from hf_attncal.models.loading import check_finite, check_report
 from .files import blamed, check_model_files, check_size_of_weights, check_types, file_beside, read_object
 from .opening import TOKENIZER_FILES, check_name
 
-register()  # the Auto classes below load our models, too, and those of other packages
+register()  # makes the Auto classes below load our models, and families of other packages
 register_others()
 
 
@@ -25,7 +25,7 @@ def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: 
     """Load the configuration of a model, or of an adapter's base model; arguments as in `load_seq2seq`.
 
     Raises:
-        OSError, ValueError: there is no configuration, or one that no model can have.
+        OSError, ValueError: there is no configuration, or it is invalid.
     """
     adapter = _adapter_config(name, revision)
     if adapter is None:
@@ -42,7 +42,7 @@ def model_config(
 
     Args:
         name, trust_remote_code, revision: see `load_seq2seq`.
-        role: words that messages add to the name of the file.
+        role: text that messages add to the name of the file.
     """
     check_model_files(name)
     file = Path(name) / CONFIG
@@ -64,11 +64,11 @@ def model_config(
 
 
 def _check_kernels(values: dict) -> None:
-    """Raise ValueError for kernels of the Hub, which are code, in a configuration or one nested in it."""
+    """Raise ValueError for kernels from the Hub, which are code, in a configuration or one nested in it."""
     for key, value in values.items():
         if key in ("attn_implementation", "_attn_implementation"):
             if "/" in str(value):
-                raise ValueError(f"`{key}` must not name code of the Hub, got {value!r}. Remove it.")
+                raise ValueError(f"`{key}` must not name code on the Hub, got {value!r}. Remove it.")
         elif isinstance(value, dict):
             _check_kernels(value)
 
@@ -81,21 +81,20 @@ def load_seq2seq(
     revision: str | None = None,
     languages: str | Sequence[str] | None = None,
 ) -> tuple[PreTrainedModel, object]:
-    """Load an encoder-decoder and its tokenizer on the CPU, ready to write in the language of the target.
+    """Load an encoder-decoder and its tokenizer on the CPU, with the languages set.
 
     Args:
-        name: folder or Hub name of a model, or of a PEFT adapter (ours, LoRA, ...). An adapter is put into the model
-            that its configuration names. If it has no tokenizer, that model's is used.
-        dtype: a floating-point type of PyTorch or its name; None for the type that the model is saved in.
-        trust_remote_code: run the model code that comes with the model.
-        revision: branch, tag or commit of `name` on the Hub. An adapter's configuration gives that of its base model.
+        name: folder or Hub name of a model, or of a PEFT adapter (ours, LoRA, ...). An adapter is put into the base
+            model that its configuration names. If the adapter has no tokenizer, the base model's is used.
+        dtype: floating-point type of PyTorch or its name. Default: None, the type in which the model is saved.
+        trust_remote_code: True to run model code in the checkpoint.
+        revision: branch, tag or commit of `name` on the Hub. An adapter's configuration has its base model's revision.
         languages: see `data.languages.set_languages`.
 
     Raises:
         OSError, ValueError: a file is missing or damaged (the message names it), `dtype` is not a floating-point type,
-            weights are missing or not finite, the tokenizer is that of another model, or the adapter cannot be used
-            (the message says why and what to do), for example because its file has missing or unexpected weights.
-            Also languages that the tokenizer does not have.
+            weights are missing or not finite, the tokenizer belongs to another model, the adapter cannot be used, for
+            example because its file has missing or unexpected weights, or the tokenizer does not have the languages.
     """
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     adapter = _adapter_config(name, revision)
@@ -105,13 +104,13 @@ def load_seq2seq(
         return model, tokenizer
 
     base, base_revision = adapter.base_model_name_or_path, adapter.revision
-    load_config(base, revision=base_revision, **options)  # refuses what could not be built
+    load_config(base, revision=base_revision, **options)  # raises an error for sizes that cannot be built
     model = _model(AutoModelForSeq2SeqLM, base, dtype=dtype, revision=base_revision, **options)
-    # The base model itself with the adapter inside, so that it works like any model of transformers.
+    # The adapter's modules are put into the base model, so that it works like any model of transformers.
     model = LAYOUTS["adapter"].loader().with_adapter(model, adapter, name, revision)
     if any(file_beside(name, file, revision) for file in TOKENIZER_FILES):
-        mend = f"Save it anew, or remove its files to use that of {base}."
-        tokenizer = load_tokenizer(name, model.config, mend, revision=revision, **options)
+        remedy = f"Save it again, or remove its files to use the tokenizer of {base}."
+        tokenizer = load_tokenizer(name, model.config, remedy, revision=revision, **options)
     else:
         tokenizer = load_tokenizer(base, model.config, revision=base_revision, **options)
     set_languages(model, tokenizer, languages)
@@ -121,12 +120,13 @@ def load_seq2seq(
 def load_whole(
     auto_class, name: str | Path, *, dtype: str | torch.dtype | None = None, finite: bool = True, **options
 ) -> tuple:
-    """Load a model that is not an adapter by its Auto class, and its tokenizer; else as `load_seq2seq`.
+    """Load a model that is not an adapter by its Auto class, and its tokenizer.
 
     Args:
-        finite: check that all weights are finite, which reads them all.
+        finite: True to check that all weights are finite, which reads all of them.
+        The others: see `load_seq2seq`.
     """
-    config = load_config(name, **options)  # refuses what could not be built
+    config = load_config(name, **options)  # raises an error for sizes that cannot be built
     tokenizer = load_tokenizer(name, config, **options)
     model = _model(auto_class, name, dtype=dtype, **options)
     if finite:
@@ -140,7 +140,7 @@ def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **o
         model, report = auto_class.from_pretrained(
             name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
-    # An encoder saved with another head lacks its pooler, which nothing here uses.
+    # An encoder saved with another head lacks its pooler, which we do not use.
     report["missing_keys"] = {key for key in report["missing_keys"] if not key.startswith("pooler.")}
     check_report(name, model, report, all_known=model.config.model_type in FAMILIES)
     check_types(name, {key for key, tensor in model.state_dict().items() if tensor.is_floating_point()})
@@ -151,11 +151,11 @@ def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **o
     return model
 
 
-def load_tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it anew.", **options):
+def load_tokenizer(name: str | Path, config: PretrainedConfig, remedy: str = "Save it again.", **options):
     """Load the tokenizer of a model or adapter.
 
     Raises:
-        ValueError: it cannot be loaded, or has tokens that the model of this configuration does not have.
+        ValueError: the tokenizer cannot be loaded, or has tokens that the model of this configuration does not have.
     """
     what = f"the tokenizer in {name} ({', '.join(TOKENIZER_FILES)})"
     try:
@@ -168,20 +168,20 @@ def load_tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save
         if "trust_remote_code" in str(error):
             raise
         problem = " ".join(str(error).split())
-        raise ValueError(f"{what} cannot be loaded: {problem}. {mend}") from error
+        raise ValueError(f"{what} cannot be loaded: {problem}. {remedy}") from error
     if not isinstance(longest, int | float):
-        raise ValueError(f"{what} must have a number as `model_max_length`, got {longest!r}. {mend}")
+        raise ValueError(f"{what} must have a number as `model_max_length`, got {longest!r}. {remedy}")
     if tokenizer.is_fast and len(set(vocabulary.values())) < len(vocabulary):
-        raise ValueError(f"{what} gives several tokens the same number. {mend}")
+        raise ValueError(f"{what} gives several tokens the same number. {remedy}")
     if tokenizer.is_fast and getattr(tokenizer.backend_tokenizer.model, "dropout", None):
-        tokenizer.backend_tokenizer.model.dropout = None  # is for training: a text would be cut another way each time
+        tokenizer.backend_tokenizer.model.dropout = None  # it is for training, and tokenises a text at random
     # bart-large-cnn has no embedding for its mask token, which never occurs in text.
     largest, token = max((number, token) for token, number in vocabulary.items() if token != tokenizer.mask_token)
     size = _vocabulary(config)
     if isinstance(size, int) and largest >= size:
         raise ValueError(
-            f"{what} is that of another model: its token {token!r} has the number {largest}, but the model has only "
-            f"{size} tokens (`vocab_size`). {mend}"
+            f"{what} belongs to another model: its token {token!r} has the number {largest}, but the model has only "
+            f"{size} tokens (`vocab_size`). {remedy}"
         )
     return tokenizer
 
@@ -193,7 +193,7 @@ def _vocabulary(config: PretrainedConfig) -> int | None:
 
 
 def torch_dtype(dtype: str | torch.dtype | None, field: str = "dtype") -> str | torch.dtype:
-    """Return the `dtype` of `from_pretrained`: a floating-point type, or "auto" for the type that is saved.
+    """Return the `dtype` of `from_pretrained`: a floating-point type, or "auto" for the saved type.
 
     Raises:
         ValueError: another value; the message names `field`.
@@ -204,7 +204,7 @@ def torch_dtype(dtype: str | torch.dtype | None, field: str = "dtype") -> str | 
     if not isinstance(torch_type, torch.dtype) or not torch_type.is_floating_point:
         raise ValueError(
             f"`{field}` must be a floating-point type of PyTorch ('float32', 'bfloat16', 'float16', ...), or None for "
-            f"that of the file, got {dtype!r}."
+            f"the type of the file, got {dtype!r}."
         )
     return torch_type
 
@@ -213,7 +213,7 @@ def _adapter_config(name: str | Path, revision: str | None):
     """Load the PEFT configuration in a folder or repository; return None if it holds a model.
 
     Raises:
-        OSError, ValueError: nothing has this name (`check_name`), or see `adapters.loading.adapter_config`.
+        OSError, ValueError: see `check_name` and `adapters.loading.adapter_config`.
     """
     check_name(name, revision)
     if find_adapter_config_file(str(name), revision=revision) is None:

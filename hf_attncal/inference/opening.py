@@ -1,6 +1,6 @@
-"""Names of checkpoints, devices, and the messages where a checkpoint cannot be loaded.
+"""Names of checkpoints, devices, and the messages about a checkpoint that cannot be loaded.
 
-transformers asks the Hub for any name that is not a folder, file by file, and retries each time it gets no answer.
+transformers requests any name that is not a folder from the Hub, file by file, with retries if there is no answer.
 This module imports nothing heavy, so that a command can report a wrong name before torch is imported.
 """
 
@@ -23,10 +23,10 @@ MODEL_FILES = (*LAYOUTS["model"].marks, *LAYOUTS["adapter"].marks)
 TOKENIZER_FILES = LAYOUTS["tokenizer"].marks
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
-_SECONDS = 5  # to wait for an answer of the Hub
-_TWO_MODELS = (*LAYOUTS["adapter"].marks, "model.safetensors")  # a repository that has all of this
-# Fields of a generation configuration that make transformers run code of the Hub, with their harmless values.
-_DECODED_BY_CODE = {
+_SECONDS = 5  # timeout of a request to the Hub
+_TWO_MODELS = (*LAYOUTS["adapter"].marks, "model.safetensors")  # files of a repository with an adapter and a model
+# Fields of a generation configuration that make transformers run code from the Hub, with their harmless values.
+_FIELDS_THAT_RUN_CODE = {
     "constraints": (None, []),
     "force_words_ids": (None, []),
     "num_beam_groups": (None, 1),
@@ -36,7 +36,7 @@ _DECODED_BY_CODE = {
 
 
 def is_hub_name(name: str | Path) -> bool:
-    """Return whether the Hub may have such a name: at most one slash, and no `.`, `~` or `/` at the beginning."""
+    """Return True if a name is valid on the Hub: at most one slash, and no `.`, `~` or `/` at the beginning."""
     return _HUB_NAME.fullmatch(str(name)) is not None
 
 
@@ -46,24 +46,24 @@ def check_name(name: str | Path, revision: str | None = None, files: tuple[str, 
     Args:
         name: folder or Hub name.
         revision: branch, tag or commit on the Hub.
-        files: the folder must have one of these files, or the Hub's cache one of the repository.
+        files: files of which the folder, or the repository in the Hub's cache, must have one.
 
     Raises:
         OSError: the name is a file, a missing folder, a folder without any of `files` or with two models, or not on
-            the Hub; or the Hub does not answer. The message says which.
+            the Hub; or the Hub does not answer. Each case has its own message.
     """
     path = Path(name)
     if os.path.isdir(name):
         if not any(os.path.lexists(path / file) for file in files):  # a broken link gets its own error later
             kind = "a" if any(path.iterdir()) else "an empty"
-            below = {found.parent for file in files for found in path.glob(f"*/{file}")}
-            advice = f" Did you mean {max(below, key=os.path.getmtime)}?" if below else ""
+            subfolders = {match.parent for file in files for match in path.glob(f"*/{file}")}
+            advice = f" Did you mean {max(subfolders, key=os.path.getmtime)}?" if subfolders else ""
             raise FileNotFoundError(f"{path} is {kind} folder without {_one_of(files)}.{advice}")
         _check_one(path)
     elif os.path.lexists(name):
-        there = any((path.parent / file).is_file() for file in files)
-        which = str(path.parent) if there else f"a folder with {_one_of(files)}"
-        raise NotADirectoryError(f"{name} is a file, and must be a folder. Give {which}.")
+        in_model_folder = any((path.parent / file).is_file() for file in files)
+        remedy = str(path.parent) if in_model_folder else f"a folder with {_one_of(files)}"
+        raise NotADirectoryError(f"{name} is a file, and must be a folder. Give {remedy}.")
     elif not is_hub_name(name):
         raise FileNotFoundError(f"There is no folder {name or repr(name)}.{_nearest(path)}")
     else:
@@ -75,12 +75,12 @@ def _check_hub(name: str, revision: str | None, files: tuple[str, ...]) -> None:
     from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
     cached = [try_to_load_from_cache(name, file, revision=revision) for file in files]
-    if (found := next((file for file in cached if isinstance(file, str)), None)) is not None:
-        _check_one(Path(found).parent)
+    if (cached_file := next((file for file in cached if isinstance(file, str)), None)) is not None:
+        _check_one(Path(cached_file).parent)
         return
     neither = f"{name} is neither a folder here nor in the cache of the Hub"
     if is_offline_mode():
-        raise ConnectionError(f"{neither}, and HF_HUB_OFFLINE forbids asking the Hub.{_nearest(Path(name))}")
+        raise ConnectionError(f"{neither}, and HF_HUB_OFFLINE forbids a download.{_nearest(Path(name))}")
     try:
         for file in (files[0], *(_TWO_MODELS if files == MODEL_FILES else ())):
             get_hf_file_metadata(hf_hub_url(name, file, revision=revision), timeout=_SECONDS)
@@ -93,7 +93,7 @@ def _check_hub(name: str, revision: str | None, files: tuple[str, ...]) -> None:
             f"There is neither a folder {name} here nor a model of this name on the Hub (or it is private: `hf auth "
             f"login`).{_nearest(Path(name))}"
         ) from None
-    except (EntryNotFoundError, HfHubHTTPError):  # an adapter, or a problem that transformers explains better
+    except (EntryNotFoundError, HfHubHTTPError):  # an adapter, or a problem with a better message from transformers
         return
     except Exception as error:  # from the HTTP client, which differs between versions of huggingface_hub
         raise ConnectionError(
@@ -116,13 +116,13 @@ def _one_of(files: tuple[str, ...]) -> str:
 
 
 def _nearest(path: Path) -> str:
-    """Suggest a folder with a similar name, also after a `~` that no shell has expanded."""
+    """Return a suggestion of a folder with a similar name, also after a `~` that no shell has expanded."""
     try:
         path = path.expanduser()
-        beside = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
+        folders = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
     except (OSError, RuntimeError, ValueError):  # no such folder, no such user, a zero byte
         return ""
-    near = get_close_matches(path.name, beside, n=1)
+    near = get_close_matches(path.name, folders, n=1)
     return f" Did you mean {path.parent / near[0]}?" if near else ""
 
 
@@ -130,17 +130,17 @@ def _nearest(path: Path) -> str:
 
 
 def fetched(name: str | os.PathLike[str], running: Running) -> str:
-    """Return the name of a model, or the folder of its revision, fetched from the Hub, if one is asked for.
+    """Return the name of a model, or with --revision the folder of that revision, downloaded from the Hub.
 
     Raises:
-        CommandError: the name is a folder or no name of the Hub, or the revision cannot be fetched.
+        CommandError: there is a revision, and the name is a folder, not a Hub name, or cannot be downloaded.
     """
     name = os.fspath(name) if isinstance(name, str | os.PathLike) else name
     revision = running.revision
     if revision is None:
         return name
     if Path(name).exists() or "/" not in name or not is_hub_name(name):
-        raise CommandError(f"--revision {revision} is that of a MODEL on the Hub (OWNER/NAME), got {name}.")
+        raise CommandError(f"--revision {revision} needs a MODEL on the Hub (OWNER/NAME), got {name}.")
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars
 
@@ -158,7 +158,7 @@ def load_errors(name: str) -> Iterator[None]:
     Library warnings that matter are errors of `hf_attncal.inference.loading`.
 
     Raises:
-        CommandError: in place of whatever the libraries raise on a file that they did not expect.
+        CommandError: any error of the libraries on an unexpected file.
     """
     try:
         check_name(name)  # before torch and transformers are imported
@@ -167,7 +167,7 @@ def load_errors(name: str) -> Iterator[None]:
 
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # of the weights: a pipe's standard error is for errors
+    logging.disable_progress_bar()  # shown for weights; the standard error of a pipe is for errors
     verbosity = logging.get_verbosity()
     try:
         with warnings.catch_warnings():
@@ -179,33 +179,33 @@ def load_errors(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         text, code = one_line(error), "trust_remote_code" in str(error)
-        if code and (fields := decoded_by_code(name)):
+        if code and (fields := fields_that_run_code(name)):
             problem = (
-                f"cannot be used: its generation_config.json asks for {', '.join(f'`{field}`' for field in fields)}, "
-                "for which transformers would run code that is not the model's. Remove it there."
+                f"cannot be used: its generation_config.json has {', '.join(f'`{field}`' for field in fields)}, for "
+                "which transformers would run code from another repository. Remove it there."
             )
-        elif code and brings_code(name):
+        elif code and has_own_code(name):
             problem = (
-                "brings model code of its own (`auto_map` in its config.json). Read it, and pass --trust-remote-code "
+                "comes with its own model code (`auto_map` in its config.json). Read it, and pass --trust-remote-code "
                 "to run it."
             )
         elif code:
-            problem = "cannot be loaded: it needs code of the Hub that is not the model's, which attncal does not run."
+            problem = "cannot be loaded: it needs code from another repository on the Hub, which attncal does not run."
         elif isinstance(error, ImportError | OSError | ValueError) and text:
             problem = f"cannot be loaded: {text}"
         else:
             kind = type(error).__name__
-            problem = f"cannot be loaded: its files are damaged, or do not fit together ({kind}: {text})."
+            problem = f"cannot be loaded: its files are damaged or do not fit together ({kind}: {text})."
         raise CommandError(f"{name} {problem}") from error
     finally:
         logging.set_verbosity(verbosity)
 
 
 def check_loadable(*names: object) -> None:
-    """Check the names of models before anything heavy is imported; objects are skipped.
+    """Check the names of models before anything heavy is imported; loaded models are skipped.
 
     Raises:
-        CommandError: nothing can be loaded from one of them.
+        CommandError: nothing can be loaded from one of the names.
     """
     for name in names:
         if isinstance(name, str | os.PathLike):
@@ -213,11 +213,11 @@ def check_loadable(*names: object) -> None:
                 pass
 
 
-def tell_model(name: str, model) -> None:
+def log_model(name: str, model) -> None:
     """Log the loaded model, shown with -v, and warn of a precision that its processor emulates."""
     import torch
 
-    tensors = model.state_dict().values()  # an aligner that counts has no parameters
+    tensors = model.state_dict().values()  # a statistical aligner has no parameters
     types = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor.is_floating_point()})
     size = f"{sum(tensor.numel() for tensor in tensors):,} numbers in {' and '.join(types)}"
     LOG.info("%s: %s, %s", name, type(model).__name__, size)
@@ -228,9 +228,9 @@ def tell_model(name: str, model) -> None:
 
 
 def bf16_is_fast() -> bool:
-    """Return whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, CPU with avx512_bf16 or AMX.
+    """Return True if the hardware multiplies bfloat16 matrices: CUDA from Ampere on, CPU with avx512_bf16 or AMX.
 
-    `ATEN_CPU_CAPABILITY=avx2` makes a newer processor compute, and answer, as an older one does.
+    With `ATEN_CPU_CAPABILITY=avx2` a newer processor counts as an older one.
     """
     import torch
 
@@ -243,7 +243,7 @@ def bf16_is_fast() -> bool:
 
 
 def choose_device(running: Running) -> str:
-    """Set the number of --threads, and return the device: --device, or a GPU (that of the local rank), or the CPU.
+    """Set the number of --threads, and return the device: --device, else the local rank's GPU, else the CPU.
 
     Raises:
         CommandError: the device cannot be used.
@@ -263,20 +263,20 @@ def choose_device(running: Running) -> str:
     return device
 
 
-# ---- code that a checkpoint asks for ----
+# ---- code in a checkpoint ----
 
 
-def brings_code(name: str | Path) -> bool:
-    """Return whether a model, or an adapter's base model, comes with code of its own (`auto_map`)."""
+def has_own_code(name: str | Path) -> bool:
+    """Return True if a model, or an adapter's base model, comes with its own code (`auto_map`)."""
     base = _values_of(name, ADAPTER_CONFIG).get("base_model_name_or_path") or name
     files = (CONFIG, TOKENIZER_CONFIG)
     return any(_values_of(part, file).get("auto_map") for part in {str(name), str(base)} for file in files)
 
 
-def decoded_by_code(name: str | Path) -> list[str]:
-    """Return the fields of generation_config.json that make transformers run code of the Hub, not the model's."""
+def fields_that_run_code(name: str | Path) -> list[str]:
+    """Return the fields of generation_config.json that make transformers run code from another repository."""
     values = _values_of(name, GENERATION_CONFIG)
-    return [field for field, unset in _DECODED_BY_CODE.items() if values.get(field) not in unset]
+    return [field for field, unset in _FIELDS_THAT_RUN_CODE.items() if values.get(field) not in unset]
 
 
 def _values_of(name: str | Path, file: str) -> dict:

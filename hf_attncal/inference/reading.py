@@ -1,6 +1,6 @@
-"""Read the cross-attention of an encoder-decoder while the model is given the target (teacher forcing).
+"""Read the cross-attention of an encoder-decoder on given targets (teacher forcing).
 
-Any encoder-decoder of transformers can be read: a stock one, one of ours, or one with an active adapter. With labels
+Any encoder-decoder of transformers can be read: a stock model, one of ours, or one with an active adapter. With labels
 y_0 ... y_n-1 (end of sentence included) and decoder inputs start, y_0 ... y_n-2, step t predicts y_t.
 """
 
@@ -24,7 +24,7 @@ from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
 
 _KERNEL_LOGGER = logging.getLogger("transformers.integrations.sdpa_attention")
 
-# One entry for each decoder layer, from 0; None for a layer without.
+# One entry for each decoder layer, from 0; None for a layer without a tensor.
 Layers = tuple[Tensor | None, ...]
 
 
@@ -33,9 +33,9 @@ class CalibratedLayer(NamedTuple):
 
     Args:
         number: index of the layer, from 0.
-        attention: the weights before calibration.
+        attention: weights before calibration.
         mask, contribution: m and phi.
-        calibrated: the weights that are used; None if they were not asked for.
+        calibrated: weights that the model uses; None if they were not requested.
     """
 
     number: int
@@ -47,21 +47,21 @@ class CalibratedLayer(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """The cross-attention of one pass over a batch.
+    """Cross-attention of one pass over a batch.
 
     Args:
         source_mask: boolean (batch, source), True for real tokens.
         target_mask: boolean (batch, steps), True for steps with a target.
-        attentions: the weights that are used, (batch, heads, steps, source) in each layer; after calibration, without
-            the NULL column.
+        attentions: weights that the model uses, (batch, heads, steps, source) in each layer; after calibration,
+            without the NULL column.
         uncalibrated: a, the weights before calibration, the same shape.
         masks: m (Lu et al., eq. 3), the same shape.
         nulls: weight of NULL, (batch, heads, steps).
         uam: weights of the unsupervised alignment module over source positions, (batch, steps, source), 0 on source
-            padding; the places of a repeated token share its probability, see `shared_among_places`. None if it was
-            not asked for.
-        predicted: boolean (batch, steps), where the target token is what the model would choose. None if it was not
-            asked for.
+            padding; the positions of a repeated token share its probability, see `shared_among_places`. None if not
+            requested.
+        predicted: boolean (batch, steps), True if the model would also predict the target token. None if not
+            requested.
     """
 
     source_mask: Tensor
@@ -75,7 +75,7 @@ class Reading:
 
     @property
     def plain(self) -> Layers:
-        """Return the weights before any calibration, in each layer: those that are used where there is none."""
+        """Return the weights before calibration in each layer, or the used ones of a layer without calibration."""
         layers = zip(self.uncalibrated, self.attentions, strict=True)
         return tuple(used if plain is None else plain for plain, used in layers)
 
@@ -94,7 +94,7 @@ class Reading:
         """Return the layers with masks.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no layer has masks.
         """
         layers = []
         columns = zip(self.uncalibrated, self.masks, self.nulls, self.attentions, strict=True)
@@ -103,10 +103,7 @@ class Reading:
                 phi = contributions(attention, mask, self.source_mask, null)
                 layers.append(CalibratedLayer(number, attention, mask, phi, used))
         if not layers:
-            raise ValueError(
-                "Contributions are read from the masks of a model or an active adapter with `calibration`, got one "
-                "without."
-            )
+            raise ValueError("Contributions need a model or an active adapter with `calibration`, got one without.")
         return layers
 
     def unpadded(self, weights: Tensor, row: int) -> Tensor:
@@ -115,7 +112,7 @@ class Reading:
 
 
 class PairTooLongError(ValueError):
-    """A pair of more tokens than the model has positions, at `index` from 0."""
+    """Error for a pair with more tokens than the model has positions; `index` counts from 0."""
 
     def __init__(self, index: int, side: str, tokens: int, limit: int) -> None:
         self.index, self.side, self.tokens, self.limit = index, side, tokens, limit
@@ -127,7 +124,7 @@ class PairTooLongError(ValueError):
 
 @dataclass(frozen=True)
 class TokenPair:
-    """A sentence pair as it was read; `index` is its place among all pairs."""
+    """Tokenised sentence pair; `index` is its index among all pairs."""
 
     index: int
     source: WordTokens
@@ -144,33 +141,32 @@ def read(
     uam: bool = False,
     predictions: bool = False,
 ) -> Reading:
-    """Read a batch; the model's mode, and its kernel of attention, are put back.
+    """Read the cross-attention on a batch; the model's mode and attention kernel are restored.
 
     Args:
-        model: an encoder-decoder of transformers, on the device to use.
+        model: encoder-decoder of transformers, on the device to use.
         batch: `input_ids` and `attention_mask` (batch, source), `labels` (batch, steps) with -100 where there is no
-            target; on any device. `decoder_input_ids` are the shifted labels where they are not given.
-        attentions: fill `attentions`.
-        details: fill `uncalibrated`, `masks` and `nulls`, in the layers that have them.
-        uam: fill `uam`.
-        predictions: fill `predicted`.
+            target; on any device. `decoder_input_ids` default to the shifted labels.
+        attentions: True to fill `attentions`.
+        details: True to fill `uncalibrated`, `masks` and `nulls`, in the layers that have them.
+        uam: True to fill `uam`.
+        predictions: True to fill `predicted`.
 
     Returns:
-        The reading, on the model's device; None in all layers of what was not asked for.
+        The reading, on the model's device; fields that are not requested are None, or None in all layers.
 
     Raises:
-        ValueError: a model that returns no cross-attention; `uam` with a model without.
+        ValueError: the model returns no cross-attention, or has no `uam` although it is requested.
     """
     if attentions:
         check_attends(model.config)
     if uam:
         check_uam(model.config)
-    # By attribute and not by class: a model loaded as remote code has a class of its own.
+    # By attribute and not by class, because a model loaded as remote code has its own class.
     parts = [m for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
-    # An adapter reports in place of the attention of ours that it is on.
+    # If one of our attentions has an adapter, only the adapter reports.
     ours = [m.layer_idx for m in [m for m in parts if hasattr(m, "active_name")] or parts]
-    # Details are recorded by the model with its head. Without them its layer of the vocabulary, which costs as much as
-    # many others, is left out.
+    # Details need the model with its head. Otherwise the output layer, which costs as much as many others, is skipped.
     extras = {"output_attention_details": True} if ours else {}
     extras |= {"output_uam_probabilities": True} if uam else {}
     reader = model if extras or predictions else model.base_model
@@ -182,8 +178,8 @@ def read(
     used: Layers = (None,) * decoder_size(model.config)[0]
     if attentions:
         used = tuple(getattr(outputs, "cross_attentions", None) or ())
-        told = getattr(model, "told_layers", range(len(used)))  # CTranslate2 tells the attention of one
-        if not used or any(used[layer] is None for layer in told):
+        expected = getattr(model, "exported_layers", range(len(used)))  # CTranslate2 has the attention of one
+        if not used or any(used[layer] is None for layer in expected):
             raise ValueError(
                 f"A model of type {model.config.model_type!r} returned no cross-attention with "
                 f"attn_implementation={kernel!r}. Load an encoder-decoder, with `attn_implementation='eager'`."
@@ -207,7 +203,7 @@ def read(
 
 
 def teacher_forced(model, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the inputs of a model, and the labels that it shall predict, on its device; a batch as for `read`."""
+    """Return the inputs of a model and the labels to predict, on the model's device; see `read` for the batch."""
     inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if torch.is_tensor(tensor)}
     labels = inputs.pop("labels")
     if "decoder_input_ids" not in inputs:
@@ -221,11 +217,11 @@ def readings_of_pairs(
     """Read sentence pairs in batches by length; arguments and errors as in `read` and `batches_of_pairs`.
 
     Args:
-        uam: extend targets as in training, and fill `uam` of the readings.
+        uam: True to extend targets as in training, and fill `uam` of the readings.
         **options: `batch_size` and `source_prefix`; `attentions`, `details` and `predictions` of `read`.
 
     Yields:
-        The pairs of a batch, and its reading: one row for each pair, one step for each target token.
+        The pairs of a batch, and its reading: one row per pair, one step per target token.
     """
     batching = {name: options.pop(name) for name in ("batch_size", "source_prefix") if name in options}
     for pairs, batch in batches_of_pairs(model, tokenizer, sources, targets, uam=uam, **batching):
@@ -242,25 +238,25 @@ def batches_of_pairs(
     source_prefix: str = "",
     uam: bool = False,
 ) -> Iterator[tuple[list[TokenPair], dict[str, Tensor]]]:
-    """Yield sentence pairs in batches for `read`, the longest first. Pairs with a side of no word are left out.
+    """Yield sentence pairs in batches for `read`, the longest first. Pairs with an empty side are left out.
 
     Args:
-        model: the one that will read them.
-        tokenizer: the model's.
+        model: model for which the batches are made.
+        tokenizer: its tokenizer.
         sources: source sentences.
-        targets: their translations. One whose tokens do not end in a special token gets one: every token of a word is
-            then a decoder input, too.
-        batch_size: most pairs at once.
+        targets: translations of the sources. A target that does not end with a special token gets one, so that every
+            token of a word is also a decoder input.
+        batch_size: maximum number of pairs per batch.
         source_prefix: prefix of every source.
-        uam: extend the targets as in training, by tokens of no word.
+        uam: True to extend the targets as in training, by tokens of no word.
 
     Yields:
-        The pairs of a batch, and the batch, on the CPU: one row for each pair, one label for each target token.
+        The pairs of a batch, and the batch, on the CPU: one row per pair, one label per target token.
 
     Raises:
         ValueError: unequal numbers of sources and targets, a pair with more tokens than the model has positions (the
-            message names its index), a model of another kind, or one without `uam` for which it is asked; a tokenizer
-            that wants the language of the target, and has none.
+            message has its index), a model of another kind or without the requested `uam`, or a tokenizer that needs
+            the language of the target and has none.
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
@@ -268,15 +264,15 @@ def batches_of_pairs(
     check_lengths(model, tokenizer, pairs)
     lengths = [(len(pair.target.ids), len(pair.source.ids)) for pair in pairs]
     for rows in batches_by_length(lengths, batch_size):
-        chosen = [pairs[row] for row in rows]
-        sides = [pair.source.ids for pair in chosen], [pair.target.ids for pair in chosen]
-        yield chosen, padded_batch(model, tokenizer, *sides)
+        batch = [pairs[row] for row in rows]
+        sides = [pair.source.ids for pair in batch], [pair.target.ids for pair in batch]
+        yield batch, padded_batch(model, tokenizer, *sides)
 
 
 def token_pairs(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, source_prefix: str = "", uam: bool = False
 ) -> list[TokenPair]:
-    """Tokenise sentence pairs; arguments and errors (but of lengths) are those of `batches_of_pairs`."""
+    """Tokenise sentence pairs; arguments and errors (except for lengths) as in `batches_of_pairs`."""
     if len(sources) != len(targets):
         raise ValueError(f"`sources` and `targets` must be pairs, got {len(sources)} and {len(targets)} sentences.")
     check_encoder_decoder(model.config)
@@ -305,7 +301,7 @@ def padded_batch(model, tokenizer, sources: Sequence[np.ndarray], targets: Seque
 
 def decoder_size(config: PretrainedConfig) -> tuple[int, int]:
     """Return the numbers of layers and of attention heads of an encoder-decoder's decoder."""
-    decoder = config.get_text_config(decoder=True)  # BART and its kin give the decoder's numbers under general names
+    decoder = config.get_text_config(decoder=True)  # in BART-like configurations the general fields are the decoder's
     return getattr(config, "num_decoder_layers", None) or decoder.num_hidden_layers, decoder.num_attention_heads
 
 
@@ -319,8 +315,8 @@ def check_attends(config: PretrainedConfig) -> None:
     """Raise ValueError for a recurrent model without attention."""
     if getattr(config, "attention_window", ...) is None:
         raise ValueError(
-            f"`attention_window` of this model of type {config.model_type!r} must not be None: without a window the "
-            "model has no attention to read. Take one trained with an `attention_window`."
+            f"`attention_window` of this model of type {config.model_type!r} must not be None, because the model then "
+            "has no attention. Use a model trained with an `attention_window`."
         )
 
 
@@ -331,13 +327,13 @@ def check_uam(config: PretrainedConfig) -> None:
 
 
 def has_uam(config: PretrainedConfig) -> bool:
-    """Return whether a model has the unsupervised alignment module."""
+    """Return True if a model has the unsupervised alignment module."""
     return getattr(config, "uam", False) is True
 
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Put the model into evaluation mode, and back into its own at the end."""
+    """Put the model into evaluation mode, and restore its mode at the end."""
     training = model.training
     model.eval()
     try:
@@ -348,16 +344,16 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator[None]:
-    """Put a model into evaluation mode, with a kernel that forms weights of attention, and put both back."""
+    """Put a model into evaluation mode, with a kernel that returns attention weights; restore both at the end."""
     kernel = model.config._attn_implementation
-    # Ours form those of the cross-attention under every kernel. The rest needs eager attention: sdpa returns nothing.
+    # Our models return cross-attention with every kernel. Other attention needs the eager kernel; sdpa returns none.
     ours = stock_type(model.config.model_type) != model.config.model_type
     switch = kernel != "eager" and (self_attentions or (attentions and not ours))
     level = _KERNEL_LOGGER.level
     with evaluating(model):
         if switch:
             model.set_attn_implementation("eager")
-        _KERNEL_LOGGER.setLevel(logging.ERROR)  # it warns that it returns no weights, but what is read it does return
+        _KERNEL_LOGGER.setLevel(logging.ERROR)  # it warns of missing weights, but the weights read here are returned
         try:
             yield
         finally:
@@ -367,14 +363,14 @@ def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator
 
 
 def _extended(tokens: WordTokens, ids: Sequence[int]) -> WordTokens:
-    """Append tokens of no word."""
+    """Append tokens that belong to no word."""
     added = np.array(ids, dtype=np.int64)
     no_words = np.full(len(ids), NO_WORD)
     return WordTokens(np.concatenate([tokens.ids, added]), np.concatenate([tokens.word_ids, no_words]), tokens.words)
 
 
 def position_limit(model, tokenizer) -> int:
-    """Return the most tokens in a sequence: the model's number of positions, or the tokenizer's `model_max_length`."""
+    """Return the maximum length: the model's number of positions, or the tokenizer's `model_max_length`."""
     return int(getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length)
 
 
@@ -397,32 +393,35 @@ def check_some_words(sources: Sequence[str], targets: Sequence[str]) -> None:
         )
 
 
-# ---- models that name source tokens and not places ----
+# ---- models that predict source tokens and not their positions ----
 
-_REACH = 3  # steps and places around that tell which place of a repeated source token is meant
-_LEAST = 1e-6  # of evidence, so that there are shares where there is none: equal ones
+_REACH = 3  # distance of the neighbouring steps and positions that decide between positions of a repeated token
+_MIN_EVIDENCE = 1e-6  # gives equal shares to positions without evidence
 
 
 def shared_among_places(probabilities: Tensor, input_ids: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
-    """Turn probabilities of source tokens into probabilities of positions: those of a token share its probability.
+    """Turn probabilities of source tokens into probabilities of positions, which share a token's probability.
 
-    The share of a place is proportional to what its neighbours have at the neighbouring steps: for place i at step j
-    to the sum of `2^-|d| q_(j+d)[x_(i+d)]` over d from -3 to 3 without 0. In "the old house and the new garden" the
-    first "the" is meant where the next step stands for "old". Where no neighbour has anything, shares are equal; a
-    token that is not repeated keeps all.
+    The share of position i at step j is proportional to the probabilities of its neighbours at the neighbouring steps,
+    the sum of `2^-|d| q_(j+d)[x_(i+d)]` over d from -3 to 3 without 0. In "the old house and the new garden" the first
+    "the" gets the larger share if the next step predicts "old". If no neighbour has a probability, shares are equal; a
+    token that is not repeated keeps its whole probability.
 
     Args:
-        probabilities: `q_j[x_i]`, (batch, steps, source), all of it at each place of a token.
-        input_ids: (batch, source). source_mask: boolean (batch, source). target_mask: boolean (batch, steps).
+        probabilities: `q_j[x_i]`, (batch, steps, source), the whole probability at each position of a token.
+        input_ids: source tokens, (batch, source).
+        source_mask: True for real source tokens, (batch, source).
+        target_mask: True for steps with a target, (batch, steps).
 
     Returns:
-        (batch, steps, source), whose rows add up to at most 1; 0 at padding of either side.
+        (batch, steps, source); rows sum to at most 1, 0 at padding of either side.
     """
     real = target_mask.unsqueeze(2) & source_mask.unsqueeze(1)
     probabilities = probabilities.masked_fill(~real, 0.0)
-    evidence = torch.full_like(probabilities, _LEAST)
+    evidence = torch.full_like(probabilities, _MIN_EVIDENCE)
     for distance in range(1, _REACH + 1):
         evidence[:, distance:, distance:] += 0.5**distance * probabilities[:, :-distance, :-distance]
         evidence[:, :-distance, :-distance] += 0.5**distance * probabilities[:, distance:, distance:]
-    same = (input_ids.unsqueeze(1) == input_ids.unsqueeze(2)) & source_mask.unsqueeze(1)  # (batch, place, place)
-    return probabilities * evidence / torch.matmul(evidence, same.to(evidence.dtype).transpose(1, 2)).clamp(min=_LEAST)
+    same = (input_ids.unsqueeze(1) == input_ids.unsqueeze(2)) & source_mask.unsqueeze(1)  # (batch, source, source)
+    total = torch.matmul(evidence, same.to(evidence.dtype).transpose(1, 2))
+    return probabilities * evidence / total.clamp(min=_MIN_EVIDENCE)

@@ -1,16 +1,16 @@
-"""Seals: a file that was learned for a model fits this model only, and is as it was written.
+"""Seals of files that were learned for a model: such a file fits only this model, and must not be edited.
 
-A file that is learned beside a model (`layouts.py`: those with a command that writes them) has an entry `seal`: the
-digest of its values, and the fingerprint of the model. The reader compares both.
+A file that is learned for a model (a file with `learned_by` in `layouts.py`) has an entry `seal`: the digest of its
+values, and the fingerprint of the model. The reader compares both.
 
-A fingerprint is of what the model computes with, not of its files: the same model saved again, in shards, by another
-version of transformers or fetched from the Hub has the same one. Its parts are
+A fingerprint depends on the model's numbers and not on its files: the same model has the same fingerprint after it was
+saved again, in shards, by another version of transformers, or downloaded from the Hub. Its parts are
 
 - the weights in numbered layers, and the largest others: type, shape and bytes of each tensor, whatever its name.
   (Some classes save a model without its head, or tied weights once.) 100 MB take 0.08 s of CPU. Of more than 128 MB,
-  every n-th megabyte of each tensor is read, and the last: training changes them all.
+  only every n-th megabyte and the last of each tensor are read, because training changes all of them,
 - the vocabulary of the tokenizer,
-- the settings that say what is read of the model (`alignment.json`),
+- the settings for reading the model's attention (`alignment.json`),
 - for an adapter, the base model.
 """
 
@@ -51,24 +51,25 @@ def write_sealed(values: Mapping[str, Any], path: Path, model: str | Path | None
 
     Args:
         values: values, serialisable as JSON.
-        path: file to write or read.
-        model: folder or Hub name; None: the folder of the file. Without a model there, the seal is of the values only.
+        path: file to write.
+        model: folder or Hub name of the model. Default: None, the folder of the file; if it has no model, the seal has
+            only the digest of the values.
     """
-    of_model = fingerprint(path.parent if model is None else folder_of(model), path.name)
-    write_json({**values, SEAL: {"values": _digest(values), "model": of_model}}, path)
+    model_parts = fingerprint(path.parent if model is None else folder_of(model), path.name)
+    write_json({**values, SEAL: {"values": _digest(values), "model": model_parts}}, path)
 
 
 @contextmanager
 def sealed(path: Path, model: Path | None = None) -> Iterator[dict[str, Any]]:
-    """Give the values of a file beside its model, without the seal.
+    """Open a sealed file: the block gets its values without the seal.
 
     Args:
-        path: file to write or read.
-        model: folder of the model; None: the folder of the file.
+        path: file to read.
+        model: folder of the model. Default: None, the folder of the file.
 
     Raises:
-        ValueError: the values are not what was written, or were learned for another model; or in place of any error
-            that using them in the block raises. The message names the file, the problem and the remedy.
+        ValueError: the values were edited, or were learned for another model, or the block raises an error in using
+            them. The message names the file, the problem and the remedy.
     """
     model = path.parent if model is None else model
     try:
@@ -79,7 +80,7 @@ def sealed(path: Path, model: Path | None = None) -> Iterator[dict[str, Any]]:
         if seal["values"] != _digest(values):
             raise ValueError("it has been changed since it was written")
         for part in _differing(seal["model"], fingerprint(model, path.name)) if is_model(model) else ():
-            raise ValueError(f"it was learned for another model, with another {part} than {model} has")
+            raise ValueError(f"it was learned for another model, not for {model} (different {part})")
         yield values
     except _WRONG as error:
         problem = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
@@ -89,23 +90,23 @@ def sealed(path: Path, model: Path | None = None) -> Iterator[dict[str, Any]]:
         raise ValueError(f"{path} cannot be used: {problem}. `{command}` writes it again.") from error
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    return [name for name in {**one, **other} if one.get(name) != other.get(name)]
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    return [name for name in {**first, **second} if first.get(name) != second.get(name)]
 
 
 # ---- fingerprints ----
 
 
 def is_model(folder: Path) -> bool:
-    """Return whether a model or an adapter is in a folder."""
+    """Return True if a folder has a model or an adapter."""
     return any((folder / name).is_file() for name in (CONFIG, ADAPTER_CONFIG))
 
 
 def folder_of(name: str | Path, revision: str | None = None) -> Path:
-    """Return the folder of a model or an adapter, in the cache of the Hub if it is a name there.
+    """Return the folder of a model or an adapter, which for a Hub name is in the Hub's cache.
 
     Raises:
-        OSError: there is none.
+        OSError: there is no such folder.
     """
     paths = (file_beside(name, file, revision) for file in (ADAPTER_CONFIG, CONFIG))
     path = next((path for path in paths if path is not None), None)
@@ -117,7 +118,7 @@ def fingerprint(folder: Path, file: str = "") -> dict[str, str]:
 
     Args:
         folder: folder of a complete model or adapter.
-        file: name of the file that is learned for it: `alignment.json` is no part of itself.
+        file: name of the file that is learned for it; the fingerprint for `alignment.json` does not include this file.
 
     Raises:
         ValueError: a file cannot be read; the message names it.
@@ -136,7 +137,7 @@ def fingerprint(folder: Path, file: str = "") -> dict[str, str]:
 
 
 def _base(config: Mapping[str, Any]) -> Path | None:
-    """Return the folder of an adapter's base model; None where it is missing, an error that loading it reports."""
+    """Return the folder of an adapter's base model; None if it is missing, which loading the adapter reports."""
     name, revision = config.get("base_model_name_or_path"), config.get("revision")
     try:
         folder = folder_of(str(name), revision if isinstance(revision, str) else None)
@@ -148,7 +149,7 @@ def _base(config: Mapping[str, Any]) -> Path | None:
 def _vocabulary(folder: Path) -> str | None:
     path = folder / TOKENIZER
     if path.is_file():
-        with blamed(path):  # padding and the like are how it was last used
+        with blamed(path):  # only the vocabulary, because padding and the like depend on the last use
             return _digest(read_object(path)["model"]["vocab"])
     for patterns in _VOCABULARIES:
         if paths := sorted(path for pattern in patterns for path in folder.glob(pattern)):
@@ -167,7 +168,7 @@ def _weights(folder: Path) -> str:
     largest = max((end - begin for *_, begin, end in rest), default=0)
     tensors = [tensor for tensor in tensors if tensor not in rest or 2 * (tensor[-1] - tensor[-2]) >= largest]
     step = _BLOCK * max(1, -(-sum(end - begin for *_, begin, end in tensors) // _MOST))
-    digests = set()  # of tied weights, some versions save one, and some all
+    digests = set()  # a set, because some versions save tied weights once, and some several times
     for _, path, kind, begin, end in tensors:
         digest = hashlib.sha256(kind.encode())
         with open(path, "rb") as file:
@@ -179,7 +180,7 @@ def _weights(folder: Path) -> str:
 
 
 def _places(path: Path) -> dict[str, tuple[str, int, int]]:
-    """Return type and shape, first byte and the byte after the last of each tensor in a file, by its name."""
+    """Return the type and shape, the first byte, and the byte after the last of each tensor in a file, by name."""
     with blamed(path), open(path, "rb") as file:
         start = 8 + int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(start - 8) if start < os.path.getsize(path) else "")
@@ -194,19 +195,19 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-# ---- revisions, which results state ----
+# ---- revisions, for results ----
 
 
 def revision_of(name: str, revision: str | None = None) -> str:
     """Return the identity of a model, an adapter or a tokenizer.
 
     Returns:
-        For a folder, the SHA-256 of the files that are read from it. For a name on the Hub, `name@commit`, or the name
-        if the commit is unknown. For an adapter, the identity of its base model follows after ` on `.
+        For a folder, the SHA-256 of its files that loading reads. For a Hub name, `name@commit`, or the name if the
+        commit is unknown. For an adapter, ` on ` and the identity of its base model follow.
     """
     if Path(name).is_dir():
-        read = {path for file in files() if file.is_read for path in Path(name).glob(file.name)}
-        identity = _sha256_of(sorted(filter(Path.is_file, read)))
+        paths = {path for file in files() if file.is_read for path in Path(name).glob(file.name)}
+        identity = _sha256_of(sorted(filter(Path.is_file, paths)))
     else:
         commit = _commit(name, revision)
         identity = f"{name}@{commit}" if commit else name
@@ -216,7 +217,7 @@ def revision_of(name: str, revision: str | None = None) -> str:
 
 
 def _named_base(adapter: Path) -> tuple[str, str | None] | None:
-    """Return the base model that an adapter names and its revision, or None if it names none."""
+    """Return the base model in an adapter's configuration and its revision, or None if it has none."""
     try:
         values = json.loads(adapter.read_text(encoding="utf-8"))
         base = values["base_model_name_or_path"]

@@ -1,4 +1,4 @@
-"""Settings of the search for a text: fields of transformers' `GenerationConfig` that suit a text for each line."""
+"""Settings of the search: fields of transformers' `GenerationConfig` that make sense for one text per line."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -73,11 +73,11 @@ FIELDS = {
     "use_cache": _YES_NO,
     "do_sample": _YES_NO,
     **_SAMPLING,
-    "prefix": _TEXT,  # none of transformers: text before each line
+    "prefix": _TEXT,  # our own: text before each line
 }
-# Values of the others may not suit a model, which only a try tells.
+# Settings that every model can have; values of the others may not suit a model, which only a trial can show.
 _ALWAYS_SUIT = {*_SAMPLING, "length_penalty", "max_new_tokens", "min_new_tokens", "no_repeat_ngram_size", "do_sample"}
-# What is said another way here.
+# Fields of transformers that have another name or no place here, with the remedy.
 _ELSEWHERE = {
     "num_beams": "give the number of beams with --beams",
     "max_length": "give `max_new_tokens`",
@@ -92,14 +92,14 @@ class Search:
 
     Args:
         num_beams: beam size; 1 is greedy.
-        length_penalty: the beam score is log-probability / length ** `length_penalty` (`generate`'s definition).
-        max_new_tokens: longest text, in tokens. None: twice the longest source of the batch plus 10.
-        min_new_tokens: shortest text, in tokens. None: the model's `generation_config`.
-        no_repeat_ngram_size: length of token runs that must not repeat. None: the model's `generation_config`.
+        length_penalty: exponent of the length in the beam score, log-probability / length ** `length_penalty`.
+        max_new_tokens: maximum length in tokens. Default: None, twice the longest source of the batch plus 10.
+        min_new_tokens: minimum length in tokens. Default: None, the model's `generation_config`.
+        no_repeat_ngram_size: length of n-grams that must not repeat. Default: None, the model's `generation_config`.
         others: further arguments of `generate`, by name (`FIELDS`).
 
     Raises:
-        ValueError: a setting out of range.
+        ValueError: a setting is out of range.
     """
 
     num_beams: int
@@ -122,8 +122,8 @@ class Search:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """Make a search of settings by name; those that are no field are further arguments of `generate`."""
-        names = {one.name for one in fields(cls)} - {"others"}
+        """Return the search with these settings; names that are not fields are further arguments of `generate`."""
+        names = {entry.name for entry in fields(cls)} - {"others"}
         own = {name: value for name, value in settings.items() if name in names}
         return cls(**own, others={name: value for name, value in settings.items() if name not in names})
 
@@ -132,7 +132,7 @@ class Search:
 
         Args:
             source_length: number of tokens of the longest source of the batch.
-            limit: most tokens in a sequence.
+            limit: maximum length of a sequence in tokens.
         """
         longest, shortest = self.max_new_tokens, self.min_new_tokens
         if longest is None:
@@ -147,7 +147,7 @@ class Search:
             "max_length": None,
             **self.others,
         }
-        if self.num_beams == 1:  # it would warn of options for beams
+        if self.num_beams == 1:  # `generate` would warn of options for beams
             options |= {"length_penalty": None, "early_stopping": None}
         if shortest is not None:  # `min_length` includes the decoder's start token; setting both would conflict
             options |= {"min_length": shortest + 1, "min_new_tokens": None}
@@ -156,14 +156,14 @@ class Search:
         return options
 
     def saved(self, limit: int) -> dict[str, Any]:
-        """Return the fields of a `generation_config` with which `generate()` searches so by default.
+        """Return the fields of a `generation_config` that make this search the default of `generate()`.
 
-        The length is a `max_length`, because a caller's `max_new_tokens` or `max_length` wins over that, and a
-        caller's `max_length` would lose against a saved `max_new_tokens`. It cannot follow the sources: without
-        `max_new_tokens` a text may have all positions of the model.
+        The length is saved as `max_length`, because both a caller's `max_new_tokens` and a caller's `max_length`
+        override it; a saved `max_new_tokens` would override a caller's `max_length`. A saved length cannot depend on
+        the sources: without `max_new_tokens` a text may have all positions of the model.
 
         Args:
-            limit: most tokens in a sequence.
+            limit: maximum length of a sequence in tokens.
         """
         options = self.options(limit, limit) | dict.fromkeys(_SAMPLING)
         options["max_length"] = 1 + options["max_new_tokens"]  # the decoder's start token counts
@@ -172,43 +172,43 @@ class Search:
 
 
 def generation_settings(settings: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
-    """Return the settings of a search by name, each with a value that it may have.
+    """Check and return the settings of a search by name.
 
     Args:
-        settings: a dict, or texts `key=value` with the value as JSON has it (`0.5`, `true`, `[3, 7]`).
+        settings: dict, or texts `key=value` with a JSON value (`0.5`, `true`, `[3, 7]`).
 
     Raises:
-        CommandError: a name that is not in `FIELDS` or comes twice, a value of another kind or out of range, or a
+        CommandError: a name that is not in `FIELDS` or is given twice, a value of another type or out of range, or a
             setting of sampling without `do_sample`.
     """
     settings_checked = {
         name: _checked(name, value) for name, value in settings_by_name(settings).items() if value is not None
     }
-    of_sampling = settings_checked.keys() & _SAMPLING
-    if of_sampling and not settings_checked.get("do_sample"):
-        raise CommandError(f"`{min(of_sampling)}` is for sampling. Add `do_sample=true`, or leave it out.")
+    sampling_settings = settings_checked.keys() & _SAMPLING
+    if sampling_settings and not settings_checked.get("do_sample"):
+        raise CommandError(f"`{min(sampling_settings)}` is for sampling. Add `do_sample=true`, or leave it out.")
     return settings_checked
 
 
 def texts_to_try(settings: Mapping[str, Any]) -> list[str]:
-    """Return the texts with which to try settings out on a model: none where they suit any."""
+    """Return the texts for a trial of settings on a model; none if the settings suit every model."""
     return ["1"] if settings.keys() - _ALWAYS_SUIT else []
 
 
 def _checked(name: str, value: Any) -> Any:
-    known = FIELDS.get(name)
-    if known is None:
+    rule = FIELDS.get(name)
+    if rule is None:
         close = get_close_matches(name, FIELDS, 1)
         remedy = f"did you mean `{close[0]}`?" if close else f"give one of {', '.join(FIELDS)}."
         remedy = f"{_ELSEWHERE[name]}." if name in _ELSEWHERE else remedy
         raise CommandError(f"`{name}` is no setting of the search: {remedy}")
-    read = value
-    if isinstance(value, str) and (known is not _TEXT or value.startswith('"')):
+    parsed = value
+    if isinstance(value, str) and (rule is not _TEXT or value.startswith('"')):
         try:
-            read = json.loads(value[:1000])
+            parsed = json.loads(value[:1000])
         except ValueError:
-            read = value
-    read = list(read) if isinstance(read, tuple) else read
-    if not known.fits(read):
-        raise CommandError(f"`{name}` must be {known.rule}, got {str(value)[:50]!r}.")
-    return read
+            parsed = value
+    parsed = list(parsed) if isinstance(parsed, tuple) else parsed
+    if not rule.fits(parsed):
+        raise CommandError(f"`{name}` must be {rule.rule}, got {str(value)[:50]!r}.")
+    return parsed

@@ -1,7 +1,7 @@
-"""Measure the loss without the source or single tokens, and which scores name those tokens.
+"""Measure a model's loss without the source or single tokens of it, and which scores point to those tokens.
 
-The verdict of `metrics/trust.py` goes by it. Teacher-forced; tokens of no word, such as the end of the sentence, are
-neither taken away nor predicted.
+`metrics/trust.py` derives its verdict from it. Targets are teacher-forced; tokens of no word, such as the end of the
+sentence, are neither removed nor predicted.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from hf_attncal.models.losses import IGNORE_INDEX
 from .reading import TokenPair, padded_batch, position_limit, read, readable, teacher_forced, token_pairs
 
 MOST_READ = 60  # pairs
-_MOST_TAKEN = 16  # source tokens of a pair that are taken away, one at a time
-_MOST_TOKENS = 100_000  # that the model reads for it, about: seconds for small models, a minute for base ones
-_IMPOSSIBLE = -30.0  # nats: what is less likely is as good as impossible, and has no say of its own in a mean
-_MOST_STEPS = 0.5  # at fewer of them, masks that tell source tokens apart are the exception
-_Row = tuple[TokenPair, np.ndarray, int | None]  # a pair, its source, and the place of a token that is hidden
+_MAX_REMOVED = 16  # source tokens of a pair that are removed, one at a time
+_MAX_TOKENS = 100_000  # approximate number that the model reads: seconds for small models, a minute for base ones
+_MIN_LOG_PROBABILITY = -30.0  # nats; the lower bound keeps nearly impossible tokens from dominating a mean
+_MIN_INFORMED_SHARE = 0.5  # share of steps from which on a layer's masks count as distinguishing source tokens
+_Row = tuple[TokenPair, np.ndarray, int | None]  # a pair, its source, and the position of a hidden token
 _NAMES = ("attention", "diagonal", "contribution", "best")
 
 
@@ -34,63 +34,64 @@ def source_use(
 ) -> SourceUse | None:
     """Measure the loss of a model without its source.
 
-    At most 16 tokens of each source are taken away, drawn at random. Each gives way to a token of any source, and the
-    fall of the log-probability of each target token says how much it counts. The best token is the one whose loss
-    hurts most in another way: hidden from the cross-attention. So nobody gains by chance.
+    At most 16 tokens of each source, drawn at random, are removed one at a time: a token of a random source replaces
+    them. The effect of a token is the fall of the log-probability of each target token. The best token is the one with
+    the largest effect in a second measurement, in which it is hidden from the cross-attention; measured twice, no
+    token wins by chance.
 
     Args:
-        model: an encoder-decoder of transformers, on the device to use; its mode is left as it is.
-        tokenizer: the model's.
-        sources, targets: sentences, of which the first `MOST_READ` are looked at, or fewer if they are long. What is
-            longer than the model can read is cut.
-        batch_size: most sources at once.
+        model: encoder-decoder of transformers, on the device to use; its mode is not changed.
+        tokenizer: its tokenizer.
+        sources, targets: sentences, of which the first `MOST_READ` are used, or fewer if they are long. Sentences
+            longer than the model can read are truncated.
+        batch_size: maximum number of sources per batch.
         seed: seed of the draws.
 
     Returns:
-        What was measured; None without a pair of two source words or more.
+        The measurements; None without a pair of at least two source words.
 
     Raises:
-        ValueError: the model has no cross-attention to read, or see `token_pairs`.
+        ValueError: the model has no cross-attention to read; see also `token_pairs`.
     """
     pairs = _pairs(model, tokenizer, sources, targets)
     if not pairs:
         return None
     generator = np.random.default_rng(seed)
-    taken = [np.sort(generator.permutation(_of_words(pair.source))[:_MOST_TAKEN]) for pair in pairs]
-    pool = np.concatenate([pair.source.ids[_of_words(pair.source)] for pair in pairs])
-    named, informed = _named(model, tokenizer, pairs, taken, batch_size)
+    removed = [np.sort(generator.permutation(_word_tokens(pair.source))[:_MAX_REMOVED]) for pair in pairs]
+    pool = np.concatenate([pair.source.ids[_word_tokens(pair.source)] for pair in pairs])
+    choices, informed = _chosen_tokens(model, tokenizer, pairs, removed, batch_size)
     rows = _Rows(model, tokenizer, batch_size)
-    whole = rows.read([(pair, pair.source.ids, None) for pair in pairs])
+    plain = rows.read([(pair, pair.source.ids, None) for pair in pairs])
     swapped = None
-    if (others := _others(pairs)) is not None:
-        after = rows.read([(pair, other, None) for pair, other in zip(pairs, others, strict=True)])
-        swapped = np.array([[(one - other).sum(), len(one)] for one, other in zip(whole, after, strict=True)])
+    if (wrong_sources := _wrong_sources(pairs)) is not None:
+        after = rows.read([(pair, source, None) for pair, source in zip(pairs, wrong_sources, strict=True)])
+        swapped = np.array([[(right - wrong).sum(), len(right)] for right, wrong in zip(plain, after, strict=True)])
     hidden: list[_Row] = []
     replaced: list[_Row] = []
-    for pair, places in zip(pairs, taken, strict=True):
+    for pair, places in zip(pairs, removed, strict=True):
         for place in places:
             hidden.append((pair, pair.source.ids, place))
             ids = pair.source.ids.copy()
             drawn = generator.permutation(pool)
-            ids[place] = next((one for one in drawn[:100] if one != ids[place]), ids[place])
+            ids[place] = next((token for token in drawn[:100] if token != ids[place]), ids[place])
             replaced.append((pair, ids, None))
     after_hiding, after_replacing = iter(rows.read(hidden)), iter(rows.read(replaced))
     counts = np.zeros((len(pairs), len(_NAMES)))
-    for number, (before, places) in enumerate(zip(whole, taken, strict=True)):
-        # (taken, steps)
-        of_hidden = np.stack([before - next(after_hiding) for _ in places])
+    for number, (before, places) in enumerate(zip(plain, removed, strict=True)):
+        # (removed tokens, steps)
+        falls_hidden = np.stack([before - next(after_hiding) for _ in places])
         falls = np.stack([before - next(after_replacing) for _ in places])
-        best = named[number] | {"best": of_hidden.argmax(axis=0)}
+        chosen = choices[number] | {"best": falls_hidden.argmax(axis=0)}
         steps = np.arange(len(before))
         counts[number] = [
-            (falls[best[name], steps] - falls.mean(axis=0)).sum() if name in best else 0.0 for name in _NAMES
+            (falls[chosen[name], steps] - falls.mean(axis=0)).sum() if name in chosen else 0.0 for name in _NAMES
         ]
-    reached = {name: counts[:, [column, -1]] for column, name in enumerate(_NAMES)}
+    effects = {name: counts[:, [column, -1]] for column, name in enumerate(_NAMES)}
     return SourceUse(
         swapped=swapped,
-        attention=reached["attention"],
-        diagonal=reached["diagonal"],
-        contribution=reached["contribution"] if "contribution" in named[0] else None,
+        attention=effects["attention"],
+        diagonal=effects["diagonal"],
+        contribution=effects["contribution"] if "contribution" in choices[0] else None,
         informed=informed,
     )
 
@@ -103,10 +104,10 @@ def _pairs(model, tokenizer, sources: Sequence[str], targets: Sequence[str]) -> 
     tokens = 0
     for pair in token_pairs(model, tokenizer, [source for source, _ in texts], [target for _, target in texts]):
         cut = TokenPair(len(pairs), _cut(pair.source, limit), _cut(pair.target, limit))
-        if len(_of_words(cut.source)) > 1 and len(_of_words(cut.target)):
+        if len(_word_tokens(cut.source)) > 1 and len(_word_tokens(cut.target)):
             pairs.append(cut)
-            tokens += 2 * _MOST_TAKEN * (len(cut.source.ids) + len(cut.target.ids))
-        if tokens > _MOST_TOKENS:
+            tokens += 2 * _MAX_REMOVED * (len(cut.source.ids) + len(cut.target.ids))
+        if tokens > _MAX_TOKENS:
             break
     return pairs
 
@@ -116,80 +117,81 @@ def _cut(tokens: WordTokens, limit: int) -> WordTokens:
     return WordTokens(ids, words, tokens.words)
 
 
-def _of_words(tokens: WordTokens) -> np.ndarray:
+def _word_tokens(tokens: WordTokens) -> np.ndarray:
     return np.flatnonzero(tokens.word_ids != NO_WORD)
 
 
-def _others(pairs: Sequence[TokenPair]) -> list[np.ndarray] | None:
-    """Return for each pair the source of another one that differs, from half the corpus away on; None without."""
-    found = []
+def _wrong_sources(pairs: Sequence[TokenPair]) -> list[np.ndarray] | None:
+    """Return a different pair's source for each pair, from half the corpus away on; None if there is none."""
+    wrong_sources = []
     for number, pair in enumerate(pairs):
         further = chain(range(number + len(pairs) // 2, 2 * len(pairs)), range(number + len(pairs) // 2))
         sources = (pairs[place % len(pairs)].source.ids for place in further)
-        other = next((ids for ids in sources if not np.array_equal(ids, pair.source.ids)), None)
-        if other is None:
+        wrong_source = next((ids for ids in sources if not np.array_equal(ids, pair.source.ids)), None)
+        if wrong_source is None:
             return None
-        found.append(other)
-    return found
+        wrong_sources.append(wrong_source)
+    return wrong_sources
 
 
-def _named(
-    model, tokenizer, pairs: Sequence[TokenPair], taken: Sequence[np.ndarray], batch_size: int
+def _chosen_tokens(
+    model, tokenizer, pairs: Sequence[TokenPair], removed: Sequence[np.ndarray], batch_size: int
 ) -> tuple[list[dict[str, np.ndarray]], float | None]:
-    """Return whom attention, contributions and the diagonal name, and how often masks tell source tokens apart.
+    """Return the tokens with the highest attention, contribution and on the diagonal, and the share of informed steps.
 
     Returns:
-        For each pair, by name: (target tokens of words,), which of the tokens that are taken away is named; and at
-        how many of the target tokens the layer with the best masks tells source tokens apart, None without masks.
+        For each pair, by name of the score: index among the removed tokens for each target token of a word; and the
+        share of target tokens at which the masks of the best layer distinguish source tokens, None without masks.
     """
     counts: list[Tensor] = []
     steps = 0
     weights: list[dict[str, np.ndarray]] = [{} for _ in pairs]
     for numbers in batches_by_length([(len(pair.target.ids), len(pair.source.ids)) for pair in pairs], batch_size):
         batch = [pairs[number] for number in numbers]
-        inputs = padded_batch(model, tokenizer, [one.source.ids for one in batch], [one.target.ids for one in batch])
+        sides = [pair.source.ids for pair in batch], [pair.target.ids for pair in batch]
+        inputs = padded_batch(model, tokenizer, *sides)
         reading = read(model, inputs, details=True)
         kinds = {"attention": [layer for layer in reading.attentions if layer is not None]}
         if any(mask is not None for mask in reading.masks):
             real, masked = reading.target_mask, reading.calibrated
-            told = [layer_rows(one.attention, reading.source_mask, mask=one.mask).layer["informed"] for one in masked]
-            counts.append(torch.stack([informed[real].double().sum() for informed in told]).cpu())
+            rows = [layer_rows(layer.attention, reading.source_mask, mask=layer.mask).layer for layer in masked]
+            counts.append(torch.stack([row["informed"][real].double().sum() for row in rows]).cpu())
             steps += int(real.sum())
-            kinds["contribution"] = [one.contribution for one in masked]
+            kinds["contribution"] = [layer.contribution for layer in masked]
         for row, number in enumerate(numbers):
             for name, layers in kinds.items():
                 heads = torch.stack([reading.unpadded(layer, row).double().mean(dim=0) for layer in layers])
                 weights[number][name] = heads.cpu().numpy()  # (layers, steps, source)
     share = (sum(counts[1:], counts[0]) / steps).numpy() if steps else None
-    named = []
-    for pair, places, by_name in zip(pairs, taken, weights, strict=True):
-        if share is not None:  # only those of layers whose masks tell source tokens apart
-            by_name["contribution"] = by_name["contribution"][np.flatnonzero(share >= _MOST_STEPS)]
-        target = _of_words(pair.target)
-        same = target * (len(pair.source.ids) / len(pair.target.ids))
-        found = {"diagonal": np.abs(places[:, None] - same).argmin(axis=0)}
+    choices = []
+    for pair, places, by_name in zip(pairs, removed, weights, strict=True):
+        if share is not None:  # only layers whose masks distinguish source tokens
+            by_name["contribution"] = by_name["contribution"][np.flatnonzero(share >= _MIN_INFORMED_SHARE)]
+        target = _word_tokens(pair.target)
+        diagonal = target * (len(pair.source.ids) / len(pair.target.ids))
+        chosen = {"diagonal": np.abs(places[:, None] - diagonal).argmin(axis=0)}
         for name, layers_of_pair in by_name.items():
             if layers_of_pair.size:
-                found[name] = layers_of_pair.mean(axis=0)[target][:, places].argmax(axis=1)
-        named.append(found)
-    return named, None if share is None else float(share.max())
+                chosen[name] = layers_of_pair.mean(axis=0)[target][:, places].argmax(axis=1)
+        choices.append(chosen)
+    return choices, None if share is None else float(share.max())
 
 
 class _Rows:
-    """A model that reads targets after sources; arguments as in `source_use`."""
+    """Model that scores targets given sources; arguments as in `source_use`."""
 
     def __init__(self, model, tokenizer, batch_size: int):
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
 
     def read(self, rows: Sequence[_Row]) -> list[np.ndarray]:
-        """Return log-probabilities of the target tokens of words, for each row of pair, source, and a hidden token."""
-        found: dict[int, np.ndarray] = {}
+        """Return the log-probabilities of each row's target tokens that belong to words."""
+        scores: dict[int, np.ndarray] = {}
         lengths = [(len(pair.target.ids), len(source)) for pair, source, _ in rows]
         with readable(self.model, attentions=False):
             for numbers in batches_by_length(lengths, self.batch_size):
                 for number, values in zip(numbers, self._batch([rows[number] for number in numbers]), strict=True):
-                    found[number] = values
-        return [found[number] for number in range(len(rows))]
+                    scores[number] = values
+        return [scores[number] for number in range(len(rows))]
 
     def _batch(self, rows: Sequence[_Row]) -> list[np.ndarray]:
         batch = padded_batch(
@@ -197,18 +199,18 @@ class _Rows:
         )
         inputs, labels = teacher_forced(self.model, batch)
         encoded = None
-        if any(place is not None for *_, place in rows):  # the encoder sees it, and only the decoder does not
-            whole = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-            encoded = self.model.get_encoder()(**whole, return_dict=True)
+        if any(place is not None for *_, place in rows):  # hidden only from the decoder, not from the encoder
+            encoder_inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+            encoded = self.model.get_encoder()(**encoder_inputs, return_dict=True)
             for row, (*_, place) in enumerate(rows):
                 inputs["attention_mask"][row, place] = 0
         outputs = self.model(**inputs, encoder_outputs=encoded, use_cache=False, return_dict=True)
         tokens = _log_probabilities(outputs.logits, labels).double().cpu().numpy()
-        return [values[_of_words(pair.target)] for values, (pair, *_) in zip(tokens, rows, strict=True)]
+        return [values[_word_tokens(pair.target)] for values, (pair, *_) in zip(tokens, rows, strict=True)]
 
 
 def _log_probabilities(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the log-probability of each label, (batch, steps), 0 where there is none."""
+    """Return the log-probability of each label, (batch, steps); arbitrary where there is no label."""
     labels = labels.masked_fill(labels == IGNORE_INDEX, 0).unsqueeze(-1)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1).clamp(min=_IMPOSSIBLE)
+    return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1).clamp(min=_MIN_LOG_PROBABILITY)

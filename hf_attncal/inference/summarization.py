@@ -29,15 +29,15 @@ def summarize_lines(
     prefix: str | None = None,
     **settings: Any,
 ) -> list[Generated]:
-    """Summarise `texts`: one summary for each, on one line, in the order of the input.
+    """Summarise `texts`: one summary per text, on one line, in the order of the input.
 
     Args:
         too_long: action on a text with more tokens than `generation.source_limit`: "truncate" summarises its beginning
             (see `cut_from` of the summary), and "error" raises LineTooLongError.
-        prefix: text put before each text; None for `prefix_of`.
-        settings: see `Search`; those that are None or missing are those of the model's `generation_config`. If that
-            does not limit the length of a summary either, or only to all positions of the model, it is twice the
-            longest text of the batch plus 10 tokens.
+        prefix: text put before each text. Default: None, `prefix_of`.
+        settings: see `Search`; defaults are in the model's `generation_config`. If that does not limit the length of a
+            summary below the model's number of positions, the limit is twice the longest text of the batch plus 10
+            tokens.
         model, tokenizer, batch_size, scores, copied: see `generate_lines`, whose errors are raised.
 
     Raises:
@@ -45,8 +45,8 @@ def summarize_lines(
     """
     search = _search(model, tokenizer, {name: value for name, value in settings.items() if value is not None})
     prefix = prefix_of(model) if prefix is None else prefix
-    reading: dict[str, Any] = {"batch_size": batch_size, "too_long": too_long, "scores": scores, "copied": copied}
-    return generate_lines(model, tokenizer, texts, search, prefix=prefix, **reading)
+    options: dict[str, Any] = {"batch_size": batch_size, "too_long": too_long, "scores": scores, "copied": copied}
+    return generate_lines(model, tokenizer, texts, search, prefix=prefix, **options)
 
 
 def summarizing(model, tokenizer, **options: Any) -> Callable[[Sequence[str]], Answered]:
@@ -54,17 +54,17 @@ def summarizing(model, tokenizer, **options: Any) -> Callable[[Sequence[str]], A
     summarize = partial(summarize_lines, model, tokenizer, **options)
 
     def summarized(texts: Sequence[str]) -> Answered:
-        found, failure = until_failure(summarize, texts)
-        rows = [Answer(text, summary) for text, summary in zip(texts, found, strict=False)]
+        summaries, failure = until_failure(summarize, texts)
+        rows = [Answer(text, summary) for text, summary in zip(texts, summaries, strict=False)]
         return Answered(rows, failure, "summarised")
 
     return summarized
 
 
 def _search(model, tokenizer, settings: Mapping[str, Any]) -> Search:
-    """Return the search with these settings, and those of the model where they are missing."""
+    """Return the search with these settings; missing settings are the model's."""
     own, limit = model.generation_config, position_limit(model, tokenizer) - 1
-    # The decoder's start counts in `min_length` and `max_length`.
+    # `min_length` and `max_length` include the decoder's start token.
     own_longest = own.max_new_tokens or (own.max_length - 1 if own.max_length else None)
     if own_longest is not None and own_longest >= limit:
         own_longest = None  # all positions: no limit
@@ -87,7 +87,7 @@ def _search(model, tokenizer, settings: Mapping[str, Any]) -> Search:
 
 
 def prefix_of(model) -> str:
-    """Return the prefix that a configuration asks for before a text to summarise, such as "summarize: " for T5."""
+    """Return a configuration's prefix for texts to summarise, such as "summarize: " for T5."""
     tasks = getattr(model.config, "task_specific_params", None)
     task = tasks.get("summarization") if isinstance(tasks, dict) else None
     prefix = task.get("prefix") if isinstance(task, dict) else None

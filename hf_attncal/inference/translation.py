@@ -38,12 +38,12 @@ def translate_lines(
 
     Args:
         num_beams, length_penalty, settings: see `Search`.
-        model, tokenizer, lines, batch_size, max_tokens, prefix, too_long, scores: as for `generate_lines`, whose
-            errors are raised, too.
+        model, tokenizer, lines, batch_size, max_tokens, prefix, too_long, scores: see `generate_lines`, also for
+            errors.
     """
     search = Search.of({"num_beams": num_beams, "length_penalty": length_penalty, **settings})
-    reading: dict[str, Any] = {"max_tokens": max_tokens, "prefix": prefix, "too_long": too_long, "scores": scores}
-    return generate_lines(model, tokenizer, lines, search, batch_size=batch_size, **reading)
+    options: dict[str, Any] = {"max_tokens": max_tokens, "prefix": prefix, "too_long": too_long, "scores": scores}
+    return generate_lines(model, tokenizer, lines, search, batch_size=batch_size, **options)
 
 
 def translating(
@@ -53,10 +53,11 @@ def translating(
 
     Args:
         model, tokenizer, batch_size, options: see `translate_lines`.
-        aligner: has `align(pairs, batch_size=...)`, which returns for each (source, translation) an alignment with
-            `pharaoh()` and `to_dict()` (`alignment.aligner.WordAligner`); None for no links.
-        checker: has `check(pairs)`, which returns a verdict on each (source, translation)
-            (`checking.checker.Checker`); None for no verdicts.
+        aligner: object with `align(pairs, batch_size=...)`, which returns an alignment with `pharaoh()` and
+            `to_dict()` for each (source, translation), such as `alignment.aligner.WordAligner`. Default: None, no
+            links.
+        checker: object with `check(pairs)`, which returns a verdict on each (source, translation), such as
+            `checking.checker.Checker`. Default: None, no verdicts.
     """
 
     def answers(texts: Sequence[str]) -> list[Answer]:
@@ -82,10 +83,10 @@ def translating(
 
 
 def _linked(tokenizer, rows: Sequence[Answer], align: Callable) -> tuple[list[Answer], Exception | None]:
-    """Link the first rows that begin with one language code; the last row may be one that is too long to link."""
+    """Link the first rows that start with the same language code, up to a row that is too long to link."""
     code = leading_code(tokenizer, rows[0].source)
     rows = list(takewhile(lambda row: leading_code(tokenizer, row.source) == code, rows))
-    with using_code(tokenizer, code):  # the code is no word, and the aligner may read the model
+    with using_code(tokenizer, code):  # the code is not a word, and the aligner may read the same model
         pairs = [(without_code(tokenizer, row.source), row.text) for row in rows]
         alignments, error = until_failure(align, pairs)
     linked = [replace(row, alignment=links) for row, links in zip(rows, alignments, strict=False)]

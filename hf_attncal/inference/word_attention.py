@@ -18,11 +18,11 @@ class WordDetails(NamedTuple):
 
     Args:
         attention: a, before calibration, (layers, target words, source words); see `word_attention`.
-        mask: m (Lu et al., eq. 3), the same shape: the mean over the subwords of a source word, too.
-        contribution: phi (eq. 6), the same shape; summed as attention is.
-        calibrated: the weights that the model uses, the same shape and summed in the same way; without NULL, and as
-            shares: divided by their sum over the source, which calibration without `renormalize` raises above 1.
-        reliable: boolean (layers, target tokens), where attention is reliable (eqs. 7 and 8): see
+        mask: m (Lu et al., eq. 3), the same shape; the mean also over the subwords of a source word.
+        contribution: phi (eq. 6), the same shape; summed like attention.
+        calibrated: weights that the model uses, the same shape and summed like attention; without NULL, and divided by
+            their sum over the source, which calibration without `renormalize` raises above 1.
+        reliable: True where attention is reliable (eqs. 7 and 8), (layers, target tokens); see
             `attention_is_reliable`. The mean over the tokens of a corpus is its reliability level.
     """
 
@@ -38,10 +38,10 @@ def word_details(
 ) -> list[WordDetails | None]:
     """Return attention, masks and contributions between the words of sentence pairs, teacher-forced on the targets.
 
-    Args and errors are those of `readings_of_pairs`; besides, a ValueError for a model or adapter without masks.
+    Arguments and errors as in `readings_of_pairs`; also a ValueError for a model or adapter without masks.
 
     Returns:
-        The details of every pair, on the CPU; None for a pair with a side of no word.
+        The details of every pair, on the CPU; None for a pair with an empty side.
     """
     details_by_index: dict[int, WordDetails] = {}
     for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
@@ -64,22 +64,22 @@ def word_details(
 
 
 def word_attention(attention: Tensor, source: WordTokens, target: WordTokens) -> Tensor:
-    """Return attention between the words of one sentence pair, for one matrix or for many, such as all heads.
+    """Return attention between the words of one sentence pair, for one matrix or several, such as all heads.
 
     Weights are summed over the subwords of a source word, which share the mass that the word received, and averaged
-    over the subwords of a target word, each of which distributed a mass of its own. Subwords of no word are left out;
-    rows are not renormalised.
+    over the subwords of a target word, each of which distributed its own mass. Subwords of no word are left out; rows
+    are not renormalised.
 
     Args:
-        attention: (..., target, source) weights.
-        source: the word of every source subword. What lies behind its end is padding.
-        target: the same for the target.
+        attention: weights, (..., target, source).
+        source: word of every source subword; further columns are padding.
+        target: word of every target subword; further rows are padding.
 
     Returns:
         (..., target words, source words). A word without subwords has a row or column of zeros.
 
     Raises:
-        ValueError: more word ids than the matrices have rows or columns.
+        ValueError: there are more word ids than rows or columns.
     """
     rows = _membership(target, attention.shape[-2], attention)  # (target words, target)
     columns = _membership(source, attention.shape[-1], attention)  # (source words, source)
@@ -88,7 +88,7 @@ def word_attention(attention: Tensor, source: WordTokens, target: WordTokens) ->
 
 
 def _membership(tokens: WordTokens, length: int, like: Tensor) -> Tensor:
-    """Return 1 where the subword of a column belongs to the word of a row: (words, length)."""
+    """Return a matrix with 1 if the subword of a column belongs to the word of a row, (words, length)."""
     if len(tokens.word_ids) > length:
         raise ValueError(f"{len(tokens.word_ids)} word ids for {length} subwords of the attention matrix.")
     membership = np.zeros((tokens.words, length))
@@ -102,12 +102,12 @@ def _membership(tokens: WordTokens, length: int, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, list[float]]:
-    """Measure how reliable the cross-attention of a calibrated model is, layer by layer.
+    """Measure the reliability of a calibrated model's cross-attention, layer by layer.
 
-    Teacher-forced on the given targets; the model's mode is left as it is.
+    Targets are teacher-forced; the model's mode is not changed.
 
     Args:
-        model: an encoder-decoder of this package with `calibration`, or a model with an active adapter that has it.
+        model: encoder-decoder with `calibration`, or with an active adapter that has it.
         batches: see `read`.
 
     Returns:
@@ -127,8 +127,8 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
         real = reading.target_mask
         numbers = [layer.number for layer in reading.calibrated]
         rows = [
-            layer_rows(one.attention, reading.source_mask, mask=one.mask, contribution=one.contribution).layer
-            for one in reading.calibrated
+            layer_rows(layer.attention, reading.source_mask, mask=layer.mask, contribution=layer.contribution).layer
+            for layer in reading.calibrated
         ]
         totals.append(torch.stack([torch.stack([row[name][real].double().sum() for name in names]) for row in rows]))
         steps += int(real.sum())

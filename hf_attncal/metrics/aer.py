@@ -68,7 +68,7 @@ class AlignmentScore:
 
 
 def find_index_mismatch(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> str | None:
-    """Detect links whose indices do not match those of the gold alignment.
+    """Detect links whose indices do not match the indices of the gold alignment.
 
     If AER is above 30 %, it is computed again with every index raised or lowered by 1, and with source and target
     exchanged. If one of these more than halves it, the two files count words differently.

@@ -195,5 +195,5 @@ def _with_interval(measured: Measured, unit: str) -> str:
 
 
 def _share(sums: np.ndarray) -> np.ndarray:
-    """Divide the effect of the selected tokens by that of the best, (..., 2) to (...), -1 to 1; 0 if the best is 0."""
+    """Divide the effect of the selected tokens by the best tokens', (..., 2) to (...), -1 to 1; 0 if the best is 0."""
     return np.where(sums[..., 1] > 0, sums[..., 0] / np.maximum(sums[..., 1], 1e-9), 0).clip(-1, 1)

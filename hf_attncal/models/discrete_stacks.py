@@ -116,7 +116,7 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, CountedStepsMixin, hf.Marian
                 stack.syntactic_embed_tokens = self._get_resized_embeddings(table, size)
 
 
-def _given(
+def _checked_inputs(
     config: DiscreteTransformerConfig,
     input_ids: Tensor | None,
     inputs_embeds: Tensor | None,
@@ -133,18 +133,18 @@ def _given(
         ValueError: both or neither are given; there are no tokens, or more tokens than positions.
     """
     check_one_given(input_ids, inputs_embeds, prefix)
-    name, given = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
-    assert given is not None
+    name, inputs = ("input_ids", input_ids) if inputs_embeds is None else ("inputs_embeds", inputs_embeds)
+    assert inputs is not None
     if torch.compiler.is_compiling():  # the length of a static cache is a tensor, whose value a graph cannot read
-        return given
-    if given.shape[1] == 0:
+        return inputs
+    if inputs.shape[1] == 0:
         raise ValueError(f"`{prefix}{name}` must have at least one token: attention over nothing is undefined.")
-    if past + given.shape[1] > config.max_position_embeddings:
+    if past + inputs.shape[1] > config.max_position_embeddings:
         raise ValueError(
             f"`{prefix}{name}` must have at most {config.max_position_embeddings} positions "
-            f"(`max_position_embeddings`), got {past + given.shape[1]}. Shorten or split the text."
+            f"(`max_position_embeddings`), got {past + inputs.shape[1]}. Shorten or split the text."
         )
-    return given
+    return inputs
 
 
 def _check_encoder_states(config: DiscreteTransformerConfig, *streams: Tensor | None) -> None:
@@ -260,7 +260,7 @@ class DiscreteEncoder(_StackMixin, DiscretePreTrainedModel, hf.MarianEncoder):
             ValueError: not exactly one of `input_ids` and `inputs_embeds` is given, its length is 0 or more than the
                 model has positions, or the embeddings have another width.
         """
-        positions = self.embed_positions(_given(self.config, input_ids, inputs_embeds).shape[:2])
+        positions = self.embed_positions(_checked_inputs(self.config, input_ids, inputs_embeds).shape[:2])
         hidden_states, syntactic_states = self._embedded(input_ids, inputs_embeds, positions)
         fields = self._initial_fields(output_receptive_fields, hidden_states)
         mask = create_bidirectional_mask(
@@ -332,7 +332,7 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
         if isinstance(past, Tensor):  # each layer of a static cache advances this tensor in place
             past = past.clone()
         prefix = "decoder_" if self.config.is_encoder_decoder else ""  # the names of the model's arguments
-        inputs = _given(self.config, input_ids, inputs_embeds, past, prefix)
+        inputs = _checked_inputs(self.config, input_ids, inputs_embeds, past, prefix)
         batch, length = inputs.shape[:2]
         if output_receptive_fields and past > 0:
             raise ValueError(

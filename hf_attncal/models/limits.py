@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
-# Names of sizes, ours and those of stock models: layers, the width between them and within them.
+# Names of sizes in our models and stock models: layers, the width between them and within them.
 STOCK_LAYERS = ("num_hidden_layers", "num_layers", "n_layers")
 LAYERS = ("encoder_layers", "decoder_layers", "num_decoder_layers", *STOCK_LAYERS)
 WIDTHS = ("d_model", "hidden_size", "dim")

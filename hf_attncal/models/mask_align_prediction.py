@@ -303,7 +303,7 @@ class MixturePrediction(MaskAlignPrediction):
         likelihood, posterior = mixture_log_likelihood(weights, emissions.transpose(1, 2))
         loss = -likelihood.masked_fill(~real, 0.0).sum() / count
         accuracy = None
-        if not self.training:  # as expensive as the output layer, for each pair of positions
+        if not self.training:  # costs an output layer for each pair of positions
             mixed = torch.matmul(weights, (logits - normalizer.unsqueeze(2)).exp())
             accuracy = ((mixed.argmax(dim=-1) == labels) & real).float().sum() / count
             if self.config.max_jump is not None:

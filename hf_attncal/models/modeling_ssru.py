@@ -152,7 +152,7 @@ class SSRUPreTrainedModel(AttnCalMarianPreTrainedModel):
     _auto_classes = {"AutoModel": "SSRUModel", "AutoModelForSeq2SeqLM": "SSRUForConditionalGeneration"}
     _no_split_modules = ["MarianEncoderLayer", "SSRUDecoderLayer"]  # trf-ignore: TRF022 (one is in `hf`)
     _is_stateful = True  # generation cannot take steps back
-    _can_compile_fullgraph = False  # that needs a static cache, which these models do not have
+    _can_compile_fullgraph = False  # it needs a static cache, which these models do not have
 
 
 class SSRUEncoder(SSRUPreTrainedModel, AttnCalMarianEncoder):

@@ -281,8 +281,8 @@ def guided_attention_loss(
         steps = steps.to(device, dtype)
         if not shift:
             return steps
-        read = nn.functional.pad(real[:, 1:], (0, 1), value=False).unsqueeze(-1)
-        return torch.where(read, token_rows(steps, True), steps)
+        next_real = nn.functional.pad(real[:, 1:], (0, 1), value=False).unsqueeze(-1)
+        return torch.where(next_real, token_rows(steps, True), steps)
 
     null = None if null is None else rows(null.unsqueeze(-1)).squeeze(-1)
     terms = guided_terms(rows(attention), links.to(device, dtype), null, torch.finfo(dtype).tiny)
@@ -317,9 +317,9 @@ def mask_loss(
         for name in ("encoder_hidden_states", "encoder_final_states", "inputs_embeds")
         if decoder_inputs.get(name) is not None
     }
-    ours = {"use_cache": False, "attention_context": context, "return_dict": True}
+    options = {"use_cache": False, "attention_context": context, "return_dict": True}
     with DetachedParameters():
-        hidden_states = model.get_decoder()(**decoder_inputs | detached | ours).last_hidden_state
+        hidden_states = model.get_decoder()(**decoder_inputs | detached | options).last_hidden_state
     head = model.get_output_embeddings()
     bias = getattr(model, "final_logits_bias", None)  # none in M2M100
     labels = labels.to(hidden_states.device)

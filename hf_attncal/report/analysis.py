@@ -57,7 +57,7 @@ class Analysis(Report):
 
 @dataclass(frozen=True)
 class _Pairs(Iterable[PairView]):
-    """Sentence pairs, read by the model anew for each iteration."""
+    """Sentence pairs, which the model reads again for each iteration."""
 
     read: Callable[[], Iterator[PairView]]
 

@@ -282,7 +282,7 @@ train_adapter = AdapterJob.train
 
 
 def check_base(settings: BaseModelConfig, method: str) -> None:
-    """Raise ValueError for a base model that cannot be adapted, from its configuration alone."""
+    """Raise ValueError for a base model that cannot be adapted, by its configuration only."""
     saved = model_config(settings.checkpoint or "", revision=settings.revision)
     family = FAMILIES.get(saved.model_type)
     kind = f"a model of type `{saved.model_type}`" if family is None else family.label
@@ -327,11 +327,11 @@ def base_checkpoint(
     if write:
         stock = backbones()[kind].stock
         assert stock is not None  # every backbone has one
-        ours = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, revision=revision)
+        trained = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, revision=revision)
         fields = hints_of(stock.config_class).keys() - {"architectures", "model_type", "auto_map"}
         copied = stock.config_class(**{name: value for name, value in saved.to_dict().items() if name in fields})
-        model = stock.model_class.from_pretrained(None, config=copied, state_dict=ours.state_dict())
-        model.generation_config = ours.generation_config
+        model = stock.model_class.from_pretrained(None, config=copied, state_dict=trained.state_dict())
+        model.generation_config = trained.generation_config
         copy_search_settings(model, tokenizer, config.evaluation)
 
         def save(folder: Path) -> None:
@@ -367,7 +367,7 @@ def build(
         model.add_adapter(method, "calibration")
         model.add_adapter(LoraConfig(task_type=TASK, **lora), "lora")
         model.set_adapter(["calibration", "lora"])
-        for parameter in model.parameters():  # as `get_peft_model` does
+        for parameter in model.parameters():  # like `get_peft_model`
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
         return model

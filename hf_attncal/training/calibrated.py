@@ -144,12 +144,12 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
         if inputs.get("labels") is not None:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
         inputs = {name: value for name, value in inputs.items() if name != "labels"}  # a collator's None
-        asked = self.args.predict_with_generate, self.args.prediction_loss_only
+        settings = self.args.predict_with_generate, self.args.prediction_loss_only
         self.args.predict_with_generate, self.args.prediction_loss_only = True, False
         try:
             return super().prediction_step(model, inputs, False, ignore_keys, **gen_kwargs)
         finally:
-            self.args.predict_with_generate, self.args.prediction_loss_only = asked
+            self.args.predict_with_generate, self.args.prediction_loss_only = settings
 
     # ---- named losses ----
 

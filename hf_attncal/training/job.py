@@ -35,7 +35,7 @@ from .settings import ModelSettings, Settings
 from .text import SPLITS, annotated, as_list, guide_links, held_out_rows, hold_out
 from .token_batches import TokenBatchTrainer
 
-# Nats per target token. Dropout alone makes two unperturbed passes differ by some thousandths.
+# Nats per target token. Dropout makes even two unperturbed passes differ by some thousandths.
 _MIN_MASK_GAIN = 0.01
 # Input of the example in a card; sentences of the training text may not be ours to publish.
 SENTENCE = "A sentence to translate."

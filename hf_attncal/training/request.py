@@ -112,7 +112,7 @@ class TrainingRequest:
         return self.config if self.config in {path.stem for path in _PRESETS.glob("*/*.yaml")} else None
 
     def set_languages(self, running: TextLanguages) -> None:
-        """Set the languages of the text, which override those of `config`."""
+        """Set the languages of the text; they override the languages in `config`."""
         languages = running.languages
         if languages is not None:
             text = languages if isinstance(languages, str) else "-".join(languages)
@@ -145,7 +145,7 @@ class TrainingRequest:
         return {split: {key: files for key, files in entry.items() if files} for split, entry in entries.items()}
 
     def values(self, job: str, base: Values) -> Values:
-        """Return the settings for a job: those of `config`, then `base` and the arguments, then `settings`.
+        """Return the settings for a job: from `config`, then `base` and the arguments, then `settings`.
 
         Args:
             job: name of the job.

@@ -55,7 +55,7 @@ class CardConfig:
 
 _PUBLISHED = "Publish the trained folder with `attncal publish`, which checks its content first."
 _LOCAL = "Without it, Trackio writes to this machine."
-# Training arguments: additional keys, types narrower than those of the class, and keys that are refused.
+# Training arguments: additional keys, types narrower than the class has, and keys that are refused.
 TRAINING_HINTS = {
     **{f.name: Refused(_PUBLISHED) for f in dataclasses.fields(TrainingArguments) if "hub" in f.name.split("_")},
     **dict.fromkeys(("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"), Refused(_LOCAL)),

@@ -151,7 +151,7 @@ def test_code_that_is_not_there_is_not_advised(attncal, checkpoint, tmp_path, fi
     file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
     status, _, err = attncal("translate", str(folder), "--beams", str(beams), text="a\n")
     assert status == 1
-    assert f"generation_config.json asks for `{field}`" in err
+    assert f"generation_config.json has `{field}`" in err
     assert "trust" not in err
 
 

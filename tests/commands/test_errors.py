@@ -85,7 +85,7 @@ def test_one_line_of_an_error():
     ("error", "told"),
     [
         (OSError("no such file\nand more"), "model cannot be loaded: no such file"),
-        (ValueError("Pass trust_remote_code=True"), "needs code of the Hub that is not the model's"),
+        (ValueError("Pass trust_remote_code=True"), "needs code from another repository"),
         (SafetensorError("header too large"), "do not fit together (SafetensorError: header too large)"),
         (RuntimeError("size mismatch"), "(RuntimeError: size mismatch)"),
         (Exception("data did not match"), "(Exception: data did not match)"),

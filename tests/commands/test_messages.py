@@ -12,7 +12,7 @@ import torch
 
 import hf_attncal.commands
 from hf_attncal.commands import main
-from hf_attncal.inference.opening import tell_model
+from hf_attncal.inference.opening import log_model
 from hf_attncal.io import messages
 from hf_attncal.io.messages import LOG, is_quiet, silenced_if_quiet, silenced_libraries, verbosity
 from hf_attncal.io.streams import progress_bar
@@ -120,7 +120,7 @@ def test_a_library_is_silenced_while_it_loads_unless_it_is_to_be_heard(tmp_path,
 
 def test_v_tells_of_a_model_without_parameters_too(capsys):
     with verbosity(1, False):
-        tell_model("counts", torch.nn.BatchNorm1d(3, affine=False).to("cpu"))
+        log_model("counts", torch.nn.BatchNorm1d(3, affine=False).to("cpu"))
     assert capsys.readouterr().err.startswith("attncal: counts: BatchNorm1d, 7 numbers in float32\n")
 
 

@@ -158,7 +158,7 @@ class NoLinksOfTabs(FakeAligner):
         return super().align(pairs)
 
 
-@pytest.mark.filterwarnings("ignore:of .* only the beginning was")
+@pytest.mark.filterwarnings("ignore:.* lines of .* were truncated")
 @given(data=files(), size=st.sampled_from(["error", "truncate"]), aligned=st.booleans())
 def test_translating_gives_a_line_for_each_line_or_names_one(data, size, aligned):
     found, wrong = [], None

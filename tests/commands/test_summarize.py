@@ -130,8 +130,8 @@ def test_json_is_one_object_a_line(attncal, copier, summarizer, copied):
 
 def told(numbers: str, count: int, of: int, longest: int = 100_000) -> str:
     return (
-        f"attncal: warning: of {count} of {of} lines of the input only the beginning was summarised: 12 tokens, of at "
-        f"most {longest} bytes (line{'s' if count > 1 else ''} {numbers}).\n"
+        f"attncal: warning: {count} of {of} lines of the input were truncated: only the first 12 tokens of at most "
+        f"{longest} bytes were summarised (line{'s' if count > 1 else ''} {numbers}).\n"
     )
 
 
@@ -162,8 +162,8 @@ def test_a_line_of_more_bytes_than_are_read_is_told_too(attncal, copier):
     text = f"oil\n{'a' * 90} oil\ngold\n"
     status, out, err = attncal(*command, text=text)
     assert (status, out.count("\n")) == (0, 3)
-    assert "of 1 of 3 lines of the input only the beginning was summarised" in err
-    assert "of at most 50 bytes (line 2)" in err
+    assert "1 of 3 lines of the input were truncated" in err
+    assert "of at most 50 bytes were summarised (line 2)" in err
     status, out, err = attncal(*command, "--too-long", "error", text=text)
     assert (status, out.count("\n")) == (1, 1)
     assert "line 2 of the input has more than 50 bytes" in err

@@ -26,8 +26,8 @@ def test_a_complete_folder_has_no_problem(folder):
     [
         ("*.safetensors", "no *.safetensors with weights"),
         ("tokenizer_config.json", "no tokenizer"),
-        ("functional.py", "functional.py is imported and missing"),
-        ("modeling_attncal_marian.py", "modeling_attncal_marian.py is imported and missing"),
+        ("functional.py", "functional.py is imported but missing"),
+        ("modeling_attncal_marian.py", "modeling_attncal_marian.py is imported but missing"),
     ],
 )
 def test_what_is_missing_is_named(folder, pattern, problem):

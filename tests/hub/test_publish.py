@@ -254,7 +254,7 @@ REFUSED = {
     ),
     "results that are no JSON": (
         lambda folder: (folder / "results.json").write_text("{"),
-        r"results\.json is no ",
+        r"results\.json is not ",
     ),
     "a list for results": (lambda folder: (folder / "results.json").write_text("[]"), r"results\.json must hold"),
     "text in Latin-1": (lambda folder: (folder / "README.md").write_bytes(b"\xff"), r"README\.md is not in UTF-8"),
@@ -272,7 +272,7 @@ REFUSED = {
     ),
     "code that is missing": (
         lambda folder: (folder / "functional.py").unlink(),
-        r"functional\.py is imported and missing",
+        r"functional\.py is imported but missing",
     ),
     "code that is another": (
         lambda folder: (folder / "functional.py").open("a").write("\n"),
@@ -368,7 +368,7 @@ def test_what_was_learned_for_another_model_does_not_go_up(ready):
     path.write_text(right)
     weights = load_file(ready / "model.safetensors")
     save_file({name: value + 1 for name, value in weights.items()}, ready / "model.safetensors", {"format": "pt"})
-    with pytest.raises(PublishError, match=r"learned for another model, with another weights"):
+    with pytest.raises(PublishError, match=r"learned for another model, not for .* \(different weights\)"):
         publish_folder(ready, NAME, dry_run=True, try_loading=False)
 
 

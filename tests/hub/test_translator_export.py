@@ -155,8 +155,8 @@ def test_an_export_of_another_model_is_refused(tmp_path, capsys):
     ("given", "told"),
     [
         (["--dtype", "bfloat16"], "Leave out --dtype bfloat16"),
-        (["top_k=3", "do_sample=true"], "is no option of CTranslate2 here"),
-        (["encoder_no_repeat_ngram_size=2"], "`encoder_no_repeat_ngram_size` is no option of CTranslate2 here"),
+        (["top_k=3", "do_sample=true"], "is not supported with CTranslate2"),
+        (["encoder_no_repeat_ngram_size=2"], "`encoder_no_repeat_ngram_size` is not supported with CTranslate2"),
     ],
 )
 def test_what_it_cannot_do_is_said(pair, given, told, tmp_path, capsys):

@@ -74,4 +74,4 @@ def test_a_commit_can_be_asked_for(walked):
     assert unknown.stderr.startswith("attncal: error: anna/model cannot be fetched at --revision nothing: ")
     folder = [*command[:2], str(place / "out" / "model"), "--revision", commit]
     refused = subprocess.run(folder, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert "is that of a MODEL on the Hub (OWNER/NAME)" in refused.stderr
+    assert "needs a MODEL on the Hub (OWNER/NAME)" in refused.stderr

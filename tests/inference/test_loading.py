@@ -267,7 +267,7 @@ def test_a_kernel_of_the_hub_is_refused_wherever_the_model_is(copied, tmp_path, 
 def test_the_tokenizer_of_another_model_is_refused(copied, folders, tmp_path):
     other = train_bpe_tokenizer(["and now for something completely different"] * 3, vocab_size=80)
     other.save_pretrained(copied)
-    message = rf"the tokenizer in {copied} \(.*\) is that of another model.*`vocab_size`"
+    message = rf"the tokenizer in {copied} \(.*\) belongs to another model.*`vocab_size`"
     for load in (load_seq2seq, WordAligner.from_pretrained):
         with pytest.raises(ValueError, match=message):
             load(copied)

@@ -63,7 +63,7 @@ def test_no_token_of_no_word_counts_and_long_text_is_cut(monkeypatch):
     found = source_use(model, tokenizer, [*SOURCES, long, "", "one"], [*TARGETS, " ".join(TARGETS * 9), "x", ""])
     assert len(found.attention) == len(SOURCES) + 1
     assert found.swapped[-1, 1] <= model.config.max_position_embeddings
-    monkeypatch.setattr(measuring, "_MOST_TOKENS", 1)
+    monkeypatch.setattr(measuring, "_MAX_TOKENS", 1)
     assert len(source_use(model, tokenizer, SOURCES, TARGETS).attention) == 1
 
 

@@ -92,7 +92,7 @@ def test_scores_change_no_translation(family):
 def test_what_is_scored_at_once_changes_no_score(monkeypatch):
     model = ending_model("marian", "ours")
     together = translate_lines(model, bpe_tokenizer(), LINES, max_new_tokens=12, scores=True)
-    monkeypatch.setattr(generation, "_READ_AT_ONCE", 20)  # one translation, or two short ones
+    monkeypatch.setattr(generation, "_TOKENS_AT_ONCE", 20)  # one translation, or two short ones
     apart = translate_lines(model, bpe_tokenizer(), LINES, max_new_tokens=12, scores=True)
     for one, other in zip(together, apart, strict=True):
         assert (one.text, one.tokens) == (other.text, other.tokens)
