@@ -123,18 +123,18 @@ def learn_counts(
     encoder_factors: EncoderFactors | None = None,
     **fields: Any,
 ) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
-    """Train a statistical aligner on a tokenised text; return the model, its learner, and the log.
+    """Train a statistical aligner on a tokenised text; return the model, its learner, and a log for results.json.
 
     Args:
         text: Text with columns "input_ids" and "target_input_ids".
         settings: Section `counts` of the settings.
         folder: Folder of a temporary file. Default: None, the system's.
         ends: Deadline, by `time.monotonic`. Default: None, no limit.
-        encoder_factors: Emission factors from an encoder. Default: None.
+        encoder_factors: Factors of an encoder, which multiply emission probabilities. Default: None.
         fields: Fields of the model's configuration.
 
     Raises:
-        ValueError: too little time for a few iterations.
+        ValueError: too little time until `ends` for three iterations.
     """
     start = time.perf_counter()
     model = HMMAlignModel(HMMAlignConfig(**{"identical_prior": IDENTICAL} | fields)).eval()

@@ -293,9 +293,9 @@ def model_inputs(model: CheckModel, lines: Sequence[Line]) -> ModelInputs:
 
 
 def _fit_words(model: CheckModel, examples: Examples, side: int) -> Network:
-    """Fit the network that returns the probability of each word of one side to be wrong.
+    """Fit the network for the probability that a word of one side is wrong.
 
-    Words with a planted error are wrong (omitted, added, changed), all other words are right. Right and wrong words
+    Words with a planted error (omitted, added, changed) are wrong, all other words are right. Right and wrong words
     have the same total weight. A kind of error with n wrong words has a total weight proportional to sqrt(n).
 
     Args:

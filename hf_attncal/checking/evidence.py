@@ -83,9 +83,9 @@ def cut_for(aligner: WordAligner | None, text: str) -> Segments:
 
 
 def read_evidence(aligner: WordAligner, pairs: Iterable[tuple[str, str]]) -> list[LinkEvidence]:
-    """Align sentence pairs, and return the evidence on the words of each pair, in their order.
+    """Align sentence pairs, and return the evidence on their words, one `LinkEvidence` per pair.
 
-    The evidence on a word is how well it is linked to the other side, and whether it is repeated (`LinkEvidence`).
+    The evidence on a word is how well it is linked to the other side, and whether it is repeated.
 
     Raises:
         ValueError: a pair that cannot be aligned, see `WordAligner.align`.

@@ -295,7 +295,7 @@ def alike(first: str, second: str) -> bool:
 
 
 def alike_among(first: Iterable[str], second: Iterable[str]) -> Both[set[str]]:
-    """Return the words of each side that have an `alike` word on the other side.
+    """Return the words of each side that have a similarly spelt word (see `alike`) on the other side.
 
     Args:
         first, second: Words of both sides, none of which begins with a digit; `alike` compares numbers differently.

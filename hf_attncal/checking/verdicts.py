@@ -89,7 +89,7 @@ class PairVerdict:
 
     @property
     def findings(self) -> list[Finding]:
-        """Findings of a flagged line: broken rules, the other `names`, then omission and addition spans; else []."""
+        """Findings of the line: broken rules, other `names`, omission and addition spans; [] if it is not flagged."""
         if not self.flagged:
             return []
         by_rule = {finding.kind for finding in self.rules}

@@ -80,7 +80,7 @@ def select(
     """Find the layer and heads of a translation model whose attention aligns words best.
 
     Align annotated pairs by the cross-attention of a Marian- or BART-style model: by each layer, with all its heads,
-    each single head, and sets of the best heads. A target word takes its link from the decoder step that predicts it
+    each single head, and sets of heads. A target word takes its link from the decoder step that predicts it
     (Naive-Att) or from the next step, which has it as input (Shift-Att). The ten settings with the lowest AER are
     printed. The best one is written to alignment.json, which `attncal align run` and `attncal translate` then use.
 

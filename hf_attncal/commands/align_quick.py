@@ -32,8 +32,8 @@ def align_quick(
 ) -> "list[WordAlignment] | None":
     """Align the words of two files without a trained aligner.
 
-    The words are aligned by counts of which occur together in this text. More text gives better links; for less than
-    some thousand pairs, add --encoder. The counts are not saved; `attncal align train` saves them. The output has the
+    The words are aligned by counts of which occur together in this text. More text gives better links; below some
+    thousand pairs, add --encoder. The counts are not saved; `attncal align train` saves them. The output has the
     format of `attncal align run`. Under "Running", only --threads, --longest-line, --progress and, for an encoder,
     --languages apply.
 

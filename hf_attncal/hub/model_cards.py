@@ -253,7 +253,13 @@ def render(template: str, **words: object) -> str:
 
 
 def _render(template: str, front_matter: dict[str, Any], **words: object) -> str:
-    """Render a whole card from a template; fields of the front matter that are None or empty are left out."""
+    """Render a model card from a template.
+
+    Args:
+        template: name of the template.
+        front_matter: fields of the YAML header; those that are None or empty are left out.
+        words: values of the placeholders in the template.
+    """
     data = ModelCardData(**{name: value for name, value in front_matter.items() if value})
     return render(template, card_data=data.to_yaml(), **words).rstrip() + "\n"
 

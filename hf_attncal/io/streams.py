@@ -472,12 +472,12 @@ def _whole_lines(path: str, suffix: str | None) -> bool:
 def check_files(
     inputs: Sequence[str], outputs: Mapping[str, str | os.PathLike[str] | None], standard: bool | None = None
 ) -> None:
-    """Check the files of a command before it loads a model.
+    """Check that the files of a command can be read and written, before it loads a model.
 
     Args:
-        inputs: input files; none for standard input.
-        outputs: output files or None, by option. --output may be - for standard output.
-        standard: True if the command reads standard input. Default: if there are no inputs.
+        inputs: input files.
+        outputs: option -> output file or None. The file of --output may be - for standard output.
+        standard: True if the command reads standard input, False if not. Default: None, True if there are no `inputs`.
 
     Raises:
         CommandError: a file cannot be read or written; the message names it.

@@ -50,7 +50,7 @@ def score_links(
     bootstrap: int = 1000,
     format: str = "text",
 ) -> ScoreTable:
-    """Score hypotheses against a gold alignment, and compare each further hypothesis with the first one.
+    """Score hypotheses against a gold alignment, and each further one with the first by a paired bootstrap.
 
     Args:
         gold: annotated links.

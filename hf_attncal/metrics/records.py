@@ -96,8 +96,8 @@ def hardware(device: Any = None) -> dict[str, Any]:
     machine was idle.
 
     Args:
-        device: device that computed the numbers (a `torch.device` or its name). A GPU is described only if it is this
-            device. Default: None, any GPU is described.
+        device: device that computed the numbers (a `torch.device` or its name). For a CPU, no GPU is described.
+            Default: None, the GPU is described if there is one.
     """
     import torch
 

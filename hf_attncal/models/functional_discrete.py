@@ -105,7 +105,8 @@ def initial_fields(batch: int, length: int, dtype: torch.dtype, device=None) -> 
 def extended_fields(fields: Tensor, routing: Tensor, key_fields: Tensor) -> Tensor:
     """Return the receptive fields after an attention, `s^l_ij = min(s^(l-1)_ij + sum_k z_ik s^(l-1)_kj, 1)`.
 
-    This is eq. 1 of sec. 5.1. A field has a number for each of N tokens: how far the position has read this token.
+    This is eq. 1 of sec. 5.1. For each of N tokens, a field holds to what degree the position
+    has read it.
 
     The residual connection keeps the tokens that a position has already read. Attention adds all tokens that the
     attended positions have read. The fields of several heads are added inside the minimum.

@@ -92,7 +92,7 @@ class Padding:
             self.order = torch.argsort(real, dim=1, descending=True, stable=True)
 
     def real_first(self, states: Tensor) -> Tensor:
-        """Move real tokens to the front and padding behind them, (B, S, width)."""
+        """Return the states with the real tokens of each sentence first and its padding last, (B, S, width)."""
         return states if self.order is None else _reordered(states, self.order)
 
     def back(self, states: Tensor) -> Tensor:

@@ -176,7 +176,7 @@ def judge_faithfulness(
     seed: int = 0,
     batch_size: int = 32,
 ) -> JudgedFaithfulness:
-    """Measure whether the source words that a method scores highest are the words that the model uses.
+    """Measure whether the source words that an attribution method scores highest are those that the model uses.
 
     If they are, the log-probability of a target word falls much when they are removed (comprehensiveness), and little
     when all other source words are removed (sufficiency). The result has the means of both over the text, their

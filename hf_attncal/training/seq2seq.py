@@ -160,7 +160,7 @@ class Seq2SeqConfig(ModelSettings):
 
 
 def check_guide(data: DataConfig, guided: bool, section: str) -> None:
-    """Refuse files of links if nothing learns links; `section` is the section with the field `guided`.
+    """Refuse files of links for a model that does not learn links; `section` has the field `guided`.
 
     Raises:
         ValueError: a file of links, and `guided` is false.

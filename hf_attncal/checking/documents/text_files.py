@@ -150,7 +150,12 @@ def read_subtitles(data: bytes, name: str) -> list[Segment]:
 
 
 def note_vtt(data: bytes, notes: Notes) -> bytes:
-    """Return the file with each note inserted as a comment (`NOTE`) before its cue."""
+    """Return a WebVTT file with each note inserted as a comment (`NOTE`) before its cue.
+
+    Args:
+        data: Content of the file.
+        notes: First byte of each cue, and the lines of its note.
+    """
     end = line_end(data)
     pieces = []
     for at, lines in notes:

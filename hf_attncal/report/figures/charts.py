@@ -408,7 +408,7 @@ _TARGETS = {"reference": "the reference translations", "output": "the model's ow
 def faithfulness_charts(judged: JudgedFaithfulness) -> list[Chart]:
     """Return all charts of faithfulness.
 
-    Verdicts are on `contribution`, or on `attention`, or on the best method.
+    Verdicts compare `contribution` (or else `attention`, or else the best method) with each other method.
 
     Args:
         judged: faithfulness of the methods; without intervals there are no verdicts.
