@@ -63,8 +63,8 @@ def check(
             word aligner. In Python also a WordAligner or a Checker. [default: only the encoder checks]
         source: source sentences, one per line; plain, .gz, .xz or .zst; or a document: Markdown, SRT, VTT, or a file
             with both languages (PO, XLIFF, CSV, TSV). It must be given, as --source if there is no MODEL
-        target: translations, one per line; or the translated document, whose segments are first paired with the segments of
-            the source [default: the other language of a file with both]
+        target: translations, one per line; or the translated document, whose segments are first paired with the
+            source's [default: the other language of a file with both]
         output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
         format: tsv: line number, the six probabilities, the kinds of errors that are flagged, and the names of errors;
             json: one object per line, with words and spans; marked: both sides with [-omissions-] and {+additions+};
