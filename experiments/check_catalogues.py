@@ -295,7 +295,7 @@ def draws(possible: dict[str, list[Changed]], most: int, number: int) -> Iterato
     Also of the entries that can have a fault of a kind, most stay right.
     """
     left = {kind: list(changed) for kind, changed in sorted(possible.items(), key=lambda item: len(item[1]))}
-    rounds = [kind for turn in range(most) for kind in left if turn <= SHARE * len(possible[kind]) - 1 or not turn]
+    rounds = [kind for turn in range(most) for kind in left if turn < max(2, SHARE * len(possible[kind]))]
     for _ in range(number):
         drawn: dict[int, tuple[str, Entry]] = {}
         for kind in rounds:
@@ -373,18 +373,18 @@ class Measurement:
 
     def count_fifty(self, entries: list[Entry], possible: dict, project: str, language: str, rng) -> None:
         """Count single faults of each kind in a file of fifty entries, and the findings on it without a fault."""
-        faults = [possible[kind][0] for kind in SINGLE_FAULTS if possible.get(kind)]
+        faults = {kind: possible[kind][0] for kind in SINGLE_FAULTS if possible.get(kind)}
         others = rng.sample(range(len(entries)), len(entries))
-        kept = sorted(list(dict.fromkeys([*(number for number, _ in faults), *others]))[:SMALL])
+        kept = sorted(list(dict.fromkeys([*(number for number, _ in faults.values()), *others]))[:SMALL])
         findings = self.findings([entries[number] for number in kept], project, language)
         if findings is None:
             return
         is_sure = any(one.probability > 0.9 for ones in findings.values() for one in ones)
         self.counts["fifty"].update(["files", "files with a finding above 0.9"] if is_sure else ["files"])
-        for number, new in faults:
+        for kind, (number, new) in faults.items():
             changed = [new if other == number else entries[other] for other in kept]
             found = self.findings(changed, project, language) or {}
-            self.counts["fifty"].update(["faults", "found"] if kept.index(number) in found else ["faults"])
+            self.counts["fifty"].update(["faults", "found" if kept.index(number) in found else f"missed: {kind}"])
 
     def result(self) -> dict:
         """Return all counts and shares."""
