@@ -73,9 +73,9 @@ def align(
             calibrated
         offsets: write character positions, `start:end-start:end`, in Unicode code points from 0, end exclusive, of
             each side without the white space around it
-        tokenize: align words split at Unicode word boundaries: for text of any script that is not tokenised. Links are
-            then written between words separated by white space; with --offsets, between the split words [default: as
-            in training]
+        tokenize: split the text at Unicode word boundaries before it is aligned; for text of any script that is not
+            tokenised. Links are still written between words separated by white space; with --offsets, between the
+            split words [default: as in training]
         words: word separator: white-space is any Unicode white space; spaces is only spaces and tabs, for text in
             which a no-break space is part of a word
         threshold: minimum score of a link before calibration [default: the model's]

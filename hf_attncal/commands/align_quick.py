@@ -32,7 +32,7 @@ def align_quick(
 ) -> "list[WordAlignment] | None":
     """Align the words of two files without a trained aligner.
 
-    The words are aligned by counts of which occur together in this text. More text gives better links; below some
+    The words are aligned by counting which words occur together in this text. More text gives better links; below some
     thousand pairs, add --encoder. The counts are not saved; `attncal align train` saves them. The output has the
     format of `attncal align run`. Under "Running", only --threads, --longest-line, --progress and, for an encoder,
     --languages apply.
@@ -58,8 +58,9 @@ def align_quick(
             per line; html: a page with pictures. Details: attncal align run --help
         scores: add the score to each link, `i-j:score`
         offsets: write character positions, `start:end-start:end`, in Unicode code points from 0, end exclusive
-        tokenize: align words split at Unicode word boundaries: for text of any script that is not tokenised. Links are
-            then written between words separated by white space; with --offsets, between the split words
+        tokenize: split the text at Unicode word boundaries before it is aligned; for text of any script that is not
+            tokenised. Links are still written between words separated by white space; with --offsets, between the
+            split words
         words: word separator: white-space is any Unicode white space; spaces is only spaces and tabs, for text in
             which a no-break space is part of a word
         threshold: minimum score of a link [default: 0.5]
