@@ -22,6 +22,7 @@ from hf_attncal.data.words import NEGATIONS
 
 from .evidence import Both, LinkEvidence, both
 from .number_values import Languages, Number, compare_numbers
+from .placeholders import masked
 
 # Group of facts -> planted errors that change it. Numbers have several groups, as the share without a counterpart in
 # clean text depends on how they are written.
@@ -227,7 +228,7 @@ def find_facts(
 @lru_cache(maxsize=1 << 12)  # used by facts, rules and word classes for the same line
 def words_with_numbers(source: Segments, target: Segments, languages: Languages) -> list[dict[int, tuple[int, int]]]:
     """Map the index of each word with a number to its group and status, per side."""
-    compared = compare_numbers(source.text, target.text, languages)
+    compared = compare_numbers(masked(source.text), masked(target.text), languages)
     facts_of_sides = [_words_of(side, numbers) for side, numbers in zip((source, target), compared, strict=True)]
     if all(LACKS in [how for _, how in facts.values()] for facts in facts_of_sides):
         return [

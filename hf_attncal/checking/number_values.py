@@ -10,9 +10,12 @@ be split into numbers that are all on the other side.
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
+
+from .placeholders import MASK, Span
 
 Value = tuple[str, float]
 Languages = tuple[str | None, str | None]  # source and target
@@ -53,6 +56,58 @@ _MONTHS = (
     "dezember december décembre diciembre dezembro dicembre dez dec",
 )
 _MONTH_OF = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
+# A date with the name of its month: 3 May, 3. Mai, 3 de mayo, May 3, May 2009
+_NAMES = "|".join(sorted(_MONTH_OF, key=len, reverse=True))
+_DATED = re.compile(
+    rf"(?<![^\W_])(?:\d{{1,2}}(?:\.|st|nd|rd|th|º|°|er)? ?(?:of |de |di )?\b({_NAMES})\b|\b({_NAMES})\b[.,]? ?\d)",
+    re.IGNORECASE,
+)
+# Unit -> its names, as a pattern.
+_UNITS = {
+    "km": r"km|[kcq]h?u?il[oóô]m[eèé]t\w+",
+    "miles": "miles?|meilen?|milles|millas?|milhas?|miglia|mijl",
+    "m": "(?-i:m)|met(?:er|re)[sn]?|mètres?|metros?|metri",
+    "cm": r"cm|[zc]ent[ií]m\w+",
+    "mm": r"mm|mill?[ií]m\w+",
+    "feet": "ft|feet|foot|fuß|pieds?|pies|piedi|pés",
+    "inches": "inch(?:es)?|zoll|pouces?|pulgadas?|polegadas?|pollic[ei]",
+    "kg": r"kg|kilos?|[kcq]h?u?ilogra\w+",
+    "g": "(?-i:g)|gram(?:me|m)?[sni]?|gramos?",
+    "bytes": "bytes?|octets?",
+    "kB": "kb|ko|kilobytes?|kilooctets?",
+    "MB": "mb|mo|m[eé]gabytes?|m[eé]gaoctets?",
+    "GB": "gb|go|gigabytes?|gigaoctets?",
+    "TB": "tb|terabytes?",
+    "KiB": "kib|kio",
+    "MiB": "mib|mio(?![.])",
+    "GiB": "gib|gio",
+    "Hz": "hz",
+    "kHz": "khz",
+    "MHz": "mhz",
+    "GHz": "ghz",
+    "milliseconds": r"ms|mil?lise[ckg]\w+",
+    "seconds": "(?-i:s)|secs?|sek|seconds?|sekunden?|secondes?|segundos?|second[oi]|seconden",
+    "minutes": r"min|mins|minut\w+",
+    "hours": "(?-i:h)|hrs?|hours?|stunden?|std|heures?|horas?|or[ae]|uur|uren",
+    "days": "days?|tag(?:en?)?|jours?|d[ií]as?|giorn[oi]|dag(?:en)?",
+    "weeks": "weeks?|wochen?|semaines?|semanas?|settiman[ae]|weken",
+    "months": "months?|monat(?:en?|s)?|mois|mes(?:es)?|mês|mes[ei]|maand(?:en)?",
+    "years": "years?|jahre?n?|ans?|années?|años?|anos?|ann[oi]|jaar|jaren",
+    "percent": "%|percent|per cent|prozent|pour ?cent|por ?cien(?:to)?|por cento|per ?cento|procent",
+    "°C": "° ?c|(?:degrees |grad |degrés |grados |graus |gradi )?celsius",
+    "°F": "° ?f|(?:degrees |grad |degrés |grados |graus |gradi )?fahrenheit",
+    "dollars": r"\$|us-?dollars?|usd|dollars?|d[oó]lar\w*|dollari",
+    "euros": "€|eur|euros?",
+    "pounds": "£|gbp|lbs?|pounds?|pfund|livres?|libras?|sterline",
+    "yen": "¥|jpy|yen",
+}
+_UNIT = re.compile(
+    rf"[\d{MASK}][ \u00a0\u202f-]?(?:{'|'.join(f'({names})' for names in _UNITS.values())})(?![^\W_])"
+    rf"|([$€£¥]) ?[\d{MASK}]",
+    re.IGNORECASE,
+)
+_UNIT_NAMES = (*_UNITS, "")
+_OF_SIGN = {"$": "dollars", "€": "euros", "£": "pounds", "¥": "yen"}
 # Languages with number words. Each has some that no other has.
 LANGUAGES = ("de", "en", "fr", "es", "pt", "it", "nl", "da")
 _COMPOUND = re.compile(r"(?:jährig|wöchig|tägig|stündig|monatig|minütig|fach|köpfig|teilig)\w{0,2}$")  # zwanzigjährige
@@ -97,21 +152,69 @@ def compare_numbers(
     words = [_in_words(text, language) for text, language in zip(texts, languages, strict=True)]
     if not any(runs) and not any(words):
         return [], []
+    names = [_dated_months(text) for text in texts]
     values_of_sides = [
         {value for run in side_runs for values in run.values.values() for value in values}
         | {value for *_, values in spelt for value in values}
-        | (_others(text) if other else set())
+        | (_others(text, not all(names)) if other else set())
         for text, side_runs, spelt, other in zip(texts, runs, words, reversed(runs), strict=True)
     ]
     result: tuple[list[Number], list[Number]] = ([], [])
     for side, side_runs in enumerate(runs):
+        known = values_of_sides[1 - side]
         for run in side_runs:
-            explained = _explained(run, values_of_sides[1 - side])
+            explained = _explained(run, known)
             result[side].extend(Number(*group, has) for group, has in zip(run.groups, explained, strict=True))
         for start, stop, values in words[side]:
-            result[side].append(Number(start, stop, not values.isdisjoint(values_of_sides[1 - side]), True))
-        result[side].sort()
-    return result
+            result[side].append(Number(start, stop, not values.isdisjoint(known), True))
+        # a month may have a name that is not known, or a number that is not known to be a month
+        in_other = {month for *_, month in names[1 - side]} | {int(value) for kind, value in known if kind == "month"}
+        result[side].extend(
+            Number(start, stop, not in_other or month in in_other, True) for start, stop, month in names[side]
+        )
+    _unmatch_repeated(texts, result)
+    return sorted(result[0]), sorted(result[1])
+
+
+def _unmatch_repeated(texts: Sequence[str], numbers: Sequence[list[Number]]) -> None:
+    """Take the counterpart from a number that is more often on one side, if only the other side lacks one.
+
+    In "from 1 to 1" for "from 1 to 2", the second 1 is in the place of the 2.
+    """
+    lacking = [any(not number.has_counterpart for number in side) for side in numbers]
+    if lacking[0] == lacking[1]:
+        return
+    side = lacking.index(False)
+    counts = [
+        Counter(text[number.start : number.stop] for number in of_side if not number.in_words)
+        for text, of_side in zip(texts, numbers, strict=True)
+    ]
+    for place, number in reversed(list(enumerate(numbers[side]))):
+        digits = texts[side][number.start : number.stop]
+        if not number.in_words and 0 < counts[1 - side][digits] < counts[side][digits]:
+            numbers[side][place] = number._replace(has_counterpart=False)
+            return
+
+
+def _dated_months(text: str) -> list[tuple[int, int, int]]:
+    """Return first character, the one after the last, and month of each name of a month beside a number."""
+    return [
+        (*match.span(match.lastindex), _MONTH_OF[match[match.lastindex].lower()])
+        for match in _DATED.finditer(text)
+        if match.lastindex
+    ]
+
+
+@lru_cache(maxsize=1 << 12)
+def units_of(text: str) -> list[tuple[str, str, Span]]:
+    """Return the units and currencies beside numbers: name, text with the number, and its characters."""
+    if not any(character.isdigit() or character == MASK for character in text):
+        return []
+    return [
+        (_OF_SIGN.get(match[match.lastindex]) or _UNIT_NAMES[match.lastindex - 1], match[0].strip(MASK), match.span())
+        for match in _UNIT.finditer(text)
+        if match.lastindex
+    ]
 
 
 def _explained(run: _Run, known: Set[Value]) -> list[bool]:
@@ -248,13 +351,14 @@ def _months(digits: Sequence[str], marks: Sequence[str]) -> frozenset[int]:
     return frozenset(months)
 
 
-def _others(text: str) -> set[Value]:
-    """Return the values of names of months and Roman numerals."""
+def _others(text: str, named: bool) -> set[Value]:
+    """Return the values of Roman numerals and of names of months, which are numbers if only one side is `named`."""
     values: set[Value] = set()
     for word in text.lower().replace(".", " ").split():
         if word in _MONTH_OF:
             values.add(("month", float(_MONTH_OF[word])))
-            values.add(("number", float(_MONTH_OF[word])))
+            if named:
+                values.add(("number", float(_MONTH_OF[word])))
     for found in _ROMAN.finditer(text):
         worth = [_ROMAN_WORTH[letter] for letter in "".join(found.groups())]
         if worth:
@@ -269,7 +373,7 @@ def _others(text: str) -> set[Value]:
 @lru_cache(maxsize=1 << 12)
 def _in_words(text: str, language: str | None) -> list[tuple[int, int, frozenset[Value]]]:
     """Return the numbers in words, from two on: first character, the one after the last, values."""
-    if language is None:
+    if language not in LANGUAGES:
         return []
     pieces = [(match.start(), match.end(), match[0].lower()) for match in re.finditer(r"[^\W\d_]+|-", text)]
     numbers: list[tuple[int, int, frozenset[Value]]] = []

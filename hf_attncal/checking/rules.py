@@ -4,27 +4,27 @@ The weight of a broken rule is learned from clean text: a rule that clean lines 
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from hf_attncal.data.segmentation import Segments
 
+from .copies import copied_words
 from .evidence import LinkEvidence
 from .facts import EXCHANGED, LACKS, NEGATION, NO_DENIALS, BothDenials, find_facts, kept_names, words_with_numbers
-from .number_values import Languages
+from .number_values import Languages, units_of
+from .placeholders import ADDRESS, MASK, Span, compare_placeholders, masked
 
-_PRINTF = r"(?<![\d%])%(?:\d+\$|\(\w+\))?[-+0#]*\d*(?:\.\d+)?(?:hh?|ll?|[Lzjt])?[diouxXeEfFgGcs@](?![^\W\d_])"
-_PLACEHOLDER = re.compile(rf"{_PRINTF}|\$?\{{ ?[\w.$:-]* ?\}}|%\w+%|\$\(\w+\)|</?[A-Za-z][^<>]{{0,200}}>")
-_ADDRESS = re.compile(r"(?:(?:https?|ftp)://|www\.)[!-~]*[\w/#=&-]|[\w.%+-]+@[\w-]+(?:\.[\w-]+)+")
-_WORDS = re.compile(r"[^\W_]+")
+_WORDS = re.compile(rf"[^\W_]+|{MASK}+")
 _AROUND = " \t\u00a0\"'”“’‘»«›‹)]}）」』"
 _QUESTIONS, _ENDS = "?？؟\u037e", ".!:…。！：।॥։"
 _BRACKETS = (("(（", ")）"), ("[［", "]］"))  # braces belong to placeholders
-_NO_BRACKET = re.compile(r"[:;=]-?[()\[\]]+|[([]-?[:;=](?!\w)|(?<![\w(\[])(?:\w|\d\d|[ivx]+)[)\]]")  # :-) a) 12) iv)
+# Brackets without a partner: smileys, and marks of enumerations such as a) 12) iv)
+_LONE_BRACKET = re.compile(r"[:;=]-?[()\[\]]+|[([]-?[:;=](?!\w)|(?<![\w(\[])(?:\w|\d\d|[ivx]+)[)\]]")
+_GOES_ON = re.compile(r"[,–-]?(?: |\s?\n ?)?")  # between a sequence of words and its repetition
 _LONGEST = 12  # words in a repetition
-_DOUBLED = re.compile(r"\b([^\W\d_]{2,})\s+\1\b", re.IGNORECASE)
+_DOUBLED = re.compile(r"(?<![\w=<\[.-])([^\W\d_]{2,})(?: |\s*\n\s*)(\1)\b(?![=>\]-])", re.IGNORECASE)
 # Words that may follow themselves in good sentences: "that that", "die die", "nous nous", "had had".
 _MAY_DOUBLE = frozenset(
     {
@@ -52,37 +52,31 @@ class Break(NamedTuple):
 
 
 _KEPT = Break("")  # result of a rule that applies and is kept
-Span = tuple[int, int]
 
 
-def _placeholders(source: str, target: str) -> Break | None:
-    if not any(sign in source or sign in target for sign in "%{<$"):
+def _placeholders(source: str, target: str, language: str | None) -> Break | None:
+    if not any(sign in source or sign in target for sign in "%{<$:"):
         return None
-    return _differing(_PLACEHOLDER, source, target)
+    difference = compare_placeholders(source, target, language)
+    if difference is not None:
+        return _exchanged(*difference)
+    return _KEPT if masked(source) != source else None
 
 
 def _addresses(source: str, target: str) -> Break | None:
     if not any(sign in source or sign in target for sign in ("://", "www.", "@")):
         return None
-    return _differing(_ADDRESS, source, target)
-
-
-def _differing(pattern: re.Pattern, source: str, target: str) -> Break | None:
-    """Compare the matches of a pattern on both sides; None if there is none."""
-    sides = [
-        [(match[0].replace(" ", "").lower(), match[0], match.span()) for match in pattern.finditer(text)]
+    addresses = [
+        [(match[0].lower().replace("http:", "https:"), match) for match in ADDRESS.finditer(text)]
         for text in (source, target)
     ]
-    if not any(sides):
+    if not addresses[0]:
         return None
-    counts = [Counter(form for form, *_ in side) for side in sides]
-    if counts[0] == counts[1]:
-        return _KEPT
-    lone: list[tuple[str, Span] | None] = []
-    for side, (mine, other) in zip(sides, (counts, counts[::-1]), strict=True):
-        more = mine - other
-        lone.append(next(((text, span) for form, text, span in side if more[form]), None))
-    return _exchanged(*lone)
+    lone = [
+        next(((match[0], match.span()) for form, match in side if form not in dict(other)), None)
+        for side, other in (addresses, addresses[::-1])
+    ]
+    return _exchanged(*lone) if lone[0] else _KEPT  # translators add addresses for reports
 
 
 def _exchanged(source: tuple[str, Span] | None, target: tuple[str, Span] | None) -> Break:
@@ -99,14 +93,11 @@ def _doubled(source: str, target: str) -> Break | None:
     if " " not in target:
         return None
     for match in _DOUBLED.finditer(target):
-        if match[1].lower() not in _MAY_DOUBLE:
+        word = match[2]
+        # "bytes Bytes" and "FILE FILE" are two words
+        if word.lower() not in _MAY_DOUBLE and (word.islower() or (word == match[1] and not word.isupper())):
             return _KEPT if _DOUBLED.search(source) else Break(f"“{match[0]}” in the translation", None, match.span())
     return _KEPT
-
-
-def placeholders_of(text: str) -> Counter:
-    """Count the placeholders and tags of a text."""
-    return Counter(found.replace(" ", "").lower() for found in _PLACEHOLDER.findall(text))
 
 
 def _repeated(source: str, target: str) -> Break | None:
@@ -121,15 +112,16 @@ def _repeated(source: str, target: str) -> Break | None:
 def _repetition(text: str) -> Span | None:
     """Return the characters of a sequence of two or more words repeated at once, punctuation ignored."""
     matches = list(_WORDS.finditer(text.lower()))
-    words = [match[0] for match in matches]
+    words = [f"{place}" if match[0][0] == MASK else match[0] for place, match in enumerate(matches)]
     if len(set(words)) + 2 > len(words):
         return None
     for start, word in enumerate(words):
         for again in range(start + 2, min(start + _LONGEST, (len(words) + start) // 2) + 1):
             if words[again] == word and words[start:again] == words[again : 2 * again - start]:
-                if len(set(words[start:again])) > 1:  # a single repeated word is another rule
+                between = text[matches[again - 1].end() : matches[again].start()]
+                if len(set(words[start:again])) > 1 and _GOES_ON.fullmatch(between):
                     return matches[start].start(), matches[2 * again - start - 1].end()
-                return None
+                return None  # a single repeated word is another rule, and a heading may begin as its text
     return None
 
 
@@ -154,7 +146,7 @@ def _end_mark(text: str) -> str:
     """Return the class of the end mark: "?", "." for any other, or "" for none and for abbreviations (p.m.)."""
     text = text.rstrip(_AROUND)
     end = text[-1:]
-    if end == "." and text[-3:-2] in (".", " "):  # p.m.
+    if end == "." != text[-2:-1] and text[-3:-2] in (".", " "):  # p.m.
         return ""
     return "?" if end in _QUESTIONS else "." if end in _ENDS else ""
 
@@ -162,30 +154,40 @@ def _end_mark(text: str) -> str:
 def _brackets(source: str, target: str) -> Break | None:
     if not any(sign in target for kind in _BRACKETS for signs in kind for sign in signs):
         return None
-    if not _left_open(target) or _left_open(source):
+    lone = _lone_bracket(target)
+    if lone is None or _lone_bracket(source) is not None:
         return _KEPT
-    return Break("brackets of the translation are not closed")
+    return Break(f"“{target[lone]}” has no partner in the translation", None, (lone, lone + 1))
 
 
-def _left_open(text: str) -> bool:
-    """Return whether brackets are unbalanced, smileys and enumeration marks ignored."""
-    text = _NO_BRACKET.sub("", text)
-    return any(sum(map(text.count, opening)) != sum(map(text.count, closing)) for opening, closing in _BRACKETS)
+def _lone_bracket(text: str) -> int | None:
+    """Return the first bracket without a partner, smileys and enumeration marks ignored."""
+    lone: list[int] = []
+    for opening, closing in _BRACKETS:
+        opened: list[int] = []
+        for place, sign in enumerate(text):
+            if sign in opening:
+                opened.append(place)
+            elif sign in closing and (not opened or opened.pop() is None):
+                lone.append(place)
+        lone += opened
+    ignored = {place for match in _LONE_BRACKET.finditer(text) for place in range(*match.span())} if lone else set()
+    return min(set(lone) - ignored, default=None)
 
 
-# Name of a rule on texts -> function that returns its break, `_KEPT`, or None if it does not apply.
+# Name of a rule on masked texts -> function that returns its break, `_KEPT`, or None if it does not apply.
 _OF_TEXTS: dict[str, Callable[[str, str], Break | None]] = {
-    "wrong placeholders": _placeholders,
-    "wrong address": _addresses,
     "doubled word": _doubled,
     "repeated words": _repeated,
     "wrong end mark": _end_marks,
     "wrong brackets": _brackets,
 }
+WRONG_PLACEHOLDERS, WRONG_ADDRESS = "wrong placeholders", "wrong address"
 WRONG_NUMBER, WRONG_NAME = "wrong number", "wrong name"
+UNTRANSLATED, WRONG_UNIT = "untranslated", "wrong unit"
 NEGATIONS_OF_SIDES = ("negation lost", "negation added")
 # Rules that the learned verdict uses; their shares are in check.json.
-RULE_NAMES = (*_OF_TEXTS, WRONG_NUMBER, WRONG_NAME, *NEGATIONS_OF_SIDES)
+RULE_NAMES = (WRONG_PLACEHOLDERS, WRONG_ADDRESS, *_OF_TEXTS, WRONG_NUMBER, WRONG_NAME, *NEGATIONS_OF_SIDES)
 # Shares of clean captions and everyday sentences that break a rule, for rules missing in encoder_check.json.
 DEFAULT_SHARES = {
     "repeated words": 0.002,
@@ -208,9 +210,15 @@ def check_rules(
         languages: Languages of both, for numbers in words; see `compare_numbers`. Default: unknown.
         denials: Words of negation and names of both sides. Default: none.
     """
-    results = {name: rule(source.text, target.text) for name, rule in _OF_TEXTS.items()}
-    in_signs = any(results[name] not in (None, _KEPT) for name in ("wrong placeholders", "wrong address"))
-    results[WRONG_NUMBER] = None if in_signs else _numbers(source, target, languages)
+    texts = masked(source.text), masked(target.text)
+    results = {
+        WRONG_PLACEHOLDERS: _placeholders(source.text, target.text, languages[1]),
+        WRONG_ADDRESS: _addresses(source.text, target.text),
+        **{name: rule(*texts) for name, rule in _OF_TEXTS.items()},
+        WRONG_NUMBER: _numbers(source, target, languages),
+        WRONG_UNIT: _units(*texts),
+        UNTRANSLATED: _untranslated(*texts, languages),
+    }
     results[WRONG_NAME] = _names(source, target, denials)
     facts = find_facts(source, target, languages, denials)
     for name, side, words, other in zip(
@@ -236,6 +244,24 @@ def _numbers(source: Segments, target: Segments, languages: Languages) -> Break 
         for side, found in zip((source, target), sides, strict=True)
     ]
     return _KEPT if None in lone else _exchanged(*lone)
+
+
+def _units(source: str, target: str) -> Break | None:
+    units = units_of(source), units_of(target)
+    if not any(units):
+        return None
+    lost, new = (
+        next(((text, span) for unit, text, span in side if unit not in {name for name, *_ in other}), None)
+        for side, other in (units, units[::-1])
+    )
+    return _exchanged(lost, new) if lost and new else _KEPT
+
+
+def _untranslated(source: str, target: str, languages: Languages) -> Break | None:
+    spans = copied_words(source, target, languages)
+    if not isinstance(spans, tuple):
+        return None if spans is None else _KEPT
+    return Break(f"“{target[slice(*spans[1])]}” is not translated", *spans)
 
 
 def _names(source: Segments, target: Segments, denials: BothDenials) -> Break | None:

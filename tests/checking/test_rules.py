@@ -6,6 +6,7 @@ import pytest
 from hf_attncal.checking.evidence import LinkEvidence
 from hf_attncal.checking.rules import (
     RULE_NAMES,
+    UNTRANSLATED,
     WRONG_NUMBER,
     Break,
     broken_rules,
@@ -93,7 +94,7 @@ def test_a_break_has_values_and_places(source, target, name, expected):
 def test_only_rules_that_apply_are_returned():
     assert check_rules(segment("Haus"), segment("house"), DE_EN) == {}
     assert check_rules(segment("Das Haus (8)."), segment("The house (8)."), DE_EN) == dict.fromkeys(
-        ("doubled word", "wrong end mark", "wrong brackets", WRONG_NUMBER)
+        ("doubled word", "wrong end mark", "wrong brackets", WRONG_NUMBER, UNTRANSLATED)
     )
 
 

@@ -14,7 +14,8 @@ from urllib.parse import quote
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import read_lines
 
-from ..rules import RULE_NAMES, placeholders_of
+from ..placeholders import compare_placeholders
+from ..rules import RULE_NAMES, UNLEARNED_RULES
 from ..verdicts import PairVerdict
 from .segments import Segment
 
@@ -27,7 +28,7 @@ FINDING_KINDS = {
     "repeats": "The translation repeats itself.",
     "unrelated": "The translation is not a translation of this source.",
     "changed": "A number, a name, a negation, a placeholder or an address differs from the source.",
-    **{name: f"The translation differs from the source by rule: {name}." for name in RULE_NAMES},
+    **{name: f"The translation differs from the source by rule: {name}." for name in (*RULE_NAMES, *UNLEARNED_RULES)},
 }
 # Probability that a finding of these kinds is right, measured on unchanged documents.
 _SURE = {"missing": 0.95, "added": 0.95, "placeholders": 0.97}
@@ -180,17 +181,12 @@ def _other_placeholders(source: SegmentSide, target: SegmentSide) -> str | None:
     """Return a reason with the placeholders and tags that differ in a bilingual file; None if all match."""
     if not any(one.kind == "entry" for one in source.segments) or not target.segments:
         return None
-    source_counts, target_counts = (
-        sum((placeholders_of(one.raw or one.text) for one in side.segments), start=placeholders_of(""))
-        for side in (source, target)
-    )
-    lost, new = (
-        list((one - other).elements())[:3]
-        for one, other in ((source_counts, target_counts), (target_counts, source_counts))
-    )
-    if not lost and not new:
+    texts = (" ".join(one.raw or one.text for one in side.segments) for side in (source, target))
+    difference = compare_placeholders(*texts)
+    if difference is None:
         return None
-    messages = [f"{' '.join(lost)} is missing" if lost else "", f"{' '.join(new)} is not in the source" if new else ""]
+    lost, new = difference
+    messages = [f"{lost[0]} is missing" if lost else "", f"{new[0]} is not in the source" if new else ""]
     return f"wrong placeholders: {', and '.join(filter(None, messages))}"
 
 

@@ -1,0 +1,92 @@
+"""Copies: text left in the source language, told by function words of that language.
+
+`Hindi`, `OK`, code, names and addresses are the same in many languages, and no fault. A copy with a function word of
+the source language is a sentence or a phrase that nobody translated.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+from functools import cache
+
+from .number_values import Languages
+from .placeholders import Span
+
+# Frequent words of one language that are hardly ever part of names or of code. Those of the target language are left
+# out of the source's where they have the same form ("was").
+FUNCTION_WORDS = {
+    "en": "the and of to is are was were be been has have this that these with from not your you it its they cannot "
+    "should must which when there their by at as for what how all into does did my our we he she had",
+    "de": "das und ist nicht ein eine einen wird werden wurde sind mit auf für kann oder wenn kein keine sie sich aus "
+    "nach bei dieser diese dieses zum zur dass auch noch nur ihre wie",
+    "fr": "les des une est dans pour pas qui avec sur ce cette vous sont aux ou votre ne il elle être peut cet nous",
+    "es": "los las una es por para con que no se este esta son del puede está como su ha sus el al más",
+    "pt": "os uma é por para com que não se este esta são pode está como seu foi ao na no dos das mais",
+    "it": "gli una è per con che non si questo questa sono della può il come nel dei alla essere",
+    "nl": "het een niet zijn wordt met voor dat dit deze kan worden naar geen bij aan u uw ook",
+}  # fmt: skip
+_WORDS_OF = {language: frozenset(words.split()) for language, words in FUNCTION_WORDS.items()}
+# Words outside of code: not those in data_new_from_mem, a/b or for=x
+_WORD = re.compile(r"(?<!\w_)(?<![^\W_])(?<![/=\\.])[^\W\d_]+(?:['’-][^\W\d_]+)*(?![\w/=(\\]|\.\w)")
+_CODE = re.compile(r"[<>|{}\[\]();=]|--")
+_QUOTES = frozenset("\"'“”„«»‹›`‘’")
+_LEAST_COPIED, _LEAST_SHARE = 5, 0.6  # words in a row in a text that is partly translated, and their share of it
+_LEAST_WORDS, _LEAST_TIMES = 20, 2  # function words that tell the language of a text, per word of the next language
+
+
+def copied_words(source: str, target: str, languages: Languages = (None, None)) -> tuple[Span, Span] | bool | None:
+    """Return the characters of words that both sides share in a row, with function words of the source language.
+
+    Args:
+        source, target: The texts, with masked placeholders.
+        languages: Codes of both languages; None for any. Default: unknown.
+
+    Returns:
+        False if there is no such copy, None if the source has no function word, so that a copy says nothing.
+    """
+    evidence = _evidence(*languages)
+    sides = [list(_WORD.finditer(text)) for text in (source, target)]
+    words = [[match[0].lower() for match in side] for side in sides]
+    if len(words[0]) < 2 or evidence.isdisjoint(words[0]):
+        return None
+    if evidence.isdisjoint(words[1]) or len(words[1]) < 2:
+        return False
+    run = SequenceMatcher(None, *words, autojunk=False).find_longest_match()
+    span = sides[1][run.b].start(), sides[1][run.b + run.size - 1].end()
+    copied = [match[0] for match in sides[1][run.b : run.b + run.size]]
+    lower = sum(map(str.islower, copied))
+    function_words = sum(
+        word.lower() in evidence and (word.islower() or lower > 0 or 0 < place < len(copied) - 1)
+        for place, word in enumerate(copied)
+    )
+    if run.size < max(map(len, words)):  # a part; names of licences and quotes are kept
+        share = run.size / len(words[1])
+        enough = run.size >= _LEAST_COPIED and 2 * lower > run.size and (function_words > 1 or share > _LEAST_SHARE)
+        function_words *= enough and not _is_kept(target, *span)
+    if not function_words:
+        return False
+    return (sides[0][run.a].start(), sides[0][run.a + run.size - 1].end()), span
+
+
+@cache
+def _evidence(source: str | None, target: str | None) -> frozenset[str]:
+    """Return the function words that tell the source language from the target language."""
+    of_source = frozenset().union(*_WORDS_OF.values()) if source is None else _WORDS_OF.get(source, frozenset())
+    return of_source - _WORDS_OF.get(target or "", frozenset())
+
+
+def _is_kept(text: str, start: int, stop: int) -> bool:
+    """Return whether characters are a quote or code."""
+    quoted = text[:start][-1:] in _QUOTES and text[stop:].lstrip(".!?,")[:1] in _QUOTES
+    return quoted or _CODE.search(text, start, stop) is not None
+
+
+def language_of_texts(texts: Iterable[str]) -> str | None:
+    """Return the language of texts by their function words; None if they have too few, or two languages are near."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        words = [match[0].lower() for match in _WORD.finditer(text)]
+        counts.update(language for word in words for language, known in _WORDS_OF.items() if word in known)
+    best, *others = [*counts.most_common(2), ("", 0), ("", 0)]
+    return best[0] if best[1] >= max(_LEAST_WORDS, _LEAST_TIMES * others[0][1]) else None
