@@ -38,20 +38,27 @@ _LONG, _SHORT, _IN_WORDS, NEGATION, _NAME = range(len(FACT_GROUPS))
 _SHORT_DIGITS = 2
 # Bin edges for a field of `LinkEvidence`; few bins, as planted facts are few.
 FACT_EDGES = {"known": (-3.0, 0.0, 2.0, 4.0, 6.0), "best": (0.1, 0.3, 0.6, 0.9)}
-# Words that may translate a negation, though they are none.
-_DENY_TOO = frozenset(
-    {
-        *("without", "ohne", "sans", "sin", "sem", "senza", "zonder", "uden", "utan", "hardly", "barely"),
-        *("scarcely", "rarely", "seldom", "kaum", "selten", "weder", "noch", "nein", "unable", "lack"),
-        *("lacks", "lacked", "lacking", "refuse", "refused", "refuses", "fail", "failed", "fails"),
-        *("except", "few", "little", "wenig", "wenige", "avoid", "deny", "denied", "stop", "stopped"),
-        *("absent", "wrong", "out", "ni"),
-    }
-)  # fmt: skip
-_DENIES_INSIDE = re.compile(
-    r"(?:un(?![dist])|dis|miss|non|in(?=[bcdehjklopqrsuy])|im(?=p)|ir(?=r))\w{3,}"
-    r"|\w{2,}(?:los(?:e[nrsm]?)?|less)"
+# Words that deny, so that they may translate a negation, in eight languages.
+_DENIES = re.compile(
+    rf"(?:n['’]t|(?<![^\W_])(?:n['’]|(?:{'|'.join(filter(str.isalpha, NEGATIONS))}"
+    r"|ne|ni|nem|né|nor|tampoco|weder|nein|hardly|barely|scarcely|rarely|seldom|kaum|selten"
+    r"|without|ohne|sans|sin|sem|senza|zonder|uden|utan|few|little|wenige?|too|instead|rather|statt\w*|lieu|sinon|sonst|out|otherwise|stop|bad|wrong|faute|sauf"
+    r"|salvo|tranne|schlug|schlägt|außer|ausgenommen|übersprungen|abgelehnt|abgelaufen"
+    r"|un(?!i(?![mn])|ter(?!min)|der|til|ser|do|ten|lock|pack|mount|load|link|wrap|zip)\w{3,}|non(?=exist|z|st)\w+"
+    r"|in(?=v[aá]lid|corr|conn|conoc|trouv|e?xist|compat|complet|consist|suff?|acc|ati?v|activ|ad[em]|[uú]til|habil|capa"
+    r"|defin|visib|determ|esper|attend|att|s[ée]c|sens|segur|chang|cert|akt|kons|komp|korr)\w{3,}"
+    r"|im(?:poss?ib|prop[er])\w+|ill?[eé]g\w+|illis\w+|irre[glcv]\w+|dis(?:a|connect|like)\w*|hidden|des(?:con|acti?v|ativ|hab)\w+"
+    r"|dés(?:ac|ab)\w+|sconosc\w+|mis(?:sing|match|sed|s?l)\w*|malform\w+|ongeldig\w*|onbek\w+|ontbre\w+"
+    r"|fail\w*|éch[eo]\w+|fall(?:[oóa]|ad[oa]|it[aoei])|falh\w+|fehl(?!er(?!haft))\w*|\w*scheiter\w*|mislukt"
+    r"|lack\w*|absen[tc]\w*|manqu\w+|manc[ah]\w*|falta\w*|entf[aä]ll\w+|refus\w+|reje[ci]t\w*|rejet\w*|rechaz\w+"
+    r"|rifiut\w+|verweiger\w*|den(?:y|ied|ies|eg\w+)|forb\w+|verb[io]e?t\w*|untersag\w*|interdi[tc]\w*|proh?ib\w+"
+    r"|vietat\w*|prevent\w*|verhinder\w*|empêch\w*|impedi\w+|[eé]vit\w+|avoid\w*|vermeid\w*|skip\w*|ignor\w*"
+    r"|omit\w*|omi[st]\w*|omett\w*|drop\w*|weg\w*lassen|exclu\w*|escl\w*|aus(?:ge)?schl\w*|except\w*|eccetto|falsch\w*"
+    r"|fals[oa]s?|erron\w+|errat\w+|violat\w*|verletz\w*|expir\w+|scadut\w+|caduc\w+|differ\w*|unterschied\w*"
+    r"|verschieden\w*|dif+[eé]r\w*|\w+[ndktgszfr]los(?:e[nrsm]?)?|\w{3,}less)(?![^\W_])))",
+    re.IGNORECASE,
 )
+_POLITE = frozenset(("sie", "ihr", "ihnen", "ihre", "ihren", "ihrem", "ihrer", "ihres", "usted", "ustedes", "lei"))
 _BEFORE_SENTENCES = frozenset(".!?:;\"'“”„«»‘’()-–—…")
 # Shares of its lines with a negation only on the other side, above which a word denies, and is a negation.
 _DENIES_FROM, _IS_NEGATION_FROM = 0.3, 0.6
@@ -199,8 +206,9 @@ def find_facts(
     groups = [_groups(words, more.negations) for words, more in zip(pair, denials, strict=True)]
     numbers = words_with_numbers(source, target, languages)
     denied = [
-        any(map(_denies, words)) or (more.words and not more.words.isdisjoint(map(str.lower, words)))
-        for words, more in zip(pair, denials, strict=True)
+        _DENIES.search(masked(side.text)) is not None
+        or not (more.words | more.negations).isdisjoint(map(str.lower, side.words))
+        for side, more in zip((source, target), denials, strict=True)
     ]
     facts_of_sides: tuple[list[Fact], list[Fact]] = ([], [])
     for side, (words, facts) in enumerate(zip(pair, groups, strict=True)):
@@ -210,9 +218,9 @@ def find_facts(
             if place in numbers[side]:
                 continue
             if group == NEGATION:
-                if "?" in words[place:] or (words[place] == "Not" and place):
-                    continue  # "isn't it?" is "oder?" in German; "why don't you"; the German noun Not
-                has = bool(denied[1 - side])  # the number may differ: many languages deny twice
+                if not _denies_at(words, place):
+                    continue
+                has = denied[1 - side]  # the number may differ: many languages deny twice
             else:
                 if not place or words[place - 1] in _BEFORE_SENTENCES:
                     continue
@@ -263,15 +271,26 @@ def _groups(words: Sequence[str], negations: frozenset[str]) -> dict[int, int]:
 
 @lru_cache(maxsize=1 << 16)
 def _group(word: str) -> int | None:
-    if word.lower() in NEGATIONS:
+    if _is_known_negation(word):
         return NEGATION
-    return _NAME if len(word) > 2 and word[0].isupper() else None
+    return _NAME if len(word) > 2 and word[0].isupper() and word.lower() not in _POLITE else None
 
 
 @lru_cache(maxsize=1 << 16)
-def _denies(word: str) -> bool:
-    word = word.lower()
-    return word in NEGATIONS or word in _DENY_TOO or _DENIES_INSIDE.fullmatch(word) is not None
+def _is_known_negation(word: str) -> bool:
+    return word.lower().replace("’", "'") in NEGATIONS
+
+
+def _denies_at(words: Sequence[str], place: int) -> bool:
+    """Return whether a negation denies, and is neither a tag, an abbreviation nor part of a comparison."""
+    word, before, after = words[place], words[place - 1] if place else "", "".join(words[place + 1 : place + 2])
+    return not (
+        "?" in words[place:]  # "isn't it?" is "oder?" in German; "why don't you"
+        or (word in ("Not", "None") and place)  # the German noun, the value of Python
+        or before in ("or", "oder", "ou", "o")  # whether or not
+        or after in ("more", "less", "fewer", "later", "-")  # no more than, non-empty
+        or (word.lower() == "no" and (after in (".", ":", "°") or after[:1].isdigit()))  # No. 7
+    )
 
 
 def _capitals(words: Sequence[str], groups: dict[int, int]) -> list[str]:
