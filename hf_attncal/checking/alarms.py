@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .logistic import log_odds, sigmoid
-from .rules import NEGATIONS_OF_SIDES, WRONG_NAME
+from .rules import DEFAULT_SHARES, NEGATIONS_OF_SIDES, WRONG_NAME
 
 MOST_RISE = 4.0  # log-odds
 _FEWEST, _ENOUGH = 6, 50  # pairs from which a text has an alarm of its own, first in part
@@ -55,7 +55,7 @@ class TextAlarms:
     def of_rule(self, name: str) -> float:
         """Return the probability that a pair that breaks a rule is wrong."""
         prior = _WRONG_BY_RULE.get(name, _WRONG) / 2
-        return prior / (prior + self.shares.get(name, 1.0))
+        return prior / (prior + self.shares.get(name, DEFAULT_SHARES[name]))
 
     def __str__(self) -> str:
         if not self.between or self.levels is None:

@@ -13,7 +13,7 @@ from functools import cache
 from .number_values import Languages
 from .placeholders import Span
 
-# Frequent words of one language that are hardly ever part of names or of code. Those of the target language are left
+# Frequent words of one language that are hardly ever part of names or of code. Words of the target language are left
 # out of the source's where they have the same form ("was").
 FUNCTION_WORDS = {
     "en": "the and of to is are was were be been has have this that these with from not your you it its they cannot "
@@ -72,8 +72,12 @@ def copied_words(source: str, target: str, languages: Languages = (None, None)) 
 @cache
 def _evidence(source: str | None, target: str | None) -> frozenset[str]:
     """Return the function words that tell the source language from the target language."""
-    of_source = frozenset().union(*_WORDS_OF.values()) if source is None else _WORDS_OF.get(source, frozenset())
-    return of_source - _WORDS_OF.get(target or "", frozenset())
+    if source is not None:
+        return _WORDS_OF.get(source, frozenset()) - _WORDS_OF.get(target or "", frozenset())
+    languages = Counter(word for words in _WORDS_OF.values() for word in words)
+    return frozenset(word for word, number in languages.items() if number == 1) - _WORDS_OF.get(
+        target or "", frozenset()
+    )
 
 
 def _is_kept(text: str, start: int, stop: int) -> bool:

@@ -264,7 +264,7 @@ def saved_encoder_check() -> tuple[EncoderCheckModel, Network, np.ndarray, dict]
         scale=np.array(values["scale"]),
         heads={name: np.array(weights) for name, weights in values["heads"].items()},
         facts=FactModel.from_dict(values["facts"]),
-        rules=DEFAULT_SHARES | values["rules"],
+        rules={name: min(share, values["rules"].get(name, share)) for name, share in DEFAULT_SHARES.items()},
         tails={part: np.array(levels) for part, levels in values["tails"].items()},
         added=tuple(values["added"]),
     )

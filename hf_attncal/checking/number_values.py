@@ -161,14 +161,16 @@ def compare_numbers(
     ]
     result: tuple[list[Number], list[Number]] = ([], [])
     for side, side_runs in enumerate(runs):
-        known = values_of_sides[1 - side]
+        values_of_other = values_of_sides[1 - side]
         for run in side_runs:
-            explained = _explained(run, known)
+            explained = _explained(run, values_of_other)
             result[side].extend(Number(*group, has) for group, has in zip(run.groups, explained, strict=True))
         for start, stop, values in words[side]:
-            result[side].append(Number(start, stop, not values.isdisjoint(known), True))
+            result[side].append(Number(start, stop, not values.isdisjoint(values_of_other), True))
         # a month may have a name that is not known, or a number that is not known to be a month
-        in_other = {month for *_, month in names[1 - side]} | {int(value) for kind, value in known if kind == "month"}
+        in_other = {month for *_, month in names[1 - side]} | {
+            int(value) for kind, value in values_of_other if kind == "month"
+        }
         result[side].extend(
             Number(start, stop, not in_other or month in in_other, True) for start, stop, month in names[side]
         )

@@ -34,7 +34,7 @@ _LOCAL_ATTRIBUTE = re.compile(r"\s(?:title|alt|lang|aria-label|placeholder|href)
 _MESSAGE = re.compile(r"\{\s*([\w.-]+)\s*,\s*(plural|selectordinal|select)\s*,(?:\s*offset:\s*\d+)?")
 _ARM = re.compile(r"\s*(=\d+|[\w-]+)\s*\{")
 _MAY_LACK_COUNT = frozenset(("=0", "=1", "=2", "zero", "one", "two"))  # "a file" in place of "1 file"
-# Language -> arms that its plurals need besides `other`; the source's `one` for any other language.
+# Language -> arms that its plurals need in addition to `other`; the source's `one` for any other language.
 _NEEDED_ARMS = {
     **dict.fromkeys(("pl", "ru", "uk", "be"), ("one", "few", "many")),
     **dict.fromkeys(("cs", "sk", "hr", "sr", "bs", "ro", "lt"), ("one", "few")),

@@ -186,13 +186,24 @@ WRONG_PLACEHOLDERS, WRONG_ADDRESS = "wrong placeholders", "wrong address"
 WRONG_NUMBER, WRONG_NAME = "wrong number", "wrong name"
 UNTRANSLATED, WRONG_UNIT = "untranslated", "wrong unit"
 NEGATIONS_OF_SIDES = ("negation lost", "negation added")
-# Rules that the learned verdict uses; their shares are in check.json.
+# Rules that the learned verdict uses, and further ones.
 RULE_NAMES = (WRONG_PLACEHOLDERS, WRONG_ADDRESS, *_OF_TEXTS, WRONG_NUMBER, WRONG_NAME, *NEGATIONS_OF_SIDES)
-# Shares of clean captions and everyday sentences that break a rule, for rules missing in encoder_check.json.
+UNLEARNED_RULES = (UNTRANSLATED, WRONG_UNIT)
+_WEAK_RULES = frozenset(("wrong end mark", WRONG_NAME, *NEGATIONS_OF_SIDES))
+# Shares of right entries of software catalogues that break a rule, for rules that were not learned.
 DEFAULT_SHARES = {
-    "repeated words": 0.002,
+    WRONG_PLACEHOLDERS: 0.003,
+    WRONG_ADDRESS: 0.005,
+    "doubled word": 0.0005,
+    "repeated words": 0.001,
+    "wrong end mark": 0.07,
     "wrong brackets": 0.002,
-    **dict.fromkeys(("wrong end mark", WRONG_NAME, *NEGATIONS_OF_SIDES), 1.0),
+    WRONG_NUMBER: 0.003,
+    WRONG_NAME: 0.01,
+    "negation lost": 0.006,
+    "negation added": 0.015,
+    UNTRANSLATED: 0.001,
+    WRONG_UNIT: 0.002,
 }
 
 
@@ -303,6 +314,6 @@ def wrong_by_rules(broken: Iterable[str], shares: Mapping[str, float]) -> float:
     """Return the probability that a line breaking these rules is wrong, with a prior of one line in twenty."""
     right = 1.0
     for name in broken:
-        share, prior = shares.get(name, 1.0), _WEAK_RULE_PRIOR if DEFAULT_SHARES.get(name) == 1.0 else _PRIOR
+        share, prior = shares.get(name, 1.0), _WEAK_RULE_PRIOR if name in _WEAK_RULES else _PRIOR
         right *= share / (share + prior)
     return 1 - right

@@ -63,6 +63,24 @@ def line(source, target):
         ("um 15 Uhr", "in the afternoon", ()),
         ("Gehst du nicht?", "Do you go?", ()),  # questions deny for politeness
         ("Wir helfen Menschen in Not", "we help people in need", ()),
+        ("datei (%s)", "file (%s)", ()),
+        ("Fehler (mit LC_ALL=C)", "errors (with LC_ALL=C)", ()),
+        ("Weiter (j/N)", "go on (y/N)", ()),
+        ("--x=DATEI", "--x=FILE FILE", ()),
+        ("in Bytes", "in bytes Bytes", ()),
+        ("%s von %s", "of %s of %s", ()),
+        ("Ende. Ende der Datei", "End of it. End of it now", ()),
+        ("Nummer 7", "No. 7", ()),
+        ("Nr. 7", "No. 8", (WRONG_NUMBER,)),
+        ("Warte...", "Wait…", ()),
+        ("Ob oder ob nicht", "whether or not", ()),
+        ("leer", "non-empty", ()),
+        ("siehe http://a.org", "see https://a.org", ()),
+        ("siehe", "see https://a.org", ()),  # translators add addresses
+        ("Es fehlt", "It does not exist", ()),
+        ("Ungültige Datei", "The file is not valid", ()),
+        ("Export fehlgeschlagen", "Cannot export", ()),
+        ("Das kann man nicht öffnen", "You can’t open it", ()),
     ],
 )
 def test_what_breaks_a_rule(source, target, broken):
@@ -89,6 +107,62 @@ def test_what_breaks_a_rule(source, target, broken):
 )  # fmt: skip
 def test_a_break_has_values_and_places(source, target, name, expected):
     assert check_rules(segment(source), segment(target), DE_EN)[name] == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages", "name"),
+    [
+        ("3 May", "5. März", ("en", "de"), WRONG_NUMBER),
+        ("May 3, 2009", "3 de marzo de 2009", ("en", "es"), WRONG_NUMBER),
+        ("at 9 a.m.", "um 21 Uhr", ("en", "de"), WRONG_NUMBER),
+        ("from 1 to 2", "de 1 à 1", ("en", "fr"), WRONG_NUMBER),
+        ("Page 4 of 12", "Página 5 de 12", ("en", "pt"), WRONG_NUMBER),
+        ("It costs $5", "Das kostet 5 €", ("en", "de"), "wrong unit"),
+        ("8 km", "8 miglia", ("en", "it"), "wrong unit"),
+        ("%d MB free", "%d Go libres", ("en", "fr"), "wrong unit"),
+        ("%s seconds", "%s Minuten", ("en", "de"), "wrong unit"),
+        ("20 °C", "20 °F", ("en", "es"), "wrong unit"),
+        ("The file was not found", "The file was not found", ("en", "pt"), UNTRANSLATED),
+        ("This cannot be undone", "Das kann rückgängig gemacht werden", ("en", "de"), "negation lost"),
+        ("This cannot be undone", "Cela peut être annulé", ("en", "fr"), "negation lost"),
+        ("There is no such folder", "Existe tal carpeta", ("en", "es"), "negation lost"),
+        ("Never ask again", "Pergunte de novo", ("en", "pt"), "negation lost"),
+        ("Do not close it", "Chiudere", ("en", "it"), "negation lost"),
+        ("Datei nicht gefunden", "file found", ("de", "en"), "negation lost"),
+        ("La page existe", "The page does not exist", ("fr", "en"), "negation added"),
+    ],
+)
+def test_each_rule_finds_its_fault(source, target, languages, name):
+    assert check_rules(segment(source), segment(target), languages)[name] is not None
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages"),
+    [
+        ("3 May 2009", "3. Mai 2009", ("en", "de")),
+        ("3 May", "3 de mayo", ("en", "es")),
+        ("10/3/90", "3 octobre 1990", ("en", "fr")),
+        ("It costs $5", "Das kostet 5 Dollar", ("en", "de")),
+        ("5 MB", "5 Mo", ("en", "fr")),
+        ("8 km", "8 quilômetros", ("en", "pt")),
+        ("wait 30 seconds", "aspettare 30 secondi", ("en", "it")),
+        ("50% off", "50 Prozent Rabatt", ("en", "de")),
+        ("at 9 o'clock", "à 9 heures", ("en", "fr")),
+        ("utf8 and x86_64", "UTF-8 und x86_64", ("en", "de")),
+        ("%2d of %1$s", "%2d von %1$s", ("en", "de")),
+        ("a two-letter code", "ein Code aus 2 Buchstaben", ("en", "de")),
+        ("Cannot open it", "Impossible de l'ouvrir", ("en", "fr")),
+        ("%s not found", "%s introuvable", ("en", "fr")),
+        ("No such file", "Archivo inexistente", ("en", "es")),
+        ("Unsupported type", "Tipo no admitido", ("en", "es")),
+        ("Invalid page", "Página não válida", ("en", "pt")),
+        ("Failed to open it", "Konnte nicht geöffnet werden", ("en", "de")),
+        ("Do not ask again", "Ne plus demander", ("en", "fr")),
+        ("It is missing", "Non c'è", ("en", "it")),
+    ],
+)
+def test_right_translations_break_no_rule(source, target, languages):
+    assert not any(check_rules(segment(source), segment(target), languages).values())
 
 
 def test_only_rules_that_apply_are_returned():

@@ -1,0 +1,97 @@
+"""Placeholders, tags and ICU messages: right in another order or form, wrong if one is lost or new."""
+
+import pytest
+
+from hf_attncal.checking.placeholders import MASK, compare_placeholders, masked
+
+RIGHT = [
+    ("%s opened %s", "%2$s wurde von %1$s geöffnet"),
+    ("%1$s of %2$s", "%2$s von %1$s"),
+    ("{0} and {1}", "{1} et {0}"),
+    ("{name} opened it. You may ask {name}.", "{name} l'a ouvert."),
+    ("%d %% done", "%d %% fertig"),
+    ("%u%% of %s", "%u %% de %s"),
+    ("100% done", "100 % fertig"),
+    ("10 % of the people, 100% of them", "10 % der Leute, 100%ig"),
+    ("size %dx%d", "tamaño %d×%d"),
+    ("%5d kB", "%d kB"),
+    ("%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M"),
+    ("Usage: %s <file>", "Aufruf: %s <Datei>"),
+    ("a < b and c > d", "a ist kleiner als b und c > d"),
+    ("less than %(limit_value)s", "kleiner als %(limit_value)s"),
+    ("%n folder(s)", "%n Ordner"),
+    ("the %1 theme", "o tema %1."),
+    ("{{ x | upper }}", "{{x|upper}}"),
+    ("The :name field", "Il campo :name"),
+    ("click <b>here</b>", "klicken Sie <b>hier</b>"),
+    ("<0>a</0>", "<0>b</0>"),
+    ('<a href="/en/x" title="Go">b</a>', '<a href="/de/x" title="Los">c</a>'),
+    ("built {n, plural, one {# day} other {# days}} ago", "vor {n, plural, one {einem Tag} other {# Tagen}} gebaut"),
+    ("{n, plural, one {house} other {houses}}", "{n, plural, one {Haus} other {Häuser}}"),
+    ("{who, select, male {He} other {They}} sold it.", "{who, select, male {Él} other {Ellos}} lo vendió."),
+    ("{n, plural, =0 {Nothing} one {# cup} other {# cups}}", "{n, plural, =0 {Nada} one {Una taza} other {# tazas}}"),
+    (
+        "{n, plural, one {# day} other {# days}}",
+        "{n, plural, one {# dzień} few {# dni} many {# dni} other {# dnia}}",
+        "pl",
+    ),
+    ("{n, plural, one {# day} other {# days}}", "{n, plural, other {# 日}}", "ja"),
+    ("{total, number, percent} sold", "{total,number,percent} verkauft"),
+    ("{0} {who, select, a {of {b}} other {off}}", "{who, select, a {von {b}} other {ab}} {0}"),
+]
+WRONG = [
+    ("%s %d", "%d %s"),
+    ("%s", "%d"),
+    ("%lu", "%u"),
+    ("%s: %s", "%s"),
+    ("{Name}", "{name}"),
+    ("%(name)s is here", "%(nom)s est ici"),
+    ("${user} is here", "ist da"),
+    ("%1 of %2", "%1 di"),
+    ("%n folder(s)", "Ordner"),
+    ("The :name field", "Das Feld"),
+    ("{{ x | upper }}", "{{ x }}"),
+    ("<b>bold</b>", "<b>fett"),
+    ("click <b>here</b>", "clique aqui"),
+    ("<0>a</0>", "a"),
+    ("{n, plural, one {# day} other {# days}}", "{n, plural, one {Tag} other {Tage}}"),
+    ("{n, plural, one {# day} other {# days}}", "{zahl, plural, one {# Tag} other {# Tage}}"),
+    ("{n, plural, one {# day} other {# days}}", "# Tage"),
+    ("{n, plural, one {# day} other {# days}}", "{n, plural, other {# Tage}}"),
+    ("{n, plural, one {# day} other {# days}}", "{n, plural, one {# dzień} other {# dni}}", "pl"),
+    ("{n, plural, =0 {Nothing} other {# days}}", "{n, plural, other {# Tage}}"),
+    ("{n, plural, other {# of {all}}}", "{n, plural, other {# Tage}}"),
+    ("{who, select, male {He} female {She} other {They}}", "{who, select, male {Er} other {Sie}}"),
+    ("{who, select, male {He} other {They}}", "{who, select, männlich {Er} male {Er} other {Sie}}"),
+    ("{total, number, percent} sold", "{total, number} verkauft"),
+    ("The {name} costs {price}.", "Der {name} kostet {preis}."),
+]
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_the_same_in_another_order_or_form(case):
+    assert compare_placeholders(*case) is None
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_difference_is_found(case):
+    assert compare_placeholders(*case) is not None
+
+
+def test_a_difference_has_text_and_characters():
+    assert compare_placeholders("to %s {0}", "an %s {1}") == (("{0}", (6, 9)), ("{1}", (6, 9)))
+    assert compare_placeholders("{n, plural, one {# a} other {# b}}", "{n, plural, one {# c} other {d}}") == (
+        ("other # b", (29, 32)),
+        ("other d", (29, 30)),
+    )
+
+
+def test_text_without_placeholders_keeps_its_places():
+    for text, expected in [
+        ("von %s von {name}!", f"von {2 * MASK} von {6 * MASK}!"),
+        ("{n, plural, one {Tag} other {# Tage}} da", f"{17 * MASK}Tag{9 * MASK}# Tage{2 * MASK} da"),
+        ("see https://a.org/x-1.", f"see {17 * MASK}."),
+        ("nothing here", "nothing here"),
+    ]:
+        assert masked(text) == expected
+    assert len(masked("{n, plural, one {a} other {%s and {m, plural, one {b} other {c}}}}")) == 66
