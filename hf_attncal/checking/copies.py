@@ -52,7 +52,7 @@ def copied_words(source: str, target: str, languages: Languages = (None, None)) 
         return None
     if evidence.isdisjoint(words[1]) or len(words[1]) < 2:
         return False
-    run = SequenceMatcher(None, *words, autojunk=False).find_longest_match()
+    run = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
     span = sides[1][run.b].start(), sides[1][run.b + run.size - 1].end()
     copied = [match[0] for match in sides[1][run.b : run.b + run.size]]
     lower = sum(map(str.islower, copied))
@@ -72,12 +72,10 @@ def copied_words(source: str, target: str, languages: Languages = (None, None)) 
 @cache
 def _evidence(source: str | None, target: str | None) -> frozenset[str]:
     """Return the function words that tell the source language from the target language."""
-    if source is not None:
-        return _WORDS_OF.get(source, frozenset()) - _WORDS_OF.get(target or "", frozenset())
-    languages = Counter(word for words in _WORDS_OF.values() for word in words)
-    return frozenset(word for word, number in languages.items() if number == 1) - _WORDS_OF.get(
-        target or "", frozenset()
-    )
+    numbers = Counter(word for words in _WORDS_OF.values() for word in words)
+    of_any = frozenset(word for word, languages in numbers.items() if languages == 1)
+    of_source = of_any if source is None else _WORDS_OF.get(source, frozenset())
+    return of_source - _WORDS_OF.get(target or "", frozenset())
 
 
 def _is_kept(text: str, start: int, stop: int) -> bool:
@@ -92,5 +90,5 @@ def language_of_texts(texts: Iterable[str]) -> str | None:
     for text in texts:
         words = [match[0].lower() for match in _WORD.finditer(text)]
         counts.update(language for word in words for language, known in _WORDS_OF.items() if word in known)
-    best, *others = [*counts.most_common(2), ("", 0), ("", 0)]
-    return best[0] if best[1] >= max(_LEAST_WORDS, _LEAST_TIMES * others[0][1]) else None
+    (best, words_of_best), (_, words_of_next) = [*counts.most_common(2), ("", 0), ("", 0)][:2]
+    return best if words_of_best >= max(_LEAST_WORDS, _LEAST_TIMES * words_of_next) else None

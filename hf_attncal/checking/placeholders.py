@@ -142,11 +142,8 @@ def _closing(text: str, place: int) -> int:
     return len(text) + 1
 
 
-class Difference(NamedTuple):
-    """A difference of placeholders: text and characters on each side, None if it is only on the other."""
-
-    source: tuple[str, Span] | None
-    target: tuple[str, Span] | None
+# Text and characters on each side, None if only the other side has a placeholder.
+Difference = tuple[tuple[str, Span] | None, tuple[str, Span] | None]
 
 
 def compare_placeholders(source: str, target: str, language: str | None = None) -> Difference | None:
@@ -163,16 +160,16 @@ def compare_placeholders(source: str, target: str, language: str | None = None) 
     same = next((one for one in of_target if one[:2] == message[:2]), None)
     if same is None:
         renamed = of_target[0] if of_target else None
-        return Difference(_quoted(source, message), renamed and _quoted(target, renamed))
+        return _quoted(source, message), renamed and _quoted(target, renamed)
     for side, keys in enumerate(_lone_arms(message, same, language)):
         if keys:
             lone = f"{keys[0]} {{…}}", ((message, same)[side].start, (message, same)[side].stop)
-            return Difference(None, lone) if side else Difference(lone, None)
+            return (None, lone) if side else (lone, None)
     for key in same.arms:
         of_key = key if key in message.arms else "one" if key == "=1" and "one" in message.arms else "other"
         sides = _with_arm(source, message, of_key, key), _with_arm(target, same, key, key)
         if compare_placeholders(*sides, language):
-            return Difference(_quoted(source, message, of_key), _quoted(target, same, key))
+            return _quoted(source, message, of_key), _quoted(target, same, key)
     return None
 
 
@@ -212,23 +209,16 @@ def _with_arm(text: str, message: _Message, arm: str, shown: str = "other") -> s
     return text[: message.start] + content + text[message.stop :]
 
 
-def _is_lone(sign: Sign, own: Counter[str], other: Counter[str]) -> bool:
-    return own[sign.form] > other[sign.form] if sign.counted else not other[sign.form]
-
-
 def _compared(source: str, target: str) -> Difference | None:
     """Compare texts without ICU messages."""
     sides = signs_of(source), signs_of(target)
     counts = [Counter(sign.form for sign in side) for side in sides]
-    lost, new = (
-        next((sign for sign in side if _is_lone(sign, own, other)), None)
-        for side, own, other in ((sides[0], *counts), (sides[1], *counts[::-1]))
-    )
-    new = new if new and (new.sure or lost) else None
-    if not lost and not new:
-        return None
-    of_lost, of_new = (
-        sign and (text[sign.start : sign.stop], (sign.start, sign.stop))
-        for text, sign in ((source, lost), (target, new))
-    )
-    return Difference(of_lost, of_new)
+    lone: list[tuple[str, Span] | None] = [None, None]
+    for side, text in enumerate((source, target)):
+        for sign in sides[side]:
+            number, in_other = counts[side][sign.form], counts[1 - side][sign.form]
+            # a form that may be text counts as new only in the place of a lost one
+            if (number > in_other if sign.counted else not in_other) and (sign.sure or not side or lone[0]):
+                lone[side] = text[sign.start : sign.stop], (sign.start, sign.stop)
+                break
+    return (lone[0], lone[1]) if any(lone) else None
