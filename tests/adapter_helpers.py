@@ -50,8 +50,8 @@ LEAKY = {
     "output gate": {"calibration": None, "output_gate": True},
 }
 SETTINGS = CALIBRATED | LEAKY
-# Every backbone with every setting. The usual run takes each setting once and each backbone twice or more, as the rest
-# of the product goes the same ways through the code again.
+# Every backbone with every setting. The usual run takes each setting once and each backbone twice or more, because the
+# other combinations run the same code.
 PAIRS = [
     pytest.param(
         backbone,
@@ -65,18 +65,18 @@ PAIRS = [
 
 
 def save_base(folder: Path, backbone: str, dtype: torch.dtype = torch.float64, **config) -> Path:
-    """A folder with a tiny random base model."""
+    """Save a tiny random base model, and return its folder."""
     config_class, model_class = BACKBONES[backbone]
     torch.manual_seed(3)
-    no_chance = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}  # not 0 by default in M2M100
-    model = model_class(config_class(**TINY | no_chance | config)).to(dtype)
+    no_layerdrop = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}  # not the default of M2M100
+    model = model_class(config_class(**TINY | no_layerdrop | config)).to(dtype)
     scatter(model)
     model.save_pretrained(folder / backbone)
     return folder / backbone
 
 
 def load_base(folder: Path) -> PreTrainedModel:
-    """The base model of that folder, in evaluation mode; its files are read once."""
+    """Return the base model of a folder in evaluation mode; its files are read once."""
     stats = ((file.name, file.stat()) for file in sorted(folder.iterdir()))
     return copy.deepcopy(_base_of(folder, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)))
 
@@ -87,7 +87,7 @@ def _base_of(folder: Path, files: tuple) -> PreTrainedModel:
 
 
 def read_base(folder: Path) -> PreTrainedModel:
-    """The same, read anew, which draws random numbers."""
+    """Load the base model from its files, which draws random numbers."""
     return BACKBONES[folder.name][1].from_pretrained(folder).eval()
 
 
@@ -96,7 +96,7 @@ def adapter_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def scatter_adapter(model: torch.nn.Module, seed: int = 7) -> None:
-    """Random values for the parameters of the adapters, and 4 steps of annealing: no term may vanish by chance."""
+    """Give the adapters random parameters and 4 steps of annealing, so that no term is 0 by chance."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in adapter_parameters(model).values():
@@ -107,7 +107,7 @@ def scatter_adapter(model: torch.nn.Module, seed: int = 7) -> None:
 
 
 def adapted(folder: Path, **settings) -> PeftModel:
-    """The base model of a folder with a scattered adapter on it, in evaluation mode."""
+    """Return the base model of a folder with a scattered adapter, in evaluation mode."""
     model = get_peft_model(load_base(folder), AttentionCalibrationConfig(**settings))
     scatter_adapter(model)
     return model.eval()

@@ -23,7 +23,7 @@ LIMIT = 40
 
 
 def tiny_mask_align(tokenizer, **config) -> MaskAlignModel:
-    """A small random model whose attention is far from uniform."""
+    """Return a small random model whose attention is far from uniform."""
     torch.manual_seed(5)
     sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 2, "attention_heads": 2, "ffn_dim": 16}
     options = {"vocab_size": len(tokenizer), "max_position_embeddings": LIMIT, "pad_token_id": tokenizer.pad_token_id}
@@ -33,7 +33,7 @@ def tiny_mask_align(tokenizer, **config) -> MaskAlignModel:
 
 
 def counting_aligner(pairs) -> WordAligner:
-    """What `quick_aligner` has counted, as a model and a tokenizer of transformers, which can be saved."""
+    """Return `quick_aligner` of some pairs as a transformers model and tokenizer, which can be saved."""
     quick = quick_aligner(pairs)
     fields = {name: value for name, value in vars(quick.model.config).items() if name != "model_type"}
     model = HMMAlignModel(HMMAlignConfig(**fields)).eval()

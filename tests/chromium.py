@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over a pipe by its DevTools protocol: only the standard library is needed."""
+"""Headless Chromium, driven over a pipe by its DevTools protocol with only the standard library."""
 
 import base64
 import json
@@ -20,24 +20,24 @@ KEYS = {"ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "End"
 
 
 def found() -> str | None:
-    """The program: that of ATTNCAL_CHROMIUM, or the first known name on the path."""
+    """Return the program: ATTNCAL_CHROMIUM, or the first known name on the path."""
     return os.environ.get("ATTNCAL_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class Browser:
-    """One tab.
+    """Tab of a browser.
 
     Args:
-        program: of Chromium.
-        profile: a folder that it may fill.
+        program: path of Chromium.
+        profile: folder for the browser's data.
     """
 
     def __init__(self, program: str, profile: Path):
-        theirs_in, ours_out = os.pipe()
-        ours_in, theirs_out = os.pipe()
+        browser_in, our_out = os.pipe()
+        our_in, browser_out = os.pipe()
 
-        def ends() -> None:  # the protocol is spoken on the descriptors 3 and 4
-            for number, end in ((3, os.dup(theirs_in)), (4, os.dup(theirs_out))):
+        def ends() -> None:  # the protocol uses the descriptors 3 and 4
+            for number, end in ((3, os.dup(browser_in)), (4, os.dup(browser_out))):
                 os.dup2(end, number)
 
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
@@ -48,11 +48,12 @@ class Browser:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self.out, self.into = os.fdopen(ours_out, "wb"), os.fdopen(ours_in, "rb")
+        os.close(browser_in)
+        os.close(browser_out)
+        self.out, self.into = os.fdopen(our_out, "wb"), os.fdopen(our_in, "rb")
         self.numbers, self.session, self.events = count(1), None, []
-        (target,) = [one["targetId"] for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page"]
+        targets = self.ask("Target.getTargets")["targetInfos"]
+        (target,) = [entry["targetId"] for entry in targets if entry["type"] == "page"]
         self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.ask(f"{domain}.enable")
@@ -70,7 +71,7 @@ class Browser:
             self.process.wait()
 
     def ask(self, method: str, **parameters) -> dict[str, Any]:
-        """The answer to a command; events that come before it are kept in `events`."""
+        """Send a command and return its answer; earlier events are kept in `events`."""
         number = next(self.numbers)
         message = {"id": number, "method": method, "params": parameters}
         if self.session:
@@ -93,7 +94,7 @@ class Browser:
         return json.loads(data)
 
     def open(self, address: str, **size) -> None:
-        """Go there, and wait until it is loaded."""
+        """Open an address, and wait until it is loaded."""
         if size:
             self.ask("Emulation.setDeviceMetricsOverride", deviceScaleFactor=1, mobile=False, **size)
         self.events.clear()
@@ -102,33 +103,33 @@ class Browser:
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def value(self, expression: str) -> Any:
-        """What a JavaScript expression is."""
-        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        """Return the value of a JavaScript expression."""
+        answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def wait(self, expression: str, seconds: float = 20) -> None:
-        """Until an expression is true."""
+        """Wait until an expression is true."""
         end = time.monotonic() + seconds
         while not self.value(expression):
             assert time.monotonic() < end, f"still not: {expression}"
             time.sleep(0.02)
 
     def press(self, key: str) -> None:
-        """A key, as a person presses it."""
+        """Press a key as a person does."""
         code = KEYS.get(key, ord(key.upper()[0]))
         more = {"text": "\r"} if key == "Enter" else {} if key in KEYS else {"text": key}
         self.ask("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **more)
         self.ask("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def chosen_word(self) -> str | None:
-        """The word that has the focus, as side and number."""
+        """Return the word that has the focus, as side and number."""
         return self.value(
             "(({side, n}) => side ? `${side}.${n}` : null)(document.activeElement.closest('.word')?.dataset ?? {})"
         )
 
     def picture(self) -> Image.Image:
-        """What the button PNG writes."""
+        """Return the image that the button PNG writes."""
         self.value("""globalThis.made = new Promise((resolve) => {
           const old = URL.createObjectURL;
           URL.createObjectURL = (blob) => {
@@ -144,12 +145,12 @@ class Browser:
         return Image.open(BytesIO(base64.b64decode(data))).convert("RGB")
 
     def complaints(self) -> list[dict[str, Any]]:
-        """Errors of scripts, and what the log has, since the page was opened."""
+        """Return script errors and log entries since the page was opened."""
         kinds = ("Runtime.exceptionThrown", "Log.entryAdded", "Page.javascriptDialogOpening")
         return [event for event in self.events if event.get("method") in kinds]
 
     def requests(self) -> list[str]:
-        """The addresses that were fetched since the page was opened, data: left out."""
-        asked = [event["params"]["request"]["url"] for event in self.events
-                 if event.get("method") == "Network.requestWillBeSent"]  # fmt: skip
-        return [address for address in asked if not address.startswith("data:")]
+        """Return the addresses fetched since the page was opened, without data: addresses."""
+        addresses = [event["params"]["request"]["url"] for event in self.events
+                     if event.get("method") == "Network.requestWillBeSent"]  # fmt: skip
+        return [address for address in addresses if not address.startswith("data:")]

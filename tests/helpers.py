@@ -1,4 +1,4 @@
-"""Tiny models, batches and the comparisons that the tests share; the comparisons are tested in test_functional.py."""
+"""Tiny models, batches and comparisons that tests share; test_functional.py tests the comparisons."""
 
 import functools
 import itertools
@@ -56,8 +56,8 @@ TINY = {
     "decoder_start_token_id": 2,
 }
 
-OBJECTIVES = ("copy", "guided")  # variants that leave the weights as they are; they have test files of their own
-# Settings that the tests of a variant need beside its switch.
+OBJECTIVES = ("copy", "guided")  # variants that do not change the weights; they have their own test files
+# Further settings for the tests of a variant.
 SHORT = {"annealed": {"annealing_steps": 10}}
 
 
@@ -68,7 +68,7 @@ def switched(*names: str, **others: Any) -> dict[str, Any]:
 
 
 CALIBRATIONS = {name: switched(name) for name, variant in VARIANTS.items() if variant.field == "calibration"}
-# Every variant of the weights, and every combination that goes another way through the code.
+# Every variant of the weights, and every combination that runs different code.
 SWITCHES = {
     **CALIBRATIONS,
     "gated, head": switched("gated", mask_projection="head"),
@@ -84,14 +84,14 @@ CALIBRATED = {name: switches for name, switches in SWITCHES.items() if "calibrat
 
 
 def half_of(*axes: Mapping[str, Any] | Iterable) -> list:
-    """Parameters of a test for every combination of values of some axes, named where an axis has names.
+    """Return test parameters for every combination of values of some axes, with ids from the axes' names.
 
-    Of two combinations that differ in one value only, one is slow.
+    Of two combinations that differ in only one value, one is marked as slow.
     """
     named = [axis if isinstance(axis, Mapping) else {str(value): value for value in axis} for axis in axes]
     combinations = []
-    for chosen in itertools.product(*(enumerate(axis.items()) for axis in named)):
-        numbers, items = zip(*chosen, strict=True)
+    for combination in itertools.product(*(enumerate(axis.items()) for axis in named)):
+        numbers, items = zip(*combination, strict=True)
         names, values = zip(*items, strict=True)
         marks = pytest.mark.slow if sum(numbers) % 2 else ()
         combinations.append(pytest.param(*values, id="-".join(names), marks=marks))
@@ -99,7 +99,7 @@ def half_of(*axes: Mapping[str, Any] | Iterable) -> list:
 
 
 def scatter(model: torch.nn.Module, scale: float = 0.4) -> None:
-    """Give every trainable parameter, also those that start at 0 or 1, random values: no term may vanish by chance."""
+    """Add random values to every trainable parameter, so that no term is 0 by chance."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -109,7 +109,7 @@ def scatter(model: torch.nn.Module, scale: float = 0.4) -> None:
 
 
 def tiny_model(family: str, dtype: torch.dtype = torch.float64, **config) -> PreTrainedModel:
-    """A tiny random model of ours with scattered parameters; `config` overrides fields."""
+    """Return a tiny random model of ours with scattered parameters; `config` overrides fields."""
     _, _, config_class, model_class = FAMILIES[family]
     torch.manual_seed(3)
     model = model_class(config_class(**TINY | config)).to(dtype)
@@ -120,7 +120,7 @@ def tiny_model(family: str, dtype: torch.dtype = torch.float64, **config) -> Pre
 
 
 def tiny_stock_model(family: str, dtype: torch.dtype = torch.float64, **config) -> PreTrainedModel:
-    """A tiny random stock model with scattered parameters."""
+    """Return a tiny random stock model with scattered parameters."""
     config_class, model_class, _, _ = FAMILIES[family]
     torch.manual_seed(3)
     model = model_class(config_class(**TINY | config)).to(dtype)
@@ -129,7 +129,7 @@ def tiny_stock_model(family: str, dtype: torch.dtype = torch.float64, **config) 
 
 
 def slow_twin(model: PreTrainedModel) -> reference.SlowModel:
-    """The same function as `model`, with the same parameters, computed by tests/reference.py."""
+    """Return a model with the parameters of `model` that computes by tests/reference.py."""
     config_class, model_class, _, _ = FAMILIES[model.config.model_type.removeprefix("attncal_")]
     fields = config_class().to_dict().keys() - {"model_type", "architectures", "transformers_version"}
     config = {name: value for name, value in model.config.to_dict().items() if name in fields}
@@ -141,7 +141,7 @@ def slow_twin(model: PreTrainedModel) -> reference.SlowModel:
 
 
 def tiny_batch() -> dict[str, torch.Tensor]:
-    """Two pairs: source lengths 5 and 3, target lengths 4 and 2, padded to 5 and 4."""
+    """Return two pairs with source lengths 5 and 3 and target lengths 4 and 2, padded to 5 and 4."""
     return {
         "input_ids": torch.tensor([[4, 7, 3, 9, 2], [5, 8, 2, 1, 1]]),
         "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
@@ -150,17 +150,17 @@ def tiny_batch() -> dict[str, torch.Tensor]:
 
 
 def is_mask_network(name: str) -> bool:
-    """Whether a parameter of this name belongs to theta_m."""
+    """Return True for the name of a parameter in theta_m."""
     return ".mask_network." in name
 
 
 def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Gradients by parameter name, without those that are None."""
+    """Return the gradients by parameter name, without None."""
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def largest_difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """Largest absolute difference; an AssertionError where the two cannot be compared at all."""
+    """Return the largest absolute difference; raise an AssertionError if the tensors cannot be compared."""
     assert actual.shape == expected.shape, f"shapes {tuple(actual.shape)} and {tuple(expected.shape)}"
     assert actual.dtype == expected.dtype, f"dtypes {actual.dtype} and {expected.dtype}"
     assert actual.numel() > 0, "nothing to compare"
@@ -170,13 +170,13 @@ def largest_difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-12, what: str = "tensor") -> None:
-    """Same shape, same dtype, finite, and no value further than `tolerance` from the expected one."""
+    """Assert the same shape and dtype, finite values, and differences of at most `tolerance`."""
     difference = largest_difference(actual, expected)
     assert difference <= tolerance, f"{what}: largest difference {difference:.3g} > {tolerance:.3g}"
 
 
 def assert_identical(actual: torch.Tensor, expected: torch.Tensor, what: str = "tensor") -> None:
-    """Equal to the bit."""
+    """Assert that two tensors are equal to the bit."""
     difference = largest_difference(actual, expected)
     assert torch.equal(actual, expected), f"{what}: not identical, largest difference {difference:.3g}"
 
@@ -184,44 +184,44 @@ def assert_identical(actual: torch.Tensor, expected: torch.Tensor, what: str = "
 def assert_gradients_close(
     actual: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], tolerance: float = 1e-12
 ) -> None:
-    """The same parameters have gradients, the gradients agree, and some of them are not 0."""
+    """Assert that the same parameters have gradients, that they agree, and that some are not 0."""
     assert actual.keys() == expected.keys(), f"only one has a gradient: {sorted(actual.keys() ^ expected.keys())}"
     assert any(gradient.abs().max() > 1e-6 for gradient in expected.values()), "every expected gradient is 0"
     for name in expected:
         assert_close(actual[name], expected[name], tolerance, f"gradient of {name}")
 
 
-def assert_results_agree(found: Any, expected: Any, where: str = "results") -> None:
-    """Compare what two runs of the same settings report, all but what the clock says; `where` names the value."""
+def assert_results_agree(actual: Any, expected: Any, where: str = "results") -> None:
+    """Assert that two runs with the same settings have the same results, except for times; `where` names the value."""
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys(), where
+        assert actual.keys() == expected.keys(), where
         for name in expected.keys() - {"output_dir", "hardware"}:
             if "second" not in name and not name.endswith("runtime"):
-                assert_results_agree(found[name], expected[name], f"{where}.{name}")
+                assert_results_agree(actual[name], expected[name], f"{where}.{name}")
     elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected), where
-        for number, pair in enumerate(zip(found, expected, strict=True)):
+        assert len(actual) == len(expected), where
+        for number, pair in enumerate(zip(actual, expected, strict=True)):
             assert_results_agree(*pair, f"{where}[{number}]")
     elif isinstance(expected, float):
-        assert math.isclose(found, expected, rel_tol=1e-6), f"{where}: {found} is not {expected}"
+        assert math.isclose(actual, expected, rel_tol=1e-6), f"{where}: {actual} is not {expected}"
     else:
-        assert found == expected, where
+        assert actual == expected, where
 
 
 def files_that_name(place: Path, folder: Path) -> set[str]:
-    """Files in a folder that have the name of another in them, without checkpoints, which nobody publishes."""
+    """Return the files of a folder that contain the path `place`, without checkpoints, which nobody publishes."""
     files = (path for path in folder.rglob("*") if path.is_file() and "checkpoint-" not in str(path))
     return {str(path.relative_to(folder)) for path in files if str(place).encode() in path.read_bytes()}
 
 
 def begun(folder: Path) -> bool:
-    """Whether a run was begun in a folder; where none was, its mark may say who left a tokenizer there."""
+    """Return True if a run was started in a folder; its `run.json` may also be there because of a tokenizer."""
     run = folder / "run.json"
     return any(folder.glob("checkpoint-*")) or (run.exists() and "run" in json.loads(run.read_text(encoding="utf-8")))
 
 
 def assert_layouts_know(folder: Path) -> None:
-    """All that was saved in a folder is in the table, and may be published or stays; so in models that lie in it."""
+    """Assert that all saved files of a folder, and of models in it, are in the table and not refused."""
     for path in folder.iterdir():
         fate = fate_of(path.name)
         if path.is_dir() and path.name != COUNTS and fate is Fate.STAYS:
@@ -236,12 +236,12 @@ def assert_layouts_know(folder: Path) -> None:
 def assert_functions_agree(
     fast: Callable[..., torch.Tensor], slow: Callable[..., torch.Tensor], inputs: Mapping[str, torch.Tensor]
 ) -> None:
-    """Both functions give the same tensor, and the same gradient in every one of `inputs`, to 1e-12."""
+    """Assert that both functions return the same tensor, with the same gradients of all `inputs`, to 1e-12."""
     outputs, grads = [], []
     for function in (fast, slow):
         leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in inputs.items()}
         output = function(**leaves)
-        # Any direction would do; this one weighs every cell of the output differently.
+        # An arbitrary direction with a different weight for every cell of the output.
         direction = torch.arange(1, output.numel() + 1, dtype=output.dtype).reshape(output.shape).sin()
         grad = torch.autograd.grad((output * direction).sum(), list(leaves.values()), allow_unused=True)
         outputs.append(output.detach())
@@ -251,7 +251,7 @@ def assert_functions_agree(
 
 
 def run_in_two_processes(script: str, folder: Path) -> Path:
-    """`python script folder` in two processes that find each other (gloo); returns the folder that they filled."""
+    """Run `python script folder` in two connected processes (gloo), and return the folder that they filled."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
@@ -266,9 +266,9 @@ def run_in_two_processes(script: str, folder: Path) -> Path:
 
 
 def batch_of_pairs(pairs, extra: int = 0, *, vocab_size: int) -> dict:
-    """Pairs of token ids as the word aligners take them: padded on the right to the longest, and by `extra` more.
+    """Return pairs of token ids as a batch for word aligners, padded on the right by `extra` more than needed.
 
-    Padding holds different tokens, not one.
+    The padding has different tokens.
     """
     batch = {}
     for side, prefix in enumerate(("", "target_")):
@@ -283,7 +283,7 @@ def batch_of_pairs(pairs, extra: int = 0, *, vocab_size: int) -> dict:
 
 
 def padded_pairs(pairs, left: bool = False) -> dict[str, torch.Tensor]:
-    """Pairs of token lists padded to the longest, sources before or behind, with a token that is not for padding."""
+    """Return a batch of pairs, sources padded on the left or right with a token that is not the padding token."""
     longest, most = (max(len(pair[side]) for pair in pairs) for side in (0, 1))
     rows = {"input_ids": [], "attention_mask": [], "labels": []}
     for source, target in pairs:
@@ -301,7 +301,7 @@ LINKS = [[(0, 0), (1, 1), (3, 1), (2, 3)], [], [(0, 0), (0, 2), (1, 4)]]
 
 
 def write_linked_pairs(folder: Path, sides: tuple[str, str] = ("en", "de"), **splits: Iterable[AlignedPair]) -> None:
-    """Write generated pairs into `<split>.<side>` of a folder, their links into `<split>.align`."""
+    """Write generated pairs into `<split>.<side>` of a folder, and their links into `<split>.align`."""
     for split, pairs in splits.items():
         lines = [(" ".join(pair.source), " ".join(pair.target), format_links(pair.links)) for pair in pairs]
         for suffix, column in zip((*sides, "align"), zip(*lines, strict=True), strict=True):
@@ -311,7 +311,7 @@ def write_linked_pairs(folder: Path, sides: tuple[str, str] = ("en", "de"), **sp
 def check_gradient_checkpointing(
     model: torch.nn.Module, batch: dict[str, torch.Tensor], inner: torch.nn.Module | None = None
 ) -> None:
-    """Recomputed activations give the same gradients; `inner`, or the model itself, is what recomputes them."""
+    """Assert that recomputed activations give the same gradients; `inner`, or the model itself, recomputes them."""
     model.train()(**batch).loss.backward()
     expected = gradients(model)
     model.zero_grad()
@@ -321,19 +321,19 @@ def check_gradient_checkpointing(
 
 
 def enable_checkpointing(model: torch.nn.Module, options: dict[str, bool] | None) -> None:
-    """Gradient checkpointing, under the name that this version of transformers has for it."""
+    """Enable gradient checkpointing, by the method's name in this version of transformers."""
     name = "activation_checkpointing_enable"
-    name = name if hasattr(model, name) else "gradient_checkpointing_enable"  # its name before
+    name = name if hasattr(model, name) else "gradient_checkpointing_enable"  # the older name
     getattr(model, name)(options)
 
 
 def guided_batch(pairs=LINKED_PAIRS, links=LINKS, left: bool = False) -> dict[str, torch.Tensor]:
-    """A padded batch with the `links` of a model that is guided."""
+    """Return a padded batch with `links` for a guided model."""
     batch = padded_pairs(pairs, left)
     (rows, steps), source = batch["labels"].shape, batch["input_ids"].shape[1]
     batch["links"] = torch.zeros(rows, steps, source)
-    for row, ((src, tgt), found) in enumerate(zip(pairs, links, strict=True)):
-        for s, t in found:
+    for row, ((src, tgt), links_of_pair) in enumerate(zip(pairs, links, strict=True)):
+        for s, t in links_of_pair:
             batch["links"][row, t + left * (steps - len(tgt)), s + left * (source - len(src))] = 1
     return batch
 

@@ -1,4 +1,4 @@
-"""Tiny random translation models with the real tokenizers of models of many languages, saved as one downloads them."""
+"""Tiny random translation models with the tokenizers of real multilingual models, saved like downloaded models."""
 
 import json
 from pathlib import Path
@@ -25,8 +25,8 @@ from hf_attncal.data.synthetic.english_german import generate_pairs
 
 PAIRS = [tuple(" ".join(side) for side in (pair.source, pair.target)) for pair in generate_pairs(60, seed=5)]
 _LINES = [line for pair in PAIRS for line in pair]
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # as fairseq numbers them
-# What the two languages are called, the code of the target, and the token that stands for it.
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]  # in the order of fairseq
+# Names of the two languages, code of the target, and token of that code.
 KINDS = {
     "nllb": ("en-de", "deu_Latn", "deu_Latn"),
     "m2m100": ("English-German", "de", "__de__"),
@@ -38,7 +38,7 @@ KINDS = {
 
 
 def save_multilingual(kind: str, folder: Path) -> Path:
-    """Save a model of a kind of `KINDS` into a folder, with no language set, as Hub configurations leave them."""
+    """Save a model of a kind of `KINDS` into a folder, without languages, as in configurations on the Hub."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = {
         "nllb": _nllb,
@@ -94,7 +94,7 @@ def trained_sentencepiece(
 
 
 def _pieces(folder: Path) -> list[tuple[str, float]]:
-    """Return pieces with their scores, as the converter of a SentencePiece model reads them."""
+    """Return pieces with their scores, in the form of a SentencePiece model's converter."""
     model = trained_sentencepiece(folder, "both", _LINES)
     (folder / "both.spm").unlink()
     pieces = [(model.id_to_piece(n), model.get_score(n)) for n in range(3, model.get_piece_size())]
@@ -139,7 +139,7 @@ def _marian_of_two(folder: Path) -> MarianTokenizer:
     special, files = ["</s>", "<unk>", "<pad>"], []
     for side, name in enumerate(("source", "target")):
         pieces = _all_pieces(trained_sentencepiece(folder, name, [pair[side] for pair in PAIRS]))
-        # In the target, the numbers of the source's special tokens are those of words.
+        # In the target vocabulary, words have the numbers of the source's special tokens.
         names = [*special, *pieces] if name == "source" else [*pieces, "<pad>", "</s>", "<unk>"]
         files.append(_numbers(folder / ("vocab.json" if name == "source" else "target_vocab.json"), names))
     spm = [str(folder / f"{name}.spm") for name in ("source", "target")]

@@ -1,6 +1,6 @@
 """Check hf_attncal/models with transformers' linter of model code (`make check`); exit with 1 if it finds something.
 
-As `mlinter hf_attncal/models`, which has no option to leave out a rule.
+Like `mlinter hf_attncal/models`, which has no option to leave out a rule.
 """
 
 import sys
@@ -10,8 +10,8 @@ import mlinter
 
 MODELS = Path(__file__).parents[1] / "hf_attncal" / "models"
 LEFT_OUT = {
-    # `@auto_docstring` knows arguments from docstrings in another format. With ours it prints errors when a file is
-    # imported, and raises ValueError where an output inherits its documented fields.
+    # `@auto_docstring` needs docstrings in another format. With ours it prints errors when a file is imported, and
+    # raises ValueError if an output inherits its documented fields.
     "TRF057",
 }
 

@@ -18,7 +18,7 @@ TINY = {
 
 
 def tiny_luong(**settings) -> LuongForConditionalGeneration:
-    """A tiny random model in float64 whose parameters are scattered; `settings` override fields."""
+    """Return a tiny random model in float64 with scattered parameters; `settings` override fields."""
     torch.manual_seed(3)
     model = LuongForConditionalGeneration(LuongConfig(**TINY | settings)).double()
     scatter(model, 0.6)

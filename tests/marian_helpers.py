@@ -1,4 +1,4 @@
-"""Tiny models with an SSRU decoder, and made-up files of Marian: binaries, vocabularies, a slow forward pass."""
+"""Tiny models with an SSRU decoder, and generated Marian files: binaries, vocabularies, a slow forward pass."""
 
 import io
 import math
@@ -21,7 +21,7 @@ LINES = [
     "the man has a house",
     "a < b / c > d",
 ]
-# The configuration as Marian writes it, of a tiny model.
+# Configuration of a tiny model in Marian's format.
 SETTINGS = {
     "type": "transformer",
     "dec-cell": "ssru",
@@ -42,7 +42,7 @@ SETTINGS = {
 
 
 def tiny_ssru(**settings) -> SSRUForConditionalGeneration:
-    """A tiny random model in float64 whose parameters are scattered; `settings` override fields."""
+    """Return a tiny random model in float64 with scattered parameters; `settings` override fields."""
     torch.manual_seed(3)
     model = SSRUForConditionalGeneration(SSRUConfig(**TINY | settings)).double()
     scatter(model, 0.6)
@@ -50,7 +50,7 @@ def tiny_ssru(**settings) -> SSRUForConditionalGeneration:
 
 
 def write_vocabulary(path: Path, lines: Sequence[str] = LINES, **options) -> sentencepiece.SentencePieceProcessor:
-    """Train a model of SentencePiece as Marian has them; return it."""
+    """Train and return a SentencePiece model like Marian's."""
     written = io.BytesIO()
     fixed = {"vocab_size": 40, "hard_vocab_limit": False, "bos_id": -1, "eos_id": 0, "unk_id": 1}
     sentencepiece.SentencePieceTrainer.train(
@@ -61,8 +61,8 @@ def write_vocabulary(path: Path, lines: Sequence[str] = LINES, **options) -> sen
 
 
 def random_weights(settings: dict, vocabulary: int) -> dict[str, np.ndarray]:
-    """Weights by Marian's names, matrices as (inputs, outputs)."""
-    width, inner, chance = settings["dim-emb"], settings["transformer-dim-ffn"], np.random.default_rng(5)
+    """Return random weights by Marian's names, matrices as (inputs, outputs)."""
+    width, inner, generator = settings["dim-emb"], settings["transformer-dim-ffn"], np.random.default_rng(5)
     shapes = {"Wemb": (vocabulary, width), "decoder_ff_logit_out_b": (1, vocabulary)}
 
     def norm(name: str) -> None:
@@ -87,11 +87,11 @@ def random_weights(settings: dict, vocabulary: int) -> dict[str, np.ndarray]:
         norm(f"{name}_rnn_ffn")
         attention(f"{name}_context")
         feed(f"{name}_ffn")
-    return {name: chance.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    return {name: generator.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
 def write_binary(path: Path, settings: dict, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Write a file of Marian; matrices as 8-bit integers, the rest in float32. Return the values as they are in it."""
+    """Write a Marian file with matrices as 8-bit integers and the rest in float32; return its rounded values."""
     heads, names, shapes, data, values = [], [], [], [], {}
     items = [*weights.items(), ("Wemb_QuantMultA", np.ones((1, 1), np.float32))]
     for name, value in items:
@@ -111,13 +111,13 @@ def write_binary(path: Path, settings: dict, weights: dict[str, np.ndarray]) -> 
     names.append(b"special:model.yml\0")
     shapes.append(struct.pack("<i", len(text)))
     data.append(text)
-    head = struct.pack("<2Q", 1, len(heads)) + b"".join(struct.pack("<4Q", *one) for one in heads)
+    head = struct.pack("<2Q", 1, len(heads)) + b"".join(struct.pack("<4Q", *numbers) for numbers in heads)
     path.write_bytes(head + b"".join(names) + b"".join(shapes) + struct.pack("<Q", 8) + bytes(8) + b"".join(data))
     return values
 
 
 def write_model(folder: Path, **changed) -> tuple[dict, dict[str, np.ndarray]]:
-    """Make a folder as Firefox's are; return the settings, and the weights as they are in the file."""
+    """Write a folder like Firefox's; return the settings, and the weights as they are in the file."""
     folder.mkdir(parents=True, exist_ok=True)
     pieces = write_vocabulary(folder / "vocab.abxy.spm")
     settings = SETTINGS | {"dim-vocabs": [pieces.get_piece_size()] * 2} | changed
@@ -127,7 +127,7 @@ def write_model(folder: Path, **changed) -> tuple[dict, dict[str, np.ndarray]]:
 
 
 class SlowMarian:
-    """The equations of such a model, a sentence and a step at a time, in float64, by Marian's names."""
+    """Slow model in float64 with Marian's names: one sentence and one step at a time."""
 
     def __init__(self, settings: dict, weights: dict[str, np.ndarray]):
         self.settings, self.width = settings, settings["dim-emb"]
@@ -149,8 +149,8 @@ class SlowMarian:
     def _attend(self, x, memory, name):
         size = self.width // self.settings["transformer-heads"]
         query, key, value = (
-            self._affine(of, f"{name}_W{part}", f"{name}_b{part}")
-            for of, part in ((x, "q"), (memory, "k"), (memory, "v"))
+            self._affine(states, f"{name}_W{part}", f"{name}_b{part}")
+            for states, part in ((x, "q"), (memory, "k"), (memory, "v"))
         )
         heads, weights = [], []
         for first in range(0, self.width, size):

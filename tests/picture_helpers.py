@@ -1,4 +1,4 @@
-"""Reads pictures of aligned pairs back from HTML, strictly: every tag is known and closed."""
+"""Strict parser that reads pictures of aligned pairs from HTML: every tag must be known and closed."""
 
 from html.parser import HTMLParser
 
@@ -17,7 +17,7 @@ HOSTILE = [
 
 
 class Picture:
-    """What one picture shows: links, their scores, the texts of its groups in order, tool tips, caption."""
+    """Content of a picture: links, texts of its groups in order, directions, tool tips, caption."""
 
     def __init__(self):
         self.links: list[tuple[int, int]] = []
@@ -68,7 +68,7 @@ class PictureParser(HTMLParser):
 
 
 def pictures_of(html: str) -> list[Picture]:
-    """The pictures of a page, or of a part of one; all that is open is closed again."""
+    """Return the pictures of a page or a part of it; assert that every tag is closed."""
     parser = PictureParser()
     parser.feed(html)
     parser.close()
@@ -76,5 +76,5 @@ def pictures_of(html: str) -> list[Picture]:
     return parser.pictures
 
 
-# Where a picture's groups of texts are: the curves, their numbers, and for each side words and marks of NULL.
+# Indices of a picture's groups of texts: numbers of the curves, and for each side words and marks of NULL.
 NUMBERS, SOURCE, SOURCE_MARKS, TARGET, TARGET_MARKS = range(1, 6)

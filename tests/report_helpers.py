@@ -1,4 +1,4 @@
-"""Small reports to write, faithfulness that is made up, and the weights of a page unpacked again."""
+"""Small reports to write, made-up faithfulness, and a reader of the packed weights of a page."""
 
 import base64
 import functools
@@ -16,7 +16,7 @@ from hf_attncal.metrics.faithfulness import faithfulness
 from hf_attncal.report.figures.contents import Chart, PairView, PairWeights, Report, Section
 from hf_attncal.report.judged_faithfulness import MEASURES, JudgedFaithfulness
 
-# What must stay text wherever it comes from.
+# Text that must stay text everywhere on a page.
 HOSTILE = "</script><script>alert(1)</script> \"quotes' <!-- </style> </noscript> <b>&amp;</b> {{7*7}} ]]>"
 SCRIPTS = "שלום السلام 日本語 😀 \u202e " + "Donaudampfschifffahrt" * 20
 
@@ -33,7 +33,7 @@ def model_of(family, kind):
 
 
 def pair_view(index: int = 0, source: str = "the old house", target: str = "das alte Haus", **fields) -> PairView:
-    """A pair whose words are two tokens each, but the first source word, and one special token a side."""
+    """Return a pair whose words have two tokens each, except the first source word, and a special token per side."""
     words = [len(text.split()) for text in (source, target)]
     of_tokens = [
         [*sorted([*range(count), *range(first, count)]), -1] for count, first in zip(words, (1, 0), strict=True)
@@ -52,7 +52,7 @@ def pair_view(index: int = 0, source: str = "the old house", target: str = "das 
 
 
 def figure():
-    """A chart of two bars whose labels are hostile."""
+    """Return a chart of two bars with hostile labels."""
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(3, 2), facecolor="white")
@@ -81,7 +81,7 @@ def report(pairs=(), charts=None, **fields) -> Report:
 
 
 def unpack(known: dict, data: bytes) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Name, weights with NULL and steps of each way of looking, as the format is described in `packed`."""
+    """Yield name, weights with NULL, and step sizes of each kind of weights, from the format of `packed`."""
     data = zlib.decompress(data)
     place = 0
     for way in known["weights"]:
@@ -97,7 +97,7 @@ def unpack(known: dict, data: bytes) -> Iterator[tuple[str, np.ndarray, np.ndarr
 
 
 def pairs_of(html: str) -> list[tuple[dict, bytes]]:
-    """What a page knows of its pairs, and their weights."""
+    """Return the data of each pair on a page, and its packed weights."""
     block = r'<script type="application/json" class="pair">(.*?)</script><script type="text/plain">(.*?)</script>'
     return [(json.loads(known), base64.b64decode(data)) for known, data in re.findall(block, html)]
 
@@ -105,7 +105,7 @@ def pairs_of(html: str) -> list[tuple[dict, bytes]]:
 def made_up_judged(
     means: dict[str, float], pairs: int = 40, operators=("replace", "hide", "unk"), noise: float = 0.3
 ) -> JudgedFaithfulness:
-    """Methods whose falls are around a mean by every measure and operator."""
+    """Return methods whose falls are around a mean for every measure and operator."""
     generator = np.random.default_rng(0)
     shape = len(operators), len(MEASURES), 3
     falls = [{name: mean + noise * generator.normal(size=shape) for name, mean in means.items()} for _ in range(pairs)]

@@ -1,4 +1,4 @@
-"""The rules of lines, words and links as the documents tell them, without the package: what fuzzed lines must obey."""
+"""The documented rules of lines, words and links, implemented without the package, to check fuzzed lines."""
 
 import re
 from collections.abc import Sequence
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 BOM = b"\xef\xbb\xbf"
 LONGEST_LINKS = 1_000_000  # bytes of a line of links
 
-# All white space of Unicode, and the four separators of ASCII that Python takes for it. A zero-width space is none.
+# All white space of Unicode, and the four ASCII separators that Python counts as white space; no zero-width space.
 WHITE_SPACE = {*range(9, 14), *range(28, 33), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B)}
 WHITE_SPACE |= {0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
 _WORD = re.compile(f"[^{''.join(map(re.escape, map(chr, sorted(WHITE_SPACE))))}]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
-Links = tuple[set, set]  # of a line: the sure ones, and all
+Links = tuple[set, set]  # sure links and all links of a line
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a line: what white space parts."""
+    """Return the words of a line, which are separated by white space."""
     return _WORD.findall(text)
 
 
 def pair_of(text: str) -> tuple[str, str] | None:
-    """Both sides of a line `source ||| target`, words parted by one space; None where it has no such form."""
+    """Return both sides of a line `source ||| target` with single spaces; None for another form."""
     words = words_of(text)
     if not words:
         return "", ""
@@ -32,12 +32,12 @@ def pair_of(text: str) -> tuple[str, str] | None:
 
 
 def readable_lines(data: bytes, longest: int, cut: bool = False) -> tuple[list[str], int | None]:
-    """The lines before the first that cannot be read, and the number of that one.
+    """Return the lines before the first unreadable one, and the number of that line.
 
     Args:
-        data: of a file. LF and CRLF end a line, and a byte-order mark at the start is none of it.
-        longest: bytes that a line may have.
-        cut: of a longer line the beginning is read, without the character that is cut in two.
+        data: content of a file. LF and CRLF end a line; a byte-order mark at the start does not count.
+        longest: maximum number of bytes per line.
+        cut: True to truncate longer lines, without a character that is cut in two.
     """
     raw = data.removeprefix(BOM).split(b"\n")
     texts: list[str] = []
@@ -51,20 +51,22 @@ def readable_lines(data: bytes, longest: int, cut: bool = False) -> tuple[list[s
             if len(line) <= longest or error.reason != "unexpected end of data":
                 return texts, number
             texts.append(line[: error.start].decode())
-        if "\0" in texts[-1]:  # no letter of any text
+        if "\0" in texts[-1]:  # not a character of text
             return texts[:-1], number
     return texts, None
 
 
 def links_of_line(text: str, gold: bool) -> Links | None:
-    """Sure and all links of a line, indices as they are written; None where one of its words is no link, or where a
-    link has two scores.
+    """Return sure and all links of a line, with the written indices.
+
+    None if a word of the line is not a link, or a link has two scores.
 
     Args:
-        text: `i-j` are sure links, of at most nine digits a side.
-        gold: `ipj` and `i?j` are possible links; without it there are none, and `i-j` may have a score, `i-j:0.9`.
+        text: sure links `i-j` with at most nine digits per side.
+        gold: True for gold links, which may have possible links `ipj` and `i?j`; other links may have a score,
+            `i-j:0.9`.
     """
-    sure, possible, given = set(), set(), {}
+    sure, possible, scores_of = set(), set(), {}
     for token in words_of(text):
         link, colon, score = token.partition(":")
         kind = next((character for character in "-p?" if character in link), "-")
@@ -75,14 +77,14 @@ def links_of_line(text: str, gold: bool) -> Links | None:
             return None
         pair = int(sides[0]), int(sides[1])
         value = float(score) if colon else None
-        if not gold and given.setdefault(pair, value) != value:
+        if not gold and scores_of.setdefault(pair, value) != value:
             return None
         (sure if kind == "-" else possible).add(pair)
     return sure, sure | possible
 
 
 def links_of_lines(texts: Sequence[str], gold: bool) -> list[Links] | int:
-    """The links of each line, or the number of the first line that is none of links."""
+    """Return the links of each line, or the number of the first line with something else."""
     result = []
     for number, text in enumerate(texts, start=1):
         links = links_of_line(text, gold)
@@ -93,7 +95,7 @@ def links_of_lines(texts: Sequence[str], gold: bool) -> list[Links] | int:
 
 
 def links_of_file(data: bytes, gold: bool) -> list[Links] | int | None:
-    """The same of a file; None where it has no text."""
+    """Return the links of each line of a file, or the number of its first bad line; None for a file without text."""
     texts, wrong = readable_lines(data, LONGEST_LINKS)
     if wrong is not None:
         return wrong
@@ -101,7 +103,7 @@ def links_of_file(data: bytes, gold: bool) -> list[Links] | int | None:
 
 
 def scores(gold: Sequence[Links], proposed: Sequence[Links]) -> dict[str, float]:
-    """What `attncal score` reports of the same number of lines, by its names: rates are fractions."""
+    """Return the scores of `attncal score` by their names, for as many lines of both; rates are fractions."""
     a, s = sum(len(links) for _, links in proposed), sum(len(sure) for sure, _ in gold)
     in_s, in_p = (sum(len(x & g[side]) for (_, x), g in zip(proposed, gold, strict=True)) for side in (0, 1))
     precision, recall = in_p / a if a else 1.0, in_s / s if s else 1.0

@@ -1,4 +1,4 @@
-"""Small random encoder-decoders with a tokenizer, and their attention one sentence and one step at a time."""
+"""Small random encoder-decoders with a tokenizer, and their attention by one sentence and one step at a time."""
 
 import copy
 import functools
@@ -24,7 +24,7 @@ def bpe_tokenizer():
 
 
 def sized(tokenizer, **changes):
-    """Config fields of a tiny model for the vocabulary of `tokenizer`."""
+    """Return config fields of a tiny model for the vocabulary of `tokenizer`."""
     tokens = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
     tokens |= {"bos_token_id": None, "decoder_start_token_id": tokenizer.pad_token_id}
     size = {"d_model": 16, "max_position_embeddings": 64, "tie_word_embeddings": False, "decoder_layers": 3}
@@ -32,12 +32,12 @@ def sized(tokenizer, **changes):
 
 
 def text_model(family, kind):
-    """A random model for `bpe_tokenizer`, in float64 and in training mode, that tests share and do not change."""
-    return _shared_text_model(family, kind).train()  # one that aligned or translated may have been left in eval mode
+    """Return a random model for `bpe_tokenizer`, in float64 and training mode, which tests share and do not change."""
+    return _shared_text_model(family, kind).train()  # an earlier test may have left it in evaluation mode
 
 
 def new_text_model(family, kind):
-    """A `text_model` of one's own."""
+    """Return a new `text_model`, which a test may change."""
     stock_config, stock_model, our_config, our_model = FAMILIES[family]
     torch.manual_seed(3)
     if kind == "stock":
@@ -51,7 +51,7 @@ _shared_text_model = functools.cache(new_text_model)
 
 
 def with_masks(model, values: Mapping[int, Mapping[int, float]]):
-    """A copy whose masks are close to a number in some heads: layer -> head -> number, 1 for masks that keep all."""
+    """Return a copy whose masks are close to a number in some heads: layer -> head -> number (1 keeps all)."""
     model = copy.deepcopy(model)
     for layer in model.get_decoder().layers:
         heads = values.get(layer.encoder_attn.layer_idx, {})
@@ -68,7 +68,7 @@ def with_masks(model, values: Mapping[int, Mapping[int, float]]):
 
 @torch.no_grad()
 def randomized(model, seed=4):
-    """Weights with which attention is far from even and differs from token to token; the usual ones are too small."""
+    """Give a model large weights, so that attention is far from even and differs between tokens."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and "norm" not in name and parameter.dim() > 1:
@@ -79,7 +79,7 @@ def randomized(model, seed=4):
 
 @torch.no_grad()
 def skip_without_cross_attention_of_t5(model) -> None:
-    """Skip a test where a T5 model with eager attention returns no cross-attention, as in transformers 5.18."""
+    """Skip the test if a T5 model with eager attention returns no cross-attention, as in transformers 5.18."""
     tokens, kernel = torch.tensor([[3, 4]]), model.config._attn_implementation
     model.set_attn_implementation("eager")
     layers = model(input_ids=tokens, decoder_input_ids=tokens, output_attentions=True).cross_attentions
@@ -90,7 +90,7 @@ def skip_without_cross_attention_of_t5(model) -> None:
 
 @torch.no_grad()
 def rows_of_pass(model, source_ids, decoder_ids, attention_mask=None):
-    """Cross-attention (layers, heads, steps, source) of one sentence with the given decoder inputs."""
+    """Return the cross-attention of one sentence with the given decoder inputs, (layers, heads, steps, source)."""
     training, kernel = model.training, model.config._attn_implementation
     model.eval().set_attn_implementation("eager")
     outputs = model(
@@ -105,7 +105,7 @@ def rows_of_pass(model, source_ids, decoder_ids, attention_mask=None):
 
 
 def rows_by_prefixes(model, source_ids, decoder_ids):
-    """The same, each step from a pass of its own that ends there."""
+    """Return the same as `rows_of_pass`, with a separate pass for each step that ends there."""
     lengths = range(1, len(decoder_ids) + 1)
     rows = [rows_of_pass(model, source_ids, decoder_ids[:length])[:, :, -1] for length in lengths]
     return torch.stack(rows, dim=2)

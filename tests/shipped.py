@@ -1,6 +1,6 @@
-"""What a file that ships to the Hub may import, and the models that tests ship."""
+"""Packages that a file on the Hub may import, and the models that tests publish."""
 
-# What a shipped file may import: huggingface_hub is where transformers takes `@strict` from, and comes with it.
+# Packages that a published file may import; huggingface_hub, which has `@strict`, is a dependency of transformers.
 SHIPPED = {"torch", "transformers", "huggingface_hub"}
 
 MODELS = {
@@ -8,7 +8,7 @@ MODELS = {
     "bart": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head", "leaky": True},
 }
 MODELS["bart"] |= {"copy": True, "max_copied_tokens": 2, "unk_token_id": 3}
-# Without a mask network: the control of calibration, with the other switches that go with it.
+# Models without a mask network: the control for calibration, with the other switches that it allows.
 OUTPUT_GATED = {
     "marian, output gate": {"output_gate": True, "guided": True, "guided_layer": 1, "guided_head": 1},
     "bart, output gate": {"output_gate": True, "copy": True, "max_copied_tokens": 2, "unk_token_id": 3},

@@ -8,13 +8,13 @@ from stack_sequences import _DEPTH_CHANGE, MAX_DEPTH, _allowed, _encode
 
 
 def write_sequences(sequences: Iterable[str], path: str | Path) -> None:
-    """Write sequences, one a line."""
+    """Write sequences, one per line."""
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(f"{sequence}\n" for sequence in sequences)
 
 
 def next_symbol_probabilities(sequence: str, max_depth: int = MAX_DEPTH) -> np.ndarray:
-    """Return the distributions that the symbols of a sequence are drawn from, (n, symbols), ordered as `VOCABULARY`.
+    """Return the distribution that each symbol of a sequence is drawn from, (n, symbols), in `VOCABULARY`'s order.
 
     Row i is the distribution of symbol i, given the symbols before it and the length of the sequence.
 
@@ -28,7 +28,7 @@ def next_symbol_probabilities(sequence: str, max_depth: int = MAX_DEPTH) -> np.n
 
 
 def log_probability(sequence: str, max_depth: int = MAX_DEPTH) -> float:
-    """Return the log-probability, in nats, of drawing a sequence among those of its length.
+    """Return the log-probability, in nats, of drawing a sequence among all sequences of its length.
 
     Raises:
         ValueError: a sequence that `check_sequence` refuses.

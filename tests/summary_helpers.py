@@ -29,11 +29,11 @@ def word_tokenizer():
 
 
 def copying_model(family: str, slots: int = SLOTS, bias: float = 0.0, scale: float = 0.7):
-    """A random model in float64 that copies; with slots for `word_tokenizer`, without them for `bpe_tokenizer`.
+    """Return a random copying model in float64, and its tokenizer: `word_tokenizer` with slots, else `bpe_tokenizer`.
 
     Args:
-        bias: of the gate; large ones copy everything, and the attention says what.
-        scale: of the other weights; with small ones few words are certain.
+        bias: bias of the gate; with a large bias every word is copied, and attention chooses it.
+        scale: scale of the other weights; with a small scale few words are certain.
     """
     tokenizer = word_tokenizer() if slots else bpe_tokenizer()
     copies = {"copy": True, "max_copied_tokens": slots, "unk_token_id": tokenizer.unk_token_id if slots else None}
@@ -55,5 +55,5 @@ def copying_model(family: str, slots: int = SLOTS, bias: float = 0.0, scale: flo
 
 
 def texts_of(tokenizer) -> list[str]:
-    """Texts in its language, with empty ones."""
+    """Return texts for a tokenizer, some of them empty."""
     return TEXTS if tokenizer is word_tokenizer() else [*SOURCES[:3], " ", *SOURCES[3:]]

@@ -40,7 +40,7 @@ def run(*lines: str, path: str | None = None, cold: bool = False) -> subprocess.
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-def test_a_row_names_what_there_is(family):
+def test_names_in_a_row_exist(family):
     assert family.config_class.model_type == family.model_type
     assert family.model_class is family.auto_classes[family.auto]
     for name, model_class in family.auto_classes.items():
@@ -52,7 +52,7 @@ def test_a_row_names_what_there_is(family):
         assert issubclass(family.model_class, family.stock.model_class)
 
 
-def test_what_is_exported_is_there():
+def test_exported_names_exist():
     for name in hf_attncal.__all__:
         assert getattr(hf_attncal, name) is not None
     assert set(hf_attncal.__all__) <= set(dir(hf_attncal))
@@ -61,7 +61,7 @@ def test_what_is_exported_is_there():
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-def test_what_a_row_names_of_higher_rooms_is_there(family):
+def test_names_of_higher_rooms_in_a_row_exist(family):
     for field in ("sizes", "attention", "source", "after_preset"):
         assert callable(family.resolve(field)) or getattr(family, field) is None
 
@@ -206,7 +206,7 @@ def test_entry_points_are_read_when_a_name_is_not_ours():
     assert done.returncode == 0, done.stderr
 
 
-def test_what_cannot_be_imported_of_another_package_is_left_out_by_name(monkeypatch):
+def test_a_family_that_cannot_be_imported_is_left_out_with_a_warning(monkeypatch):
     table = Table({"ours": 1}, "attncal.toys")
     points = [
         importlib.metadata.EntryPoint(name, value, "attncal.toys")
@@ -241,7 +241,7 @@ CHECK = (
         pytest.param("import hf_attncal.adapters.layers", marks=pytest.mark.slow),
     ],
 )
-def test_the_auto_classes_know_our_models_whatever_is_imported_first(first):
+def test_the_auto_classes_load_our_models_whatever_is_imported_first(first):
     done = run(first, *CHECK)
     assert done.returncode == 0, done.stderr
 
@@ -264,13 +264,13 @@ def test_a_file_of_models_that_is_imported_first_is_executed_once(file):
     assert done.returncode == 0, done.stderr
 
 
-def test_files_of_models_that_need_torch_alone_do_not_import_transformers():
+def test_model_files_that_need_only_torch_do_not_import_transformers():
     imports = [f"import hf_attncal.models.{file}" for file in families.TORCH_ALONE]
     done = run(*imports, "assert 'transformers' not in sys.modules", *CHECK)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_package_comes_first_and_the_import_of_transformers_looks_as_it_always_does():
+def test_importing_the_package_first_does_not_change_transformers():
     done = run(
         "import hf_attncal, importlib.resources, importlib.util, inspect, pickle",
         "assert 'transformers' not in sys.modules and 'torch' not in sys.modules",
@@ -288,7 +288,7 @@ def test_the_package_comes_first_and_the_import_of_transformers_looks_as_it_alwa
     assert done.returncode == 0, done.stderr
 
 
-def test_who_imports_transformers_past_us_has_our_models_when_one_is_used():
+def test_our_models_are_registered_when_one_is_used():
     done = run(
         "import hf_attncal, importlib.machinery",
         "sys.meta_path.insert(0, importlib.machinery.PathFinder)",
@@ -300,7 +300,7 @@ def test_who_imports_transformers_past_us_has_our_models_when_one_is_used():
     assert done.returncode == 0, done.stderr
 
 
-def test_an_import_of_transformers_that_fails_says_why_itself_each_time(tmp_path):
+def test_a_failing_import_of_transformers_keeps_its_own_error(tmp_path):
     (tmp_path / "transformers").mkdir()
     (tmp_path / "transformers" / "__init__.py").write_text("raise ImportError('no such backend')")
     for _ in range(2):
@@ -317,7 +317,7 @@ def test_an_import_of_transformers_that_fails_says_why_itself_each_time(tmp_path
     assert "import of transformers halted" in done.stderr
 
 
-def test_a_loader_of_another_kind_is_left_alone(monkeypatch):
+def test_a_loader_of_another_kind_is_not_changed(monkeypatch):
     loader = SimpleNamespace(load_module=lambda name: None)
     spec = importlib.machinery.ModuleSpec("transformers", loader)
     finder = families._FinderOfTransformers()

@@ -86,12 +86,12 @@ ADAPT = ("align", "run", "aligner", *TEXT, "--adapt", "--output", "links")
         ("aligner", "--save-adapted aligner holds a model (config.json)"),
     ],
 )
-def test_what_is_adapted_is_not_saved_over_another_model(folder, told, attncal):
+def test_an_adapted_aligner_is_not_saved_over_another_model(folder, told, attncal):
     status, err = attncal(*ADAPT, "--save-adapted", folder)
     assert (status, told in err) == (1, True), err
 
 
-def test_what_is_adapted_is_saved_again_where_it_was(attncal, here):
+def test_an_adapted_aligner_is_saved_again_into_its_own_folder(attncal, here):
     assert attncal(*ADAPT, "--save-adapted", "new") == (0, "")
     assert attncal(*ADAPT, "--save-adapted", "new") == (0, "")
     assert not (here / "new" / LOCK).exists()
@@ -101,7 +101,7 @@ def test_what_is_adapted_is_saved_again_where_it_was(attncal, here):
         save_aligner(WordAligner.from_pretrained("new"), "new")
 
 
-def test_of_two_that_save_into_one_folder_the_second_is_refused_at_once(attncal, here):
+def test_the_second_process_that_saves_into_a_folder_is_refused_at_once(attncal, here):
     (here / "new").mkdir()
     with locked(here / "new" / LOCK):
         for command in (
@@ -114,7 +114,7 @@ def test_of_two_that_save_into_one_folder_the_second_is_refused_at_once(attncal,
             assert (status, "is in use by another process" in err) == (1, True), err
 
 
-def test_a_lock_is_of_one_job_and_a_file_that_was_left_over_does_no_harm(tmp_path):
+def test_a_lock_belongs_to_one_job_and_a_stale_file_does_not_block(tmp_path):
     for _ in range(2):
         (tmp_path / LOCK).touch()
         with locked(tmp_path / LOCK):
@@ -123,14 +123,14 @@ def test_a_lock_is_of_one_job_and_a_file_that_was_left_over_does_no_harm(tmp_pat
             assert raised.value.filename == str(tmp_path / LOCK)
 
 
-def test_of_two_threads_the_second_has_no_claim(tmp_path):
+def test_the_second_of_two_threads_has_no_claim(tmp_path):
     """A claim is the job's, not the process's."""
     with job(), saving_into(tmp_path / "new", "translation"), ThreadPoolExecutor() as threads:
         claim = threads.submit(lambda: saving_into(tmp_path / "new", "translation").__enter__())
         assert isinstance(claim.exception(), CommandError)
 
 
-def test_a_writer_that_is_killed_half_way_leaves_the_file_as_it_was(tmp_path):
+def test_a_writer_that_is_killed_half_way_does_not_change_the_file(tmp_path):
     path = tmp_path / "settings.json"
     path.write_text("whole")
     child = os.fork()
@@ -153,25 +153,25 @@ def test_no_output_is_a_file_of_a_model(name, attncal, here):
     assert "aligner/model.safetensors, the same file" in err if name == "hard" else "of the model in" in err
 
 
-def test_a_choice_is_not_saved_beside_another_model(attncal):
+def test_a_choice_is_not_saved_with_another_model(attncal):
     for folder in ("aligner", "adapter"):
         status, err = attncal("align", "select", "mt", *TEXT, "--gold", "source", "--output", folder)
         assert (status, f"--output {folder} holds" in err) == (1, True), err
 
 
-def test_outputs_that_lie_in_the_folder_of_another_are_refused(attncal):
+def test_outputs_in_the_folder_of_another_model_are_refused(attncal):
     status, err = attncal(*ADAPT[:-1], "new/config.json", "--save-adapted", "new")
     assert (status, "would overwrite a file of --save-adapted" in err) == (1, True)
 
 
-def test_a_function_of_a_command_travels_to_another_process():
+def test_a_command_function_can_be_pickled():
     assert pickle.loads(pickle.dumps(hf_attncal.align)) is hf_attncal.align
 
 
 # ---- whoever writes ----
 
 
-def test_a_writer_that_forgot_to_ask_changes_no_model_and_no_input(here):
+def test_a_writer_that_bypasses_the_gate_changes_no_model_and_no_input(here):
     before = content(here)
     with job():
         note_inputs("source", "mt")
@@ -186,7 +186,7 @@ def test_a_writer_that_forgot_to_ask_changes_no_model_and_no_input(here):
     write_text("kept", "mt/notes.txt")
 
 
-def test_a_model_is_saved_again_by_what_saved_it_alone(here):
+def test_a_model_is_overwritten_only_by_the_same_kind_of_job(here):
     (here / "mt" / RUN).write_text(json.dumps(run_record("translation")))
     for by in ("aligner", "an adaptation"):
         with pytest.raises(CommandError, match=r"mt holds a model \(config.json\) of translation"):

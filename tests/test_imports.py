@@ -315,7 +315,7 @@ def named_in(source: str) -> list[str]:
         for name in sorted(set(named_in(path.read_text(encoding="utf-8"))))
     ],
 )
-def test_what_a_file_names_is_there(path, name):
+def test_names_in_a_file_exist(path, name):
     assert callable(resolve_name(name))
 
 
@@ -326,7 +326,7 @@ def test_a_name_in_a_table_is_found():
 @pytest.mark.parametrize(
     "package", [hf_attncal, hf_attncal.alignment, hf_attncal.checking], ids=lambda package: package.__name__
 )
-def test_type_checkers_are_told_of_what_is_imported_when_it_is_used(package):
+def test_type_checkers_see_lazy_imports(package):
     """Its `__getattr__` finds it: without the imports for type checkers all of it would be `Any`."""
     (block,) = [node for node in ast.parse(Path(package.__file__).read_text()).body if isinstance(node, ast.If)]
     assert ast.unparse(block.test) == "TYPE_CHECKING"

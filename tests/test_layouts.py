@@ -39,7 +39,7 @@ def names_in(folder: Path) -> set[str]:
 # ---- what we save ----
 
 
-def test_every_family_is_saved_as_the_table_says(tmp_path):
+def test_every_family_is_saved_as_in_the_table(tmp_path):
     assert {config.model_type for _, config in KINDS.values()} == set(FAMILIES)
     for kind in KINDS:
         saved(kind, tmp_path / kind)
@@ -50,7 +50,7 @@ def test_every_family_is_saved_as_the_table_says(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [AttentionCalibrationConfig(), peft.LoraConfig(r=2, target_modules=["q_proj"])])
-def test_an_adapter_is_saved_as_the_table_says(settings, tmp_path):
+def test_an_adapter_is_saved_as_in_the_table(settings, tmp_path):
     model, _, _ = saved("marian", tmp_path / "base")
     if isinstance(settings, AttentionCalibrationConfig):
         model = type(model)(type(model.config)(**model.config.to_dict() | {"calibration": None}))
@@ -63,7 +63,7 @@ def test_an_adapter_is_saved_as_the_table_says(settings, tmp_path):
         assert LAYOUTS["adapter"].problems(folder) == []
 
 
-def test_an_aligner_with_all_that_lies_beside_it(tmp_path):
+def test_an_aligner_with_all_its_learned_files(tmp_path):
     aligner = counting_aligner(PAIRS)
     for folder in (tmp_path, tmp_path / "hmm"):
         aligner.model.save_pretrained(folder)
@@ -80,7 +80,7 @@ def test_an_aligner_with_all_that_lies_beside_it(tmp_path):
 # ---- what is read of the table ----
 
 
-def test_what_writes_a_file_is_there():
+def test_the_command_that_writes_a_file_exists():
     written = [file for file in files() if file.written_by]
     assert all(callable(resolve_name(file.written_by)) for file in written)
     assert len(written) > 20
@@ -96,7 +96,7 @@ def test_the_first_row_that_fits_a_name_counts():
     assert [fate_of(name) for name in ("checkpoint-12", "unfinished", "hmm")] == [Fate.STAYS] * 3
 
 
-def test_a_kind_is_told_by_its_files(tmp_path):
+def test_a_kind_is_recognised_by_its_files(tmp_path):
     assert kind_of_folder(tmp_path) is None
     marks = {
         "run.json": "run",
@@ -109,7 +109,7 @@ def test_a_kind_is_told_by_its_files(tmp_path):
         assert kind_of_folder(tmp_path) == kind
 
 
-def test_what_must_be_an_object_is_checked(tmp_path):
+def test_files_that_must_be_objects_are_checked(tmp_path):
     for file in files():
         if file.is_object:
             (tmp_path / file.name).write_text("[]")
@@ -124,7 +124,7 @@ def test_a_folder_without_any_mark_is_no_model(tmp_path):
         check_name(tmp_path)
 
 
-def test_what_was_chosen_to_read_goes_up_and_a_model_inside_stays_behind(tmp_path):
+def test_reading_settings_are_published_and_an_inner_model_is_not(tmp_path):
     folder = tmp_path / "model"
     saved("marian", folder)
     Seq2SeqAttention(layer=1).save(folder)

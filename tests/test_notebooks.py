@@ -4,8 +4,8 @@ import contextlib
 import io
 from pathlib import Path
 
-import desk
 import pytest
+import sample_folder
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 @pytest.fixture
 def run(tmp_path):
     """Run a notebook in a reader's folder; returns what its cells printed, and how many pictures they drew."""
-    desk.lay_out(tmp_path)
+    sample_folder.lay_out(tmp_path)
 
     def run(name: str, **parameters) -> tuple[str, int]:
         notebook = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
@@ -34,7 +34,7 @@ def run(tmp_path):
 
 @pytest.mark.slow
 def test_translation(run, tmp_path):
-    printed, pictures = run("translation", SETTINGS=desk.SMALL["train"])
+    printed, pictures = run("translation", SETTINGS=sample_folder.SMALL["train"])
     assert "2 steps; BLEU on held-out text: " in printed
     assert "layer 1: " in printed
     assert pictures == 1
@@ -43,7 +43,7 @@ def test_translation(run, tmp_path):
 
 @pytest.mark.slow  # the translation notebook runs always
 def test_adapters(run, tmp_path):
-    printed, pictures = run("adapters", BASE=desk.BASE, SETTINGS=desk.SMALL["adapt"])
+    printed, pictures = run("adapters", BASE=sample_folder.BASE, SETTINGS=sample_folder.SMALL["adapt"])
     assert "adapted: " in printed
     assert "layer 1: " in printed
     assert pictures == 1
@@ -72,7 +72,7 @@ def test_a_notebook_of_five_minutes_prints_what_it_shows(name, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_is_small_and_tells_nothing_of_the_machine_that_ran_it(path):
+def test_a_notebook_is_small_and_has_nothing_of_the_machine_that_ran_it(path):
     text = path.read_text(encoding="utf-8")
     assert len(text) < 300_000
     assert "/home/" not in text

@@ -66,7 +66,7 @@ def step(monkeypatch, tmp_path):
     return made(folder=tmp_path / "links", prev_corpus_step=previous, aligner="folder", parts=2)
 
 
-def test_each_part_is_a_task_and_links_lie_beside_the_corpora(step, monkeypatch):
+def test_each_part_is_a_task_and_links_are_next_to_the_corpora(step, monkeypatch):
     """The command is one that the parser takes, with the paths that it is to read and write."""
     commands = []
 

@@ -12,8 +12,8 @@ import sys
 import warnings
 from pathlib import Path
 
-import desk
 import pytest
+import sample_folder
 
 import hf_attncal
 from hf_attncal import AttnCalMarianMTModel
@@ -45,8 +45,8 @@ def commands(block: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def laid_out(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("desk")
-    desk.lay_out(folder)
+    folder = tmp_path_factory.mktemp("sample_folder")
+    sample_folder.lay_out(folder)
     return folder
 
 
@@ -71,7 +71,9 @@ def work_through(laid_out, tmp_path, monkeypatch):
                 for name, content in here_documents(text).items():
                     Path(name).write_text(content, encoding="utf-8")
                 for command in commands(text) if language == "bash" else ():
-                    small = next((more for name, more in desk.SMALL.items() if " ".join(command).startswith(name)), [])
+                    small = next(
+                        (more for name, more in sample_folder.SMALL.items() if " ".join(command).startswith(name)), []
+                    )
                     assert main([*command, *small]) == 0, f"{document.name}: attncal {shlex.join(command)}"
         assert [name for name in written if not Path(name).exists()] == []
         return namespace
@@ -132,7 +134,7 @@ def test_adapters(work_through):
 
 @pytest.mark.slow
 def test_alignment(work_through, laid_out, capsys):
-    shutil.copytree(laid_out / desk.BASE, "model")  # what `attncal train` leaves
+    shutil.copytree(laid_out / sample_folder.BASE, "model")  # what `attncal train` leaves
     work_through(ROOT / "docs" / "alignment.md", "tuned", "pairs.html", "model/alignment.json")
     assert "AER" in capsys.readouterr().out
 
@@ -166,7 +168,7 @@ def test_summarization(work_through):
 
 @pytest.mark.slow
 def test_analysis(work_through, laid_out):
-    shutil.copytree(laid_out / desk.BASE, "model")  # what `attncal train` leaves
+    shutil.copytree(laid_out / sample_folder.BASE, "model")  # what `attncal train` leaves
     names = work_through(ROOT / "docs" / "analysis.md", "report.html", "figures/report.json")
     assert names["words"].shape == (3, 3)  # of the shorter pair, the last
     assert Path("attributions.png").stat().st_size > 1000

@@ -33,7 +33,7 @@ def documented(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "api").glob("*.rst")), ids=lambda path: path.stem)
-def test_what_a_page_documents_exists(page):
+def test_documented_names_exist(page):
     for name in documented(page):
         resolve_name(name)
 

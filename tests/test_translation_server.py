@@ -39,7 +39,7 @@ def ask(folder):
     server.shutdown()
 
 
-def test_a_batch_is_translated_into_the_language_that_is_asked_for(ask, folder):
+def test_a_batch_is_translated_into_the_requested_language(ask, folder):
     for language in ("de", "fr"):
         expected = translate(SOURCES, model=folder, languages=("en", language), device="cpu")
         assert ask("POST", "/translate", ASKED | {"tgt_lang": language}) == (200, {"translations": expected})
@@ -57,6 +57,6 @@ def test_a_batch_is_translated_into_the_language_that_is_asked_for(ask, folder):
         ("/other", ASKED, 404, "there is no /other"),
     ],
 )
-def test_what_cannot_be_translated_is_told(path, body, status, told, ask):
+def test_lines_that_cannot_be_translated_are_reported(path, body, status, told, ask):
     found, answer = ask("POST", path, body)
     assert (found, told in answer["error"]) == (status, True)

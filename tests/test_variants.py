@@ -65,7 +65,7 @@ def test_a_variant_has_all_of_its_parts(variant):
     assert missing(variant) == []
 
 
-def test_the_validator_and_the_table_know_the_same_calibrations():
+def test_the_validator_and_the_table_have_the_same_calibrations():
     assert tuple(v.value for v in VARIANTS.values() if v.field == "calibration") == CALIBRATIONS
     assert tuple(FUSIONS) == CALIBRATIONS
 

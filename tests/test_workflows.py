@@ -45,7 +45,7 @@ def test_no_checkout_keeps_a_token(workflow):
             assert step["with"]["persist-credentials"] is False
 
 
-def test_what_is_called_is_there(workflow):
+def test_called_commands_exist(workflow):
     called = [target for step in steps(workflow) for target in re.findall(r"\bmake ([\w-]+)", step.get("run", ""))]
     assert set(called) <= TARGETS
 

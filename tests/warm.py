@@ -1,8 +1,8 @@
-"""Processes of Python that find torch, transformers and this package imported: a server forks them, in milliseconds.
+"""Python processes with torch, transformers and this package already imported: a server forks them in milliseconds.
 
-`warm(command)` gives the command to start in place of `[sys.executable, ...]`. It is a process of its own, with the
-streams, folder, environment, limits and signals of its caller; what it imports has been imported before. So what
-happens while Python or a library starts is not tried with it. Under ATTNCAL_COLD=1, every process starts Python.
+`warm(command)` returns the command to start instead of `[sys.executable, ...]`. It is a separate process with the
+streams, folder, environment, limits and signals of its caller, but its imports were done before. It therefore cannot
+test the start of Python or of a library. With ATTNCAL_COLD=1, every process starts Python.
 
     python warm.py serve ADDRESS KIND    the server, which ends with its standard input
     python warm.py run ADDRESS ...       the client: lends its streams, passes signals on, and ends as the child does
@@ -32,8 +32,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# What jobs import when they run, and classes that transformers imports when they are asked for. A process of "bare"
-# has not seen this package.
+# Imports of running jobs, and classes that transformers imports lazily. "bare" processes do not import this package.
 PRELOADED = {
     "torch": ("torch",),
     "bare": (
@@ -64,11 +63,11 @@ PRELOADED = {
         "hf_attncal.training.seq2seq",
     ),
 }
-LENGTH = 8  # bytes of the length that goes before a message
+LENGTH = 8  # bytes of a message's length, which precedes it
 
 
 def preload(kind: str = "package") -> None:
-    """Import what commands need, before a fork."""
+    """Import the modules of commands before a fork."""
     for one, names in PRELOADED.items():
         for name in names:
             importlib.import_module(name)
@@ -80,7 +79,7 @@ def preload(kind: str = "package") -> None:
 
 
 def warm(command: list, kind: str = "package") -> list[str]:
-    """Return a command that does what `[sys.executable, ...]` does, with `-m`, `-c` or a script next, or -W ACTION."""
+    """Return a command equivalent to `[sys.executable, ...]` followed by `-m`, `-c`, a script, or -W ACTION."""
     python, *rest = map(str, command)
     assert python == sys.executable
     if os.environ.get("ATTNCAL_COLD"):
@@ -90,7 +89,7 @@ def warm(command: list, kind: str = "package") -> list[str]:
 
 @functools.cache
 def warm_python(kind: str = "bare") -> str:
-    """Return a program that stands in for `sys.executable`, for code that starts it by that name."""
+    """Return a program to replace `sys.executable` in code that starts it."""
     program = Path(server(kind)).with_name("python")
     start = f'exec "{sys.executable}" -S -E "{__file__}" run "{server(kind)}" "$@"'
     program.write_text(f"#!/bin/sh\n{start}\n", encoding="utf-8")
@@ -100,7 +99,7 @@ def warm_python(kind: str = "bare") -> str:
 
 @functools.cache
 def server(kind: str) -> str:
-    """Start the server of this process, if there is none yet, and return its address."""
+    """Return the address of this process's server, which is started at the first call."""
     folder = tempfile.TemporaryDirectory(prefix="warm")
     address = os.path.join(folder.name, "socket")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
@@ -128,7 +127,7 @@ def server(kind: str) -> str:
 
 
 def serve(address: str, kind: str) -> list[str]:
-    """Fork a child for each client; this returns in the children, with their arguments."""
+    """Fork a child for each client; the function returns only in the children, with their arguments."""
     preload(kind)
     gc.collect()
     gc.freeze()
@@ -154,7 +153,7 @@ def serve(address: str, kind: str) -> list[str]:
                 os.read(woken, 1024)
             elif one is listener:
                 client, _ = listener.accept()
-                asked, streams = received(client)
+                request, streams = received(client)
                 if not (child := os.fork()):
                     signal.set_wakeup_fd(-1)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -162,10 +161,10 @@ def serve(address: str, kind: str) -> list[str]:
                         os.close(file)
                     for other in (listener, *clients):
                         other.close()
-                    become(asked, streams)
-                    send(client, {"child": os.getpid()})  # now it can be struck
+                    become(request, streams)
+                    send(client, {"child": os.getpid()})  # from now on it can get signals
                     client.close()
-                    return asked["arguments"]
+                    return request["arguments"]
                 for stream in streams:
                     os.close(stream)
                 clients[client] = child
@@ -185,22 +184,22 @@ def serve(address: str, kind: str) -> list[str]:
                 del clients[client]
 
 
-def become(asked: dict, streams: list[int]) -> None:
+def become(request: dict, streams: list[int]) -> None:
     """Take the place of the client: its streams, folder, environment, limits and signals."""
     os.setsid()
     for number in PASSED_ON:
-        signal.signal(number, signal.SIG_IGN if number in asked["ignored"] else signal.SIG_DFL)
-    if signal.SIGINT not in asked["ignored"]:
+        signal.signal(number, signal.SIG_IGN if number in request["ignored"] else signal.SIG_DFL)
+    if signal.SIGINT not in request["ignored"]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.umask(asked["umask"])
-    os.chdir(asked["folder"])
+    os.umask(request["umask"])
+    os.chdir(request["folder"])
     os.environ.clear()
-    os.environ.update(asked["environment"])
-    for limit, values in asked["limits"].items():
+    os.environ.update(request["environment"])
+    for limit, values in request["limits"].items():
         resource.setrlimit(int(limit), values)
     for number in range(3):
         os.close(number)
-    for number, stream in zip(asked["open"], streams, strict=True):
+    for number, stream in zip(request["open"], streams, strict=True):
         os.dup2(stream, number)
         os.close(stream)
     for name in ("transformers.utils.hub", "transformers.dynamic_module_utils"):  # which read it when imported
@@ -211,7 +210,7 @@ def become(asked: dict, streams: list[int]) -> None:
     encoding, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
     for number, (name, mode) in enumerate((("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb"))):
         file = None
-        if number in asked["open"]:
+        if number in request["open"]:
             binary = open(number, mode, buffering=0 if unbuffered and number else -1, closefd=False)  # noqa: SIM115
             kept = errors or ("backslashreplace" if number == 2 else "strict")
             file = io.TextIOWrapper(
@@ -222,7 +221,7 @@ def become(asked: dict, streams: list[int]) -> None:
 
 
 def execute(arguments: list[str]) -> None:
-    """Do what Python does with these arguments."""
+    """Run the arguments as Python would."""
     first, *rest = arguments
     if first == "-I":
         return execute_here(rest)
@@ -232,7 +231,7 @@ def execute(arguments: list[str]) -> None:
 
 
 def execute_here(arguments: list[str]) -> None:
-    """Do what Python does with these arguments, with the path of modules as it is."""
+    """Run the arguments as Python would, without a change of the module path."""
     first, *rest = arguments
     if first == "-W":
         action, _, category = rest[0].split(":")
@@ -255,7 +254,7 @@ def execute_here(arguments: list[str]) -> None:
 
 
 def end_as(arguments: list[str]) -> None:
-    """Execute, and end without the half second in which Python takes PyTorch down, if nothing is left to be done."""
+    """Execute, and end without the half second in which Python shuts PyTorch down, if no threads are left."""
     try:
         execute(arguments)
         status = 0
@@ -276,11 +275,11 @@ def end_as(arguments: list[str]) -> None:
 
 
 def run(address: str, arguments: list[str]) -> None:
-    """Have the arguments run by a child of the server, and end as it does."""
+    """Run the arguments in a child of the server, and end with its status."""
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     umask = os.umask(0)
     streams = [number for number in range(3) if is_open(number)]
-    asked = {
+    request = {
         "arguments": arguments,
         "folder": os.getcwd(),
         "environment": dict(os.environ),
@@ -291,15 +290,15 @@ def run(address: str, arguments: list[str]) -> None:
     }
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
-        send(connection, asked, streams)
-        told, _ = received(connection)
-        for number in streams:  # only the child has them now: a pipe ends with it
+        send(connection, request, streams)
+        message, _ = received(connection)
+        for number in streams:  # now only the child has them, so a pipe ends with the child
             os.close(number)
         for number in PASSED_ON:
-            if number not in asked["ignored"]:
-                signal.signal(number, lambda number, _: os.kill(told["child"], number))
+            if number not in request["ignored"]:
+                signal.signal(number, lambda number, _: os.kill(message["child"], number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
-        status = told["status"] if "status" in told else received(connection)[0]["status"]
+        status = message["status"] if "status" in message else received(connection)[0]["status"]
     if status < 0:
         signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None
         os.kill(os.getpid(), -status)
@@ -315,7 +314,7 @@ def is_open(number: int) -> bool:
 
 
 def send(connection: socket.socket, message: object, files: list[int] | None = None) -> None:
-    """Send what JSON can hold, and files."""
+    """Send a JSON message and files."""
     content = json.dumps(message).encode("utf-8", "surrogateescape")
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
     connection.sendmsg([len(content).to_bytes(LENGTH, "big")], rights)
@@ -323,7 +322,7 @@ def send(connection: socket.socket, message: object, files: list[int] | None = N
 
 
 def received(connection: socket.socket) -> tuple:
-    """What was sent, and the files."""
+    """Return the received message and files."""
     size = array.array("i").itemsize
     head, rights, _, _ = connection.recvmsg(LENGTH, socket.CMSG_LEN(3 * size))
     files = array.array("i")

@@ -29,13 +29,13 @@ class GeneratedAlignment:
 
     Args:
         source: index of the input that it belongs to.
-        tokens: ids after the decoder's start token, up to and including the end of sentence, where there is one.
-        attention: (target tokens, source tokens), without padding, on the CPU.
-        text: the decoded sequence, without special tokens; None without a tokenizer.
-        weights: (target words, source words) between the words of `text` and those of the source; None without
+        tokens: ids after the decoder's start token, up to and including the end of sentence, if there is one.
+        attention: weights of the source tokens, (target tokens, source tokens), without padding, on the CPU.
+        text: decoded sequence, without special tokens; None without a tokenizer.
+        weights: weights between the words of `text` and of the source, (target words, source words); None without
             `sources`.
-        links: (i source word, j target word), sorted, for each target word the source word with the largest weight,
-            or those above the threshold of the settings; None without `sources`.
+        links: sorted links (i source word, j target word): for each target word the source word with the largest
+            weight, or all source words above the threshold of the settings; None without `sources`.
     """
 
     source: int
@@ -66,8 +66,8 @@ def align_generated(
         output: output of `model.generate(..., return_dict_in_generate=True, output_attentions=True)`.
         attention_mask: mask that `generate` was called with, (inputs, source). Needed without `sources`.
         tokenizer: tokenizer of the model, for `text` and the links between words. Needed with `sources`.
-        sources: text of every input, without the `source_prefix` of the settings. Without `attention_mask`, the inputs
-            of `generate` must be those of `tokenizer(..., padding=True)`.
+        sources: text of every input, without the `source_prefix` of the settings. Without `attention_mask`, `generate`
+            must have got the outputs of `tokenizer(..., padding=True)`.
         settings: layer, heads, rows and threshold. Default: None, `Seq2SeqAttention.default`.
 
     Returns:
@@ -135,8 +135,8 @@ def _of_sequences(model, output, rows: list[Tensor]) -> tuple[Tensor, list[int]]
     """Return the attention of every step of each sequence (sequences, steps, source), and numbers of tokens.
 
     Args:
-        rows: for each step (rows, 1, source); the first has a row for each token of the decoder's prompt, and without
-            a cache the others begin with those of the steps before.
+        rows: attention of each step, (rows, 1, source). The first step has a row for each token of the decoder's
+            prompt. Without a cache, each step also has the rows of all steps before it.
     """
     prompt = rows[0].shape[1]
     beams = getattr(output, "beam_indices", None)

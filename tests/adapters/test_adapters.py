@@ -93,7 +93,7 @@ def test_without_renormalization_a_fresh_adapter_is_not_the_base_model(bases, ba
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_a_fresh_leaky_adapter_puts_almost_nothing_on_null(bases, backbone, batch):
+def test_a_new_leaky_adapter_gives_null_almost_no_weight(bases, backbone, batch):
     base = read_base(bases[backbone])
     expected = logits(base, batch)
     model = get_peft_model(base, AttentionCalibrationConfig(calibration=None, leaky=True)).eval()
@@ -655,7 +655,7 @@ def test_a_file_with_missing_or_unexpected_keys(bases, damage, tmp_path):
         PeftModel.from_pretrained(load_base(bases["bart"]), tmp_path)
 
 
-def test_a_refused_adapter_leaves_the_model_as_it_was(bases, batch):
+def test_a_refused_adapter_does_not_change_the_model(bases, batch):
     base = load_base(bases["marian"])
     expected = logits(base, batch)
     with pytest.raises(ValueError, match=r"`layers`.*0 to 1.*got \[0, 5\]"):
@@ -698,7 +698,7 @@ def test_wrong_settings_are_named(values, message):
         AttentionCalibrationConfig(**values)
 
 
-def test_without_the_package_the_card_says_what_to_install(bases, monkeypatch, tmp_path):
+def test_without_the_package_the_card_names_it_as_a_requirement(bases, monkeypatch, tmp_path):
     """PEFT alone knows nothing of us, and has no place for a message: it prints our type's value."""
     adapted(bases["marian"], calibration="gated").save_pretrained(tmp_path)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "ATTNCAL"

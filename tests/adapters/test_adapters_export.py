@@ -111,7 +111,7 @@ def test_it_loads_where_the_package_is_absent(tmp_path, batch):
     assert json.loads(answer.removeprefix("TOKENS ")) == expected
 
 
-def test_what_cannot_be_exported(bases):
+def test_adapters_that_cannot_be_exported_are_refused(bases):
     with pytest.raises(ValueError, match=r"'bart'.*'marian'.*got MBartForConditionalGeneration"):
         export_calibrated(adapted(bases["mbart"], calibration="gated"))
     with pytest.raises(ValueError, match="no active attention-calibration adapter"):

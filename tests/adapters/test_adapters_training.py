@@ -322,7 +322,7 @@ def test_the_best_of_several_adapters_is_loaded_in_the_end(bases, tmp_path):
     ],
     ids=["DoRA", "embedding", "IA3"],
 )
-def test_what_the_mask_loss_would_reach_is_refused(bases, batch, config, part):
+def test_parameters_that_the_mask_loss_would_reach_are_refused(bases, batch, config, part):
     model = load_base(bases["marian"])
     model.add_adapter(config, "other")
     model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
@@ -473,7 +473,7 @@ def test_our_trainer_lets_an_adapter_smooth_labels(bases, tmp_path):
     assert PeftConfig.from_pretrained(tmp_path / "saved").label_smoothing == 0.2
 
 
-def test_annealing_that_nobody_counts_is_said(bases, batch, monkeypatch):
+def test_uncounted_annealing_is_logged(bases, batch, monkeypatch):
     said = []
     monkeypatch.setattr(calibration.logger, "warning_once", said.append)
     model = adapted(bases["marian"], calibration="annealed").train()

@@ -111,7 +111,7 @@ def test_adapting_equals_the_loops(weight):
         assert_close(jumps, torch.tensor(slow.jumps[side]), 2e-3, f"jumps {side}")
 
 
-def test_how_far_follows_from_what_is_new():
+def test_the_weight_follows_from_the_share_of_new_tokens():
     """What has a count with no token of the other side is new; a text without much of it changes nothing."""
     model = learned()
     shares, sizes = unknown(model, FOREIGN), [len(s) + len(t) for s, t in FOREIGN]

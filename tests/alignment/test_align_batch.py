@@ -52,7 +52,7 @@ def test_several_processes_give_what_one_gives(folder, text, batch_size):
     assert sum(map(len, one["links"])) > 100
 
 
-def test_the_model_is_loaded_once_and_stays_behind_when_pickled(folder, monkeypatch):
+def test_the_model_is_loaded_once_and_is_not_pickled(folder, monkeypatch):
     loaded = []
     load = WordAligner.from_pretrained
     monkeypatch.setattr(
@@ -116,7 +116,7 @@ def test_sentences_as_lists_of_words_and_what_is_missing(folder):
 
 
 @pytest.mark.parametrize("value", [3.5, 7, b"house", ["the", 1], [["the", "house"]], {"text": "house"}])
-def test_what_is_no_sentence_is_named(folder, value):
+def test_values_that_are_not_sentences_are_named(folder, value):
     function = AlignBatch(folder, source="en", target="de", device="cpu")
     with pytest.raises(ValueError, match=r"Column .en..*row 1"):
         function({"en": ["a house", value], "de": ["ein Haus", "ein Haus"]})

@@ -224,7 +224,7 @@ def test_any_fast_tokenizer_and_script(name):
         assert (found.score is None) == (not n or not m)
 
 
-def test_a_word_of_which_the_tokenizer_leaves_nothing_has_no_link():
+def test_a_word_without_tokens_has_no_link():
     tokenizer = word_piece_tokenizer()
     aligner = WordAligner(tiny_mask_align(tokenizer), tokenizer)
     with_it, without = aligner.align([("the \x07 house", "das Haus"), ("the house", "das Haus")], threshold=0.01)
@@ -242,7 +242,7 @@ def test_words_are_what_split_gives(aligner):
     assert len(odd.source_null) == 3
 
 
-def test_an_alignment_knows_its_words(aligner):
+def test_an_alignment_has_its_words(aligner):
     pairs = [("a\u3000b", ["das", "Haus"]), ("", "das")]
     found = [(alignment.source, alignment.target) for alignment in aligner.align(pairs)]
     assert found == [(("a", "b"), ("das", "Haus")), ((), ("das",))]
@@ -259,7 +259,7 @@ def test_a_word_of_a_list_with_white_space_is_refused(word, aligner):
         aligner.align([("a", "b"), (["the", word], ["das"])])
 
 
-def test_what_is_no_pair_is_refused(aligner):
+def test_values_that_are_not_pairs_are_refused(aligner):
     with pytest.raises(ValueError, match=r"`pairs\[0\]`.*got 'ab'"):
         aligner.align(["ab"])
 
@@ -273,7 +273,7 @@ def test_a_slow_tokenizer_is_refused(tokenizer):
 # ---- batches ----
 
 
-def test_a_pair_alone_equals_the_pair_in_a_batch(aligner):
+def test_a_single_pair_equals_the_pair_in_a_batch(aligner):
     alone = [aligner.align([pair], threshold=0.01)[0] for pair in PAIRS]
     for together in (
         aligner.align(PAIRS, threshold=0.01),
@@ -287,7 +287,7 @@ def test_a_pair_alone_equals_the_pair_in_a_batch(aligner):
             assert one.score == pytest.approx(other.score, abs=1e-6)
 
 
-def test_batches_hold_no_more_than_asked_for(tokenizer):
+def test_batches_do_not_exceed_their_size(tokenizer):
     model = FixedModel(*[lambda s, t: torch.zeros(len(s), s.shape[1], t.shape[1])] * 2)
     pairs = PAIRS * 4
     aligner = WordAligner(model, tokenizer)
@@ -498,7 +498,7 @@ def test_no_word_is_cut_in_two():
     assert len(cut_pair(forward, backward, starts, inside)) == 1
 
 
-def test_the_parts_of_a_long_line_are_read_alone():
+def test_the_parts_of_a_long_line_are_read_separately():
     aligner = identity_aligner(limit=200)
     sentences = [[f"w{20 * n + place}" for place in range(20)] for n in range(5)]
     targets = [sentence[::-1] for sentence in sentences]
@@ -519,7 +519,7 @@ def test_the_parts_of_a_long_line_are_read_alone():
 
 
 @pytest.mark.parametrize("ends", ["", ".!?"])
-def test_a_line_of_some_sentences_is_cut_between_them_alone(ends):
+def test_a_line_of_several_sentences_is_cut_only_between_them(ends):
     aligner = identity_aligner(limit=200)
     sentences = [[f"w{20 * n + place}" for place in range(20)] for n in range(3)]
     targets = [sentence[::-1] for sentence in sentences]
@@ -685,7 +685,7 @@ def test_an_encoder_decoder_links_each_target_word_to_its_best_source_word(seq2s
         assert found.threshold == 0.3
 
 
-def test_settings_saved_beside_an_encoder_decoder_are_used(seq2seq, tmp_path, tokenizer):
+def test_settings_saved_with_an_encoder_decoder_are_used(seq2seq, tmp_path, tokenizer):
     assert WordAligner.from_pretrained(seq2seq.folder, device="cpu").settings is None
     seq2seq.model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)

@@ -25,7 +25,7 @@ def test_a_side_without_words_has_no_link(shape):
     assert best_links(np.zeros(shape)) == frozenset()
 
 
-def test_scores_that_are_no_numbers_are_refused():
+def test_scores_that_are_not_numbers_are_refused():
     with pytest.raises(ValueError, match="NaN in row 1"):
         best_links(torch.tensor([[0.1, 0.2], [0.1, float("nan")]]))
     with pytest.raises(ValueError, match=r"shape \(2,\)"):

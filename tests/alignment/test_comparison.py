@@ -78,7 +78,7 @@ def test_a_tenth_is_held_out(count, most, chosen):
     assert all(row < count for row in rows)
 
 
-def test_the_more_links_are_wrong_the_more_nats():
+def test_more_wrong_links_cost_more_nats():
     pairs, right = text(600)
     systems = {"right": right} | {f"{share}": shuffled(pairs, right, share) for share in (0.2, 0.5, 1.0)}
     found = compare_links(pairs, systems, bootstrap=100)
@@ -92,7 +92,7 @@ def test_the_more_links_are_wrong_the_more_nats():
     assert 0 < difference.interval[0] < difference.value < difference.interval[1]
 
 
-def test_shares_are_those_of_a_count_by_hand():
+def test_shares_equal_a_count_by_hand():
     pairs = [(["a", "b"], ["x", "y", "z"]), (["a"], ["x"])]
     found = compare_links(
         pairs, {"one": [{(0, 0), (1, 1)}, {(0, 0)}], "two": [{(0, 0), (0, 1)}, {(0, 0)}], "none": [[], []]}

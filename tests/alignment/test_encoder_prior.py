@@ -120,7 +120,7 @@ def slow_cells(sides) -> list[list[list[float]]]:
 @pytest.mark.parametrize(
     ("kind", "layer"), [("bert", 2), ("bert", 0), ("xlm-roberta", 3), ("m2m100", -1), ("mbart", -1)]
 )
-def test_what_an_encoder_says_is_that_of_the_loops(kind, layer):
+def test_encoder_probabilities_equal_the_loops(kind, layer):
     found = prior(kind, layer).cells(TEXTS)
     sides = [states_by_hand(kind, [pair[side] for pair in TEXTS], layer) for side in (0, 1)]
     for cells, expected, pair in zip(found, slow_cells(sides), TEXTS, strict=True):
@@ -144,7 +144,7 @@ def test_only_the_layers_that_are_read_are_kept_and_the_words_stay_in_their_type
         prior(layer=4)
 
 
-def test_neither_the_others_nor_their_order_change_what_is_said_once_the_languages_are_met(monkeypatch):
+def test_probabilities_do_not_depend_on_other_pairs_or_their_order(monkeypatch):
     made = prior()
     whole = made.cells(TEXTS)
     monkeypatch.setattr(encoder_prior, "_BATCH_TOKENS", 30)
@@ -155,7 +155,7 @@ def test_neither_the_others_nor_their_order_change_what_is_said_once_the_languag
         assert_close(torch.from_numpy(one).float(), torch.from_numpy(three).float(), 2e-3)
 
 
-def test_what_is_remembered_is_not_read_again(monkeypatch):
+def test_cached_pairs_are_not_read_again(monkeypatch):
     made = prior()
     kept = made.remember(TEXTS)
     monkeypatch.setattr(EncoderReader, "states", lambda *_: pytest.fail("the encoder was read"))
@@ -291,7 +291,7 @@ def test_counts_learn_with_an_encoder_as_the_loops_do():
     assert max(slow.ratio) > 1.5 * min(slow.ratio)
 
 
-def test_an_encoder_of_which_nothing_is_believed_changes_nothing():
+def test_an_unused_encoder_changes_nothing():
     """Exactly: the tables, and the links with their scores."""
 
     unknown = prior()  # it is random, so that its words are as much alike in any two sentences
@@ -364,7 +364,7 @@ def share_right(aligner, pairs) -> float:
     return (2 * sum(right) - len(right)) / (6 * len(pairs))
 
 
-def test_an_encoder_that_knows_helps_and_one_that_does_not_hardly_hurts(corpus):
+def test_a_good_encoder_helps_and_a_random_one_hardly_hurts(corpus):
     alone = share_right(quick_aligner(corpus), corpus)
     knowing, half, ignorant = (Knowing(share) for share in (1.0, 0.6, 0.0))
     helped = [share_right(quick_aligner(corpus, encoder=one), corpus) for one in (knowing, half, ignorant)]
@@ -375,7 +375,7 @@ def test_an_encoder_that_knows_helps_and_one_that_does_not_hardly_hurts(corpus):
     assert said[0] > 2 * said[1] > 4 * said[2]
 
 
-def test_an_aligner_of_another_text_learns_what_the_encoder_is_worth(corpus):
+def test_an_aligner_of_another_text_learns_the_weight_of_the_encoder(corpus):
     aligner, plain = counting_aligner(corpus), quick_aligner(corpus)
     without = aligner.align(corpus)
     knowing = Knowing()
@@ -396,7 +396,7 @@ def test_links_of_counts_are_read_as_cells(corpus):
     assert all(links[place] > 0.4 for links, one in zip(cells, own.align(pairs), strict=True) for place in one.links)
 
 
-def test_words_that_look_alike_count_only_without_an_encoder_that_is_believed(corpus, monkeypatch):
+def test_identical_words_count_only_without_a_useful_encoder(corpus, monkeypatch):
     seen = []
     monkeypatch.setattr("hf_attncal.alignment.statistical.set_prior_counts", lambda *_: seen.append("similar"))
     for prior, expected in ((None, 1), (Knowing(), 1), (Knowing(0.0), 1)):
@@ -422,7 +422,7 @@ def test_a_long_line_is_read_with_its_own_cells(corpus):
         assert sum(right) > 0.8 * len(right) > 0.4 * 72
 
 
-def test_a_network_is_the_other_judge():
+def test_a_network_can_be_combined_with_an_encoder():
     network = WordAligner(tiny_mask_align(bpe_tokenizer()), bpe_tokenizer())
     text = [(" ".join(source), " ".join(target)) for source, target in TEXTS]
     before = network.align(text, threshold=0.0)
@@ -434,7 +434,7 @@ def test_a_network_is_the_other_judge():
     assert network.align(text, threshold=0.0) == before
 
 
-def test_attention_is_the_other_judge():
+def test_attention_can_be_combined_with_an_encoder():
     aligner = WordAligner(text_model("marian", "stock"), bpe_tokenizer(), Seq2SeqAttention(1, (0,), threshold=0.0))
     text = [(" ".join(source), " ".join(target)) for source, target in TEXTS]
     plain = aligner.align(text)
@@ -447,7 +447,7 @@ def test_attention_is_the_other_judge():
         assert attention.keys() <= both.keys()
 
 
-def test_what_the_encoder_does_not_know_is_told():
+def test_unrecognised_words_are_reported():
     made = prior()
     assert "too little" in made.summary()
     made.cells(TEXTS)
@@ -502,7 +502,7 @@ def test_auto_is_the_default_encoder_and_the_option_takes_a_value(monkeypatch):
             call_of([*line, "--source=a", "--target=b"])
 
 
-def test_what_cannot_be_used_is_named(folder, files, tmp_path, capsys):
+def test_unusable_encoders_are_named(folder, files, tmp_path, capsys):
     assert main(["align", "run", str(folder), *files]) == 1
     assert "`attncal align quick --encoder`" in capsys.readouterr().err
     assert main(["align", "run", "model", *files, "--encoder", str(folder), "--shard=1/2", "--output=x"]) == 1
@@ -545,7 +545,7 @@ def trained(corpus, encoder_folder, folder, monkeypatch, *settings) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore:Kept")
-def test_counts_are_taught_by_an_encoder_that_is_not_needed_after(corpus, folder, tmp_path, monkeypatch):
+def test_counts_learned_with_an_encoder_do_not_need_it_later(corpus, folder, tmp_path, monkeypatch):
     aligner = WordAligner.from_pretrained(trained(corpus, folder, tmp_path, monkeypatch, "preset=hmm"), device="cpu")
     assert aligner.source.prior is None
     assert share_right(aligner, corpus) > 0.8 > share_right(counting_aligner(corpus), corpus) + 0.2
@@ -560,7 +560,7 @@ def test_a_network_learns_from_the_links_of_both(corpus, folder, tmp_path, monke
     assert share_right(counts, corpus) > 0.8
 
 
-def test_what_is_no_encoder_is_refused_before_anything_is_read(files, tmp_path, capsys):
+def test_models_that_are_not_encoders_are_refused_before_reading(files, tmp_path, capsys):
     assert main(["align", "train", *files, "--encoder", str(tmp_path / "none"), f"--output={tmp_path / 'out'}"]) == 1
     assert "none" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -573,7 +573,7 @@ def test_what_is_no_encoder_is_refused_before_anything_is_read(files, tmp_path, 
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
-def test_embeddings_are_read_as_they_lie_in_the_file(stored, tmp_path):
+def test_embeddings_equal_those_in_the_file(stored, tmp_path):
     table = torch.nn.Embedding.from_pretrained(torch.randn(50, 6).to(stored))
     save_file({"other": torch.zeros(50, 6), "words": table.weight, "bias": torch.ones(3)}, tmp_path / "model")
     rows = rows_in_file(tmp_path / "model", table, torch.float32)
@@ -584,7 +584,7 @@ def test_embeddings_are_read_as_they_lie_in_the_file(stored, tmp_path):
     assert rows_in_file(None, table, torch.float32) is None
 
 
-def test_an_encoder_from_a_folder_says_what_it_says_in_memory(folder):
+def test_an_encoder_from_a_folder_gives_the_same_links_as_in_memory(folder):
     loaded = EncoderPrior.from_pretrained(folder, dtype=torch.float32)
     assert type(loaded.reader.encoder.get_input_embeddings()) is EmbeddingRows
     for one, other in zip(loaded.cells(TEXTS), prior().cells(TEXTS), strict=True):

@@ -186,7 +186,7 @@ def test_languages_that_are_missing_or_unknown_are_named(m2m100):
 
 
 @pytest.mark.filterwarnings("ignore:the encoder recognises")  # what is random knows no language
-def test_an_encoder_with_codes_is_told_the_languages(m2m100, tmp_path):
+def test_an_encoder_with_codes_gets_the_languages(m2m100, tmp_path):
     for part in m2m100:
         part.save_pretrained(tmp_path)
     texts = [(tuple(source.split()), tuple(target.split())) for source, target in zip(SOURCES, TARGETS, strict=True)]

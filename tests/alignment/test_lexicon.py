@@ -51,7 +51,7 @@ def test_it_is_the_loop_over_the_definition():
     assert found == sorted(found, key=lambda entry: (entry.source, -entry.count, entry.target))
 
 
-def test_what_is_rare_is_left_out_and_changes_no_probability():
+def test_rare_links_are_left_out_without_changing_probabilities():
     counts = counted(PAIRS, lowercase=True)
     whole = list(counts.lexicon())
     assert list(counts.lexicon(least_count=2)) == [entry for entry in whole if entry.count >= 2]

@@ -56,7 +56,7 @@ def annotated(aligner: WordAligner, right, number: int = 60) -> Gold:
 # ---- what is learned ----
 
 
-def test_what_was_planted_is_found():
+def test_planted_probabilities_are_recovered():
     generator = torch.Generator().manual_seed(1)
     logits = torch.empty(40_000).uniform_(-6, 6, generator=generator)
     right = torch.rand(40_000, generator=generator) < torch.sigmoid(0.5 * logits + 1)
@@ -78,7 +78,7 @@ def test_probabilities_keep_the_order_of_scores():
     assert RULES["harmonic"].of([]) == ()
 
 
-def test_scores_that_promise_too_much_are_mended_on_other_pairs(aligner):
+def test_overconfident_scores_are_corrected_on_other_pairs(aligner):
     generator = random.Random(6)
     gold = annotated(aligner, lambda score: generator.random() < 0.2 + 0.4 * score, 400)
     halves = (Gold(gold.pairs[half::2], gold.links[half::2]) for half in (0, 1))
@@ -117,12 +117,12 @@ def test_an_aligner_that_is_calibrated_is_calibrated_from_its_own_scores(aligner
 @pytest.mark.parametrize(
     ("right", "told"), [(lambda score: True, "are right"), (lambda score: False, "annotated pairs are wrong")]
 )
-def test_links_of_one_kind_teach_nothing(right, told, aligner):
+def test_links_of_one_kind_cannot_be_calibrated(right, told, aligner):
     with pytest.raises(ValueError, match=f"all \\d+ links.*{told}"):
         calibrate_links(aligner, annotated(aligner, right))
 
 
-def test_too_little_to_learn_from_is_told(aligner):
+def test_too_little_text_is_reported(aligner):
     with pytest.raises(ValueError, match=r"two.*pairs.*got 1"):
         calibrate_links(aligner, annotated(aligner, lambda score: score > 0.5, 1))
     nothing = Gold([("", "")] * 3, [GoldAlignment(frozenset(), frozenset())] * 3)
@@ -156,7 +156,7 @@ def test_each_way_to_merge_has_its_own_rule(aligner):
         with_probabilities(aligner).align(PAIRS, symmetrize="forward")
 
 
-def test_the_quality_of_an_aligner_is_that_of_its_own_scores(aligner, monkeypatch):
+def test_the_quality_of_an_aligner_is_computed_from_its_own_scores(aligner, monkeypatch):
     """Probabilities need not know each way to merge, and pairs may come one by one."""
     calibrated, aligned, align = with_probabilities(aligner, {"harmonic": Platt(0.5, 1.0)}), [], WordAligner.align
 
@@ -171,7 +171,7 @@ def test_the_quality_of_an_aligner_is_that_of_its_own_scores(aligner, monkeypatc
     assert calibrated.probabilities is not None
 
 
-def test_unlikely_links_are_left_out_where_that_is_asked(aligner):
+def test_unlikely_links_are_left_out_on_request(aligner):
     whole = with_probabilities(aligner).align(PAIRS)
     middle = sorted(score for one in whole for score in one.scores)[3]
     some = with_probabilities(aligner).align(PAIRS, least_probability=middle)
@@ -182,7 +182,7 @@ def test_unlikely_links_are_left_out_where_that_is_asked(aligner):
 
 
 @pytest.mark.parametrize(("least", "told"), [(0.5, "attncal align calibrate"), (1.5, "from 0 to 1, got 1.5")])
-def test_a_least_probability_that_cannot_be_is_refused(least, told, aligner):
+def test_a_minimum_probability_out_of_range_is_refused(least, told, aligner):
     with pytest.raises(ValueError, match=told):
         aligner.align(PAIRS, least_probability=least)
 
@@ -243,7 +243,7 @@ def slow_share(aligner, source: str, target: str) -> float:
     return 1 - found / (len(s) + len(t))
 
 
-def test_what_was_never_counted_equals_the_loops(counted, aligner):
+def test_shares_of_uncounted_tokens_equal_the_loops(counted, aligner):
     pairs = [*KNOWN, *NEW]
     shares = counted.unknown_shares(pairs)
     assert shares == pytest.approx([slow_share(counted, *pair) for pair in pairs])
@@ -285,7 +285,7 @@ def test_a_text_like_that_of_the_calibration_keeps_its_probabilities(counted):
         assert both.applied(one, unknown=0.2).shift == pytest.approx(max(0.5, shift))
 
 
-def test_what_an_aligner_has_just_read_is_another_text(counted):
+def test_text_that_an_aligner_adapted_to_counts_as_another_text(counted):
     adapted = copy(counted)
     adapted.source = copy(counted.source)
     adapted.source.model = deepcopy(counted.model)
@@ -308,7 +308,7 @@ def test_calibration_keeps_what_share_of_a_pair_may_be_new(counted, aligner):
     assert found.score[0] > found.score[1] > 0
 
 
-def test_the_command_tells_that_a_text_is_of_another_kind(counted, tmp_path, capfd):
+def test_the_command_warns_of_a_text_of_another_kind(counted, tmp_path, capfd):
     counted.model.save_pretrained(tmp_path)
     counted.tokenizer.save_pretrained(tmp_path)
     counted.probabilities.save(tmp_path)
@@ -326,7 +326,7 @@ def test_the_command_tells_that_a_text_is_of_another_kind(counted, tmp_path, cap
 # ---- files ----
 
 
-def test_what_is_saved_beside_a_checkpoint_is_loaded_with_it(aligner, tmp_path):
+def test_the_calibration_beside_a_checkpoint_is_loaded_with_it(aligner, tmp_path):
     for part in (aligner.model, aligner.tokenizer):
         part.save_pretrained(tmp_path)
     assert WordAligner.from_pretrained(tmp_path, device="cpu").probabilities is None

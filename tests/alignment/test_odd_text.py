@@ -91,7 +91,7 @@ def test_a_line_of_1500_words_is_aligned_like_its_sentences(windowed, translated
     assert len(expected & links) >= 0.95 * max(len(expected), len(links))
 
 
-def test_exchanged_sides_are_told(aligner, pairs, tmp_path, capfd):
+def test_exchanged_sides_get_a_warning(aligner, pairs, tmp_path, capfd):
     given, other = exchanged_scores(aligner, [(target, source) for source, target in pairs[:30]])
     assert other > given + 0.1
     assert exchanged_scores(aligner, pairs[:30]) is None

@@ -48,7 +48,7 @@ def test_curves_run_from_word_to_word():
         assert picture.source.y < above < below < picture.target.y
 
 
-def test_words_do_not_touch_and_lie_inside():
+def test_words_do_not_touch_and_are_inside_the_picture():
     picture = place(aligned())
     for row, words in ((picture.source, ENGLISH), (picture.target, FRENCH)):
         assert [word.text for word in row.words] == words
@@ -184,7 +184,7 @@ def test_any_words_come_back_from_the_html(words, random):
     assert (found.groups[SOURCE], found.groups[TARGET]) == (list(map(shown, words)), list(map(shown, words[::-1])))
 
 
-def test_what_no_page_may_hold_is_replaced():
+def test_characters_that_html_forbids_are_replaced():
     html = page_head("a\udcff") + pair_html(aligned(["a\x00b\x1b", "\ud800"], ["\ufffe"], ((0, 0),)))
     assert html.encode("utf-8")
     (found,) = pictures_of(html.partition('<main class="pairs">')[2])

@@ -127,7 +127,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("saved", [{}], indirect=True, ids=[""])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_what_is_not_as_it_was_saved_is_left_to_the_ordinary_way(folder, change):
+def test_changed_files_need_transformers(folder, change):
     assert plain_aligner(folder) is not None
     change(folder)
     assert plain_aligner(folder) is None

@@ -109,20 +109,20 @@ def test_spans_are_pieces_of_linked_words_that_share_none(draw):
         assert all(j in within or j not in linked for j in range(*place[:2]))
 
 
-def test_of_several_pieces_the_one_with_most_links_is_the_span():
+def test_the_piece_with_the_most_links_is_the_span():
     links = [(0, 0), (1, 1), (0, 2), (0, 4)]  # 1 is outside, 3 is not linked
     assert project_spans([Span(0, 1, "X")], links, 2, 5) == [(2, 5, 1)]
     assert project_spans([Span(0, 1, "X")], links, 2, 5, [0.9, 0.9, 0.3, 0.3]) == [(0, 1, 2)]
     assert project_spans([Span(0, 1, "X")], [(0, 0), (1, 1), (0, 2)], 2, 3) == [(0, 1, 1)]  # of equals the first
 
 
-def test_a_span_without_links_has_no_place():
+def test_a_span_without_links_is_not_placed():
     assert project_spans([Span(0, 1, "X"), Span(1, 2, "Y")], [(1, 0)], 2, 1) == [None, (0, 1, 0)]
     assert project_spans([Span(0, 1, "X")], [], 1, 0) == [None]
 
 
 @pytest.mark.parametrize("spans", [[(0, 0)], [(1, 3)], [(-1, 1)], [(0, 2), (1, 2)]])
-def test_spans_that_cannot_be_are_refused(spans):
+def test_invalid_spans_are_refused(spans):
     with pytest.raises(ValueError, match=r"`spans`.*0.*1"):
         project_spans([Span(*span, "X") for span in spans], [], 2, 1)
 
@@ -253,7 +253,7 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize(("source", "result"), BLOCKS.items())
-def test_blocks_part_words(source, result):
+def test_block_elements_separate_words(source, result):
     if result is None:
         with pytest.raises(ValueError, match=r"outside|ended"):
             project_markup(source, "ein mann ein hund", [(n, n) for n in range(4)])
@@ -261,12 +261,12 @@ def test_blocks_part_words(source, result):
         assert project_markup(source, "ein mann ein hund", [(n, n) for n in range(4)]).text == result
 
 
-def test_an_element_whose_words_others_have_is_put_beside_them():
+def test_an_element_whose_words_are_taken_is_put_next_to_them():
     found = project_markup("a <b>b</b> c d", "u v w", [(0, 0), (1, 2), (2, 2), (3, 1)], [1, 0.2, 0.9, 1])
     assert (found.text, found.unlinked) == ("u v <b></b>w", ("<b>",))
 
 
-def test_what_has_no_place_or_several_or_lies_within_a_word_is_told():
+def test_elements_without_a_clear_place_are_reported():
     found = project_markup("a <b><i>new</i></b> cat", "un chat", [(0, 0), (2, 1)])
     assert (found.text, found.unlinked) == ("un <b><i></i></b>chat", ("<b>", "<i>"))
     found = project_markup("<b>calls up</b> him", "ruft ihn an", [(0, 0), (1, 2), (2, 1)])

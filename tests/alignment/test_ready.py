@@ -36,7 +36,7 @@ def test_the_files_are_those_that_were_scored(name):
     assert READY[name].credit in (READY_FOLDER / name / "README.md").read_text(encoding="utf-8")
 
 
-def test_each_tells_an_omitted_clause(checker, monkeypatch, request):
+def test_each_finds_an_omitted_clause(checker, monkeypatch, request):
     said = []
     monkeypatch.setattr(LOG, "warning", lambda *told: said.append(told))
     mirrored = request.node.callspec.params["checker"] == "ende"
@@ -62,7 +62,7 @@ def test_the_nearest_ready_aligner_is_suggested(name, meant, monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize("name", READY)
-def test_a_name_stands_for_the_aligner_in_python(name):
+def test_a_name_loads_the_aligner_in_python(name):
     source, target = PAGE[0] if name == "deen" else PAGE[0][::-1]
     (found,) = hf_attncal.align(name, [source], [target])
     linked = {(found.source[i], found.target[j]) for i, j in found.links}
@@ -70,14 +70,14 @@ def test_a_name_stands_for_the_aligner_in_python(name):
     assert expected <= (linked if name == "deen" else {pair[::-1] for pair in linked})
 
 
-def test_the_demo_page_is_judged_as_it_was_written():
+def test_the_demo_page_gets_the_published_verdicts():
     verdicts = hf_attncal.check("deen", [source for source, _ in PAGE], [target for _, target in PAGE])
     assert [bool(verdict.flagged) for verdict in verdicts] == [False, True, True, True]
     assert verdicts[DRAWN].flagged[0] == "omission"
     assert "wrong number" in verdicts[2].names
 
 
-def test_a_model_of_the_user_with_that_name_goes_first(tmp_path, monkeypatch):
+def test_a_folder_of_that_name_is_preferred(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deen").mkdir()  # of texts, say
     assert ready_or_named("deen") == str(READY_FOLDER / "deen")
@@ -94,7 +94,7 @@ def test_nothing_is_written_into_the_package(name, tmp_path):
         hf_attncal.check_learn(name, source=tmp_path / "a", target=tmp_path / "b")
 
 
-def test_what_was_put_together_goes_when_the_program_ends():
+def test_temporary_aligners_are_removed_when_the_program_ends():
     code = "from hf_attncal.alignment.ready import ready_or_named\nprint(ready_or_named('ende'))"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout.strip().endswith("ende")

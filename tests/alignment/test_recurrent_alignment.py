@@ -73,7 +73,7 @@ def test_there_is_no_weight_outside_of_a_window(fed):
             assert int(used[-1] - used[0]) == len(used) - 1  # side by side
 
 
-def test_a_word_behind_every_source_word_is_not_aligned():
+def test_a_word_after_every_source_word_is_not_aligned():
     """The window of "local-m" has left the sentence: no weight, no link, and no error."""
     aligner = WordAligner(recurrent("local-m"), bpe_tokenizer(), Seq2SeqAttention(0, shift=False))
     source, target = SOURCES[0].split()[:2], TARGETS[0].split() * 3
@@ -140,7 +140,7 @@ def test_contributions_of_a_calibrated_one():
     assert WordAligner(model, bpe_tokenizer(), settings).align([(SOURCES[0], TARGETS[0])])[0].links
 
 
-def test_a_model_without_attention_says_so():
+def test_a_model_without_attention_is_refused():
     model, tokenizer = recurrent(None, fed=False), bpe_tokenizer()
     with pytest.raises(ValueError, match=NONE):
         WordAligner(model, tokenizer)

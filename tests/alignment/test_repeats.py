@@ -37,7 +37,7 @@ def test_the_best_monotone_cells_are_taken():
     assert ordered(weights, "the the", "le le le").nonzero().tolist() == [[0, 1], [1, 2]]
 
 
-def test_weights_that_know_another_order_stay():
+def test_clear_weights_keep_their_order():
     weights = [[0.0, 0.0, 0.9], [0.0, 0.8, 0.0], [0.9, 0.0, 0.0]]
     assert torch.equal(ordered(weights, "the man the", "le homme le"), torch.tensor(weights))
     nearly = [[0.45, 0.0, 0.5], [0.0, 0.8, 0.0], [0.5, 0.0, 0.45]]  # these do not
@@ -45,11 +45,11 @@ def test_weights_that_know_another_order_stay():
     torch.testing.assert_close(ordered(nearly, "the man the", "le homme le"), expected)
 
 
-def test_adjacent_words_are_in_order_whatever_the_weights_say():
+def test_adjacent_words_are_always_in_order():
     assert ordered([[0.0, 0.9], [0.9, 0.0]], "The the", "le Le").nonzero().tolist() == [[0, 0], [1, 1]]
 
 
-def test_words_that_are_there_once_and_padding_stay():
+def test_unrepeated_words_and_padding_stay():
     weights = torch.rand(2, 3, 3)
     before = weights.clone()
     order_repeats([weights], [(("a", "b", "a"), ("x", "y", "z")), (("a",), ("x", "x"))])

@@ -213,7 +213,7 @@ def test_a_model_that_gives_no_weights_is_refused(monkeypatch):
 # ---- settings ----
 
 
-def test_settings_are_saved_beside_the_checkpoint(tmp_path):
+def test_settings_are_saved_with_the_checkpoint(tmp_path):
     settings = Seq2SeqAttention(-2, heads=(3, 1), shift=False, source_prefix=">>deu<< ")
     assert settings.save(tmp_path) == tmp_path / "alignment.json"
     assert Seq2SeqAttention.load(tmp_path) == settings
@@ -586,7 +586,7 @@ def test_a_generated_text_without_words():
         assert alignment.weights.shape == (0, len(source.split()))
 
 
-def test_what_is_missing_is_named():
+def test_missing_parts_are_named():
     model, tokenizer = generating_model("bart", "stock"), bpe_tokenizer()
     batch = tokenizer(SOURCES, padding=True, return_tensors="pt")
     options = {"max_new_tokens": 3, "return_dict_in_generate": True}

@@ -175,7 +175,7 @@ def test_plain_set_operations():
 
 
 @pytest.mark.parametrize("method", LINK_METHODS)
-def test_links_come_as_any_collection_and_are_left_alone(method):
+def test_links_may_be_any_collection_and_are_not_changed(method):
     forward, backward = {(1, 1), (0, 0)}, {(2, 2), (0, 0), (1, 0)}
     merged = symmetrize_links(forward, backward, method)
     assert merged == tuple(sorted(merged)) == symmetrize_links(tuple(forward), list(backward), method)

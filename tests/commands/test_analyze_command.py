@@ -152,7 +152,7 @@ def test_a_stock_model_gets_a_probe(attncal, stock, files, monkeypatch):
         ),
     ],
 )
-def test_what_is_wrong_is_told_before_a_probe_is_trained(attncal, stock, files, monkeypatch, change, more, problem):
+def test_errors_come_before_a_probe_is_trained(attncal, stock, files, monkeypatch, change, more, problem):
     monkeypatch.setattr("hf_attncal.training.adapter.train_adapter", lambda *_, **__: pytest.fail("trained"))
     for name, line in change.items():
         lines = (files / name).read_text(encoding="utf-8").splitlines()
@@ -203,7 +203,7 @@ def test_bad_input_is_one_line(attncal, gated, files, arguments, problem, monkey
     assert err.count("\n") == 1
 
 
-def test_a_probe_needs_text_of_its_own(attncal, stock, files):
+def test_a_probe_needs_separate_text(attncal, stock, files):
     status, _, err = attncal("analyze", stock, *QUICK, *text(files, "source", "target"))
     assert status == 1
     assert "too few to train a probe on most" in err
@@ -231,7 +231,7 @@ def test_links_that_count_from_1_are_refused(attncal, gated, files):
     assert "take 1 from each index" in err
 
 
-def test_a_model_that_can_have_no_probe_is_told_so_at_once(attncal, files, tmp_path):
+def test_a_model_that_cannot_have_a_probe_is_refused_at_once(attncal, files, tmp_path):
     *_, our_config, our_model = FAMILIES["marian"]
     leaky = saved(tmp_path / "leaky", our_model(our_config(**sized(bpe_tokenizer()), leaky=True)))
     status, _, err = attncal("analyze", leaky, *text(files, "source", "target"))

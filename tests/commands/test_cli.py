@@ -66,7 +66,7 @@ def test_no_input_gives_no_output(attncal, checkpoint):
     assert attncal("translate", checkpoint.folder, "--device", "cpu")[:2] == (0, "")
 
 
-def test_progress_is_shown_when_asked_for_and_not_in_a_pipe(attncal, checkpoint):
+def test_progress_is_shown_on_request_and_not_in_a_pipe(attncal, checkpoint):
     options = ["translate", checkpoint.folder, "--device", "cpu", "max_new_tokens=2"]
     assert "translated" not in attncal(*options, text="a\n")[2]
     status, out, err = attncal(*options, "--progress", text="a\n")
@@ -131,7 +131,7 @@ def test_a_checkpoint_of_another_kind(attncal, tmp_path):
     assert "'bert', which is not an encoder-decoder" in err
 
 
-def test_model_code_runs_only_when_it_is_asked_for(attncal, tmp_path):
+def test_model_code_runs_only_on_request(attncal, tmp_path):
     auto_map = {"AutoConfig": "code.Config", "AutoModelForSeq2SeqLM": "code.Model"}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "another_kind", "auto_map": auto_map}))
     (tmp_path / "code.py").write_text("raise SystemExit('this code was run')")

@@ -277,7 +277,7 @@ def test_an_output_file_is_whole_or_not_there(run, checkpoint, tmp_path):
     assert not (tmp_path / "links.partial").exists()
 
 
-def test_what_is_no_regular_file_is_not_replaced(run, checkpoint, tmp_path):
+def test_special_files_are_not_replaced(run, checkpoint, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -405,7 +405,7 @@ def test_a_model_that_fails_on_a_line_names_it_and_nothing_before_it_is_lost(run
     assert "in failing" in run(checkpoint.folder, "--debug", text=text)[2]
 
 
-def test_what_is_too_much_for_the_memory_at_once_is_aligned_in_parts(run, checkpoint, monkeypatch):
+def test_a_batch_too_large_for_the_memory_is_aligned_in_parts(run, checkpoint, monkeypatch):
     weights = MaskAlignSource.weights
 
     def failing(self, pairs, *arguments):
@@ -436,7 +436,7 @@ def test_pairs_from_pipes(run, checkpoint, tmp_path):
             os.close(reading)
 
 
-def test_several_processes_are_told_to_take_a_part_each(run, monkeypatch, tmp_path):
+def test_several_processes_are_refused_with_the_option_for_parts(run, monkeypatch, tmp_path):
     """Each of them would write every line."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     pairs = write(tmp_path / "pairs", LINES)
@@ -468,7 +468,7 @@ def test_the_attention_of_an_encoder_decoder_is_chosen(run, seq2seq):
     assert len(results) == 4
 
 
-def test_the_alignment_module_is_read_unless_attention_is_asked_for(run, tokenizer, tmp_path):
+def test_the_alignment_module_is_read_by_default(run, tokenizer, tmp_path):
     special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
     special |= {"decoder_start_token_id": tokenizer.pad_token_id, "uam": True, "null_token_id": 5}
     config = LuongConfig(vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, **special)
@@ -540,7 +540,7 @@ def test_choices_and_numbers_of_a_run_are_refused_at_once(arguments, capsys):
     assert arguments[0] in capsys.readouterr().err
 
 
-def test_what_can_be_read_are_the_fields_of_the_settings():
+def test_the_options_of_read_are_the_fields_of_the_settings():
     names = {field.name for field in fields(Seq2SeqAttention)}
     assert names - {"threshold", "beside"} == READABLE.keys()  # these have an option, or lie in the folder
 

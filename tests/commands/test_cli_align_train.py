@@ -96,7 +96,7 @@ def test_training_goes_on_from_a_checkpoint(corpus, tmp_path, capsys):
         (OSError("no tokenizer here\nread more"), 1, "no tokenizer here."),
     ],
 )
-def test_what_the_system_says_in_the_middle_of_a_run(corpus, tmp_path, capsys, monkeypatch, error, status, told):
+def test_system_errors_in_the_middle_of_a_run_are_one_line(corpus, tmp_path, capsys, monkeypatch, error, status, told):
     """A reader that has left is no error; a full disk is named by the run's folder where the system names no file."""
 
     def fail(*arguments, **options):

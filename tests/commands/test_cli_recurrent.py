@@ -40,7 +40,7 @@ def test_translations_and_their_links(attncal, folders, tmp_path, window):
     assert (status, out.count("\n"), err) == (0, len(SOURCES), "")
 
 
-def test_without_attention_there_are_no_links_and_one_line_says_why(attncal, folders, tmp_path):
+def test_without_attention_there_are_no_links_and_a_message(attncal, folders, tmp_path):
     name, links = folders[None], tmp_path / "links"
     assert attncal("translate", name, "--device", "cpu", "max_new_tokens=4", text=TEXT)[0] == 0
     for command in (("translate", name, "--alignments", str(links)), ("align", "run", name)):

@@ -173,7 +173,7 @@ def test_links_of_the_command_line_are_of_the_text_of_the_file(command, text, tm
         ([], "gated"),
     ],
 )
-def test_the_calibration_of_an_adapter_is_what_is_asked_for(given, calibration, base, text, tmp_path, asked):
+def test_the_calibration_of_an_adapter_is_the_option(given, calibration, base, text, tmp_path, asked):
     """A guided one has none by itself; the file of --config goes before that."""
     file = tmp_path / "config.yaml"
     file.write_text("adapter: {calibration: gated}\n")
@@ -354,7 +354,7 @@ def test_the_job_is_that_of_the_file(made_for, path, job):
     assert job("--config", str(path), "--output=o") == made_for
 
 
-def test_a_file_says_its_job_and_an_option_cannot_change_it(job, text, tmp_path, capsys):
+def test_a_file_has_its_job_and_an_option_cannot_change_it(job, text, tmp_path, capsys):
     file = CONFIGS / "summarization" / "headlines_base.yaml"
     assert job(*files(text), "--output=o") == "translation"
     assert job("--config", str(file), *files(text)) == "summarization"
@@ -418,7 +418,7 @@ def test_a_dry_run_leaves_nothing_behind(name, base, text, tmp_path, monkeypatch
         pytest.param("checkpoint-30", marks=pytest.mark.slow),
     ],
 )
-def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
+def test_ctrl_c_prints_the_command_to_continue(moment, text, tmp_path):
     """The command that is told ends with the weights of a run that nobody interrupted."""
 
     def command(output: str) -> list[str]:
@@ -503,7 +503,7 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_is_one_line(arguments, told, text, tmp_path, capsys, monkeypatch):
+def test_errors_are_one_line(arguments, told, text, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").write_text("")
     (tmp_path / "empty2").write_text("")

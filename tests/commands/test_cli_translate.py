@@ -116,7 +116,7 @@ def test_an_output_file_is_whole_or_not_there(attncal, translator, tmp_path):
         ("--alignments {1} --too-long truncate", "With --too-long truncate, links need a word aligner"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_the_model_is_loaded(attncal, tmp_path, arguments, message):
+def test_impossible_options_are_refused_before_the_model_is_loaded(attncal, tmp_path, arguments, message):
     source, new = tmp_path / "source", tmp_path / "new"
     source.write_text("a\n")
     status, out, err = attncal("translate", "no/such/model", *arguments.format(source, new).split())
@@ -128,7 +128,7 @@ def test_what_cannot_be_done_is_refused_before_the_model_is_loaded(attncal, tmp_
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
 @pytest.mark.parametrize("full", ["--output", "--alignments"])
-def test_of_two_outputs_the_one_that_is_full_is_named(attncal, translator, tmp_path, full):
+def test_the_full_one_of_two_outputs_is_named(attncal, translator, tmp_path, full):
     files = {"--output": str(tmp_path / "output"), "--alignments": str(tmp_path / "links")} | {full: "/dev/full"}
     arguments = [part for option in files.items() for part in option]
     status, _, err = attncal("translate", translator.folder, *SEARCH, *arguments, text=TEXT)
@@ -237,7 +237,7 @@ def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, ali
 
 
 @pytest.mark.slow
-def test_what_align_select_chose_is_read(attncal, translator, chosen_attention, tmp_path):
+def test_the_choice_of_align_select_is_used(attncal, translator, chosen_attention, tmp_path):
     links = tmp_path / "links"
     command = ("translate", translator.folder, *SEARCH, "--alignments", str(links))
     attncal(*command, text=TEXT)

@@ -50,7 +50,7 @@ def test_json_has_all(attncal, here):
         (["right", "outside"], "outside: line 1: link 99-0 lies outside"),
     ],
 )
-def test_what_is_wrong_is_named(attncal, here, arguments, message):
+def test_errors_name_the_bad_value(attncal, here, arguments, message):
     (here / "short").write_text("0-0\n")
     (here / "outside").write_text("99-0\n" + "0-0\n" * 199)
     before = (here / "text.en").read_bytes()

@@ -14,7 +14,7 @@ from hf_attncal.report.demo_page import PAGE, draw_pair, packaged_aligner, show_
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_cannot_be_is_refused_at_once(tmp_path, capsys):
+def test_impossible_options_are_refused_at_once(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["demo", "--output", str(tmp_path / "file")]) == 1
     assert "cannot be a folder" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def failing(monkeypatch, capsys):
         (RecursionError("maximum recursion depth exceeded"), "this is a bug"),
     ],
 )
-def test_an_error_is_one_line_and_a_traceback_only_where_it_is_asked_for(failing, error, told):
+def test_an_error_is_one_line_and_has_a_traceback_only_on_request(failing, error, told):
     status, err = failing(error, "demo")
     assert status == 1
     assert err.startswith("attncal: error: ")
@@ -156,7 +156,7 @@ def test_pipes_in_place_of_files(links):
 
 @linux
 @pytest.mark.parametrize("encoding", [pytest.param("utf-8:strict", marks=pytest.mark.slow), "ascii:strict"])
-def test_a_name_that_standard_output_cannot_hold_is_written_with_escapes(links, encoding):
+def test_a_name_that_standard_output_cannot_encode_is_escaped(links, encoding):
     """As a terminal in UTF-8 has it, or one of another encoding; on Linux the name of a file is any bytes."""
     name = os.fsencode(links[0]) + b"\xff\xc3\xa9"
     os.rename(links[0], name)
@@ -209,7 +209,7 @@ def test_two_processes_do_not_write_one_output(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["links"]
 
 
-def test_of_commands_that_start_at_once_with_one_output_each_writes_its_own_or_nothing(tmp_path):
+def test_simultaneous_commands_with_one_output_write_whole_results_or_nothing(tmp_path):
     """Each writes its number 500 times; whoever ends with status 0 has left all of its lines, and no one else's."""
     script = """
 import sys

@@ -38,7 +38,7 @@ def test_each_parameter_has_a_help_text_and_shows_its_default(name):
 
 
 @every_command
-def test_the_docstring_says_what_is_returned_and_raised(name):
+def test_the_docstring_describes_results_and_errors(name):
     doc = parse(COMMANDS[name].__doc__)
     assert doc.short_description.endswith(".")
     assert doc.returns is not None
@@ -124,7 +124,7 @@ def test_only_what_is_on_by_default_or_decided_by_the_text_can_be_switched_off(n
 
 
 @every_command
-def test_an_unknown_option_is_told_with_the_name_of_its_command(name, capsys):
+def test_an_unknown_option_is_reported_with_the_name_of_its_command(name, capsys):
     given = []
     for parameter in signature_of(COMMANDS[name]).parameters.values():
         if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:

@@ -149,7 +149,7 @@ def test_links_of_an_aligner_come_from_a_file_or_a_pipe(attncal, trained, here):
         ({}, "--tags tags --output tags", "--output .*tags would overwrite tags", 0),
     ],
 )
-def test_what_is_wrong_names_file_and_line(changed, arguments, told, done, attncal, here):
+def test_errors_name_file_and_line(changed, arguments, told, done, attncal, here):
     for name, text in changed.items():
         (here / name).write_text(text)
     status, out, err = attncal("align", "project", *TEXT, *shlex.split(arguments))
@@ -229,7 +229,7 @@ def test_calibrate_from_python_writes_what_the_command_writes(attncal, trained, 
         ({"tags": ["D N"]}, "line 1 of `tags`: 2 tags for 1 source words"),
     ],
 )
-def test_what_project_cannot_do_is_said_in_its_own_words(wrong, told):
+def test_refusals_of_project_have_their_own_messages(wrong, told):
     with pytest.raises(ValueError, match=re.escape(told)):
         list(project_labels([("a", "b")], ["0-0"], **wrong))
 
@@ -303,7 +303,7 @@ def test_words_stay_exact_where_a_spreadsheet_would_compute_them_and_a_warning_c
 
 @pytest.mark.parametrize("mode", ["a", "w"])
 @pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "link"])
-def test_an_output_that_is_open_already_is_written_behind_what_it_has(mode, name, attncal, here):
+def test_an_open_output_is_appended_to(mode, name, attncal, here):
     """As a shell gives it: `--output /dev/stdout >> file`, which is the link /dev/stdout to /proc/self/fd/1."""
     if not Path("/proc/self/fd").exists() and "proc" in name:
         pytest.skip("of Linux")
@@ -372,7 +372,7 @@ def test_calibrate_and_run(attncal, trained, here):
     assert "attncal align calibrate" in err
 
 
-def test_calibrate_into_another_folder_leaves_the_model_alone(attncal, trained, here):
+def test_calibrate_into_another_folder_does_not_change_the_model(attncal, trained, here):
     files = {path.name for path in (trained / "aligner").iterdir()}
     names = {"source": "dev.en", "target": "dev.de", "gold": "dev.links"}
     files_read = [f"--{option}={trained / name}" for option, name in names.items()]

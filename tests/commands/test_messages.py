@@ -24,7 +24,7 @@ def links(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_v_tells_what_is_done_and_q_nothing_on_standard_error_alone(links, capsys):
+def test_v_logs_progress_and_q_nothing_only_on_standard_error(links, capsys):
     shown = {}
     for option in ("", "-q", "-v", "-vv"):
         assert main(["score", "links", "links", *option.split()]) == 0
@@ -51,7 +51,7 @@ def test_more_and_less_at_once_are_refused(links, capsys):
 
 
 @pytest.mark.parametrize("options", [["-q"], ["-vv"]])
-def test_errors_are_always_told_and_nothing_outlives_the_command(options, links, capsys):
+def test_errors_are_always_shown_and_settings_end_with_the_command(options, links, capsys):
     before = dict(os.environ), LOG.level, list(LOG.handlers), warnings.showwarning
     assert main(["score", "links", "nothing", *options]) == 1
     assert "attncal: error: Text file `nothing` does not exist" in capsys.readouterr().err
@@ -66,7 +66,7 @@ def test_errors_are_always_told_and_nothing_outlives_the_command(options, links,
         (2, False, "attncal: warning: of two lines\n", "info"),
     ],
 )
-def test_warnings_are_one_line_and_libraries_are_told(verbose, quiet, told, level, capsys, monkeypatch):
+def test_warnings_are_one_line_also_those_of_libraries(verbose, quiet, told, level, capsys, monkeypatch):
     monkeypatch.delenv("TRANSFORMERS_VERBOSITY", raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with verbosity(verbose, quiet):
@@ -90,7 +90,7 @@ def test_the_libraries_draw_no_bars_where_nobody_watches(monkeypatch):
             assert ("TQDM_DISABLE" in os.environ) != watched
 
 
-def test_what_a_job_prints_is_dropped_by_q_alone(capsys):
+def test_only_q_drops_the_output_of_a_job(capsys):
     for quiet in (False, True):
         with verbosity(0, quiet), silenced_if_quiet():
             print("step 1")
@@ -98,7 +98,7 @@ def test_what_a_job_prints_is_dropped_by_q_alone(capsys):
     assert capsys.readouterr().out == "step 1\nresult\nresult\n"
 
 
-def test_a_bar_is_not_shown_with_q_unless_it_is_asked_for(monkeypatch):
+def test_a_bar_is_shown_with_q_only_on_request(monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with verbosity(0, True):
         assert progress_bar("lines", None).disable
@@ -118,14 +118,14 @@ def test_a_library_is_silenced_while_it_loads_unless_it_is_to_be_heard(tmp_path,
     assert log.level == before
 
 
-def test_v_tells_of_a_model_without_parameters_too(capsys):
+def test_v_also_logs_a_model_without_parameters(capsys):
     with verbosity(1, False):
         log_model("counts", torch.nn.BatchNorm1d(3, affine=False).to("cpu"))
     assert capsys.readouterr().err.startswith("attncal: counts: BatchNorm1d, 7 numbers in float32\n")
 
 
 @pytest.mark.parametrize("verbose", [0, 2])
-def test_chatter_is_dropped_unless_it_is_asked_for(capfd, verbose):
+def test_chatter_is_dropped_by_default(capfd, verbose):
     with verbosity(verbose, False):
         with silenced_libraries():
             print("printed")
@@ -138,7 +138,7 @@ def test_chatter_is_dropped_unless_it_is_asked_for(capfd, verbose):
     assert not out or verbose
 
 
-def test_an_error_leaves_the_block_of_chatter_and_can_be_told(capfd):
+def test_an_error_in_the_block_without_chatter_can_still_be_shown(capfd):
     with pytest.raises(ValueError, match="x"), silenced_libraries():
         raise ValueError(f"x after {os.write(1, b'written')} bytes")
     print("told")
@@ -159,7 +159,7 @@ def test_the_next_command_can_be_typed_as_it_is_shown(on_path, script, shown, mo
     assert messages.command_prefix() == shown
 
 
-def test_a_long_job_says_how_far_it_is(monkeypatch, capsys):
+def test_a_long_job_reports_its_progress(monkeypatch, capsys):
     monkeypatch.setattr(messages, "SILENCE", 0.05)
     for quiet in (False, True):
         with messages.verbosity(0, quiet), messages.progress_reports("learning") as step:

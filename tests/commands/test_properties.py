@@ -58,7 +58,7 @@ def test_lines_are_read_or_named(data, window, longest):
 
 
 @given(data=files(), window=st.integers(1, 4), longest=st.integers(1, 30))
-def test_of_lines_that_are_cut_each_gives_one(data, window, longest):
+def test_every_truncated_line_is_kept(data, window, longest):
     cut = []
     texts, wrong = collected(read_windows(io.BytesIO(data), window, "x", longest, cut.append), window)
     whole, bad = readable_lines(data, 10**9)

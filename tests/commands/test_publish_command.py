@@ -79,7 +79,7 @@ def test_it_is_published_once(folder, hub, capsys):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (["licence=mit"], r"A card has no field 'licence', it has license, language, dataset, base_model"),
+        (["licence=mit"], r"A card has no field 'licence'. Its fields are license, language, dataset, base_model"),
         (["license=mit", "license=gpl"], r"`license` is given twice"),
         (["language="], r"`language` of the card is empty"),
         (["title=x"], r"A card has no field 'title'"),

@@ -197,7 +197,7 @@ def test_summarize(attncal, writer):
         ({"forced_bos_token_id": 10**6}, "the model cannot be used with these options: "),
     ],
 )
-def test_a_setting_that_cannot_be_is_told(writer, settings, told):
+def test_an_impossible_setting_is_reported(writer, settings, told):
     with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
         hf_attncal.translate(writer[1], SOURCES, generation=settings)
 

@@ -82,7 +82,7 @@ def test_a_dry_run_returns_its_settings(text, tmp_path):
     assert (str(planned), (tmp_path / "model").exists()) == ("", False)
 
 
-def test_what_is_missing_is_named():
+def test_missing_parts_are_named():
     with pytest.raises(CommandError, match="--source must be given"):
         hf_attncal.train(output="model")
     with pytest.raises(ValueError, match="There is no file nothing"):

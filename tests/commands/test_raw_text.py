@@ -61,7 +61,7 @@ def links_of(line: str) -> list[tuple[str, str]]:
 # ---- raw text ----
 
 
-def test_an_aligner_that_has_learned_from_raw_text_knows_it(folder, run):
+def test_an_aligner_trained_on_raw_text_has_it_saved(folder, run):
     config = json.loads((folder / "raw" / "config.json").read_text())
     assert config["tokenize"] is True
     assert HMMAlignConfig().tokenize is False
@@ -94,7 +94,7 @@ def test_offsets_are_characters_of_words(run):
     assert all(len(link.split(":")) == 4 for link in scored.split())
 
 
-def test_offsets_of_words_that_white_space_parts(run):
+def test_offsets_of_words_separated_by_white_space(run):
     words = [dict.fromkeys(line.split()) for line in ENGLISH]
     for line, source, known in zip(run("--offsets", "--no-tokenize"), ENGLISH, words, strict=True):
         for (start, end), _ in ((map(int, side[0].split(":")), side) for side in links_of(line)):
@@ -122,7 +122,7 @@ def test_json_has_the_words_and_with_offsets_their_characters(run):
     assert found["target_spans"] == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]]
 
 
-def test_spans_have_to_be_asked_for(aligner):
+def test_spans_are_written_only_on_request(aligner):
     (found,) = aligner.align([("a", "b")])
     with pytest.raises(ValueError, match="spans=True"):
         found.offsets()
@@ -153,7 +153,7 @@ def test_links_of_tokenised_text_do_not_guide_raw_text(folder, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_an_output_is_compressed_as_its_name_says(run, tmp_path, suffix):
+def test_an_output_is_compressed_by_its_suffix(run, tmp_path, suffix):
     plain = "".join(f"{line}\n" for line in run())
     for name in ("a", "b"):
         run("--output", str(tmp_path / f"{name}{suffix}"))

@@ -66,7 +66,7 @@ def test_text_of_several(run):
     assert "over 100 resamples" in rows[9]
 
 
-def test_japanese_is_scored_by_its_words_and_told_where_it_is_not(run, tmp_path):
+def test_japanese_is_scored_by_words_or_gets_a_warning(run, tmp_path):
     (tmp_path / "ja").write_text("猫が寝た\n" * 6, encoding="utf-8")
     _, out, err = run("ja", "ja", "ja")
     assert err.startswith("attncal: warning: ")
@@ -77,7 +77,7 @@ def test_japanese_is_scored_by_its_words_and_told_where_it_is_not(run, tmp_path)
     assert "|tok:words|" in out
 
 
-def test_of_too_few_there_is_no_interval(run):
+def test_too_few_lines_have_no_interval(run):
     status, out, err = run("few", "few", "few")
     assert (status, err) == (0, "")
     heading, *rows = out.splitlines()
@@ -131,7 +131,7 @@ def test_standard_input_and_packed_files(run, tmp_path):
     assert plain == packed == piped
 
 
-def test_a_reference_without_text_is_told(run):
+def test_a_reference_without_text_is_reported(run):
     status, out, err = run("second", "hyp")
     assert status == 0
     assert out
@@ -150,7 +150,7 @@ def test_a_reference_without_text_is_told(run):
         ("- -", "Standard input (-) can be read only once."),
     ],
 )
-def test_what_is_wrong_is_one_line(arguments, told, run, tmp_path):
+def test_errors_are_one_line(arguments, told, run, tmp_path):
     (tmp_path / "short").write_text("a\nb\n")
     (tmp_path / "blank").write_text("\n\n\n")
     (tmp_path / "bad").write_bytes(b"a\n\xff\n")

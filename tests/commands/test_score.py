@@ -114,7 +114,7 @@ def test_text_for_several_hypotheses(score, files, write):
     assert len(notes) == 5  # both have one signature
 
 
-def test_of_too_few_pairs_there_is_no_interval_and_no_comparison(score, files):
+def test_too_few_pairs_have_no_interval_and_no_comparison(score, files):
     status, out, err = score(files.gold, files.first, files.second)
     assert (status, err) == (0, "")
     heading, *rows = out.splitlines()
@@ -223,7 +223,7 @@ def base_of(result: tuple[int, str, str]) -> tuple[float, str, list[str]]:
     return row["aer"], row["signature"].split("|")[1], err.splitlines()
 
 
-def test_the_base_is_detected_stated_and_told(score, counted):
+def test_the_base_is_detected_and_reported(score, counted):
     from0, from1 = counted
     told = f"attncal: warning: {from1} is read as counting words from 1: none of its links has an index 0."
     assert base_of(score(from0, from0, *QUICK)) == (0, "base:0", [])
@@ -243,7 +243,7 @@ def test_each_hypothesis_has_its_own_signature_where_they_differ(score, counted)
     assert f"\n{from1}: AER|base:gold=0,hyp=1(auto)|" in out
 
 
-def test_where_the_base_cannot_be_told_words_count_from_0_with_a_warning(score, write):
+def test_an_ambiguous_base_counts_from_0_with_a_warning(score, write):
     gold, short = write("gold", ["0-0 1-1", "0-1"]), write("short", ["1-1", ""])
     aer, base, warnings = base_of(score(gold, short, *QUICK))
     assert (aer, base) == (pytest.approx(1 - 2 / 4), "base:0")
@@ -253,7 +253,7 @@ def test_where_the_base_cannot_be_told_words_count_from_0_with_a_warning(score, 
     assert "is empty" in refused(score(write("three", ["0-0"] * 3), nothing))
 
 
-def test_the_words_tell_the_base_of_few_lines(score, files, write):
+def test_the_words_decide_the_base_of_few_lines(score, files, write):
     texts = ("--source", files.source, "--target", files.target)
     late = write("late", ["1-1 3-2", "1-1", "", ""])
     aer, base, warnings = base_of(score(files.gold, late, *texts, *QUICK))
@@ -400,7 +400,7 @@ def test_the_metric_names_what_it_cannot_read(load_metric):
         load_metric().compute(predictions=["0-0"], references=["x"])
 
 
-def test_the_metric_says_what_to_install(load_metric, monkeypatch):
+def test_the_metric_names_the_package_to_install(load_metric, monkeypatch):
     monkeypatch.setitem(sys.modules, "hf_attncal.metrics", None)
     with pytest.raises(
         ImportError, match=r"computes with the package hf_attncal.*`pip install .` in a clone of hf_attncal"

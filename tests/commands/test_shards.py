@@ -147,7 +147,7 @@ def test_a_wrong_line_has_its_number_in_the_whole_text(run, tmp_path):
 
 
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "a/b", "1/3/3", "1/1000000"])
-def test_what_is_no_part_is_told(shard, capsys):
+def test_invalid_parts_are_reported(shard, capsys):
     assert main(["align", "run", "model", "--source", "s", "--output", "x", f"--shard={shard}"]) == 1
     assert "--shard must be I/N" in capsys.readouterr().err
 
@@ -163,7 +163,7 @@ def test_what_is_no_part_is_told(shard, capsys):
         (["--source", "S", "--target", "T", "--shard", "1/2", "--output", "x", "--adapt"], "--adapt"),
     ],
 )
-def test_what_cannot_be_is_told_before_the_model_is_looked_at(tmp_path, given, message, capsys, monkeypatch):
+def test_impossible_options_are_reported_before_the_model_is_read(tmp_path, given, message, capsys, monkeypatch):
     source, target = write(tmp_path, 3)
     monkeypatch.chdir(tmp_path)
     names = {"S": source, "T": target, "S/x": f"{source}/x"}

@@ -58,7 +58,7 @@ def test_sentences_are_arguments_files_or_the_input(attncal, model, opened, tmp_
         {"sentences": ["a"], "aligner": "./nowhere"},
     ],
 )
-def test_what_cannot_be_is_refused(model, opened, tmp_path, asked):
+def test_impossible_options_are_refused(model, opened, tmp_path, asked):
     with pytest.raises(CommandError):
         hf_attncal.show(model, *asked.pop("sentences", ()), **asked)
     assert not opened

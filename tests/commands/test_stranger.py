@@ -132,7 +132,7 @@ def test_every_command_is_tried():
 
 
 @pytest.mark.parametrize(("command", "given", "bad"), mistakes())
-def test_what_is_not_there_or_of_another_kind_is_named(command, given, bad, here, monkeypatch, capsys):
+def test_missing_files_and_files_of_another_kind_are_named(command, given, bad, here, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a ||| b\n")))
     before = content(here)
     status = main([*command.split(), *shlex.split(given)])
@@ -245,7 +245,7 @@ def test_ctrl_c_waits_for_an_import_but_not_for_ever(seconds, whole, tmp_path):
     assert (done.stdout, done.stderr) == (f"{whole}\n", "")
 
 
-def test_an_error_while_ctrl_c_is_handled_is_told(capsys):
+def test_an_error_while_ctrl_c_is_handled_is_reported(capsys):
     def job():
         try:
             raise KeyboardInterrupt
@@ -289,7 +289,7 @@ def test_a_command_that_the_shell_lets_ignore_interrupts_does(here):
 
 
 @pytest.mark.parametrize("command", ["align run model --output new", "translate model", "score links -"])
-def test_standard_input_that_is_closed_is_told_before_a_model_is_loaded(command, here, monkeypatch, capsys):
+def test_closed_standard_input_is_reported_before_a_model_is_loaded(command, here, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     before = content(here)
     assert main(command.split()) == 1
@@ -300,7 +300,7 @@ def test_standard_input_that_is_closed_is_told_before_a_model_is_loaded(command,
 
 
 @pytest.mark.parametrize("command", ["align run model --source pairs", "score links links"])
-def test_what_reads_files_does_not_ask_for_standard_input(command, here, monkeypatch, capsys):
+def test_commands_that_read_files_do_not_need_standard_input(command, here, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     main(command.split())
     assert "standard input" not in capsys.readouterr().err
@@ -347,7 +347,7 @@ def test_an_override_with_a_key_twice_is_refused(here):
         apply_overrides({}, ["model={leaky: true, leaky: false}"])
 
 
-def test_a_key_may_stand_beside_what_it_is_merged_over(here):
+def test_a_key_may_override_the_merged_value(here):
     """`<<` brings keys that those of the section go before; that is no key given twice."""
     (here / "a.yaml").write_text("a: &a\n  b: 1\n  d: 1\nc: &c\n  <<: *a\n  d: 2\ne:\n  <<: *c\n  d: 3\n")
     assert read_settings("a.yaml") == {"a": {"b": 1, "d": 1}, "c": {"b": 1, "d": 2}, "e": {"b": 1, "d": 3}}

@@ -67,7 +67,7 @@ def test_scores_stand_before_the_summary(attncal, copier, form):
 # ---- copied ----
 
 
-def test_links_of_copied_words_stand_behind_the_summary(attncal, copier):
+def test_links_of_copied_words_follow_the_summary(attncal, copier):
     status, out, err = attncal("summarize", copier.folder, *SHORT, "--format", "copied", text=text_of(TEXTS))
     assert (status, err) == (0, "")
     rows = [line.split("\t") for line in out.split("\n")[:-1]]
@@ -90,7 +90,7 @@ def test_copied_words_are_marked_for_a_reader(attncal, copier):
     assert attncal(*command, text=text_of(TEXTS)) == (0, text_of(expected), "")
 
 
-def test_what_is_generated_is_not_marked(attncal, tmp_path):
+def test_generated_words_are_not_marked(attncal, tmp_path):
     maker = saved(tmp_path, *copying_model("marian", bias=-30.0))
     options = ("--format", "marked", "--scores")
     _, out, _ = attncal("summarize", maker.folder, *SHORT, *options, text=text_of(TEXTS))
@@ -135,7 +135,7 @@ def told(numbers: str, count: int, of: int, longest: int = 100_000) -> str:
     )
 
 
-def test_of_a_long_text_the_beginning_is_summarised_and_it_is_told(attncal, summarizer):
+def test_the_beginning_of_a_long_text_is_summarised_with_a_warning(attncal, summarizer):
     texts = [f"{SOURCES[0]} {SOURCES[1]}" if n in (2, 50, 51) else "das alte" for n in range(1, 61)]
     command = ("summarize", summarizer.folder, "--device", "cpu", "--batch-size", "2")
     status, out, err = attncal(*command, text=text_of(texts))
@@ -156,7 +156,7 @@ def test_of_a_long_text_the_beginning_is_summarised_and_it_is_told(attncal, summ
     assert lengths[1] == len(bpe_tokenizer()(texts[1])["input_ids"])
 
 
-def test_a_line_of_more_bytes_than_are_read_is_told_too(attncal, copier):
+def test_a_line_with_too_many_bytes_also_gets_a_warning(attncal, copier):
     """Though what is read of it may have few tokens: an unknown word is one."""
     command = ("summarize", copier.folder, *SHORT, "--longest-line", "50")
     text = f"oil\n{'a' * 90} oil\ngold\n"
@@ -169,7 +169,7 @@ def test_a_line_of_more_bytes_than_are_read_is_told_too(attncal, copier):
     assert "line 2 of the input has more than 50 bytes" in err
 
 
-def test_what_was_cut_before_an_error_is_told(attncal, summarizer):
+def test_truncated_lines_before_an_error_are_reported(attncal, summarizer):
     raw = text_of([" ".join(SOURCES), "das"]).encode() + b"a\xff\n" + text_of([" ".join(SOURCES)]).encode()
     status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", raw=raw)
     assert (status, out.count("\n")) == (1, 2)
@@ -182,7 +182,7 @@ def test_what_was_cut_before_an_error_is_told(attncal, summarizer):
 
 
 @pytest.mark.parametrize("options", ["--format=copied", "--format=marked"])
-def test_what_a_model_did_not_copy_cannot_be_told(attncal, summarizer, options):
+def test_copies_need_a_model_that_copies(attncal, summarizer, options):
     status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", *options.split(), text="das\n")
     assert (status, out) == (1, "")
     assert f"{summarizer.folder} copies nothing. Give --format text or json" in err
@@ -190,7 +190,7 @@ def test_what_a_model_did_not_copy_cannot_be_told(attncal, summarizer, options):
     assert err.count("\n") == 1
 
 
-def test_lengths_that_exclude_each_other_are_told_before_any_line(attncal, summarizer):
+def test_contradictory_lengths_are_reported_before_any_line(attncal, summarizer):
     status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", "max_new_tokens=2", text="das\n")
     assert (status, out) == (1, "")
     assert "`min_new_tokens` must be at most 2, the longest summary allowed, got the model's own 3." in err

@@ -1,4 +1,4 @@
-"""A test that our classes skip has to be one that the stock classes skip too. The dearest run for few of them.
+"""A test that our classes skip must also be skipped by the stock classes. The slowest tests run for few classes.
 
 Where transformers' own tests are not there, as in a clone in which `make conformance` has not run, all that need them
 are left out, and the end of the report says so; where `CI` is set, that is an error.

@@ -49,7 +49,7 @@ def test_tests_are_extracted_once(tmp_path: Path, cache: Path):
 
 
 @pytest.mark.usefixtures("no_download")
-def test_without_a_network_the_error_says_what_to_do(cache: Path):
+def test_without_a_network_the_error_has_a_remedy(cache: Path):
     with pytest.raises(RuntimeError, match=r"(?s)transformers-0\.0\.1\.tar\.gz, with that file.*no network today"):
         fetching.fetch(version=VERSION)
     assert not list(cache.iterdir())

@@ -45,7 +45,7 @@ def test_the_token_of_a_saved_tokenizer(tmp_path):
     assert loaded("the <null> house").input_ids == tokenizer("the <null> house").input_ids
 
 
-def test_the_token_is_added_beside_other_special_tokens():
+def test_the_token_is_added_to_other_special_tokens():
     other = train_bpe_tokenizer(LINES * 5, 60)
     other.add_special_tokens({"extra_special_tokens": ["<sep>"]})
     assert null_token_id(other) == len(other) - 1
@@ -87,7 +87,7 @@ def test_targets_that_are_long_enough_are_left_as_they_are():
     assert all(torch.equal(plain[name], extended[name]) for name in plain)
 
 
-def test_tensors_and_labels_of_padding_alone():
+def test_tensors_and_labels_of_only_padding():
     features = [{"input_ids": torch.tensor([5, 6, 0]), "labels": torch.tensor([-100, -100])}]
     assert NullCollator(tokenizer, model)(features)["labels"].tolist() == [[null] * 3]
 

@@ -26,7 +26,7 @@ def write(path, pieces) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_written_is_read_and_depends_on_the_text_alone(tmp_path, suffix):
+def test_written_text_is_read_back_and_bytes_depend_only_on_the_text(tmp_path, suffix):
     whole = write(tmp_path / f"a{suffix}", [TEXT])
     assert len(whole) < len(TEXT) / 5
     assert looks_like(whole) == suffix
@@ -119,7 +119,7 @@ def test_a_file_that_is_not_whole_is_never_a_shorter_text(tmp_path, capsys, suff
     assert "damaged" in error
 
 
-def test_an_empty_file_is_damaged_only_where_its_name_says_that_it_is_compressed(tmp_path, capsys):
+def test_an_empty_file_is_damaged_only_with_a_suffix_of_compression(tmp_path, capsys):
     """A full disk leaves it; a plain one has no lines, and a whole one of no text, too."""
     for name, data in (("a", b""), *((f"a{suffix}", PACK[suffix](b"")) for suffix in SUFFIXES)):
         (tmp_path / name).write_bytes(data)
@@ -139,7 +139,7 @@ def test_skippable_frames_are_skipped(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_that_is_not_what_its_name_says_is_told(tmp_path, suffix):
+def test_a_file_whose_suffix_is_wrong_is_reported(tmp_path, suffix):
     plain, packed = tmp_path / f"plain{suffix}", tmp_path / "packed.txt"
     plain.write_bytes(b"plain text\n")
     packed.write_bytes(PACK[suffix](TEXT))

@@ -53,7 +53,7 @@ def test_utf_16_and_32_are_named_and_what_is_named_mends_them(text, encoding, tm
         (gzip.compress(b"a\n", mtime=0), r"line 1 of x is not UTF-8 .*looks like a \.gz file"),
     ],
 )
-def test_other_bytes_are_told_as_what_they_are(data, told):
+def test_other_encodings_are_named(data, told):
     with pytest.raises(ValueError, match=told):
         decoded(data, "x")
 

@@ -32,7 +32,7 @@ from hf_attncal.data.words import split_words
         ("日本", "日本"),
     ],
 )
-def test_what_is_looked_up(word, folded):
+def test_words_are_folded(word, folded):
     assert fold(word) == folded
 
 
@@ -45,7 +45,7 @@ def test_words_keep_their_number_and_folding_twice_is_folding_once(text):
         assert without_spaces(word).split() == [without_spaces(word)]
 
 
-def test_what_parts_words():
+def test_words_are_split_at_white_space():
     text = "10\u00a0000 Mark\tund\u3000so  "
     assert split_words(text) == ["10", "000", "Mark", "und", "so"]
     assert split_words(text, "spaces") == ["10\u00a0000", "Mark", "und\u3000so"]

@@ -34,7 +34,7 @@ texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=12).map
 
 
 @pytest.mark.parametrize("text", CUTS)
-def test_where_text_is_cut(text):
+def test_texts_are_cut_at_word_boundaries(text):
     assert " ".join(segment(text).words) == CUTS[text]
 
 

@@ -81,7 +81,7 @@ def test_one_number_one_negation_and_one_name(errors):
         assert error.target[place] in {"Berta", "Paula", "Emil"} - {target[place]}
 
 
-def test_what_is_repeated_stood_before(errors):
+def test_a_repeated_word_occurred_before(errors):
     for error, source, target in of(errors, "repetition"):
         assert error.source == source
         first = error.addition[0]
@@ -116,7 +116,7 @@ def test_clauses_and_negations_of_another_language():
     assert (error.target, error.omission) == (("on", "przyszedł"), (1,))
 
 
-def test_what_is_refused():
+def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="'typo'"):
         plant_errors(PAIRS, ["typo"])
     with pytest.raises(ValueError, match="got 1"):

@@ -47,7 +47,7 @@ ASKED = r"line 1\b.*fit 7 and 7 words separated by any white space, and 6 and 6 
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_links_that_may_count_either_are_refused_until_it_is_said(space, here, capsys):
+def test_ambiguous_links_are_refused_until_the_separator_is_given(space, here, capsys):
     write(space)
     for command in ("align lexicon --links links", "align project --markup --links links", "score links links"):
         status, out, err = run(f"{command} {FILES}", capsys)
@@ -61,12 +61,12 @@ def test_links_that_may_count_either_are_refused_until_it_is_said(space, here, c
     assert run(f"score links links {FILES}", capsys)[0] == 0
 
 
-def test_tags_tell_it(here, capsys):
+def test_tags_decide_the_separator(here, capsys):
     status, out, err = run(f"align project {FILES} --links links --tags tags", capsys)
     assert (status, out, err) == (0, ["DET N V ADV NUM N", "DET N V"], "")
 
 
-def test_links_beyond_the_words_of_one_reading_tell_it(here, capsys):
+def test_links_beyond_the_words_of_one_separator_decide_it(here, capsys):
     write("\u00a0", "white-space")
     status, out, _ = run(f"align lexicon {FILES} --links links", capsys)
     assert status == 0
@@ -84,7 +84,7 @@ def test_links_beyond_the_words_of_one_reading_tell_it(here, capsys):
 
 @pytest.mark.parametrize("words", LINKS)
 @pytest.mark.parametrize("name", ["links", "links.gz"])
-def test_what_we_write_goes_on_record_and_is_read(words, name, here, capsys):
+def test_separators_of_our_outputs_are_recorded_and_read(words, name, here, capsys):
     assert run(f"align quick {FILES} --output {name} --words {words}", capsys)[0] == 0
     assert Path(f"{name}{SEPARATOR_SUFFIX}").read_text().split()[0] == words
     status, out, _ = run(f"align lexicon {FILES} --links {name}", capsys)
@@ -162,7 +162,7 @@ def test_pieces_of_words_are_linked_each_to_each_or_all_with_all():
     assert to_white_space_words(gold, "a\u00a0b c", "d e").sure == {(0, 0), (1, 0)}
 
 
-def test_where_readings_differ():
+def test_ambiguous_lines_are_found():
     assert not separators_differ("a b", "a\tb\fc", None)
     assert not separators_differ("\u00a0a", "b\u200bc")  # the same words, with more around them; no white space
     assert separators_differ("a\u00a0b")

@@ -82,7 +82,7 @@ def word_of_span(text: str, start: int, end: int) -> int:
 # ---- the rule ----
 
 
-def test_a_space_of_its_own_belongs_to_the_word_that_follows():
+def test_a_separate_space_token_belongs_to_the_next_word():
     """Byte-level tokens of their own for spaces, whose trimmed offsets cover nothing, are not special tokens."""
     tokenizer = byte_level_tokenizer(special=True)
     (found,) = tokenize_words(tokenizer, ["zz qx yy"])
@@ -215,7 +215,7 @@ def test_words_of_a_slow_tokenizer():
     assert target.word_ids.tolist() == [0, 0, 1, 1, NO_WORD]
 
 
-def test_a_slow_tokenizer_whose_words_differ_alone():
+def test_a_slow_tokenizer_whose_single_words_differ():
     """The pieces on both sides of "of course" are found again; the piece itself goes to the first of its words."""
     tokenizer = SlowTokenizer()
     (found,) = tokenize_words(tokenizer, ["yes of course it is"])

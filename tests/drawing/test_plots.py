@@ -181,7 +181,7 @@ def test_every_line_goes_through_its_points():
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_the_legend_of_lines_is_inside_the_figure_and_below_what_the_axes_say(count):
+def test_the_legend_of_lines_is_inside_the_figure_and_below_the_axis_labels(count):
     names = [f"a name of some length, {n}" for n in range(count)]
     figure = lines({name: [(10, 0.001), (20, 30.5)] for name in names}, "words", "BLEU")
     box, whole, (axes,) = figure.legends[0].get_window_extent(), figure.bbox, figure.axes
@@ -240,7 +240,7 @@ def test_all_figures_have_the_colours_of_text_that_a_page_turns_round():
         assert greys <= {"#222222", "#6b6b6b", "#ffffff"}, greys
 
 
-def test_a_change_has_a_panel_with_a_scale_of_its_own():
+def test_a_change_has_a_panel_with_its_own_scale():
     change = torch.tensor([[0.1, -0.2]])
     figure = heat_map({"a": torch.tensor([[0.9, 0.1]])}, ["x", "y"], ["z"], change=("change", change))
     first, second = (image for axes in figure.axes[:3] for image in axes.get_images())

@@ -86,7 +86,7 @@ def test_imports_of_examples_exist(document):
             assert not [alias.name for alias in node.names if not hasattr(module, alias.name)], document.name
 
 
-def test_attncal_knows_the_options_of_examples():
+def test_options_of_examples_exist():
     text = "\n".join(document.read_text(encoding="utf-8") for document in DOCUMENTS).replace("\\\n", " ")
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL))
     commands = re.findall(r"(?:^|\| )attncal ([^|<>#\n]+)", blocks, re.MULTILINE)

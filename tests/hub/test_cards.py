@@ -40,7 +40,7 @@ def run(code: str) -> str:
     ).stdout
 
 
-def test_a_card_says_what_the_model_is_and_what_was_measured(folder):
+def test_a_card_describes_the_model_and_its_scores(folder):
     text = card_of(folder, languages=("en", "de"), results=[Result("BLEU", 61.25, "nrefs:1|version:x")])
     card = ModelCard(text)
     assert card.data.language == ["en", "de"]
@@ -54,7 +54,7 @@ def test_a_card_says_what_the_model_is_and_what_was_measured(folder):
     assert "pipeline(" not in card.text
 
 
-def test_a_card_without_results_says_so(folder):
+def test_a_card_without_results_has_a_note(folder):
     text = card_of(folder)
     assert "Not measured." in text
     assert "| measure |" not in text
@@ -77,7 +77,7 @@ def test_every_family_has_a_card(family, tmp_path):
 QUOTES = """say "l'œuvre" \\n {{ x }} `$HOME` ||| '''it'''"""
 
 
-def test_an_example_may_hold_any_character(tmp_path):
+def test_an_example_may_have_any_character(tmp_path):
     text = card_of(tmp_path, {"model_type": "attncal_bart"}, example=QUOTES)
     (literal,) = re.findall(r"tokenizer\(\[(.*)\], return_tensors", python_example(text))
     assert eval(literal) == QUOTES
@@ -94,7 +94,7 @@ def test_the_example_of_a_translation_model_runs(folder):
     assert run(python_example(card)).startswith("[")
 
 
-def test_link_probabilities_have_a_section_that_is_written_anew(tmp_path, monkeypatch):
+def test_link_probabilities_have_a_section_that_is_rewritten(tmp_path, monkeypatch):
     before = probability_score([[0.9] * 10], [[True] * 6 + [False] * 4])
     after = probability_score([[0.5] * 10], [[True] * 6 + [False] * 4])
     (tmp_path / "README.md").write_text("# A card\n", encoding="utf-8")
@@ -190,7 +190,7 @@ def test_an_adapters_second_save_replaces_its_section_and_nothing_else(tmp_path)
         assert "0123abc" not in second
 
 
-def test_words_behind_a_mark_that_was_edited_away_stay(tmp_path):
+def test_words_after_a_deleted_mark_stay(tmp_path):
     path = tmp_path / "README.md"
     path.write_text(f"Before.\n{CARD_START}\nold\n\nMine.\n", encoding="utf-8")
     AttentionCalibrationConfig().save_pretrained(tmp_path)
@@ -199,7 +199,7 @@ def test_words_behind_a_mark_that_was_edited_away_stay(tmp_path):
     assert "Mine." in text
 
 
-def test_a_card_that_cannot_be_written_is_as_it_was(tmp_path, monkeypatch):
+def test_a_card_that_cannot_be_written_is_unchanged(tmp_path, monkeypatch):
     path = tmp_path / "README.md"
     path.write_text("Mine.\n", encoding="utf-8")
 
@@ -215,7 +215,7 @@ def test_a_card_that_cannot_be_written_is_as_it_was(tmp_path, monkeypatch):
     assert path.read_text(encoding="utf-8") == "Mine.\n"
 
 
-def test_a_card_tells_name_languages_and_scores(tmp_path):
+def test_a_card_has_name_languages_and_scores(tmp_path):
     assert read_model_card(tmp_path) == CardFacts()
     card = tmp_path / "README.md"
     text = "---\nlanguage: [en, de]\ntags: [{}]\n---\n# a-model\n\n| BLEU | 78.0 | `x` |\n| AER | 15.4 | `y` |\n"

@@ -30,7 +30,7 @@ def test_a_complete_folder_has_no_problem(folder):
         ("modeling_attncal_marian.py", "modeling_attncal_marian.py is imported but missing"),
     ],
 )
-def test_what_is_missing_is_named(folder, pattern, problem):
+def test_missing_parts_are_named(folder, pattern, problem):
     for path in folder.glob(pattern):
         path.unlink()
     problems = inspect_folder(folder).problems

@@ -68,7 +68,7 @@ def test_every_source_lets_anybody_use_it(row):
 
 
 @pytest.mark.parametrize("name", [LEARNED_FILE.name, CHECK.name])
-def test_what_was_learned_names_its_text_and_so_does_the_notice(name):
+def test_learned_files_and_the_notice_name_their_text(name):
     found = credits_of()[name]
     assert len(found) >= 3
     assert all(credit in NOTICE for credit in found), found

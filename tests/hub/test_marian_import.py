@@ -34,7 +34,7 @@ def made(tmp_path_factory):
     return root, settings, weights, imported
 
 
-def test_it_says_what_was_imported(made):
+def test_the_result_describes_the_import(made):
     root, settings, _, imported = made
     assert imported.folder == root / "model"
     pieces = settings["dim-vocabs"][0]
@@ -100,7 +100,7 @@ def test_the_head_that_learned_links_makes_them(made, tmp_path, capsys):
     assert (settings.layer, settings.heads, settings.shift, settings.threshold) == (1, (0,), False, None)
 
 
-def test_the_command_says_one_line(made, tmp_path, capsys):
+def test_the_command_prints_one_line(made, tmp_path, capsys):
     root, *_ = made
     assert main(["import", str(root / "files"), "--output", str(tmp_path / "new")]) == 0
     out, err = capsys.readouterr()
@@ -153,7 +153,7 @@ def test_other_sizes_and_activations_are_read(tmp_path):
     assert (config.activation_function, config.dropout, layer) == ("silu", 0, 1)
 
 
-def test_a_file_that_is_cut_off_is_told(made, tmp_path):
+def test_a_truncated_file_is_refused(made, tmp_path):
     root, *_ = made
     whole = (root / "files/model.abxy.intgemm.alphas.bin").read_bytes()
     for end in (0, 7, 16, 40, 3000, len(whole) // 2, len(whole) - 1):
@@ -172,14 +172,14 @@ def test_a_file_that_is_cut_off_is_told(made, tmp_path):
         (lambda data: data.replace(b"dec-cell: ssru", b"dec-cell: [ssr"), "is damaged"),
     ],
 )
-def test_a_damaged_file_is_told(damage, told, made, tmp_path):
+def test_a_damaged_file_is_refused(damage, told, made, tmp_path):
     root, *_ = made
     (tmp_path / "model.bin").write_bytes(damage((root / "files/model.abxy.intgemm.alphas.bin").read_bytes()))
     with pytest.raises(UnreadableError, match=told):
         read_marian(tmp_path / "model.bin")
 
 
-def test_weights_that_are_not_finite_are_told(tmp_path):
+def test_weights_that_are_not_finite_are_refused(tmp_path):
     weights = random_weights(SETTINGS, 5)
     weights["decoder_ff_logit_out_b"][0, 2] = np.inf
     write_binary(tmp_path / "model.bin", SETTINGS, weights)
@@ -187,7 +187,7 @@ def test_weights_that_are_not_finite_are_told(tmp_path):
         read_marian(tmp_path / "model.bin")
 
 
-def test_a_vocabulary_of_another_kind_is_told(tmp_path):
+def test_a_vocabulary_of_another_kind_is_refused(tmp_path):
     write_vocabulary(tmp_path / "bpe.spm", model_type="bpe")
     write_vocabulary(tmp_path / "bos.spm", eos_id=2, bos_id=0, pad_id=3)
     (tmp_path / "none.spm").write_bytes(b"\x0a\xff\xff")
@@ -201,7 +201,7 @@ def test_a_vocabulary_of_another_kind_is_told(tmp_path):
     assert read_spm(tmp_path / "bos.spm").pieces[1][0] == "<unk>"
 
 
-def test_a_folder_with_other_files_is_told(made, tmp_path):
+def test_a_folder_with_other_files_is_refused(made, tmp_path):
     root, settings, _, _ = made
     with pytest.raises(CommandError, match=r"must have exactly one Marian model \(\*\.bin\), got none; unpack"):
         import_folder(tmp_path)

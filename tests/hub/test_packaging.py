@@ -148,7 +148,7 @@ def test_the_lowest_versions_are_those_that_are_run():
         assert f"{version}.".startswith(f"{stated[name]}."), f"{name}>={stated[name]} is stated, {version} is run"
 
 
-def test_what_is_imported_is_required_and_what_is_required_is_imported():
+def test_imports_and_requirements_are_the_same():
     """Read off the source; huggingface_hub comes with transformers, which imports sentencepiece for Marian.
 
     langcodes imports language_data.
@@ -265,7 +265,7 @@ def test_models_and_aligners_need_no_extra(without_extras):
     assert (folder / "alignment.json").is_file()
 
 
-def test_what_needs_an_extra_says_in_one_line_which(without_extras):
+def test_missing_extras_are_named_in_one_line(without_extras):
     told = [
         f"this needs {package}, which is not installed: pip install '.[{extra}]' in a clone of hf_attncal, or with "
         "its wheel in place of the dot"
@@ -287,7 +287,7 @@ def test_what_needs_an_extra_says_in_one_line_which(without_extras):
     assert not (folder / "new").exists()
 
 
-def test_with_the_extras_nothing_is_said():
+def test_with_the_extras_there_is_no_message():
     for extra in EXTRAS:
         need(extra)
 
@@ -295,7 +295,7 @@ def test_with_the_extras_nothing_is_said():
 # ---- where it comes from ----
 
 
-def test_everything_that_tells_to_install_the_package_says_where_it_comes_from():
+def test_every_install_command_names_the_origin_of_the_package():
     """`pip install hf_attncal` would fetch what a stranger has put on the index under that name, or nothing."""
     folders = ("hf_attncal", "model_cards", "docs", "examples", "configs", "training", "experiments", "benchmarks")
     kinds = {".py", ".jinja", ".md", ".yaml", ".ipynb"}
@@ -360,7 +360,7 @@ def test_no_release_with_a_known_vulnerability_is_allowed():
 
 
 @pytest.mark.slow
-def test_a_type_checker_knows_what_a_script_gets_and_finds_no_nonsense(tmp_path):
+def test_a_type_checker_accepts_a_script_and_finds_its_errors(tmp_path):
     pytest.importorskip("mypy")
     script = """
 from hf_attncal import AttnCalMarianMTModel, WordAligner

@@ -99,7 +99,7 @@ def test_an_attention_calibration_adapter_names_itself(hub, ready, tmp_path):
     assert 'AutoPeftModelForSeq2SeqLM.from_pretrained("someone/adapter")' in card
 
 
-def test_the_card_says_what_is_known(hub, ready):
+def test_the_card_has_the_known_facts(hub, ready):
     done = sent(ready, hub, license="apache-2.0", languages=["en", "de"], datasets=["some/text"])
     files = hub.repositories[NAME].files("main")
     card = files["README.md"].decode()
@@ -146,7 +146,7 @@ def test_a_second_time_changes_nothing(hub, ready):
     assert pinned_revision(hub.repositories[NAME].files("main")["README.md"].decode()) == third.commit
 
 
-def test_what_is_gone_here_is_gone_there_and_the_rest_stays(hub, ready):
+def test_deleted_files_are_deleted_on_the_hub_and_others_stay(hub, ready):
     write_sealed({}, ready / "check.json")
     sent(ready, hub)
     repository = hub.repositories[NAME]
@@ -166,7 +166,7 @@ def test_a_fault_gives_one_message_and_publishes_nothing(hub, ready, fault):
 @pytest.mark.parametrize(
     ("answers", "lost"), [([], "no message"), ([None, 500], "a part was published")], ids=["nothing", "too late"]
 )
-def test_what_is_lost_is_noticed(hub, ready, monkeypatch, answers, lost):
+def test_lost_commits_are_noticed(hub, ready, monkeypatch, answers, lost):
     monkeypatch.setitem(FAULTS, "commit, otherwise", ("/commit/", answers))
     assert lost_under(hub, ready, "commit, otherwise") == lost
 
@@ -298,7 +298,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("spoil", "told"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused_is_named_and_nothing_is_sent(hub, ready, spoil, told):
+def test_a_refusal_names_the_file_and_nothing_is_sent(hub, ready, spoil, told):
     spoil(ready)
     with pytest.raises(PublishError, match=told):
         publish_folder(ready, NAME, token="x", endpoint=hub.url, try_loading=False)
@@ -319,7 +319,7 @@ BEHIND = {
 }
 
 
-def test_what_the_table_does_not_allow_is_named_and_stays_behind(hub, ready):
+def test_files_outside_the_table_are_named_and_not_sent(hub, ready):
     allowed = {path.name for path in ready.iterdir()}
     for name in BEHIND:
         if "." in name:
@@ -355,7 +355,7 @@ def test_a_model_of_sentencepiece_does_not_name_its_text(ready):
     assert publish_folder(ready, NAME, dry_run=True, try_loading=False).files["source.spm"] == len(small)
 
 
-def test_what_was_learned_for_another_model_does_not_go_up(ready):
+def test_files_learned_for_another_model_are_not_sent(ready):
     LinkProbabilities({"harmonic": Platt(1.0, 0.0)}, pairs=2).save(ready)
     path = ready / "link_probabilities.json"
     assert path.name in publish_folder(ready, NAME, dry_run=True, try_loading=False).files

@@ -93,7 +93,7 @@ def test_links_are_those_of_the_guided_head(pair, tmp_path):
         assert theirs.alignment.scores == pytest.approx(ours.alignment.scores, abs=1e-5)
 
 
-def test_of_several_readings_the_first_is_told(pair):
+def test_the_first_of_several_readings_is_exported(pair):
     folder, *_ = pair
     one, other = Seq2SeqAttention(1, (1,), shift=True), Seq2SeqAttention(0, shift=False)
     model, tokenizer = load_model(str(folder / "ctranslate2"), Running())
@@ -122,7 +122,7 @@ def test_integers_are_a_quarter_of_the_size_and_translate(tmp_path):
     assert kept > 0.5 * len(lines)
 
 
-def test_what_would_be_another_model_is_refused(tmp_path):
+def test_switches_that_ctranslate2_lacks_are_refused(tmp_path):
     folder = saved(tmp_path / "model", calibration="gated")
     with pytest.raises(ValueError, match="no `calibration` attention"):
         export(folder, format="ctranslate2")
@@ -159,7 +159,7 @@ def test_an_export_of_another_model_is_refused(tmp_path, capsys):
         (["encoder_no_repeat_ngram_size=2"], "`encoder_no_repeat_ngram_size` is not supported with CTranslate2"),
     ],
 )
-def test_what_it_cannot_do_is_said(pair, given, told, tmp_path, capsys):
+def test_unsupported_options_are_refused(pair, given, told, tmp_path, capsys):
     (tmp_path / "text").write_text("the house\n")
     assert main(["translate", str(pair[0] / "ctranslate2"), "--source", str(tmp_path / "text"), *given]) == 1
     captured = capsys.readouterr()

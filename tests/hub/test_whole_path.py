@@ -61,7 +61,7 @@ def test_everything_was_published_and_used_by_name(walked):
     assert "20 lines" in out
 
 
-def test_a_commit_can_be_asked_for(walked):
+def test_a_commit_can_be_requested(walked):
     hub, place, environment, _ = walked
     commit = list(hub.repositories["anna/model"].commits)[1]
     hub.repositories["anna/model"].commits["e" * 40] = {"README.md": b"emptied"}  # what comes later is another thing

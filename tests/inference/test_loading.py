@@ -123,7 +123,7 @@ def test_contributions_without_a_chosen_layer(folders, tmp_path, capfd):
     assert "`layer` must be one of [1], which have masks, to read contributions, got 0" in capfd.readouterr().err
 
 
-def test_an_adapter_whose_base_model_is_gone_says_so(folders, tmp_path, capfd):
+def test_an_adapter_without_its_base_model_is_an_error(folders, tmp_path, capfd):
     shutil.copytree(folders["adapter"], tmp_path / "moved")
     path = tmp_path / "moved" / "adapter_config.json"
     config = json.loads(path.read_text())
@@ -224,7 +224,7 @@ def test_a_json_file_that_is_none_is_named(copied, file, content, message):
         ("config.json", lambda path: path.symlink_to("nowhere")),
     ],
 )
-def test_what_is_no_file_is_not_waited_for(copied, file, make):
+def test_folders_and_pipes_are_not_read(copied, file, make):
     (copied / file).unlink()
     make(copied / file)
     with pytest.raises(ValueError, match=str(copied / file)):
@@ -370,7 +370,7 @@ def test_a_base_model_without_all_its_weights_is_refused_with_an_adapter(folders
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_what_is_tied_or_computed_is_not_missing(backbone, tmp_path):
+def test_tied_and_computed_weights_are_not_missing(backbone, tmp_path):
     """Nor are tables of sinusoids, which Pegasus' own checkpoints do not have."""
     tokenizer = train_bpe_tokenizer([TEXT] * 3, vocab_size=40)
     folder = save_base(tmp_path, backbone, dtype=torch.float32, vocab_size=len(tokenizer))

@@ -64,14 +64,14 @@ def test_names_of_folders_do_not_go_to_the_hub(name, hub, here):
         ("file", r"file is a file, and must be a folder\. Give a folder with config\.json or"),
     ],
 )
-def test_what_is_no_folder_with_a_model_is_told_with_what_may_be_meant(name, told, hub, here):
+def test_names_without_a_model_get_a_suggestion(name, told, hub, here):
     (here / "file").write_text("")
     with pytest.raises(OSError, match=told):
         check_name(name)
     assert hub.asked == []
 
 
-def test_a_folder_with_a_model_or_what_is_asked_for_passes(here, hub):
+def test_a_folder_with_a_model_or_the_requested_file_passes(here, hub):
     for name in ("aligner", here / "aligner", "run/checkpoint-9"):
         check_name(name)
     check_name("aligner", files=TOKENIZER_FILES)
@@ -79,7 +79,7 @@ def test_a_folder_with_a_model_or_what_is_asked_for_passes(here, hub):
         check_name("run/checkpoint-9", files=TOKENIZER_FILES)
 
 
-def test_a_tilde_that_no_shell_has_read_is_told(here, monkeypatch):
+def test_an_unexpanded_tilde_is_reported(here, monkeypatch):
     monkeypatch.setenv("HOME", str(here))
     with pytest.raises(FileNotFoundError, match=f"Did you mean {here}/aligner"):
         check_name("~/aligner")
@@ -110,7 +110,7 @@ def test_a_hub_that_is_not_reached_is_asked_once_and_named(here, hub):
         (None, None),
     ],
 )
-def test_what_the_hub_answers(here, hub, error, told):
+def test_answers_of_the_hub_become_messages(here, hub, error, told):
     hub.error = error and of_the_hub(error)
     if told is None:
         check_name("no/model")
@@ -134,7 +134,7 @@ def test_two_models_in_a_repository_are_refused_by_both_names(here, hub, monkeyp
         check_name("anna/both")
 
 
-def test_what_is_in_the_cache_is_not_asked_for(here, hub, monkeypatch):
+def test_cached_models_are_not_requested(here, hub, monkeypatch):
     found = lambda name, file, revision: "path" if (file, revision) == ("adapter_config.json", "v1") else None  # noqa: E731
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", found)
     check_name("some/adapter", "v1")

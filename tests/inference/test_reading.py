@@ -89,7 +89,7 @@ def test_attention_of_a_padded_batch_is_that_of_every_step_on_its_own(model):
 
 
 @pytest.mark.parametrize("attentions", [False, True])
-def test_details_of_a_padded_batch_are_those_of_each_pair_alone(family, attentions):
+def test_details_of_a_padded_batch_equal_those_of_single_pairs(family, attentions):
     """And phi = |m a + (1 - m) mu - a|, where NULL takes its share out of the mean."""
     model = text_model(family, "ours")
     options = {"batch_size": 4, "attentions": attentions, "details": True}

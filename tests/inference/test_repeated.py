@@ -25,7 +25,7 @@ def shared(probabilities: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "places", [(0, 1, 2, 3, 4, 5, 6), (4, 5, 6, 3, 0, 1, 2), (3, 4, 5), (0, 1), (2, 3, 4)], ids=str
 )
-def test_the_neighbours_tell(places: tuple[int, ...]):
+def test_the_neighbours_decide(places: tuple[int, ...]):
     """In any order of phrases, also where a place is known from the step before alone."""
     found = shared(certain(*places))[0]
     assert found.argmax(dim=-1).tolist() == list(places)
@@ -37,7 +37,7 @@ def test_without_neighbours_the_places_share_alike():
     assert_close(found, torch.tensor([0.5, 0, 0, 0, 0.5, 0, 0], dtype=torch.float64))
 
 
-def test_what_a_token_has_is_shared_and_nothing_else():
+def test_positions_share_exactly_the_probability_of_their_token():
     probabilities = torch.rand(3, 4, 7, dtype=torch.float64) / 7
     probabilities[..., 4] = probabilities[..., 0]
     found = shared(probabilities)

@@ -38,7 +38,7 @@ def test_every_file_that_is_read_counts(tmp_path, file):
     assert all(revision.startswith("sha256:") for revision in found)
 
 
-def test_names_count_and_what_a_run_writes_beside_does_not(tmp_path):
+def test_the_revision_includes_names_but_not_the_files_of_a_run(tmp_path):
     name = folder(tmp_path / "a", BASE)
     before = revision_of(name)
     folder(tmp_path / "a", {"README.md": "a card", "run.json": "{}", "training_args.bin": "?", "alignment.json": "{}"})

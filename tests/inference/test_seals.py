@@ -79,7 +79,7 @@ def read(folder):
 @pytest.mark.parametrize(
     ("model", "shards"), [("counts", "50GB"), ("network", "1KB"), ("encoder", "1KB")], indirect=["model"]
 )
-def test_a_model_that_is_saved_anew_keeps_its_seal(model, tmp_path, shards):
+def test_a_model_that_is_saved_again_keeps_its_seal(model, tmp_path, shards):
     """By its own class or another, in shards, by the tokenizer that has padded, with a card and another version."""
     again, tokenizer = auto(model)
     tokenizer(SOURCES, padding=True, truncation=True, max_length=5)
@@ -145,7 +145,7 @@ def test_another_model_is_refused(model, part):
         read(model)
 
 
-def test_what_an_adapted_aligner_is_saved_over_is_refused(models, tmp_path):
+def test_files_of_the_aligner_before_its_adaptation_are_refused(models, tmp_path):
     folder = shutil.copytree(models / "counts", tmp_path / "model")
     aligner = WordAligner.from_pretrained(folder, device="cpu")
     aligner.adapt(PAIRS, weight=1.0)
@@ -154,7 +154,7 @@ def test_what_an_adapted_aligner_is_saved_over_is_refused(models, tmp_path):
         WordAligner.from_pretrained(folder, device="cpu")
 
 
-def test_what_is_read_of_a_model_is_part_of_what_was_learned_from_it(models, tmp_path):
+def test_the_reading_settings_are_part_of_the_fingerprint(models, tmp_path):
     folder = shutil.copytree(models / "encoder", tmp_path / "model")
     LinkProbabilities({"intersection": Platt(1.0, 0.0)}, 2, Seq2SeqAttention(layer=1).to_dict()).save(folder)
     assert saved_probabilities(folder)
@@ -208,7 +208,7 @@ def test_a_file_that_was_only_written_in_another_way_is_read(model):
 # ---- weights ----
 
 
-def test_of_large_weights_a_part_of_each_tensor_is_read(tmp_path, monkeypatch):
+def test_only_a_part_of_each_large_tensor_is_read(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "hmm_align"}')
     weights = {"layers.0.large": torch.arange(9000.0), "layers.0.small": torch.ones(3)}
 

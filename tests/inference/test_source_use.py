@@ -48,7 +48,7 @@ def test_falls_are_those_of_one_pair_at_a_time(monkeypatch):
     model.train()
 
 
-def test_who_names_the_best_tokens_comes_to_what_they_do(monkeypatch):
+def test_a_perfect_method_has_the_effect_of_the_best_tokens(monkeypatch):
     """A perfect method has a share of 1, whatever the model does."""
     model, tokenizer = text_model("marian", "stock"), bpe_tokenizer()
     found = source_use(model, tokenizer, SOURCES, TARGETS)
@@ -78,7 +78,7 @@ def test_two_equal_sources_are_no_other(monkeypatch):
     assert verdict_of(found).level == "do not"
 
 
-def test_a_model_that_reads_the_token_it_attends_to_is_told_from_one_that_does_not(monkeypatch):
+def test_a_model_that_uses_the_attended_token_differs_from_one_that_does_not(monkeypatch):
     """Weights of attention that name what counts, against the same weights turned round."""
     tokenizer = bpe_tokenizer()
     model = text_model("marian", "stock")

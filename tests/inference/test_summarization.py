@@ -78,7 +78,7 @@ def test_copies_are_those_of_the_model_token_by_token(family, slots):
 
 
 @pytest.mark.parametrize("family", ["marian", "bart", "luong"])
-def test_words_without_a_number_come_out_and_it_is_told_from_where(family):
+def test_unknown_words_are_copied_with_their_source(family):
     model, tokenizer = copying_model(family, bias=30.0)
     found = summarize_lines(model, tokenizer, TEXTS, copied=True, min_new_tokens=3, **SHORT)
     unknown = set()
@@ -103,7 +103,7 @@ def test_a_prefix_is_no_word_of_the_text():
     assert any(copied.source_word is not None for copied in found.copies)
 
 
-def test_of_a_text_that_is_cut_the_words_are_the_first():
+def test_the_words_of_a_truncated_text_are_the_first():
     model, tokenizer = copying_model("marian", bias=30.0)
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.model_max_length = 5
@@ -178,7 +178,7 @@ def test_the_search_is_the_model_s_own_but_for_what_is_given(own_search, changed
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_what_is_given_matters(own_search):
+def test_given_settings_matter(own_search):
     own = summarize_texts(own_search, bpe_tokenizer(), SOURCES)
     changed = {
         name: summarize_texts(own_search, bpe_tokenizer(), SOURCES, **{name: CALLER[name]}) != own for name in CALLER
@@ -251,7 +251,7 @@ def narrow():
     return tokenizer
 
 
-def test_a_long_text_is_cut_and_it_is_told(narrow):
+def test_a_long_text_is_truncated_with_its_length(narrow):
     model = text_model("marian", "ours")
     lengths = [len(ids) for ids in bpe_tokenizer()([*SOURCES, ""])["input_ids"]]
     found = summarize_lines(model, narrow, [*SOURCES, ""], **SHORT)

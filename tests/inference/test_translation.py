@@ -33,7 +33,7 @@ def test_the_mode_is_put_back_after_an_error(translator, monkeypatch, training):
     assert model.training is training
 
 
-def test_the_first_line_that_is_too_long_is_told(translator):
+def test_the_first_line_that_is_too_long_is_reported(translator):
     lines = ["the house", "", "old " * 20, "a", "house " * 30]
     with pytest.raises(LineTooLongError, match=r"^line 3 .*at most 16") as raised:
         translate_texts(*translator, lines)

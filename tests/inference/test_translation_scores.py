@@ -89,7 +89,7 @@ def test_scores_change_no_translation(family):
         assert translate_texts(model, bpe_tokenizer(), LINES, num_beams=beams) == [line.text for line in plain]
 
 
-def test_what_is_scored_at_once_changes_no_score(monkeypatch):
+def test_the_scoring_batch_does_not_change_scores(monkeypatch):
     model = ending_model("marian", "ours")
     together = translate_lines(model, bpe_tokenizer(), LINES, max_new_tokens=12, scores=True)
     monkeypatch.setattr(generation, "_TOKENS_AT_ONCE", 20)  # one translation, or two short ones

@@ -27,7 +27,7 @@ def test_source_subwords_are_summed_and_target_subwords_averaged():
     torch.testing.assert_close(word_attention(stack, source, target), torch.stack([expected, 2 * expected]))
 
 
-def test_padding_behind_the_word_ids_is_left_out():
+def test_padding_after_the_word_ids_is_left_out():
     attention = torch.tensor([[0.2, 0.1, 0.7], [0.9, 0.1, 0.0], [0.5, 0.5, 0.0]])
     words = word_attention(attention, tokens(0, 1), tokens(0, 1))
     torch.testing.assert_close(words, attention[:2, :2])
@@ -74,7 +74,7 @@ def model(tokenizer):
     return model_of(tokenizer, calibration="gated", leaky=True).eval()
 
 
-def test_details_of_a_batch_are_those_of_each_pair_alone(model, tokenizer):
+def test_details_of_a_batch_equal_those_of_single_pairs(model, tokenizer):
     together = word_details(model, tokenizer, SOURCES, TARGETS, batch_size=5)
     assert len(together) == len(PAIRS)
     for pair, source, target, details in zip(PAIRS, SOURCES, TARGETS, together, strict=True):

@@ -151,7 +151,7 @@ def test_few_displaced_links_are_a_matter_of_taste():
     assert displacement_warning(*slipped(2, of=20)) is None
 
 
-def test_words_and_repeated_or_unlinked_marks_tell_nothing_about_displacement():
+def test_words_and_repeated_or_unlinked_marks_do_not_show_displacement():
     sentences = [(["a", ",", "b", ",", "7"], ["a", ",", "b", "8"])]
     assert displaced_pairs([{(0, 2), (1, 0)}], sentences) == ([], 0)
     sentences = [(["a", "."], ["b", "."])]
@@ -335,7 +335,7 @@ def test_numbers_of_pairs_must_agree():
         alignment_error_rate(parse_alignments(["0-0"]), [set(), set()])
 
 
-def test_the_signature_says_how_the_score_was_computed():
+def test_the_signature_describes_the_computation():
     score = alignment_error_rate(parse_alignments(["0-0"] * 3), [{(0, 0)}] * 3, symmetrization="intersection")
     assert score.signature.startswith("AER|base:0|possible:used|unit:word|symm:intersection|n:3|version:")
     assert str(score).startswith("AER 0.0 (precision 100.0, recall 100.0, F1 100.0) AER|base:0")
@@ -363,7 +363,7 @@ def test_a_signature_keeps_its_form():
             alignment_error_rate([], [], **{name: ""})
 
 
-def test_links_must_lie_inside_sentences_that_are_known():
+def test_links_must_be_inside_known_sentences():
     gold = parse_alignments(["0-0 1-1"])
     with pytest.raises(ValueError, match="The hypothesis: line 1: link 1-2"):
         alignment_error_rate(gold, [{(1, 2)}], sentences=[(["a", "b"], ["c", "d"])])

@@ -80,7 +80,7 @@ def test_p_of_identical_and_of_nearly_identical_systems():
     assert MEAN.paired_p_value(COUNTS, COUNTS + np.outer(np.arange(30) < 20, [0.5, 0]), 1000, seed=3) < 0.01
 
 
-def test_p_is_below_a_level_as_often_as_the_level_says_where_systems_are_alike():
+def test_p_is_below_a_level_as_often_as_the_level_for_equal_systems():
     generator = np.random.default_rng(5)
     systems = [np.stack([generator.random((2, 60)), np.ones((2, 60))], axis=-1) for _ in range(300)]
     found = np.array([MEAN.paired_p_value(*pair, 200, seed=3) for pair in systems])

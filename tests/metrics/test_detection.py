@@ -29,7 +29,7 @@ def f1_by_loops(truths, scores, threshold) -> float:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_as_by_loops(seed):
+def test_rates_equal_the_loops(seed):
     generator = np.random.default_rng(seed)
     truths = generator.random(40) < 0.3
     truths[:2] = True, False
@@ -86,7 +86,7 @@ def test_f1_has_an_interval_and_a_signature():
         ([0, 0], [0.5, 0.6], "0 faults of 2"),
     ],
 )
-def test_what_cannot_be_scored(truths, scores, told):
+def test_input_that_cannot_be_scored_is_refused(truths, scores, told):
     with pytest.raises(ValueError, match=told):
         detection(truths, scores)
     with pytest.raises(ValueError, match="`bootstrap`"):

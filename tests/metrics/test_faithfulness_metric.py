@@ -35,7 +35,7 @@ def test_means_are_over_target_words():
     assert "targets:output|operators:replace|n:2" in found.signature
 
 
-def test_intervals_hold_the_mean_and_differences_are_paired():
+def test_intervals_contain_the_mean_and_differences_are_paired():
     found = score_of({"a": [1.0, 1.0, 1.0], "b": [0.7, 0.7, 0.7]})
     single = found.score("a")
     low, high = single.interval
@@ -74,7 +74,7 @@ def test_a_verdict_needs_some_pairs():
         assert found.verdict("first", "second").better == better
 
 
-def test_operators_that_are_circular_for_a_method_have_no_say():
+def test_operators_that_are_circular_for_a_method_do_not_count():
     means = {"contribution": [0.0, 5.0, 0.0], "attention": [2.0, 2.0, 2.0], "occlusion": [2.0, 2.0, 9.0]}
     found = score_of(means)
     verdict = found.verdict("contribution", "attention")
@@ -104,7 +104,7 @@ def test_no_verdict_where_every_operator_is_circular():
         ({"bootstrap": -1}, "`bootstrap` must be >= 0"),
     ],
 )
-def test_what_is_refused(changes, message):
+def test_bad_input_is_refused(changes, message):
     given = {"falls": falls_of({"a": [0.0] * 3}), "operators": OPERATORS, "measures": MEASURES, "targets": "reference"}
     with pytest.raises(ValueError, match=message):
         faithfulness(**given | changes)

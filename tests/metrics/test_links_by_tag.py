@@ -69,7 +69,7 @@ def test_few_words_of_a_kind_are_no_reason_to_doubt_the_indices():
     assert {one.scores["x"].aer for one in displaced} == {1.0}
 
 
-def test_what_does_not_fit_is_refused():
+def test_input_that_does_not_fit_is_refused():
     links = {"attention": ATTENTION}
     with pytest.raises(ValueError, match=r"`links`.*at least one"):
         aer_by_tag(GOLD, {}, TAGS, SENTENCES)

@@ -15,7 +15,7 @@ def counts():
     return np.concatenate([generator.binomial(numbers, 0.4), numbers], axis=2).astype(float)
 
 
-def test_each_mean_has_the_interval_that_it_has_alone(counts):
+def test_each_mean_has_the_same_interval_as_by_itself(counts):
     together = means(counts, bootstrap=50, seed=3)
     for column, found in enumerate(together):
         alone = counts[:, column]
@@ -37,7 +37,7 @@ def test_resamples_are_of_pairs():
     assert found.interval == pytest.approx(np.quantile(values, [0.025, 0.975]))
 
 
-def test_the_mean_of_nothing_is_no_number():
+def test_the_mean_of_nothing_is_nan():
     counts = np.array([[[1.0, 2], [0, 0]], [[1, 1], [0, 0]]] * 3)
     some, nothing = means(counts, bootstrap=10)
     assert some.value == pytest.approx(2 / 3)

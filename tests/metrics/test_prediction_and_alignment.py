@@ -38,7 +38,7 @@ def test_a_word_without_a_proposed_link_is_aligned_wrongly():
     assert found.shares["cPwA"].interval is None
 
 
-def test_what_does_not_fit_is_refused():
+def test_input_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"2 in `gold`.*1 in `links`"):
         prediction_and_alignment(GOLD, LINKS[:1], PREDICTED, LENGTHS)
     with pytest.raises(ValueError, match=r"line 1: link 3-3.*3 source.*6 target"):

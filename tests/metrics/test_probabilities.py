@@ -35,7 +35,7 @@ def test_equal_width_is_the_loop_over_bins(bins):
     assert score.ece_equal_width > 0.05
 
 
-def test_equal_mass_bins_hold_as_many_and_are_what_the_error_is_made_of():
+def test_equal_mass_bins_have_equal_counts_and_give_the_error():
     probabilities, right = probabilities_and_right(200)
     score = probability_score(probabilities, right, bins=5)
     assert len(score.bins) == 5
@@ -53,7 +53,7 @@ def test_brier_mean_and_share():
     assert (score.mean, score.right, score.count) == (pytest.approx(1.75 / 3), pytest.approx(2 / 3), 3)
 
 
-def test_what_keeps_its_promise_has_no_error_and_the_opposite_all_of_it():
+def test_perfect_probabilities_have_error_0_and_opposite_ones_error_1():
     certain = [[1.0, 0.0], [1.0]]
     assert probability_score(certain, [[True, False], [True]]).ece == 0
     assert probability_score(certain, [[False, True], [False]]).ece == 1
@@ -68,7 +68,7 @@ def test_equal_probabilities_share_a_bin_whatever_their_order():
     assert (turned.ece, turned.bins) == (pytest.approx(score.ece), score.bins)
 
 
-def test_intervals_hold_the_score_and_are_the_same_every_time():
+def test_intervals_contain_the_score_and_are_reproducible():
     probabilities, right = probabilities_and_right(300)
     score = probability_score(probabilities, right, bootstrap=200)
     assert score.interval == probability_score(probabilities, right, bootstrap=200).interval
@@ -97,7 +97,7 @@ def test_counts_add_up_over_sentences():
         ([[0.5]], [[True]], {"bootstrap": -1}, "`bootstrap` must be >= 0"),
     ],
 )
-def test_what_is_wrong_is_named(probabilities, right, options, message):
+def test_errors_name_the_bad_value(probabilities, right, options, message):
     with pytest.raises(ValueError, match=message):
         probability_score(probabilities, right, **options)
 

@@ -98,7 +98,7 @@ def test_results_are_written_to_every_path_with_the_usual_rights(tmp_path):
         assert list(path.parent.glob("*.json*")) == [path]  # nothing is left beside it
 
 
-def test_what_goes_wrong_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+def test_an_error_does_not_change_the_file(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     write_json({"value": 1}, path)
     with pytest.raises(TypeError, match="not JSON serializable"):
@@ -153,7 +153,7 @@ def test_other_errors_stay_as_they_are(error):
     assert getattr(error, "filename", None) is None
 
 
-def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path):
+def test_a_file_that_cannot_be_written_is_unchanged(tmp_path):
     path = tmp_path / "results.json"
     write_json({"old": 1}, path)
     script = """
@@ -183,7 +183,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_a_file_that_is_open_already_is_written_behind_what_it_has(tmp_path):
+def test_an_open_file_is_appended_to(tmp_path):
     """As `--report /dev/stdout >> log`: to replace the file would lose what a shell has written to it."""
     (tmp_path / "log").write_text("before\n")
     with open(tmp_path / "log", "a") as log:

@@ -60,7 +60,7 @@ def test_texts_in_any_script_have_their_words():
     assert rouge(["cut the rates !"], ["Cuts, the rate"], "words", stemmer=True).rouge1 == pytest.approx(100)
 
 
-def test_letters_that_the_package_drops_are_told_with_the_option():
+def test_dropped_letters_are_reported_with_the_option():
     for text, dropped in (("猫が寝た", "4 of the 4 letters of the references (100.0 %"), ("für dich", "1 of the 7")):
         with pytest.warns(UserWarning, match=re.escape(dropped)) as told:
             score = rouge([text], [text])
@@ -86,7 +86,7 @@ def test_intervals_and_the_comparison_of_two_systems():
 SEVERAL = [["oil falls", REFERENCES[0]], ["rates cut by the bank", "the bank"], [REFERENCES[2], ""]]
 
 
-def test_of_several_references_each_measure_takes_the_best():
+def test_each_measure_takes_the_best_of_several_references():
     """The second hypothesis is its first reference; a third that is worse changes nothing."""
     score = rouge(HYPOTHESES, SEVERAL, "none")
     assert score.rouge1 == pytest.approx(100 / 3 * (10 / 11 + 1 + 0))
@@ -141,7 +141,7 @@ def test_lines_are_sentences_where_there_are_any():
     assert ours[0, 0] == theirs.fmeasure
 
 
-def test_what_ends_no_sentence():
+def test_abbreviations_do_not_end_a_sentence():
     """An initial, an ellipsis, a number; and a token is never cut in two."""
     texts = ["J. Smith sold 3.5 pct", "so on ... and so on", "the end.(of it)"]
     assert [_sentence_lines(text) for text in texts] == texts

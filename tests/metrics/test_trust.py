@@ -65,7 +65,7 @@ def test_nothing_measured_is_no_trust():
     assert (without_intervals.level, without_intervals.reasons) == ("do not", ())
 
 
-def test_a_model_of_no_numbers_is_not_trusted():
+def test_a_model_with_nan_is_not_trusted():
     verdict = verdict_of(use(source=np.nan))
     assert verdict.level == "do not"
     assert "not finite" in str(verdict)

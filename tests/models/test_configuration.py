@@ -76,7 +76,7 @@ def config_class(family):
 
 
 @pytest.mark.parametrize(("values", "message"), BAD_VALUES, ids=[str(values) for values, _ in BAD_VALUES])
-def test_a_bad_value_is_an_error_that_says_why(config_class, values, message):
+def test_a_bad_value_is_an_error_with_its_reason(config_class, values, message):
     with pytest.raises(StrictDataclassError, match=message):
         config_class(**values)
 

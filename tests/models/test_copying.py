@@ -281,7 +281,7 @@ def test_dropout_is_not_copied(family: str):
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_losses_of_parts_add_up(family: str):
+def test_losses_of_micro_batches_add_up(family: str):
     """Gradient accumulation, and a batch against its pairs one by one."""
     model = build(family, calibration="gated").train()
     whole = model(**batch_of(PAIRS))
@@ -459,7 +459,7 @@ def test_processors_beyond_the_vocabulary(family: str):
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_what_can_be_copied_is_found_once(family: str):
+def test_the_copy_source_is_computed_once(family: str):
     """Before the first step, and once for the beams of a sentence."""
     model, inputs, sources = copying_model(family), sources_of(batch_of(PAIRS)), []
     model.copying.register_forward_pre_hook(lambda _, given: sources.append(given[2]))
@@ -489,7 +489,7 @@ def test_one_graph(family: str):
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_what_is_refused(family: str):
+def test_bad_input_is_refused(family: str):
     model, batch = build(family), batch_of(PAIRS)
     encoded = model.get_encoder()(batch["input_ids"], attention_mask=batch["attention_mask"])
     given = {"attention_mask": batch["attention_mask"], "labels": batch["labels"], "encoder_outputs": encoded}

@@ -56,7 +56,7 @@ def test_inference_equals_the_slow_model(family, batch, switches):
 @pytest.mark.half("family", "kernel", "switches")
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("switches", [{}, *SWITCHES.values()], ids=["off", *SWITCHES])
-def test_a_source_of_padding_alone_has_no_weights(family, batch, switches, kernel):
+def test_a_source_of_only_padding_has_no_weights(family, batch, switches, kernel):
     """With a switch on nothing is read of it, by every path; with all off it is what the stock model makes of it."""
     batch["attention_mask"][1] = 0
     model = tiny_model(family, attn_implementation=kernel, **switches).eval()

@@ -339,7 +339,7 @@ def test_no_parameter_without_a_gradient(kind, streams, hard):
         assert all("k_proj.bias" in name for name in idle)  # a constant of a row of scores
 
 
-def test_the_streams_meet_in_the_choice_alone():
+def test_the_streams_share_only_the_selected_positions():
     """The semantic stream's values do not reach the syntactic stream, and so not the choices, in any layer."""
     model = tiny_discrete("seq2seq", streams=2).eval()
     inputs = batch_for("seq2seq")

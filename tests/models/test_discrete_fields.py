@@ -96,7 +96,7 @@ def test_fields_follow_the_one_hot_weights(kind, streams, heads):
 
 
 @pytest.mark.parametrize(("kind", "streams"), KINDS)
-def test_fields_hold_their_own_token_and_no_later_one(kind, streams):
+def test_fields_contain_their_own_token_and_no_later_one(kind, streams):
     fields = tiny_discrete(kind, streams=streams).eval()(**inputs_for(kind), output_receptive_fields=True)
     (target,) = fields.target_receptive_fields
     assert target.dtype == torch.bool
@@ -203,7 +203,7 @@ def test_outside_of_its_field_no_token_reaches_a_prediction(kind, streams, routi
 
 
 @pytest.mark.parametrize("streams", [1, 2])
-def test_what_is_not_guaranteed(streams, routing):
+def test_a_token_outside_a_field_may_change_the_routing(streams, routing):
     """The routing itself: its keys are read everywhere, so a token outside of a field may change a prediction."""
     found = []
     for seed in range(5):

@@ -162,7 +162,7 @@ def test_many_missing_weights_are_counted(family, stock):
         FAMILIES[family][3].from_pretrained(stock)
 
 
-def test_what_is_switched_on_in_loading_is_new(family, stock, tmp_path):
+def test_parts_switched_on_in_loading_are_new(family, stock, tmp_path):
     """A stock checkpoint has no new part, and one of ours those of its own switches."""
     model_class = FAMILIES[family][3]
     model = model_class.from_pretrained(stock, calibration="fixed")
@@ -216,7 +216,7 @@ def test_weights_that_are_not_finite_are_refused(family, tmp_path, value, dtype)
         FAMILIES[family][3].from_pretrained(tmp_path)
 
 
-def test_what_is_no_floating_number_is_finite():
+def test_integers_count_as_finite():
     module = torch.nn.Module()
     module.register_buffer("count", torch.tensor(3))
     module.register_buffer("nothing", torch.empty(0))

@@ -106,7 +106,7 @@ def test_jumps_further_than_the_table_have_its_last_weight():
 
 @pytest.mark.parametrize("limit", ["uniform", "equal weights"])
 @pytest.mark.parametrize("attention", [False, True], ids=["plain", "attention"])
-def test_jumps_that_say_nothing_leave_the_model_without(limit, attention):
+def test_uniform_jumps_give_the_model_without_jumps(limit, attention):
     """Rows are what they would be apart; a batch of pairs whose lengths differ."""
     given = inputs()
     if attention:
@@ -210,7 +210,7 @@ def test_the_initial_table_prefers_the_next_position():
     assert len(table) == 7
 
 
-def test_what_was_never_seen_keeps_the_initial_weight():
+def test_unseen_jumps_keep_the_initial_weight():
     counts, chances = torch.zeros(7), torch.zeros(7)
     assert_identical(learned_jumps(counts, chances), initial_jumps(3))
     counts[4], chances[3:6] = 1000.0, 1000.0

@@ -148,7 +148,7 @@ def test_the_mask_network_learns_where_blurring_costs_enough(family, batch, swit
         assert_close(found.mask_loss, free.mask_loss, what="mask_loss")
 
 
-def test_no_mask_loss_outside_training_unless_asked_for(family, batch):
+def test_no_mask_loss_outside_training_by_default(family, batch):
     model = tiny_model(family, calibration="gated").eval()
     assert model(**batch).mask_loss is None
     assert model(**batch).mask_penalty is None
@@ -177,7 +177,7 @@ def test_means_are_those_of_real_cells(family, batch):
     assert 0 < outputs.gate_mean < 1
 
 
-def test_an_infinite_mask_loss_leaves_the_logged_loss_alone(family, batch):
+def test_an_infinite_mask_loss_does_not_change_the_logged_loss(family, batch):
     """The value is the NMT loss whatever becomes of the second pass."""
     model = tiny_model(family, calibration="gated", mask_penalty=0.0).train()
     nmt_loss = model(**batch, compute_mask_loss=False).loss

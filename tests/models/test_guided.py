@@ -118,7 +118,7 @@ def test_off_is_the_stock_model(family: str):
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_one_layer_alone_forms_its_weights(family: str, implementation: str):
+def test_only_one_layer_forms_its_weights(family: str, implementation: str):
     """With a kernel the other layers keep it; the loss is the same."""
     model, batch, formed = build(family, guided_layer=1).eval(), guided_batch(), []
     expected = model(**batch)
@@ -150,7 +150,7 @@ def test_which_head(family: str):
     assert config_class().guided_attention is None
 
 
-def test_losses_of_parts_add_up(family: str):
+def test_losses_of_micro_batches_add_up(family: str):
     """Gradient accumulation, and a batch against its pairs one by one."""
     model = build(family, leaky=True).train()
     whole = model(**guided_batch())

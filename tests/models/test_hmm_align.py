@@ -105,7 +105,7 @@ def test_alignments_equal_the_sum_over_all(uniform):
 
 
 @pytest.mark.parametrize(("uniform", "weight"), [(None, 1.0), (1.0, 1.0), (None, 0.4)])
-def test_what_a_pair_has_added_is_taken_out_of_its_own_counts(uniform, weight):
+def test_the_counts_of_a_pair_are_subtracted_for_itself(uniform, weight):
     """Of the counts of pairs of tokens, of each token's, and of NULL's, which gets what is left of a token."""
     model, batch = tiny_model(), batch_of(PAIRS)
     generator = torch.Generator().manual_seed(1)
@@ -222,7 +222,7 @@ def test_a_vocabulary_whose_pairs_no_float_can_hold():
     assert found.flatten().tolist() == [7, 5, 0]
 
 
-def test_a_pair_alone_is_the_pair_in_a_padded_batch():
+def test_a_single_pair_equals_the_pair_in_a_padded_batch():
     model = tiny_model()
     batch = model(**batch_of(PAIRS, extra=3))
     for n, (source, target) in enumerate(PAIRS):
@@ -248,7 +248,7 @@ def test_rows_sum_to_one_also_where_nothing_is_known():
     assert (output.forward_attention > 0).all()
 
 
-def test_a_fresh_model_knows_that_the_next_token_is_likeliest():
+def test_a_new_model_prefers_the_next_token():
     model = HMMAlignModel(HMMAlignConfig(vocab_size=50)).eval()
     assert model.config.entries == len(model.pairs) == model.num_parameters() == 0
     assert {name: bool(tensor.any()) for name, tensor in model.state_dict().items()} == {
@@ -290,7 +290,7 @@ def test_a_side_that_is_missing_or_empty_is_named(name, value, shape):
 # ---- configuration ----
 
 
-def test_a_bad_value_is_an_error_that_says_why():
+def test_a_bad_value_is_an_error_with_its_reason():
     message = "`symmetrization` must be one of .*'harmonic'.*, got 'both'"
     with pytest.raises(StrictDataclassError, match=message):
         HMMAlignConfig(symmetrization="both")
@@ -362,7 +362,7 @@ def test_types(tmp_path, dtype, tolerance):
         assert_close(found[name].double(), expected[name], tolerance, name)
 
 
-def test_counts_that_a_type_cannot_hold_are_refused(tmp_path):
+def test_counts_beyond_the_range_of_a_type_are_refused(tmp_path):
     model = tiny_model()
     model.source_counts[3] = 1e6
     model.save_pretrained(tmp_path)
@@ -390,7 +390,7 @@ def test_a_table_that_is_not_finite_is_refused(tmp_path, name, value):
         HMMAlignModel.from_pretrained(tmp_path)
 
 
-def test_what_a_report_of_missing_tables_leaves_is_a_fresh_model(tmp_path):
+def test_missing_tables_are_those_of_a_new_model(tmp_path):
     """With `output_loading_info=True` the caller decides; nothing is left to chance."""
     model = tiny_model()
     model.save_pretrained(tmp_path)
@@ -492,7 +492,7 @@ def test_sides_without_words_have_no_links(tokenizer):
     assert list(results[1].source_null) == [1, 1]
 
 
-def test_what_is_longer_than_the_model_reads_is_aligned_in_windows():
+def test_sentences_longer_than_the_model_are_aligned_in_windows():
     sides = [[f"{side}{n}" for n in range(50)] for side in "st"]
     words = Tokenizer(models.WordLevel({word: n for n, word in enumerate(["[UNK]", *sides[0], *sides[1]])}, "[UNK]"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -62,7 +62,7 @@ class TestCrossEntropy:
         assert weight.grad is None
         assert bias.grad is None
 
-    def test_ignored_rows_may_hold_anything(self, smoothing):
+    def test_ignored_rows_may_have_any_values(self, smoothing):
         logits = random(2, 4, VOCABULARY)
         spoiled = logits.clone()
         spoiled[LABELS == -100] = torch.inf

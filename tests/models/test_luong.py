@@ -173,7 +173,7 @@ def test_gradients(setting: str):
 
 
 @pytest.mark.parametrize("setting", CALIBRATED)
-def test_each_objective_trains_its_own_parameters_alone(setting: str):
+def test_each_objective_trains_only_its_own_parameters(setting: str):
     model = tiny_luong(**SETTINGS[setting]).train()
     model(**batch_of(PAIRS)).loss.backward()
     expected = {}
@@ -229,7 +229,7 @@ def test_hidden_states(fed: bool):
     assert without.encoder_hidden_states is None
 
 
-def test_a_source_of_padding_alone_is_nowhere_undefined():
+def test_a_source_of_only_padding_gives_defined_numbers():
     model = tiny_luong(bidirectional=True, selective_gate=True).train()
     batch = batch_of(PAIRS)
     batch["attention_mask"][1] = 0
@@ -259,7 +259,7 @@ def test_half_precision_is_finite_with_padding_and_empty_sources(setting: str, d
             assert not real.any() or (row[:, ~real] == 0).all()
 
 
-def test_dropout_is_drawn_anew_and_absent_in_evaluation():
+def test_dropout_is_drawn_at_each_step_and_absent_in_evaluation():
     for fed in (True, False):
         model = tiny_luong(dropout=0.5, input_feeding=fed)
         losses = {model.train()(**batch_of(PAIRS)).loss.item() for _ in range(3)}
@@ -268,7 +268,7 @@ def test_dropout_is_drawn_anew_and_absent_in_evaluation():
         assert_close(model.eval()(**batch_of(PAIRS)).loss.detach(), expected.detach())
 
 
-def test_losses_of_parts_add_up():
+def test_losses_of_micro_batches_add_up():
     """Accumulated micro-batches divided by the tokens of all of them are one batch."""
     model = tiny_luong(calibration="gated").train()
     model(**batch_of(PAIRS)).loss.backward()

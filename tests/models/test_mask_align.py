@@ -180,7 +180,7 @@ def test_the_comparison_with_the_reference_can_fail():
 
 
 @pytest.mark.parametrize("name", SWITCHES)
-def test_a_pair_alone_is_the_pair_in_a_padded_batch(name):
+def test_a_single_pair_equals_the_pair_in_a_padded_batch(name):
     """Losses of a batch are the means of its pairs, weighted by tokens or cells; weights do not change."""
     model = tiny_model(**SWITCHES[name])
     links = links_of(PAIRS)
@@ -366,7 +366,7 @@ def test_a_strong_diagonal_bias_aligns_equal_relative_positions():
 
 
 @pytest.mark.parametrize("prediction", ["attention", "mixture"])
-def test_a_sample_that_is_sure_to_hold_all_is_the_full_softmax(prediction):
+def test_a_sample_of_the_whole_vocabulary_is_the_full_softmax(prediction):
     """Every entry occurs, and so often that its chance to be among them is 1."""
     generator = torch.Generator().manual_seed(4)
     pairs = []
@@ -503,7 +503,7 @@ def with_and_without_jumps(dtype: torch.dtype = torch.float64, **config) -> list
     return [tiny_model(dtype, **options, **jumps) for jumps in ({"max_jump": 2} | config, {})]
 
 
-def test_jumps_are_for_aligning_alone():
+def test_jumps_are_used_only_for_aligning():
     """Losses in training, and their gradients, are to the bit those of a model without; what aligns is not."""
     models = with_and_without_jumps()
     losses = []
@@ -521,7 +521,7 @@ def test_jumps_are_for_aligning_alone():
 
 
 @pytest.mark.parametrize("limit", ["uniform_jump", "table"])
-def test_jumps_that_say_nothing_change_nothing(limit):
+def test_uniform_jumps_change_nothing(limit):
     model, without = with_and_without_jumps(**({"uniform_jump": 1} if limit == "uniform_jump" else {}))
     for jumps in tables(model).values() if limit == "table" else ():
         jumps.fill_(0.7)
@@ -530,7 +530,7 @@ def test_jumps_that_say_nothing_change_nothing(limit):
         assert_close(outputs[name], expected[name])
 
 
-def test_equal_source_tokens_are_told_apart_by_jumps_alone():
+def test_only_jumps_distinguish_equal_source_tokens():
     """Six times the same pair of tokens, and an attention that is even: the order alone says which is which."""
     model = tiny_model(prediction="mixture", emission="embeddings", max_jump=3, uniform_jump=0.01, leaky=False)
     for direction in DIRECTIONS:
@@ -625,7 +625,7 @@ BAD_TYPES = [
 
 
 @pytest.mark.parametrize(("values", "message"), BAD_VALUES, ids=[str(values) for values, _ in BAD_VALUES])
-def test_a_bad_value_is_an_error_that_says_why(values, message):
+def test_a_bad_value_is_an_error_with_its_reason(values, message):
     with pytest.raises(StrictDataclassError, match=message):
         MaskAlignConfig(**values)
 
@@ -659,7 +659,7 @@ TWO = torch.tensor([[4, 5]])
         ({"target_input_ids": TWO.repeat(1, 7)}, r"`target_input_ids` must have at most .* \(12\) tokens, got 14"),
     ],
 )
-def test_bad_input_is_an_error_that_says_why(inputs, message):
+def test_bad_input_is_an_error_with_its_reason(inputs, message):
     with pytest.raises(ValueError, match=message):
         tiny_model()(**{"input_ids": TWO, "target_input_ids": TWO} | inputs)
 

@@ -66,7 +66,7 @@ def test_it_is_the_step_by_step_computation(family, switches, mask, steps, no_ot
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("steps", [1, 4])
-def test_a_source_of_padding_alone_gives_numbers(family, steps, dtype, no_other_path):
+def test_a_source_of_only_padding_gives_finite_numbers(family, steps, dtype, no_other_path):
     attention = cross_attention(family, dtype, calibration="gated", renormalize=True)
     no_other_path()
     with torch.no_grad():
@@ -104,7 +104,7 @@ def test_bfloat16_is_as_near_as_step_by_step(family, steps, no_other_path):
     ],
     ids=lambda kept: str(kept).partition("tensor")[0],
 )
-def test_where_it_must_not_run(family, kept, monkeypatch):
+def test_one_softmax_is_not_used_where_it_would_differ(family, kept, monkeypatch):
     """Gradients, weights, reports and the other switches need the computation step by step."""
     switches = {"calibration": "gated", "renormalize": True} | kept.get("switches", {})
     attention = cross_attention(family, **switches).train(kept.get("training", False))

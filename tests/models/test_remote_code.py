@@ -112,7 +112,7 @@ class TestWithoutThePackage:
     def test_it_is_ours(self, generations, name, place):
         assert generations[place][name]["model_type"] == f"attncal_{name.partition(',')[0]}"
 
-    def test_what_learns(self, generations, name, place):
+    def test_the_right_parameters_learn(self, generations, name, place):
         """Both objectives of a calibrated model; the gate of an output gate, in both layers."""
         trained = generations[place][name]["trained"]
         assert any(".mask_network." in parameter for parameter in trained) == (name in MODELS)

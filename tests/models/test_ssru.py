@@ -66,7 +66,7 @@ def test_attentions_are_of_the_encoder_and_to_the_source():
     assert outputs.cross_attentions[-1][1, ..., 3:].abs().max() == 0  # padding
 
 
-def test_padding_before_a_text_leaves_states_alone():
+def test_padding_before_a_text_does_not_change_states():
     """Positions count what is before, as in stock Marian: so the same text is compared behind other padding."""
     model = tiny_ssru().eval()
     mask = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]])
@@ -79,7 +79,7 @@ def test_padding_before_a_text_leaves_states_alone():
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_what_is_kept_does_not_grow(beams):
+def test_the_cache_does_not_grow(beams):
     model = tiny_ssru().eval()
     kept = []
     for steps in (2, 9):

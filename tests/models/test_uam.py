@@ -111,7 +111,7 @@ def test_beside_a_calibration_each_objective_trains_its_own_parameters(family: s
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_losses_of_parts_add_up(family: str):
+def test_losses_of_micro_batches_add_up(family: str):
     """Gradient accumulation: both losses are divided by the targets of all micro-batches."""
     model = build(family).train()
     whole = model(**padded_pairs(PAIRS))
@@ -267,7 +267,7 @@ def test_generation_does_not_compute_it(family: str):
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_what_is_refused(family: str):
+def test_bad_input_is_refused(family: str):
     with pytest.raises(ValueError, match=r"`uam`.*`null_token_id`.*got None"):
         build(family, null_token_id=None)
     model, batch = build(family), padded_pairs(PAIRS)

@@ -28,7 +28,7 @@ def expected():
 
 
 @pytest.mark.parametrize("changed", ["batches", pytest.param("order", marks=pytest.mark.slow), "pairs without words"])
-def test_charts_depend_on_the_pairs_alone(expected, changed):
+def test_charts_depend_only_on_the_pairs(expected, changed):
     found = {
         "batches": lambda: rows_of(CORPUS, batch_size=5),
         "order": lambda: rows_of(Corpus(SOURCES[::-1], TARGETS[::-1], gold=GOLD[::-1], tags=TAGS[::-1])),
@@ -54,7 +54,7 @@ def test_charts_depend_on_the_pairs_alone(expected, changed):
                     assert same == cell
 
 
-def test_a_stock_model_is_told_first_what_its_attention_is_parked_on():
+def test_a_stock_model_first_gets_the_tokens_its_attention_rests_on():
     tokenizer, quick = bpe_tokenizer(), {"methods": ["attention"], "bootstrap": 0, "browsed": 0, "measured": 0}
     stock = analyze_corpus(text_model("marian", "stock"), CORPUS, tokenizer, probe=False, **quick)
     first, second = stock.summary[:2]
@@ -102,7 +102,7 @@ def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
         (Corpus(["der die"], ["the"], tags=[["x", "y"]]), {}, "line 1: `tags` must have 1 tags"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_measured(monkeypatch, pairs, options, problem):
+def test_errors_come_before_anything_is_measured(monkeypatch, pairs, options, problem):
     for name in ("readings_of_pairs", "recorded_value_norms"):
         monkeypatch.setattr(f"hf_attncal.report.observations.{name}", lambda *_, **__: pytest.fail("measured"))
     options = {"tokenizer": bpe_tokenizer()} | options
@@ -115,7 +115,7 @@ def test_a_model_that_was_never_saved_can_have_no_probe():
         analyze_corpus(text_model("marian", "stock"), SOURCES, bpe_tokenizer())
 
 
-def test_the_rest_of_a_text_knows_its_lines():
+def test_the_rest_of_a_text_keeps_its_line_numbers():
     rest = CORPUS.rest(2)
     assert (rest.start, rest.sources, rest.gold, rest.tags) == (2, SOURCES[2:], GOLD[2:], TAGS[2:])
     assert rest.first(1).start == 2

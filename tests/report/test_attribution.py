@@ -146,7 +146,7 @@ def parts_and_output(block) -> tuple[torch.Tensor, torch.Tensor]:
     return block.g(vectors).sum(dim=2) + block.g(block.residual), output
 
 
-def test_the_parts_of_all_blocks_add_up_to_what_the_model_computes(model, reading):
+def test_the_parts_of_all_blocks_add_up_to_the_output_of_the_model(model, reading):
     assert_close(reading.encoder_matches, reading.encoded, 1e-10)
     assert_close(reading.decoder_matches, reading.decoder_output, 1e-10)
     pairs, encoder, decoder = blocks_of(model)
@@ -163,7 +163,7 @@ def test_the_parts_of_all_blocks_add_up_to_what_the_model_computes(model, readin
         assert_close((output - parts)[row, :length], torch.stack(found.bias), 1e-10)
 
 
-def test_the_parts_add_up_behind_an_output_gate():
+def test_the_parts_add_up_after_an_output_gate():
     """It scales what each head reads, as if its weights were scaled; what is left is a bias, the same at all steps."""
     for _, cross in blocks_of(model_of("marian output gate"))[2]:
         assert (cross.weights.sum(dim=-1) - 1).abs().max() > 0.1
@@ -312,7 +312,7 @@ def test_occlusion_is_a_pass_for_each_word(model):
 # ---- controls ----
 
 
-def test_what_an_aligner_says_comes_back_between_words():
+def test_links_of_an_aligner_are_between_words():
     model = model_of("marian stock")
     for found, source, target in zip(
         found_by(model, "posterior", **options_of("posterior")), SOURCES, TARGETS, strict=True
@@ -322,7 +322,7 @@ def test_what_an_aligner_says_comes_back_between_words():
         assert not found.scores[found.target.word_ids == NO_WORD].any()
 
 
-def test_random_scores_depend_on_the_pair_alone():
+def test_random_scores_depend_only_on_the_pair():
     model = model_of("marian stock")
     twice = found_by(model, "random", [*SOURCES, SOURCES[0]], [*TARGETS, TARGETS[0]])
     assert torch.equal(twice[0].scores, twice[-1].scores)
@@ -446,12 +446,12 @@ def test_recurrent_models_have_attention_and_contributions():
         ("attention", {"calibrated": False}, "`calibrated`.*got False"),
     ],
 )
-def test_what_a_method_does_not_take_is_refused_at_once(method, options, message):
+def test_options_that_a_method_does_not_have_are_refused_at_once(method, options, message):
     with pytest.raises(ValueError, match=message):
         attribute(model_of("marian stock"), bpe_tokenizer(), SOURCES, TARGETS, method, **options)
 
 
-def test_what_an_aligner_returns_must_fit():
+def test_links_of_an_aligner_must_fit():
     model = model_of("marian stock")
     for returned in ([np.zeros((1, 1))], [np.zeros((2, 3))] * len(SOURCES)):
         with pytest.raises(ValueError, match=r"`weights`.*\(3, 2\).*got"):

@@ -103,7 +103,7 @@ def test_rows_have_the_means_and_their_intervals(found, charts):
     assert sum(received) == pytest.approx(1)
 
 
-def test_layers_whose_masks_carry_no_information_have_a_note_and_no_numbers():
+def test_layers_with_uninformative_masks_have_a_note_and_no_numbers():
     flat = {0: {0: 1, 1: 1}, 2: {0: 1}}
     found = observe(with_masks(text_model("marian", "ours"), flat), bpe_tokenizer(), SOURCES, TARGETS, tags=TAGS)
     charts = {chart.name: chart for chart in observation_charts(found, bootstrap=20)}
@@ -155,7 +155,7 @@ def test_a_curve_has_its_intervals_and_its_axes_begin_at_0(found):
         assert corners <= intervals
 
 
-def test_of_many_layers_some_are_drawn(found):
+def test_some_of_many_layers_are_drawn(found):
     """As many as can be told apart, the first and the last among them; the table has all."""
     many = {name: np.repeat(of[:, :1], 9, axis=1) for name, of in found.by_layer.items()}
     heads = {name: np.repeat(of[:1], 9, axis=0) for name, of in found.by_head.items()}

@@ -110,7 +110,7 @@ def slow_best(row: list[float], cut: float) -> set[int]:
 
 @pytest.mark.third("family", "model", "operator")
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_hard_falls_are_those_of_every_source_written_and_read_alone(model, operator):
+def test_hard_falls_equal_those_of_separately_read_sources(model, operator):
     index = 1
     found = falls_of(model, operators=[operator])[index]["one"][0]
     source, target, others = SOURCES[index], TARGETS[index], others_of(model, index)
@@ -235,7 +235,7 @@ def test_words_are_replaced_by_others_in_proportion_to_their_frequency():
         ({"targets": TARGETS[:2]}, "must be pairs, got 3 and 2"),
     ],
 )
-def test_what_is_refused(changes, message):
+def test_bad_input_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         falls_of(text_model("marian", "stock"), **changes)
 

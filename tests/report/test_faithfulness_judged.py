@@ -62,7 +62,7 @@ def test_a_kind_that_there_is_not_is_refused(model, scores):
 # ---- what is told ----
 
 
-def test_what_no_verdict_speaks_against_is_unbeaten():
+def test_a_method_without_a_verdict_against_it_is_unbeaten():
     judged = made_up_judged({"attention": 1.0, "alti": 2.0, "contribution": 2.0, "random": 0.0})
     assert set(judged.unbeaten()) == {"alti", "contribution"}
     assert judged.unbeaten("sufficiency") == ["attention"]  # there the lower is the better, and random names nothing
@@ -101,7 +101,7 @@ def test_rows_are_the_scores_the_best_method_first(judged):
     assert "The lower the better" in chart.caption
 
 
-def test_a_verdict_is_told_in_words():
+def test_a_verdict_has_words():
     one = {"replace": MeasuredFaithfulness(1.0, (0.5, 1.5))}
     assert in_words(Verdict("a", one, ()), "a", "b") == "a is better than b"
     assert in_words(Verdict("b", one, ("hide",)), "a", "b") == "b is better than a (hide left out: circular)"

@@ -47,7 +47,7 @@ def test_numbers_are_those_of_the_observations(found):
         assert "NULL" not in sentences
 
 
-def test_masks_without_information_are_not_believed():
+def test_uninformative_masks_are_not_used():
     model = text_model("marian", "ours")
     flat = {0: {0: 1, 1: 1}, 1: {0: 0.5, 1: 0.5}, 2: {0: 1, 1: 1}}
     none = observe(with_masks(model, flat), bpe_tokenizer(), SOURCES, TARGETS)
@@ -67,12 +67,12 @@ def test_masks_without_information_are_not_believed():
     assert "The other layers are left out. The masks of layer 2 (counted from 0) are uninformative" in sentences
 
 
-def test_even_attention_is_told_from_attention_on_few_of_many_tokens(found):
+def test_even_attention_differs_from_attention_on_few_of_many_tokens(found):
     tokens = found.group_tokens.sum(axis=1)
     assert f"of {math.exp(np.average(np.log(tokens), weights=found.steps)):.1f} source tokens." in told(found)
 
 
-def test_what_cannot_be_told_from_the_best_is_judged_against_it_alone(found):
+def test_methods_close_to_the_best_are_judged_only_against_it(found):
     """Occlusion is better than both, and so neither is unbeaten."""
     judged = made_up_judged({"alti": 2.0, "rollout": 2.0, "attention": 1.0, "occlusion": 9.0, "random": 0.0})
     best, other = judged.ranking()[1:3]
@@ -99,13 +99,13 @@ def test_a_method_without_whose_words_the_text_is_more_likely_names_nothing(foun
     assert not any("better" in str(cell) for row in chart.rows for cell in row)
 
 
-def test_of_an_attention_that_is_not_to_be_trusted_no_reliability_is_told(found):
+def test_untrusted_attention_has_no_reliability(found):
     sentences = " ".join(findings_of(found, None, None, level="do not", **RESAMPLED))
     assert "contributes most at" not in sentences
     assert ("agreement of attention and contributions is left out" in sentences) == bool(found.calibrated)
 
 
-def test_the_best_method_stands_beside_all_controls_and_is_judged_against_the_strongest(found):
+def test_the_best_method_is_shown_with_all_controls_and_judged_against_the_strongest(found):
     means = {"alti": 2.0, "attention": 1.0, "random": 0.2, "posterior": 1.2, "diagonal": 1.5}
     judged = made_up_judged(means)
     assert judged.controls() == ["diagonal", "posterior", "random"]

@@ -212,7 +212,7 @@ def test_divergence_of_rows():
 
 
 @pytest.mark.parametrize("number", [1, 0.5, 0])
-def test_what_rests_on_masks_that_do_not_tell_tokens_apart_is_withheld(number):
+def test_results_from_uninformative_masks_are_withheld(number):
     """Whether they keep all tokens, blur all, or treat all alike."""
     flat = {layer: {0: number, 1: number} for layer in range(3)}
     model = with_masks(text_model("marian", "ours"), flat)
@@ -292,7 +292,7 @@ def test_pairs_without_words_are_left_out_and_keep_their_places():
     assert not found.predicted[0].any()
 
 
-def test_the_model_is_as_it_was(family):
+def test_the_model_is_unchanged(family):
     model = text_model(family, "ours")
     kernel, hooks = model.config._attn_implementation, sum(len(m._forward_hooks) for m in model.modules())
     observe(model, bpe_tokenizer(), SOURCES[:2], TARGETS[:2])
@@ -352,7 +352,7 @@ def _refuse(model):
     raise ValueError("it is built in another way")
 
 
-def test_attention_that_a_mask_leaves_alone_does_not_change():
+def test_attention_that_a_mask_does_not_touch_does_not_change():
     """With m = 1 fixed calibration is `a + 0.1 a`, the same shares."""
     config, model_class = FAMILIES["marian"][2:]
     model = randomized(model_class(config(**sized(bpe_tokenizer()), calibration="fixed")).double())
@@ -371,7 +371,7 @@ def test_attention_that_a_mask_leaves_alone_does_not_change():
 # ---- what is refused ----
 
 
-def test_what_cannot_be_observed_is_refused():
+def test_observations_that_are_impossible_are_refused():
     model = text_model("marian", "ours")
     with pytest.raises(ValueError, match="got none among 0 and 0"):
         observe(model, bpe_tokenizer(), [], [])
@@ -384,7 +384,7 @@ def test_what_cannot_be_observed_is_refused():
         observe(bert, bpe_tokenizer(), SOURCES, TARGETS)
 
 
-def test_what_was_not_asked_for_is_refused_with_the_remedy():
+def test_missing_observations_are_refused_with_the_remedy():
     found = observe(text_model("marian", "ours"), bpe_tokenizer(), SOURCES, TARGETS)
     with pytest.raises(ValueError, match="by tag need `tags`, got none"):
         found.of_tag("reliability", 0)

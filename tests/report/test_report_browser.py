@@ -350,7 +350,7 @@ def test_the_numbers_of_an_aligned_pair_are_whole_and_apart(browser, tmp_path):
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 
-def test_a_browser_without_what_unpacks_says_so(browser, address):
+def test_a_browser_that_cannot_unpack_shows_a_message(browser, address):
     browser.ask("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.DecompressionStream")
     browser.open(address)
     assert "too old" in browser.value("document.getElementById('failure').innerText")

@@ -64,7 +64,7 @@ def broken():
         ([chart(rows=[("a", 1, float("nan"))])], "not JSON compliant"),
     ],
 )
-def test_an_error_leaves_the_folder_as_it_was(tmp_path, charts, message):
+def test_an_error_does_not_change_the_folder(tmp_path, charts, message):
     (tmp_path / "report.json").write_text("old")
     with pytest.raises((ValueError, RuntimeError), match=message):
         write_files(report(charts=charts), tmp_path)

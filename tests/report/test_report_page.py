@@ -88,7 +88,7 @@ def test_the_page_has_all_that_was_given_as_text(page):
     assert pairs_of(page)[1][0]["target"] == SCRIPTS
 
 
-def test_the_page_runs_its_own_script_alone_and_fetches_nothing(page):
+def test_the_page_runs_only_its_own_script_and_fetches_nothing(page):
     read = Page(page)
     (script,) = read.scripts
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1].replace("&#39;", "'")
@@ -209,7 +209,7 @@ def test_methods_have_names_for_people_and_files_those_for_programs(tmp_path):
     ]
 
 
-def test_the_title_says_what_was_read_and_the_record_is_a_table(tmp_path):
+def test_the_title_names_the_text_and_the_record_is_a_table(tmp_path):
     about = {"Languages": "en–de", "BLEU": "30.1", "Date": "2026-01-02"}
     record = {"command": "attncal", "config": {"batch_size": 32, "methods": ["alti", "random"], "probe": None}}
     page = written(tmp_path / "page.html", title="A model", about=about, record=record)
@@ -226,7 +226,7 @@ def test_long_tables_are_cut_aloud_and_large_files_left_out_aloud(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["\ud800 half", "\x00\x07 control", "a\u2028b"])
-def test_text_that_is_none_is_written_all_the_same(tmp_path, text):
+def test_invalid_characters_do_not_prevent_a_page(tmp_path, text):
     pairs = [pair_view(source=f"{text} x")]
     page = Page(written(tmp_path / "page.html", pairs, title=text))
     assert "half" in page.text or "control" in page.text or "a\u2028b" in page.text
@@ -235,7 +235,7 @@ def test_text_that_is_none_is_written_all_the_same(tmp_path, text):
 # ---- whole or not at all ----
 
 
-def test_an_error_in_the_middle_leaves_the_page_as_it_was(tmp_path):
+def test_an_error_in_the_middle_does_not_change_the_page(tmp_path):
     path = tmp_path / "page.html"
     path.write_text("before")
 

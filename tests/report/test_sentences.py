@@ -60,7 +60,7 @@ def test_the_word_taken_away_is_the_one_whose_loss_is_largest(texts):
     assert [word.loss for word in view.without.before] == pytest.approx(scores[:, taken].tolist(), rel=1e-4)
 
 
-def test_of_a_given_translation_the_losses_and_of_the_model_the_changes():
+def test_losses_of_a_given_translation_and_changes_of_the_models_own():
     view = SimpleNamespace(source="zwei Hunde", target="both dogs")
     found = changes(view, 1, [0.5, 2.0], ["two", "dogs", "run"], ["two", "runners", "run", "fast"])
     assert found.given == [ChangedWord("both", loss=0.5), ChangedWord("dogs", loss=2.0)]

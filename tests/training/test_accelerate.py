@@ -95,7 +95,7 @@ def assert_equal_runs(one: Path, two: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_accelerate_knows_every_key_and_the_command_names_the_file(path):
+def test_accelerate_has_every_key_and_the_command_names_the_file(path):
     made = ClusterConfig.from_yaml_file(path)
     assert made.num_processes == 8 * made.num_machines
     text = path.read_text(encoding="utf-8")

@@ -75,7 +75,7 @@ def guided(corpus, output, guide=False, **sections) -> AlignerConfig:
 
 
 @pytest.mark.parametrize(("pairs", "too_few"), [(3, True), (MIN_PAIRS_TO_LEARN, False)])
-def test_a_text_that_is_too_small_is_warned_of(pairs, too_few, tmp_path):
+def test_a_text_that_is_too_small_gets_a_warning(pairs, too_few, tmp_path):
     files = [tmp_path / "text.en", tmp_path / "text.de"]
     for file, words in zip(files, (("old", "house"), ("alt", "Haus")), strict=True):
         file.write_text("".join(f"{words[n % 2]} {n}\n" for n in range(pairs)), encoding="utf-8")
@@ -92,7 +92,7 @@ def finished(corpus, tmp_path_factory):
     return folder, AlignerJob.train(counting_alone(corpus, folder))
 
 
-def test_results_hold_settings_text_scores_and_every_iteration(finished, corpus):
+def test_results_have_settings_text_scores_and_every_iteration(finished, corpus):
     folder, results = finished
     saved = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     assert saved == json.loads(json.dumps(results))
@@ -111,7 +111,7 @@ def test_results_hold_settings_text_scores_and_every_iteration(finished, corpus)
     assert json.loads((folder / "run.json").read_text())["finished"] is True
 
 
-def test_the_folder_aligns_as_the_results_say(finished, corpus):
+def test_the_folder_aligns_with_the_reported_scores(finished, corpus):
     folder, results = finished
     aligner = WordAligner.from_pretrained(folder, device="cpu")
     assert isinstance(aligner.model, HMMAlignModel)
@@ -140,7 +140,7 @@ def test_scores_of_links_are_probabilities_that_were_learned_on_dev(finished, co
     assert f"{100 * learned.after.ece:.1f} |" in card
 
 
-def test_dev_links_that_teach_nothing_leave_scores_as_they_are(tmp_path):
+def test_dev_links_that_cannot_calibrate_leave_scores_unchanged(tmp_path):
     write_corpus(tmp_path, 200)
     words = [(tmp_path / f"dev.{side}").read_text().splitlines() for side in ENDS[:2]]
     everything = (
@@ -179,7 +179,7 @@ def test_a_finished_run_is_kept(finished, corpus, capsys):
         AlignerJob.train(counting_alone(corpus, folder, counts={"with_jumps": 2}), resume=True)
 
 
-def test_a_run_that_was_killed_starts_anew(finished, corpus, tmp_path):
+def test_a_run_that_was_killed_starts_again(finished, corpus, tmp_path):
     """Killed between two iterations; there is no checkpoint to go on from, and the result is that of a whole run."""
     folder = tmp_path / "run"
     config = tmp_path / "config.json"
@@ -223,7 +223,7 @@ def test_a_run_that_fails_gives_its_folder_back(corpus, tmp_path, monkeypatch):
     assert AlignerJob.train(counting_alone(corpus, tmp_path / "run"))["steps"]
 
 
-def test_a_symmetrization_that_was_asked_for_and_the_prior_are_kept(corpus, tmp_path):
+def test_a_given_symmetrization_and_the_prior_are_kept(corpus, tmp_path):
     model = {"size": "hmm", "symmetrization": "union", "lexical_prior": 0.01, "max_jump": 5}
     config = counting_alone(corpus, tmp_path, model=model, counts={"without_jumps": 1, "with_jumps": 1})
     results = AlignerJob.train(config)
@@ -263,7 +263,7 @@ def test_bad_settings_are_named(corpus, tmp_path, sections, message):
 
 
 @pytest.mark.parametrize("key", ["model.init_from", "data.train.guide"])
-def test_what_the_counts_would_leave_unused_is_refused(corpus, tmp_path, key):
+def test_settings_that_counting_ignores_are_refused(corpus, tmp_path, key):
     """A model to go on from, and given links."""
     HMMAlignConfig().save_pretrained(tmp_path)
     model = {"init_from": str(tmp_path)} if key == "model.init_from" else {}
@@ -278,7 +278,7 @@ def guided_losses(results) -> list[float]:
     return [entry["guided_loss"] for entry in results["log_history"] if "guided_loss" in entry]
 
 
-def test_the_counts_guide_the_network_and_are_kept_beside_it(corpus, tmp_path):
+def test_the_counts_guide_the_network_and_are_saved_with_it(corpus, tmp_path):
     run = tmp_path / "run"
     results = AlignerJob.train(guided(corpus, run))
     assert len(guided_losses(results)) == 2
@@ -460,7 +460,7 @@ if __name__ == "__main__":
     record(Path(sys.argv[1]))
 
 
-def test_links_that_an_encoder_helped_to_find_weigh_more_unless_told():
+def test_links_found_with_an_encoder_weigh_more_by_default():
     assert "guide_weight" not in AlignerConfig.make({"model": {"size": "small"}}).model
     taught = {"model": {"size": "small"}, "counts": {"encoder": "e5"}}
     assert AlignerConfig.make(taught).model["guide_weight"] == 4.0

@@ -130,14 +130,14 @@ def test_the_length_of_training_is_given_in_steps_or_epochs():
     assert "max_steps" not in epochs
 
 
-def test_only_a_mixture_has_jumps_unless_they_are_asked_for():
+def test_only_a_mixture_has_jumps_by_default():
     assert AlignerConfig.make({"model": {"size": "small"}}).model["max_jump"] == 40
     assert "max_jump" not in AlignerConfig.make({"model": {"prediction": "attention"}}).model
     with pytest.raises(ValueError, match=r"`model.max_jump`.*`prediction`.*'mixture'.*got 'attention'"):
         AlignerConfig.make({"model": {"prediction": "attention", "max_jump": 3}})
 
 
-def test_the_size_follows_the_text_unless_a_network_is_asked_for(tmp_path, monkeypatch):
+def test_the_size_follows_the_text_by_default(tmp_path, monkeypatch):
     """Below `MIN_PAIRS_FOR_NETWORK` only counts."""
     paths = [tmp_path / side for side in ("source", "target")]
     for path in paths:
@@ -275,7 +275,7 @@ def test_going_on_from_an_aligner_keeps_its_fields_but_those_given(corpus, tmp_p
 
 
 @pytest.mark.slow
-def test_a_symmetrization_that_was_asked_for_is_kept(corpus, tmp_path):
+def test_a_given_symmetrization_is_kept(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
     config.model["symmetrization"] = "union"
     assert AlignerJob.train(config)["dev"]["symmetrization"] == "union"

@@ -128,7 +128,7 @@ def test_a_run_that_ends_before_its_warm_up_is_refused(config, tmp_path, dry):
     assert config("training.warmup_steps=4")
 
 
-def test_a_dry_run_says_what_the_run_is_and_writes_nothing(config, tmp_path, capsys):
+def test_a_dry_run_prints_the_plan_and_writes_nothing(config, tmp_path, capsys):
     settings = config()
     before = sorted(tmp_path.rglob("*"))
     found = train_translation(settings, dry_run=True)
@@ -184,7 +184,7 @@ def interrupted_at(step: int, config) -> str:
     ids=["between checkpoints", "before an evaluation", "at the end of an epoch"],
 )
 @pytest.mark.parametrize("average", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_what_was_interrupted_ends_as_if_it_had_not_been(config, average, more, tmp_path):
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(config, average, more, tmp_path):
     """The checkpoint of the interruption is not averaged, and pushes none out, unless it is due."""
     more = [*more, f"average_last={average}", "training.max_steps=5", "training.save_steps=2", "data.dev=null"]
     if any("eval_steps" in setting for setting in more):
@@ -200,7 +200,7 @@ def test_what_was_interrupted_ends_as_if_it_had_not_been(config, average, more, 
 
 
 @pytest.mark.slow
-def test_ctrl_c_at_a_checkpoint_of_its_own_makes_no_other(config, tmp_path):
+def test_ctrl_c_at_a_checkpoint_saves_no_other(config, tmp_path):
     more = ["average_last=2", "training.max_steps=5", "training.save_steps=2"]
     train_translation(config(*more, f"training.output_dir={tmp_path / 'whole'}"))
     interrupted_at(4, config(*more))
@@ -225,7 +225,7 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path):
 
 
 @pytest.mark.parametrize("option", [{"save_only_model": True}, {"dataloader_num_workers": 1}, {"save_strategy": "no"}])
-def test_where_no_exact_checkpoint_can_be_left_ctrl_c_is_as_ever(option, tmp_path):
+def test_without_an_exact_checkpoint_ctrl_c_is_unchanged(option, tmp_path):
     options = {"max_steps": 2, "save_strategy": "steps"} | option
     trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), **options)
     with saved_on_interrupt(trainer):

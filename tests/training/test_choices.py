@@ -7,7 +7,7 @@ import pytest
 from hf_attncal.training.request import TrainingRequest, model_settings
 
 
-def test_a_text_without_target_is_a_language_model_and_said_to_be_one(tmp_path):
+def test_a_text_without_target_trains_a_language_model_with_a_message(tmp_path):
     (tmp_path / "text").write_text("a b\n", encoding="utf-8")
     asked = TrainingRequest("train", source=tmp_path / "text")
     with pytest.warns(UserWarning, match="no --target"):

@@ -60,7 +60,7 @@ def results_at(place: str) -> list[float]:
 
 
 @pytest.mark.parametrize("path", RUNNABLE, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_the_top_of_a_file_says_its_command_and_its_score(path):
+def test_the_top_of_a_file_has_its_command_and_its_score(path):
     """A file that others begin with says that it is not run by itself, and others do begin with it."""
     top = header(path)
     if "not run by itself" in top:
@@ -78,7 +78,7 @@ def test_the_top_of_a_file_says_its_command_and_its_score(path):
 
 
 @pytest.mark.parametrize("form", ["text", "list"])
-def test_a_reporter_that_is_not_installed_is_told_before_anything_is_read(form, monkeypatch):
+def test_a_reporter_that_is_not_installed_is_reported_before_reading(form, monkeypatch):
     """The Trainer would stop at it after the text is read, as at a bug."""
     monkeypatch.setattr(integration_utils, "is_clearml_available", lambda: False)
     values = {"training": {"output_dir": "x", "report_to": "clearml" if form == "text" else ["clearml"]}}
@@ -88,7 +88,7 @@ def test_a_reporter_that_is_not_installed_is_told_before_anything_is_read(form, 
     assert TranslationConfig.make(values).training["report_to"]
 
 
-def test_a_reporter_that_nobody_knows_is_refused_with_those_that_there_are():
+def test_an_unknown_reporter_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"`training.report_to`.*tensorbord.*tensorboard"):
         TranslationConfig.make({"training": {"output_dir": "x", "report_to": "tensorbord"}})
     for fine in ("none", "all", None, []):
@@ -400,7 +400,7 @@ def test_tokens_per_step_gives_accumulation(job, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_what_is_worked_out(job, tmp_path, monkeypatch):
+def test_derived_settings_are_computed(job, tmp_path, monkeypatch):
     training = {"output_dir": str(tmp_path)}
     args = JOBS[job].make({"training": training}).arguments()
     assert args.bf16 == bf16_is_fast()
@@ -465,7 +465,7 @@ def test_files_that_cannot_be_read(tmp_path):
         load(tmp_path / "fine.yaml", "model.leaky")
 
 
-def test_published_settings_hold_no_place(tmp_path):
+def test_published_settings_have_no_paths(tmp_path):
     config = TranslationConfig.make({"data": {"root": "/somewhere"}, "training": {"output_dir": "/elsewhere"}})
     assert "/somewhere" not in str(config.published())
     assert "/elsewhere" not in str(config.published())

@@ -181,7 +181,7 @@ def test_batches_have_little_padding():
     assert 1 < cells / (lengths[0] * lengths[1]).sum() < 1.4
 
 
-def test_the_model_keeps_counts_that_are_worth_it():
+def test_the_model_keeps_counts_above_the_threshold():
     learner = learner_of(TEXT)
     learner.run((2, 1))
     counts, pairs = learner.counts, learner.pairs
@@ -262,7 +262,7 @@ def test_repeated_words_and_another_order_are_aligned(learned):
     assert error_rate(learner, links) < 0.05
 
 
-def test_without_jumps_equal_words_cannot_be_told_apart(learned):
+def test_without_jumps_equal_words_are_not_distinguished(learned):
     _, text, links, _ = learned
     learner = learner_of(text, 2 * WORDS)
     learner.run((9, 0))
@@ -294,7 +294,7 @@ def test_the_text_becomes_likelier(learned):
         assert values[8] > values[3] > values[0]
 
 
-def test_what_is_learned_aligns_text_that_is_new(learned):
+def test_learned_counts_align_new_text(learned):
     model = learned[0].model
     text, links = parallel_text(60, seed=9)
     common = found = 0

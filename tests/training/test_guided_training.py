@@ -128,7 +128,7 @@ def test_annotated_links_of_dev_choose_a_threshold(corpus, tmp_path):
         assert results[name]["aer"] == score_aligner(aligner, gold).aer
 
 
-def test_one_process_of_several_tells_the_error(corpus, base, tmp_path, monkeypatch, capsys):
+def test_one_process_of_several_reports_the_error(corpus, base, tmp_path, monkeypatch, capsys):
     aligner = WordAligner.from_pretrained(base, device="cpu")
     golds = annotated(settings(corpus, tmp_path).data)
     for first in (True, False):
@@ -341,7 +341,7 @@ def test_gold_without_a_guided_head(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("train", [train_translation, train_adapter])
-def test_bad_gold_is_told_before_anything_is_trained(corpus, base, tmp_path, train, monkeypatch):
+def test_bad_gold_is_refused_before_training(corpus, base, tmp_path, train, monkeypatch):
     monkeypatch.setattr("hf_attncal.training.job.run_trainer", lambda *_: pytest.fail("trained"))
     (corpus / "short.align").write_text("0-0\n", encoding="utf-8")
     test = {"source": "test.en", "target": "test.de", "gold": "short.align"}

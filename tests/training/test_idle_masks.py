@@ -17,7 +17,7 @@ WORTH_NOTHING = logged(0.9875, 0.08875, -3.672, 3.682)
 
 
 @pytest.mark.parametrize(("last", "mean"), [(COLLAPSED, "0.9998"), (WORTH_NOTHING, "0.9875")])
-def test_masks_that_find_nothing_are_warned_of(last, mean):
+def test_masks_that_find_nothing_get_a_warning(last, mean):
     with pytest.warns(UserWarning, match=f"mean mask {mean}.*`attncal adapt`"):
         warn_of_idle_masks([logged(), last, {"eval_bleu": 3.0}])
 
@@ -27,7 +27,7 @@ ONE_OF_MANY = logged(0.9992, 0.4, -2.3, 2.0)
 
 
 @pytest.mark.parametrize("history", [[], [{"loss": 1.0}], [logged()], [ONE_OF_MANY], [COLLAPSED, logged(0.9)]])
-def test_masks_that_find_something_are_not(history):
+def test_masks_that_find_something_get_no_warning(history):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_idle_masks(history)

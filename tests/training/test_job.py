@@ -74,7 +74,7 @@ def test_the_text_of_an_aligner_is_read_once(text, size):
     assert OPENED.count(str(text / "train.en")) == 1
 
 
-def test_settings_without_a_job_are_told_what_to_add(tmp_path):
+def test_settings_without_a_job_get_a_remedy(tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text("training: {max_steps: 3}\n")
     told = f"`job` must be one of translation, summarization, adapter, aligner, language, got None. Add it to {file} "

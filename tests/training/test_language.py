@@ -200,7 +200,7 @@ def test_two_processes_equal_one(text, tmp_path):
 # ---- wrong input ----
 
 
-def test_what_cannot_be_read_or_has_no_place_is_told(text, tmp_path):
+def test_unreadable_text_and_missing_settings_are_reported(text, tmp_path):
     given = arguments(text)
     (text / "empty").write_text("\n \n")
     (text / "mark").write_text("( <s> )\n")
@@ -220,7 +220,7 @@ def test_what_cannot_be_read_or_has_no_place_is_told(text, tmp_path):
         assert not begun(tmp_path / "run")
 
 
-def test_lines_that_are_too_long_and_unknown_symbols_are_counted_and_said(text, capsys):
+def test_lines_that_are_too_long_and_unknown_symbols_are_counted_and_reported(text, capsys):
     with (text / "dev.txt").open("a") as file:
         file.write("9 " * LENGTH + "\n" + "0 " * 40 + "\n\n")
     options = ["training.max_steps=1", "data.test=null"]

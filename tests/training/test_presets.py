@@ -108,7 +108,7 @@ def test_passes_over_the_text_have_shares_of_steps(data):
     assert all(0 < training[name] < 1 for name in ("eval_steps", "save_steps", "logging_steps"))
 
 
-def test_what_is_given_wins(data):
+def test_given_settings_win(data):
     config = made("translation", data, model={"calibration": None, "d_model": 32}, tokenizer={"vocab_size": 77})
     assert (config.model["calibration"], config.model["d_model"], config.tokenizer.vocab_size) == (None, 32, 77)
     assert "calibration" not in made("translation", data).model
@@ -174,7 +174,7 @@ def test_a_model_to_go_on_from_keeps_its_own_size(data, tmp_path):
         ("translation", {"minutes": "ten"}, "`minutes` must be a number from 0.01 to 525600 or null, got 'ten'"),
     ],
 )
-def test_what_cannot_be_is_named(job, values, message, data):
+def test_impossible_settings_are_named(job, values, message, data):
     with pytest.raises(ValueError, match=message):
         JOBS[job].make({"preset": "small", "data": data} | values)
 

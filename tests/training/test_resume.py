@@ -122,7 +122,7 @@ def test_another_number_of_processes_is_refused(stopped, tmp_path):
         script.main([*stopped, "--resume"])
 
 
-def test_what_does_not_change_a_run_may_differ(stopped, tmp_path, corpus):
+def test_settings_that_do_not_change_a_run_may_differ(stopped, tmp_path, corpus):
     """And the folders may have moved."""
     free = ["logging_steps=2", "save_total_limit=5", "dataloader_num_workers=1", "run_name=x", "report_to=none"]
     shutil.move(tmp_path / "run", tmp_path / "moved")
@@ -133,7 +133,7 @@ def test_what_does_not_change_a_run_may_differ(stopped, tmp_path, corpus):
     assert "changed_on_resume" not in results
 
 
-def test_changes_that_were_asked_for_are_stated(stopped, tmp_path):
+def test_requested_changes_are_reported(stopped, tmp_path):
     results = script.main([*stopped, "--resume", "--allow-changes", "training.max_steps=6"])
     assert results["steps"] == 6
     change = {"from": "checkpoint-2", "key": "training.max_steps", "was": 4, "is": 6}

@@ -96,7 +96,7 @@ def test_a_base_that_asks_for_a_kernel_of_the_hub_is_refused(method, base):
 
 
 @pytest.mark.parametrize("method", ["lora", pytest.param("full", marks=pytest.mark.slow)])
-def test_what_it_is_compared_with(base, method):
+def test_lora_and_full_training_are_baselines(base, method):
     adapter = {"method": method} | ({"r": 2, "target_modules": ["q_proj"]} if method == "lora" else {})
     results = script.main([*settings(base, **adapter), "data.test=null"])
     assert results["steps"] == 4
@@ -164,7 +164,7 @@ def test_scored_in_the_precision_of_the_weights(base, adapter, monkeypatch):
     assert set(seen) == {torch.float32}
 
 
-def test_null_starts_where_it_is_told_to(base):
+def test_null_starts_at_the_given_mass(base):
     """The first step changes little; `null_mass` belongs to leaky adapters."""
     arguments = settings(base, calibration=None, leaky=True, null_mass=0.2)
     script.main([*arguments, "training.max_steps=1", "training.learning_rate=1e-9", "data.test=null"])
@@ -233,7 +233,7 @@ def test_wrong_settings_are_named(values, message):
         AdapterConfig.make(values)
 
 
-def test_a_missing_base_is_said(tmp_path):
+def test_a_missing_base_is_reported(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(f"job: adapter\ntraining: {{output_dir: {tmp_path}/run}}\n")
     with pytest.raises(ValueError, match=r"`model.checkpoint`.*got none"):
@@ -241,7 +241,7 @@ def test_a_missing_base_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["attncal", "lora"])
-def test_what_peft_asks_of_transformers_is_not_told_as_ours(base, method):
+def test_deprecations_by_peft_are_not_shown(base, method):
     """Elsewhere `conftest.py` ignores this warning, so a user met it first."""
     fields = {"calibration": "gated"} if method == "attncal" else {"target_modules": ["q_proj"]}
     values = {"model": {"checkpoint": str(base)}, "adapter": {"method": method, **fields}}

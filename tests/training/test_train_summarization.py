@@ -183,7 +183,7 @@ def test_words_without_an_embedding_are_copied(backbone, switches, corpus, tmp_p
     assert all(score > -1 for score in first.token_scores)
 
 
-def test_words_behind_the_cut_have_no_slot(corpus):
+def test_words_after_the_truncation_have_no_slot(corpus):
     """A label in a slot of a word that is not read could not be predicted."""
     tokenizer = train_word_tokenizer(["the dog sees a cat"], 8, special_tokens=SPECIAL_TOKENS)
     copies = CopyTokenizer(tokenizer, SimpleNamespace(vocab_size=len(tokenizer), max_copied_tokens=2))

@@ -73,7 +73,7 @@ def test_a_training_on_twenty_lines_does_not_judge_its_attention(tmp_path):
 
 
 @pytest.mark.parametrize("beams", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_without_a_length_of_its_own_all_positions_may_be_written(beams, corpus, tmp_path):
+def test_without_a_maximum_length_all_positions_may_be_generated(beams, corpus, tmp_path):
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "data.test=null"]
     script.main([*arguments, f"evaluation.num_beams={beams}", "evaluation.length_penalty=0.5"])
     tokenizer, saved = (kind.from_pretrained(tmp_path / "run") for kind in (AutoTokenizer, AutoModelForSeq2SeqLM))
@@ -170,7 +170,7 @@ def test_held_out_text_loses_what_training_loses_and_names_its_lines(corpus, tmp
     assert len((tmp_path / "run" / "dev.hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 4
 
 
-def test_results_name_no_place_of_this_machine(corpus, tmp_path):
+def test_results_have_no_paths_of_this_machine(corpus, tmp_path):
     """Files and models may be given by their whole paths, as the shell completes them."""
     first = script.main(["--config", str(settings(tmp_path)), "--data", str(corpus), *NO_SCORES])
     (corpus / "more").mkdir()
@@ -389,9 +389,7 @@ def test_averages_that_make_no_sense(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["translation", "adapter", "aligner"])
-def test_an_error_of_a_script_is_one_line_and_a_traceback_only_where_it_is_asked_for(
-    name, tmp_path, monkeypatch, capsys
-):
+def test_an_error_of_a_script_is_one_line_and_has_a_traceback_only_on_request(name, tmp_path, monkeypatch, capsys):
     (tmp_path / "config.yaml").write_text(f"job: {name}\nnothing: 1\n")
     command = [str(ROOT / "training" / "train.py"), "--config", str(tmp_path / "config.yaml")]
     for debug in ([], ["--debug"]):
@@ -405,7 +403,7 @@ def test_an_error_of_a_script_is_one_line_and_a_traceback_only_where_it_is_asked
 
 
 @pytest.mark.slow
-def test_nor_does_an_import_of_a_script_say_anything(tmp_path):
+def test_importing_a_script_prints_nothing(tmp_path):
     (tmp_path / "config.yaml").write_text("job: translation\nnothing: 1\n")
     command = [str(ROOT / "training" / "train.py"), "--config", str(tmp_path / "config.yaml")]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)

@@ -288,7 +288,7 @@ def test_mask_learning_rate_follows_the_schedule(tmp_path):
 ADAGRAD = {"optim": "adagrad", "adagrad_initial_accumulator": 0.1}
 
 
-def test_the_accumulator_of_adagrad_begins_where_it_is_told(tmp_path):
+def test_the_accumulator_of_adagrad_starts_at_the_given_value(tmp_path):
     model = tiny_model("marian", calibration="gated")
     for given, expected in ((0.1, 0.1), (0.0, 0.0), (None, 0.0)):
         options = ADAGRAD | {"adagrad_initial_accumulator": given}
@@ -478,7 +478,7 @@ def test_the_stock_collator_serves_text_without_labels(empty, tmp_path):
 
 
 @pytest.mark.parametrize("trainer_class", [AttnCalTrainer, Seq2SeqTrainer])
-def test_what_is_predicted_of_text_without_labels_is_generated(trainer_class, tmp_path):
+def test_predictions_without_labels_are_generated(trainer_class, tmp_path):
     """The stock Trainer asks the model for logits that it cannot have."""
     model, dataset = tiny("marian", calibration="gated"), toy_dataset(5)
     trainer = make_trainer(tmp_path, model, dataset, per_device_eval_batch_size=5)

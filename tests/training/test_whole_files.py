@@ -21,7 +21,7 @@ import train
 # ---- the tokenizer ----
 
 
-def test_half_a_tokenizer_has_no_name(arguments, tmp_path, monkeypatch):
+def test_an_incomplete_tokenizer_does_not_get_its_name(arguments, tmp_path, monkeypatch):
     save, before = PreTrainedTokenizerFast.save_pretrained, []
 
     def half(self, folder, *rest, **options):
@@ -129,7 +129,7 @@ def test_everything_is_on_the_disk_before_it_gets_its_name(arguments, tmp_path, 
 
 
 @pytest.mark.slow
-def test_of_runs_that_start_at_once_in_one_folder_one_gets_it(tmp_path):
+def test_one_of_several_simultaneous_runs_gets_the_folder(tmp_path):
     config = TranslationConfig.make({"training": {"output_dir": str(tmp_path / "run"), "bf16": False}})
     args = config.arguments()
     for _ in range(5):

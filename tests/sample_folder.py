@@ -1,4 +1,4 @@
-"""A reader's folder: two files of text, a tiny checkpoint under the Hub's name, and runs cut down to seconds."""
+"""Folder of a user who follows the documents: two text files, a tiny checkpoint with a Hub name, and short runs."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from hf_attncal.layouts import DEFAULT_ENCODER
 
 BASE = "Helsinki-NLP/opus-mt-en-de"
 DATASET = "bentrevett/multi30k"
-# What makes a command of the documents one of seconds; untrained models write until they may not.
+# Options that shorten a documented command to seconds; untrained models generate up to the maximum length.
 _NETWORK = ["training.bf16=false", "training.tokens_per_batch=2048", "training.disable_tqdm=true"]
 _TRANSLATOR = [*_NETWORK, "training.max_steps=2", "evaluation.max_new_tokens=5"]
 _SIZES = ["tokenizer.vocab_size=150", "model.d_model=16"]
@@ -39,7 +39,7 @@ SMALL = {
 
 
 def lay_out(folder: Path) -> None:
-    """Fill a folder: text with a few annotated pairs, a base model and a dataset where the Hub's name leads here."""
+    """Fill a folder: text with a few annotated pairs, and a base model and a dataset in folders with Hub names."""
     split = generate_split(80, 20, 1, seed=5)
     write_pairs(split.train, folder / "source.txt", folder / "target.txt")
     write_pairs(split.valid, folder / "dev.source.txt", folder / "dev.target.txt")
