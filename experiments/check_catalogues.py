@@ -239,15 +239,14 @@ def sentence_added(place: Place) -> str | None:
 def clause_left_out(place: Place) -> str | None:
     """Leave out three to five adjacent words, from or to a comma where there is one."""
     text, ones = place.target, list(re.finditer(r"\S+", place.target))
-    windows = []
+    denials, windows = negations(text, place.language), []
     for first in range(1, len(ones) - 4 if len(ones) >= 9 else 0):
         for last in range(first + 2, min(first + 5, len(ones) - 1)):
             begin, end = ones[first].start(), ones[last].end()
-            piece = text[begin:end]
-            if sum(len(word) > 3 for word in words(piece)) >= 2 and not (
-                re.search(r'[\d\n"<>=%{]', piece) or negations(f" {piece} ", place.language)
-            ):
-                windows.append((text[: begin - 1].endswith(",") + piece.endswith(","), begin, end))
+            is_plain = not re.search(r'[\d\n"<>=%{}()«»„“”]', text[begin:end])
+            in_denial = any(begin < one[1] and one[0] < end for one in denials)
+            if is_plain and not in_denial and sum(len(word) > 3 for word in words(text[begin:end])) >= 2:
+                windows.append((text[: begin - 1].endswith(",") + text[:end].endswith(","), begin, end))
     if not windows:
         return None
     _, begin, end = place.rng.choice([one for one in windows if one[0] == max(windows)[0]])
