@@ -312,7 +312,7 @@ class SlowModel:
             )
 
     def train(self, mode: bool = True) -> "SlowModel":
-        """As `nn.Module.train`."""
+        """Set the mode like `nn.Module.train`."""
         self.stock.train(mode)
         return self
 
@@ -327,7 +327,7 @@ class SlowModel:
     def objective(
         self, batch: dict[str, torch.Tensor], mask_network: bool
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """One objective alone: its value, and the gradients of the parameters that it trains.
+        """Return the value of one objective, and the gradients of the parameters that it trains.
 
         `mask_network` False: the NMT loss, for theta, the gate and the NULL parameters (eq. 13); True: eq. 4 for W^Q
         and W^K.
@@ -623,7 +623,7 @@ class SlowMaskAlign:
         return [(self.linear(f"{name}.k_proj", state), self.linear(f"{name}.v_proj", state)) for state in states]
 
     def attend(self, name: str, query: torch.Tensor, seen: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-        """One query over the keys and values that it may see; with none, over those of one state of zeros."""
+        """Attend with one query to the keys and values that it may see; without any, to one state of zeros."""
         seen = seen or self.keys_and_values(name, [torch.zeros_like(query)])
         query = self.linear(f"{name}.q_proj", query)
         read = []
@@ -683,7 +683,7 @@ class SlowMaskAlign:
         return weights
 
     def context(self, direction: str, weights: list, t: int, states: list[torch.Tensor]) -> torch.Tensor:
-        """What position t reads from `[v_NULL; V]`."""
+        """Return the weighted mean of `[v_NULL; V]` at position t."""
         name = f"{direction}.prediction.cross_attn"
         values = [self.linear(f"{name}.v_proj", state) for state in states]
         read = []
@@ -695,7 +695,7 @@ class SlowMaskAlign:
         return self.linear(f"{name}.out_proj", torch.cat(read))
 
     def emissions(self, direction: str, source: Sequence[int], states: list[torch.Tensor]) -> list[torch.Tensor]:
-        """What NULL and each source token predict, as vectors to compare with embeddings."""
+        """Return the predictions of NULL and each source token, as vectors to compare with embeddings."""
         name = f"{direction}.prediction"
         if self.config.emission == "embeddings":
             table = self.table("source" if direction == "forward_direction" else "target")
@@ -846,7 +846,7 @@ class SlowHMM:
         self.weight = 1.0  # what a share of `own` was counted as
 
     def predictive(self, count: float, total: float) -> float:
-        """What a Dirichlet prior predicts after counts."""
+        """Return the prediction of a Dirichlet prior after counts."""
         prior = self.config.lexical_prior
         return (count + prior) / (total + prior * self.config.vocab_size)
 
@@ -875,7 +875,7 @@ class SlowHMM:
         return weights, nulls
 
     def foreign(self, side: int, token: int) -> bool:
-        """Whether a side never had a token, though it had others."""
+        """Return True if a side never had a token but had others."""
         of_side = [a + b for a, b in zip(self.totals[side], self.null_counts[side], strict=True)]
         return any(of_side) and of_side[token] == 0
 

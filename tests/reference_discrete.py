@@ -81,7 +81,7 @@ class SlowDiscrete:
         return [table[token] * scale + positions[i] for i, token in enumerate(tokens)]
 
     def weights(self, scores: list, noise: list) -> list:
-        """What one head does with its scores at one position: soft weights, a sample, or a choice."""
+        """Return the weights of one head at one position: soft weights, a sample, or a one-hot choice."""
         config = self.config
         if config.hard_attention and not self.training:
             best = max(range(len(scores)), key=lambda s: (float(scores[s].detach()), -s))

@@ -43,7 +43,7 @@ def gru_step(weights: Mapping[str, Tensor], x: Tensor, state: Vectors) -> Vector
 
 
 class SlowLuong:
-    """The same function as a `LuongForConditionalGeneration` in evaluation mode.
+    """Slow version of `LuongForConditionalGeneration` in evaluation mode.
 
     Args:
         parameters: of the fast model, by name; leaves that require gradients. config: of the fast model.

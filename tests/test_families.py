@@ -84,7 +84,7 @@ def family_names(source: str) -> list[str]:
 
 
 def test_no_file_but_the_table_and_the_models_names_a_model_type():
-    """Nor does it take a model type to pieces: `Family.name` and `stock_type` do."""
+    """No other file splits a model type either; only `Family.name` and `stock_type` do."""
     files = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "training").glob("*.py")]
     others = [file for file in files if file.name != "families.py" and file.parent != PACKAGE / "models"]
     assert len(others) > 100
@@ -129,7 +129,7 @@ def toy(monkeypatch):
 
 
 def test_a_family_of_another_package_is_its_model_files_and_a_row(toy, tmp_path):
-    """It is trained, saved with its card, loaded, and translates and aligns; the command line offers it."""
+    """It can be trained, saved with a card, loaded, used to translate and align, and is on the command line."""
     for side in ("source", "target"):
         (tmp_path / side).write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 32}

@@ -1,4 +1,4 @@
-"""Imports run one way, what travels to the Hub stands alone, and `import hf_attncal` stays light.
+"""Imports run one way, files published on the Hub need no others, and `import hf_attncal` is light.
 
 The rules are read off the source: a forbidden import inside a function is found, too.
 """
@@ -81,7 +81,7 @@ def imports_of(source: str) -> list[Import]:
 
 
 def shipped_problems(source: str) -> list[str]:
-    """What would break a file of the models room once it is loaded with `trust_remote_code=True`."""
+    """Return the reasons why a file of models/ would fail after loading with `trust_remote_code=True`."""
     problems = []
     for found in imports_of(source):
         if found.dots == 0:
@@ -133,7 +133,7 @@ def test_the_check_accepts_what_is_allowed():
 
 @pytest.mark.parametrize("path", sorted(MODELS.glob("[!_]*.py")), ids=lambda path: path.name)
 def test_a_shipped_file_names_its_licence(path):
-    """It travels without LICENSE. And transformers' tests read the year: models from before 2023 are spared some."""
+    """It is published without LICENSE. Transformers' tests also read the year, and skip some before 2023."""
     header = path.read_text(encoding="utf-8").partition('"""')[0]
     assert re.match(r"# Copyright 20(2[3-9]|[3-9]\d) The hf_attncal authors\.\n", header)
     licence = (MODELS.parents[1] / "LICENSE").read_text(encoding="utf-8").partition("[name of copyright owner]")[2]
@@ -327,7 +327,7 @@ def test_a_name_in_a_table_is_found():
     "package", [hf_attncal, hf_attncal.alignment, hf_attncal.checking], ids=lambda package: package.__name__
 )
 def test_type_checkers_see_lazy_imports(package):
-    """Its `__getattr__` finds it: without the imports for type checkers all of it would be `Any`."""
+    """`__getattr__` imports it lazily; without the imports for type checkers everything would be `Any`."""
     (block,) = [node for node in ast.parse(Path(package.__file__).read_text()).body if isinstance(node, ast.If)]
     assert ast.unparse(block.test) == "TYPE_CHECKING"
     told = {found.name: found.module for node in block.body for found in imports_of(ast.unparse(node))}
@@ -365,7 +365,7 @@ def test_a_name_with_two_meanings_is_found():
 
 
 def assigned(node: ast.stmt) -> list[tuple[ast.expr, ast.expr | None]]:
-    """What a statement assigns: targets, each with its value; those of a tuple one by one."""
+    """Return the targets of an assignment with their values, one by one for a tuple."""
     if isinstance(node, ast.AnnAssign):
         return [(node.target, node.value)]
     pairs = [(target, node.value) for target in node.targets] if isinstance(node, ast.Assign) else []
@@ -387,7 +387,7 @@ def constants_with_two_values(sources: dict[str, str]) -> dict[str, list[str]]:
 
 
 def test_a_public_constant_has_one_meaning():
-    """`GROUPS` is that of a command, in each of these files: the titles of its options."""
+    """Except `GROUPS`, which has the titles of a command's options in each of these files."""
     sources = {file_name(path): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
     found = constants_with_two_values(sources)
     assert all(file.startswith("hf_attncal.commands.") for file in found.pop("GROUPS", []))

@@ -60,7 +60,7 @@ def test_word_alignment(run, tmp_path):
 
 @pytest.mark.parametrize("name", ["corpus", "localisation", "few_sentences"])
 def test_a_notebook_of_five_minutes_prints_what_it_shows(name, tmp_path, monkeypatch):
-    """In this process, without a kernel: it trains nothing and takes a second or two."""
+    """It runs in this process without a kernel, trains nothing, and takes a second or two."""
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     for cell in nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4).cells:

@@ -1,4 +1,4 @@
-"""In continuous integration nothing of ours is skipped unseen, and no usual test costs too much."""
+"""In continuous integration no test of ours is skipped unseen, and no usual test takes too long."""
 
 import os
 import subprocess

@@ -6,10 +6,10 @@ import pytest
 BOUNDS = {
     "summary_begins_with_what": 0,
     "summary_with_what_as_noun": 0,
-    "argument_begins_with_preposition": 1,
+    "argument_begins_with_preposition": 0,
     "argument_begins_with_what": 0,
     "argument_without_it": 0,
-    "that_of": 3,
+    "that_of": 0,
     "so_many": 8,
     "too_at_the_end": 0,
     "alone": 1,

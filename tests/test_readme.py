@@ -92,7 +92,7 @@ def test_readme(work_through):
 
 
 def test_the_first_screen_prints_what_it_shows(tmp_path):
-    """As a stranger pastes it into a shell, and then into Python."""
+    """The blocks run as if pasted into a shell and then into Python."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shell, printed = re.search(
         r"^```bash\n(cat .*?)^```\n\n```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL

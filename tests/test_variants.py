@@ -1,4 +1,4 @@
-"""Each variant of cross-attention has all of its parts: a setting, a slow reference, a line of the papers, a name."""
+"""Each variant of cross-attention has a setting, a slow reference, a line in the papers and a name."""
 
 import re
 from importlib import import_module
@@ -20,13 +20,13 @@ FIRST_CELLS = set(re.findall(r"(?m)^\| ([^|]+?) \|", PAPERS))
 
 
 def exists(name: str) -> bool:
-    """Whether a module has something of this name, `module:name`."""
+    """Return True if `module:name` exists."""
     module, _, member = name.partition(":")
     return hasattr(import_module(module), member)
 
 
 def takes(config_class: type, variant: Variant) -> bool:
-    """Whether a configuration class knows the field, takes the value, and refuses one that is nearly it."""
+    """Return True if a configuration class has the field, accepts the value, and refuses a similar one."""
     if variant.field not in {field for base in config_class.__mro__ for field in getattr(base, "__annotations__", {})}:
         return False
     try:
@@ -43,7 +43,7 @@ def named_in(help_text: str, name: str) -> bool:
 
 
 def missing(variant: Variant) -> list[str]:
-    """What a variant lacks."""
+    """Return the missing parts of a variant."""
     parts = {
         "setting": takes(AttnCalMarianConfig, variant),
         "setting of an adapter": takes(AttentionCalibrationConfig, variant) == variant.adapter,

@@ -31,7 +31,7 @@ def test_actions_are_pinned_by_hash(workflow):
 
 
 def test_rights_are_few(workflow):
-    """To read, for everybody; to ask for an identity, or to write pages, only where something is published."""
+    """Every job may only read; an identity, or writing pages, is allowed only for publishing."""
     assert workflow["permissions"] == {"contents": "read"}
     for name, job in workflow["jobs"].items():
         rights = job.get("permissions", {})

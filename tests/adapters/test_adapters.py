@@ -287,7 +287,7 @@ def test_merging_is_refused_and_names_the_export(bases, merge):
 
 @pytest.mark.parametrize(("backbone", "settings"), PAIRS)
 def test_saved_and_loaded(bases, backbone, settings, batch, tmp_path):
-    """By PEFT, by AutoPeft, by transformers: the same function; the file holds adapter weights and nothing else."""
+    """PEFT, AutoPeft and transformers load the same function; the file has only adapter weights."""
     model = adapted(bases[backbone], **settings)
     expected = logits(model, batch)
     model.save_pretrained(tmp_path)
@@ -334,7 +334,7 @@ def test_pickled_and_unpickled(bases, batch, tmp_path):
 
 
 def test_a_replica_uses_its_own_projections(bases, batch):
-    """As `nn.DataParallel` makes them: copies of modules that share what is not a parameter."""
+    """Replicas as of `nn.DataParallel`: copies of modules that share everything except parameters."""
     model = adapted(bases["marian"], calibration="gated")
     attention = adapter_layers(model)[0].get_base_layer()
     replica, child = attention._replicate_for_data_parallel(), adapter_layers(model)[0]._replicate_for_data_parallel()
@@ -580,7 +580,7 @@ def test_a_calibrated_model_is_refused():
 
 
 def test_a_plain_model_of_ours_is_the_stock_model(family, tmp_path, batch):
-    """To the bit: outputs, gradients, beams; and what was trained on the one goes onto the other."""
+    """Outputs, gradients and beams are equal to the bit, and an adapter trained on one loads onto the other."""
     stock, ours = tiny_stock_model(family), tiny_model(family)
     ours.load_state_dict(stock.state_dict())
     models = [get_peft_model(model, AttentionCalibrationConfig(**SETTINGS["gated, leaky"])) for model in (stock, ours)]
@@ -699,7 +699,7 @@ def test_wrong_settings_are_named(values, message):
 
 
 def test_without_the_package_the_card_names_it_as_a_requirement(bases, monkeypatch, tmp_path):
-    """PEFT alone knows nothing of us, and has no place for a message: it prints our type's value."""
+    """PEFT without this package can only print the value of our type, which therefore is the message."""
     adapted(bases["marian"], calibration="gated").save_pretrained(tmp_path)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "ATTNCAL"
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
@@ -719,7 +719,7 @@ def test_without_the_package_the_card_names_it_as_a_requirement(bases, monkeypat
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_inference_without_weights_is_one_softmax(bases, backbone, batch, monkeypatch):
-    """As with the weights, which are computed step by step."""
+    """The results equal those with weights, which are computed step by step."""
     model = adapted(bases[backbone], calibration="gated")
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     inputs["decoder_input_ids"] = torch.tensor([[2, 6, 10, 4], [2, 9, 2, 1]])

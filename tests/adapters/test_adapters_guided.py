@@ -42,7 +42,7 @@ def bases(tmp_path_factory) -> dict:
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_a_fresh_adapter_is_the_base_model(bases, backbone, kernel):
-    """Of one layer alone, whose head changes as soon as it learns; switched off it is the base to the bit."""
+    """Its only layer changes as soon as it learns; switched off, the model is the base to the bit."""
     base, batch = load_base(bases[backbone]), without_links(guided_batch())
     base.set_attn_implementation(kernel)
     expected = logits(base, batch)
@@ -101,7 +101,7 @@ def test_without_a_number_the_rank_fits(bases):
 
 
 def test_the_mask_loss_does_not_reach_the_head(bases):
-    """Nor do links reach the mask network."""
+    """Links do not reach the mask network either."""
     batch, found = guided_batch(), []
     for frozen in (False, True):
         model = adapted(bases["marian"], **CASES["gated"]).train()

@@ -113,7 +113,7 @@ def test_each_objective_reaches_its_own_parameters(bases, backbone, batch, monke
 
 
 def test_given_decoder_inputs_are_used(bases, batch):
-    """As data collators prepare them."""
+    """The decoder inputs are prepared as by data collators."""
     model = adapted(bases["m2m_100"], calibration="gated")
     outputs, own = joint(model, batch)
     start, pad = model.config.decoder_start_token_id, model.config.pad_token_id
@@ -230,7 +230,7 @@ def test_plain_trainer_trains_the_adapter_and_nothing_else(bases, backbone, sett
     ],
 )
 def test_resume_equals_uninterrupted(bases, backbone, settings, own, tmp_path):
-    """With dropout, to the bit; the counter of steps included."""
+    """Equal to the bit with dropout, also the counter of steps."""
 
     def fresh():
         torch.manual_seed(0)
@@ -297,7 +297,7 @@ def test_adapters_of_transformers_interface_resume_too(bases, with_lora, tmp_pat
 
 
 def test_the_best_of_several_adapters_is_loaded_in_the_end(bases, tmp_path):
-    """The worst is said to be the best here, as it is another than the last."""
+    """The test declares the worst one the best, because it must differ from the last."""
     model = load_base(bases["marian"])
     model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
     model.add_adapter(LoraConfig(r=2, target_modules=["q_proj", "fc1"]), "lora")

@@ -39,7 +39,7 @@ def table(model) -> dict[tuple[int, int], float]:
 
 
 def unknown(model, text) -> list[float]:
-    """Of each pair, the share of tokens that have no count with one of the other side."""
+    """Return for each pair the share of tokens without a count with a token of the other side."""
     counts, shares = table(model), []
     for s, t in text:
         known = [any(counts.get((x, y), 0) >= 0.5 for y in t) for x in s]

@@ -38,7 +38,7 @@ def text() -> Dataset:
 
 @pytest.mark.parametrize("batch_size", [4, 5])
 def test_several_processes_give_what_one_gives(folder, text, batch_size):
-    """To the bit where the same pairs are in the same batches (4 of the 8 of each process): rounding depends on it."""
+    """Equal to the bit if batches have the same pairs (4 of each process's 8), because rounding depends on them."""
     options = {"source": "en", "target": "de", "score": "score", "device": "cpu"}
     one = text.map(AlignBatch(folder, **options), batched=True, batch_size=batch_size)
     several = text.map(AlignBatch(folder, **options), batched=True, batch_size=batch_size, with_rank=True, num_proc=3)
@@ -103,7 +103,7 @@ def test_a_column_that_is_not_there_is_named(folder):
 
 
 def test_sentences_as_lists_of_words_and_what_is_missing(folder):
-    """Also as numpy and pandas have them."""
+    """Sentences may also be numpy or pandas values."""
     function = AlignBatch(folder, device="cpu")
     plain = function({"source": ENGLISH[:4], "target": GERMAN[:4]})["links"]
     words = [[line.split() for line in side[:4]] for side in (ENGLISH, GERMAN)]

@@ -1,4 +1,4 @@
-"""What the default encoder has learned comes in where it belongs, and nowhere else."""
+"""The learned update of the default encoder is applied to its maps, and to no other encoder."""
 
 import copy
 

@@ -80,7 +80,7 @@ def believed() -> EncoderPrior:
 
 
 def states_by_hand(kind: str, texts, layer: int) -> list[torch.Tensor]:
-    """The mean state of the tokens of each word, by a call of the whole encoder with each text alone."""
+    """Return the mean state of the tokens of each word, from a separate call of the encoder for each text."""
     tokenizer, found = bpe_tokenizer(), []
     for text in texts:
         ids = tokenizer(" ".join(text))["input_ids"]
@@ -328,7 +328,7 @@ translated = DICTIONARY.__getitem__
 
 
 class Knowing(EncoderPrior):
-    """Knows the translations of a share of the words; of the others it says anything."""
+    """Encoder that has the translations of a share of the words, and random states for the others."""
 
     def __init__(self, share: float = 1.0):
         self.likelihood, self.known, self.share_known = LikelihoodRatio(), (1.0, 1.0), share
@@ -409,7 +409,7 @@ def test_identical_words_count_only_without_a_useful_encoder(corpus, monkeypatch
 
 
 def test_a_long_line_is_read_with_its_own_cells(corpus):
-    """In windows, and in parts where nothing crosses."""
+    """Lines are read in windows, and in parts if no link crosses."""
     aligner = quick_aligner(corpus, encoder=Knowing())
     aligner.source.prior = Knowing()
     long = [tuple(" ".join(sides) for sides in zip(*corpus[:12], strict=True))]

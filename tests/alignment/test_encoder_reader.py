@@ -1,4 +1,4 @@
-"""How an encoder is given the text of each side: windows, languages, segmentations, and what cannot be read."""
+"""The input of an encoder for each side: windows, languages, segmentations, and unreadable text."""
 
 import copy
 import functools

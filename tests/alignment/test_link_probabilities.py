@@ -253,7 +253,7 @@ def test_shares_of_uncounted_tokens_equal_the_loops(counted, aligner):
 
 
 def test_a_text_like_that_of_the_calibration_keeps_its_probabilities(counted):
-    """To the bit; what is unlike it goes towards the lower of probability and score."""
+    """Equal to the bit; for other text, probabilities move to the lower of probability and score."""
     raw = copy(counted)
     raw.probabilities = None
     pairs = [*KNOWN, *NEW, ("q x the dog dog", "der Hund Hund")]

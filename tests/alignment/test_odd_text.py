@@ -77,7 +77,7 @@ def test_a_line_of_1500_words_with_the_same_text_on_both_sides(windowed, transla
     ids=["all", "middle", "end"],
 )
 def test_a_line_of_1500_words_is_aligned_like_its_sentences(windowed, translated, left_out):
-    """Also if a side lacks sentences, so that partners are far off the diagonal."""
+    """The result is the same if a side lacks sentences, so that links are far off the diagonal."""
     pairs = [(source, [] if n in left_out else target) for n, (source, target) in enumerate(translated[:200])]
     lines = [list(chain(*side)) for side in zip(*pairs, strict=True)]
     assert len(lines[0]) > 1500

@@ -135,7 +135,7 @@ def test_an_empty_side_and_an_empty_pair():
 
 
 def test_widths_are_those_of_a_wide_font():
-    """Of DejaVu Sans, which is one of the widest: nothing that is drawn is much wider than was thought."""
+    """Widths are of DejaVu Sans, one of the widest fonts, so that text is hardly wider than computed."""
     words = ["illicit", "mammoth", "WAVE", "Führungsgewässer", "Ответственность", "l'", "...", "12,345", "ἄνθρωπος"]
     for word in words:
         drawn = TextPath((0, 0), word, size=1, prop=FontProperties(family="DejaVu Sans")).get_extents().width

@@ -308,7 +308,7 @@ def test_elements_too_deep_in_each_other_are_refused():
     ids=("empty", "each word", "nested"),
 )
 def test_the_longest_lines(source, links, elements):
-    """In what grows with the square of their words, these would take minutes."""
+    """Code that is quadratic in the number of words would take minutes."""
     found = project_markup(source, "b " * 5000, links)
     assert found.text.count("<a") == elements
 

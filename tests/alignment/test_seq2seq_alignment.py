@@ -148,7 +148,7 @@ def test_the_prefix_is_read_by_the_model_and_has_no_words(model):
 
 
 def test_a_tokenizer_without_end_of_sentence_gets_one():
-    """Else the last word is never a decoder input."""
+    """Otherwise the last word would never be a decoder input."""
     tokenizer = bpe_tokenizer()
     model, settings = text_model("marian", "stock"), Seq2SeqAttention(1, shift=True)
     expected = seq2seq_weights(model, tokenizer, SOURCES[:1], TARGETS[:1], settings)[0]
@@ -261,7 +261,7 @@ def test_wrong_settings_are_refused(fields, message):
 
 
 def test_a_threshold_of_the_settings():
-    """It holds where none is asked for, links what has more weight, and can be changed."""
+    """It is the default, links words with more weight, and can be changed."""
     model, pairs = copy.deepcopy(text_model("marian", "stock")), list(zip(SOURCES, TARGETS, strict=True))
     best = WordAligner(model, bpe_tokenizer(), Seq2SeqAttention(1))
     aligner = WordAligner(model, bpe_tokenizer(), Seq2SeqAttention(1, threshold=0.2))
@@ -284,7 +284,7 @@ def test_a_threshold_of_the_settings():
 
 
 def test_the_best_threshold():
-    """Of all, and of the best source word; against one alignment after the other."""
+    """The best threshold of all weights and of the best source word equals a search over single alignments."""
     model, pairs = copy.deepcopy(text_model("marian", "stock")), list(zip(SOURCES, TARGETS, strict=True))
     aligner = WordAligner(model, bpe_tokenizer(), Seq2SeqAttention(1))
     tried = (0.1, 0.2, 0.3, 0.9)

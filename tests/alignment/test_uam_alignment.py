@@ -55,7 +55,7 @@ def probabilities_of(model, tokenizer, source: str, target: str) -> torch.Tensor
 
 
 def test_weights_are_those_of_single_pairs(model, tokenizer):
-    """Of a step and not of the next; of nothing but the words of the target."""
+    """Weights belong to the step itself and not to the next one, and only to words of the target."""
     found = {}
     for pairs, reading in readings_of_pairs(model, tokenizer, SOURCES, TARGETS, attentions=False, uam=True):
         for row, pair in enumerate(pairs):

@@ -14,7 +14,7 @@ COMMANDS: dict[str, Callable] = {name: resolve_name(function) for name, function
 
 
 def options_of(function: Callable) -> list[str]:
-    """Return the options that are a command's own, without those of `Running`, which all commands share."""
+    """Return the options of a command, without the shared ones of `Running`."""
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters
     shown = signature_of(function).parameters.keys()

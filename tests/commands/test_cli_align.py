@@ -290,7 +290,7 @@ def test_special_files_are_not_replaced(run, checkpoint, tmp_path):
 
 
 def test_a_pipe_without_a_name_is_written_to(run, checkpoint):
-    """As `--output >(command)` gives, and /dev/stdout before `| command`."""
+    """Such pipes come from `--output >(command)`, and from /dev/stdout before `| command`."""
     reader, writer = os.pipe()
     try:
         output = ("--output", f"/dev/fd/{writer}")
@@ -437,7 +437,7 @@ def test_pairs_from_pipes(run, checkpoint, tmp_path):
 
 
 def test_several_processes_are_refused_with_the_option_for_parts(run, monkeypatch, tmp_path):
-    """Each of them would write every line."""
+    """Otherwise each process would write every line."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     pairs = write(tmp_path / "pairs", LINES)
     for arguments in ([], ["--source", pairs, "--output", tmp_path / "links"]):

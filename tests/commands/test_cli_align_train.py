@@ -110,7 +110,7 @@ def test_system_errors_in_the_middle_of_a_run_are_one_line(corpus, tmp_path, cap
 
 
 def test_training_on_a_pipe_is_refused(corpus, tmp_path, capsys):
-    """Which nobody writes to: what is told is told before it is opened."""
+    """Nobody writes to the pipe, so the error must come before it is opened."""
     os.mkfifo(tmp_path / "pipe")
     files = ["--source", str(tmp_path / "pipe"), "--target", str(corpus / "train.de")]
     assert main(["align", "train", *files, "--output", str(tmp_path / "aligner")]) == 1

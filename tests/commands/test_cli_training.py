@@ -59,7 +59,7 @@ def results(folder: Path) -> dict:
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What is asked for, job and settings, of each command that runs in the test, which trains nothing."""
+    """Record job and settings of each command that the test runs, without training."""
     runs = []
     monkeypatch.setattr(TrainingRequest, "run", lambda self, job, load, base, **_: runs.append((self, job, base)))
     return runs
@@ -205,7 +205,7 @@ def test_a_guided_head_gives_the_links_of_translations(command, links_from, base
 
 @pytest.mark.parametrize("command", ["train", pytest.param("adapt", marks=pytest.mark.slow)])
 def test_the_control_of_calibration(command, base, text, tmp_path):
-    """An output gate alone: it learns, its card says so, and it translates."""
+    """A model with only an output gate learns, has it in its card, and translates."""
     output, adapts = tmp_path / "model", command == "adapt"
     settings = (
         [str(base), "--calibration=none+output_gate", *ADAPTER] if adapts else [*MARIAN, "model.output_gate=true"]
@@ -419,7 +419,7 @@ def test_a_dry_run_leaves_nothing_behind(name, base, text, tmp_path, monkeypatch
     ],
 )
 def test_ctrl_c_prints_the_command_to_continue(moment, text, tmp_path):
-    """The command that is told ends with the weights of a run that nobody interrupted."""
+    """The printed command ends with the weights of an uninterrupted run."""
 
     def command(output: str) -> list[str]:
         settings = ["training.save_steps=2", "average_last=3", *MARIAN]

@@ -1,4 +1,4 @@
-"""`attncal translate`: files, scores, JSON, and links that are those of `attncal align run` on the same text."""
+"""`attncal translate`: files, scores, JSON, and links equal to those of `attncal align run`."""
 
 import copy
 import gzip
@@ -57,7 +57,7 @@ def word_aligner(tmp_path_factory):
 
 @pytest.fixture
 def chosen_attention(translator):
-    """What `attncal align select` leaves beside the translator; it is no default."""
+    """Settings that `attncal align select` saved with the translator; they differ from the default."""
     path = Seq2SeqAttention(2, (1,), shift=False).save(translator.folder)
     yield path
     path.unlink()

@@ -1,4 +1,4 @@
-"""What goes wrong outside of the command, or inside: one line that says what to mend, and a status that is not 0."""
+"""Errors outside or inside of a command: one line with the remedy, and an exit status other than 0."""
 
 import errno
 import io
@@ -210,7 +210,7 @@ def test_two_processes_do_not_write_one_output(tmp_path):
 
 
 def test_simultaneous_commands_with_one_output_write_whole_results_or_nothing(tmp_path):
-    """Each writes its number 500 times; whoever ends with status 0 has left all of its lines, and no one else's."""
+    """Each process writes its number 500 times; one that ends with status 0 has written exactly its own lines."""
     script = """
 import sys
 from hf_attncal.io.errors import CommandError

@@ -1,4 +1,4 @@
-"""What is the same in the help and the usage errors of every command."""
+"""Help and usage errors that all commands share."""
 
 import ast
 import inspect

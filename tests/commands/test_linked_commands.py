@@ -304,7 +304,7 @@ def test_words_stay_exact_where_a_spreadsheet_would_compute_them_and_a_warning_c
 @pytest.mark.parametrize("mode", ["a", "w"])
 @pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "link"])
 def test_an_open_output_is_appended_to(mode, name, attncal, here):
-    """As a shell gives it: `--output /dev/stdout >> file`, which is the link /dev/stdout to /proc/self/fd/1."""
+    """The output is opened by a shell: `--output /dev/stdout >> file`, a link to /proc/self/fd/1."""
     if not Path("/proc/self/fd").exists() and "proc" in name:
         pytest.skip("of Linux")
     expected = attncal("align", "lexicon", *TEXT)[1]

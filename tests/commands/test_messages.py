@@ -1,4 +1,4 @@
-"""-q, -v and -vv: what a command tells besides its results, and that nothing of it outlives the command."""
+"""-q, -v and -vv: the messages of a command, and that the settings end with the command."""
 
 import logging
 import os

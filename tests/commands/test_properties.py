@@ -37,7 +37,7 @@ def files(draw, line=any_line):
 
 
 def collected(windows, window: int) -> tuple[list, int | None]:
-    """What all groups hold, and the line that their error names."""
+    """Return the items of all groups, and the line number in the error."""
     items, error = [], None
     for group, problem in windows:
         assert error is None, "nothing may follow an error"
@@ -150,7 +150,7 @@ def fake_translate(model, tokenizer, lines, *, too_long, **_):
 
 
 class NoLinksOfTabs(FakeAligner):
-    """Fails on a tab, too: on lines that were translated."""
+    """Encoder that also fails on a tab, in translated lines."""
 
     def align(self, pairs, **_):
         if any("\t" in source for source, _ in pairs):

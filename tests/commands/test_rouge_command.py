@@ -1,4 +1,4 @@
-"""`attncal score --metric rouge`: what it says of files is what `metrics.rouge` says of their lines."""
+"""`attncal score --metric rouge`: the scores of files equal the scores of `metrics.rouge` on their lines."""
 
 import gzip
 import io

@@ -65,7 +65,7 @@ def files(write):
 
 
 def twice(files, write) -> None:
-    """Each line again: eight pairs are enough for an interval."""
+    """Repeat each line, because eight pairs are enough for an interval."""
     for name, lines in {"gold": GOLD, "first": FIRST, "second": SECOND}.items():
         write(name, lines * 2)
 

@@ -1,4 +1,4 @@
-"""What a stranger gives to a command by mistake: one line that names it, at once, and nothing half-written."""
+"""Mistakes in the arguments of commands: a message of one line, at once, and no partial output."""
 
 import io
 import os
@@ -333,7 +333,7 @@ def test_a_file_that_is_no_yaml_is_named(text, here):
     ],
 )
 def test_a_key_that_is_given_twice_is_named_with_both_lines(text, key, lines, here):
-    """In a file, in the file that it is based on, and in an override."""
+    """The key may be in a file, in its base file, and in an override."""
     (here / "settings.yaml").write_text(text)
     (here / "derived.yaml").write_text("base: settings.yaml\n")
     told = f"the key `{key}` is given twice, in lines {lines}"
@@ -348,13 +348,13 @@ def test_an_override_with_a_key_twice_is_refused(here):
 
 
 def test_a_key_may_override_the_merged_value(here):
-    """`<<` brings keys that those of the section go before; that is no key given twice."""
+    """The section's keys override the keys that `<<` merges; this is not a repeated key."""
     (here / "a.yaml").write_text("a: &a\n  b: 1\n  d: 1\nc: &c\n  <<: *a\n  d: 2\ne:\n  <<: *c\n  d: 3\n")
     assert read_settings("a.yaml") == {"a": {"b": 1, "d": 1}, "c": {"b": 1, "d": 2}, "e": {"b": 1, "d": 3}}
 
 
 def test_yaml_of_ours_is_read_in_one_place():
-    """With another loader of PyYAML a key that is given twice would be taken in silence."""
+    """Another loader of PyYAML would silently accept a repeated key."""
     files = Path(hf_attncal.__file__).parent.rglob("*.py")
     loads = re.compile(r"(?m)^\s*(import yaml|from yaml import (?!YAMLError$))")
     readers = [file.name for file in files if loads.search(file.read_text())]

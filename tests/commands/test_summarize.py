@@ -28,7 +28,7 @@ def saved(folder, model, tokenizer) -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def summarizer(tmp_path_factory):
-    """A stock BART that says how it is searched, and that it was trained to read twelve tokens."""
+    """Stock BART with settings of the search, trained to read twelve tokens."""
     model, tokenizer = copy.deepcopy(text_model("bart", "stock")).eval(), copy.deepcopy(bpe_tokenizer())
     model.final_logits_bias[0, tokenizer.eos_token_id] = 4
     search = {"num_beams": 3, "length_penalty": 2.0, "no_repeat_ngram_size": 2, "min_length": 4, "max_length": 9}
@@ -103,7 +103,7 @@ def test_generated_words_are_not_marked(attncal, tmp_path):
 
 @pytest.mark.parametrize("copied", [True, False])
 def test_json_is_one_object_a_line(attncal, copier, summarizer, copied):
-    """Of a model that copies with what is copied, of any other without."""
+    """Only objects of a model that copies have the copied words."""
     maker, texts = (copier, TEXTS) if copied else (summarizer, LINES)
     status, out, err = attncal("summarize", maker.folder, *SHORT, "--format", "json", text=text_of(texts))
     assert (status, bool(err)) == (0, not copied)  # of lines that are cut
@@ -157,7 +157,7 @@ def test_the_beginning_of_a_long_text_is_summarised_with_a_warning(attncal, summ
 
 
 def test_a_line_with_too_many_bytes_also_gets_a_warning(attncal, copier):
-    """Though what is read of it may have few tokens: an unknown word is one."""
+    """Its truncated text may have few tokens, because an unknown word is one token."""
     command = ("summarize", copier.folder, *SHORT, "--longest-line", "50")
     text = f"oil\n{'a' * 90} oil\ngold\n"
     status, out, err = attncal(*command, text=text)

@@ -26,7 +26,7 @@ def upstream_tests(version: str | None = None) -> Path:
 
 
 def is_fetched(folder: Path) -> bool:
-    """Whether `folder` holds what the conformance suite imports."""
+    """Return True if `folder` has the modules that the conformance suite imports."""
     return all((folder / name).is_file() for name in NEEDED)
 
 

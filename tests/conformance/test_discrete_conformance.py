@@ -87,7 +87,7 @@ class TwoStreamsTest(TwoStreamsMixin, OneStreamTest):
 
 
 class CausalModelTester(Seq2SeqModelTester):
-    """The decoder alone: no inputs but tokens and their mask."""
+    """Tester of a decoder without an encoder, whose only inputs are tokens and their mask."""
 
     def prepare_config_and_inputs_for_common(self):
         config, inputs = super().prepare_config_and_inputs_for_common()
@@ -96,7 +96,7 @@ class CausalModelTester(Seq2SeqModelTester):
 
 
 class CausalMixin(CommonMixin, GenerationTesterMixin):
-    """The whole suite for a decoder alone."""
+    """Whole suite for a decoder without an encoder."""
 
     is_encoder_decoder = False
     config_class: type

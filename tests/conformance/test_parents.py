@@ -1,4 +1,4 @@
-"""What our classes rely on in transformers' Marian and BART, so that a change there fails here, by name."""
+"""Details of transformers' Marian and BART that our classes rely on, so that a change fails here by name."""
 
 import ast
 import difflib

@@ -1,4 +1,4 @@
-"""What the mixins of `upstream.py` ask a test case for: tiny configurations and inputs."""
+"""Tiny configurations and inputs of the test cases, for the mixins of `upstream.py`."""
 
 import functools
 import inspect
@@ -63,7 +63,7 @@ class Seq2SeqModelTester:
 
 
 class CommonMixin(ModelTesterMixin):
-    """How the suite runs here, for `all_model_classes`; to be joined with `unittest.TestCase`."""
+    """Settings of the suite for `all_model_classes`; to be combined with `unittest.TestCase`."""
 
     # Before it knew frozen parameters, the suite asked for a gradient of Marian's positions too, also of stock Marian.
     test_all_params_have_gradient = "intentionally_frozen" in inspect.getsource(ModelTesterMixin)
@@ -110,7 +110,7 @@ class ConformanceMixin(CommonMixin, GenerationTesterMixin):
 
 
 class NewModelMixin:
-    """What models of today have to pass; to be placed before the mixin with the suite.
+    """Additional tests for new models; to be placed before the mixin with the suite.
 
     Models from before 2023 need not, by the year on top of their configuration's file.
     """
@@ -135,7 +135,7 @@ class OursMixin(NewModelMixin, ConformanceMixin):
 
 @functools.cache
 def skips(test_case: type[unittest.TestCase], name: str) -> bool:
-    """Whether test `name` of `test_case`, or a part of it, is skipped; runs it."""
+    """Run test `name` of `test_case`, and return True if it, or a part of it, is skipped."""
     result = unittest.TestResult()
     test_case(name).run(result)
     return bool(result.skipped)
@@ -151,7 +151,7 @@ def reason_of_its_own(test_case: type[unittest.TestCase], name: str) -> str | No
 
 
 def may_skip(test_case: type[unittest.TestCase], name: str) -> bool:
-    """Whether `test_case` may skip test `name`: for a reason of its own, or because its `stock_test_case` skips it.
+    """Return True if `test_case` may skip test `name`: it has a reason, or its `stock_test_case` skips it.
 
     None of its `never_skipped`.
     """
@@ -184,7 +184,7 @@ EVERY_TWO = (
 
 
 def is_repetition(test_case: type | None, name: str) -> bool:
-    """Whether a dear test repeats what a class without switches shows; each of these loads models.
+    """Return True if a slow test, which loads models, only repeats the result of a class without switches.
 
     It does so with switches, and in a class that `repeats` another: BART's code is Marian's.
     """

@@ -107,7 +107,7 @@ def test_zero_bytes_are_padding_where_the_format_has_it(tmp_path, suffix, where,
     ],
 )
 def test_a_file_that_is_not_whole_is_never_a_shorter_text(tmp_path, capsys, suffix, damage):
-    """Whether it is read at once, as training text, or line by line, by a command."""
+    """This holds for training text, which is read at once, and for commands, which read line by line."""
     path = tmp_path / f"a{suffix}"
     path.write_bytes(damage(write(path, [TEXT[:30_000]]), write(path, [b"second\n"])))
     with pytest.raises(ValueError, match=rf"a\{suffix}.*decompressed \(\w.*\)"):
@@ -132,7 +132,7 @@ def test_an_empty_file_is_damaged_only_with_a_suffix_of_compression(tmp_path, ca
 
 
 def test_skippable_frames_are_skipped(tmp_path):
-    """What `pzstd` writes before and between frames."""
+    """`pzstd` writes such frames before and between others."""
     skipped = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"abcd"
     (tmp_path / "a.zst").write_bytes(skipped + zstandard.compress(b"a\n") + skipped + zstandard.compress(b"b\n"))
     assert read_lines(tmp_path / "a.zst") == ["a", "b"]

@@ -62,7 +62,7 @@ def test_every_white_space_word_has_one_that_stands_for_it_and_none_stands_for_a
 
 @given(texts)
 def test_words_once_cut_are_words(text):
-    """So text can be cut again: what was trained on is what is aligned."""
+    """Segmenting a text twice gives the same words, so that training and aligning agree."""
     once = " ".join(segment(text).words)
     assert segment(once).raw_words == len(segment(text).words)
 

@@ -1,4 +1,4 @@
-"""Planted errors of translation: each is what its kind says, and where it says."""
+"""Planted translation errors: each has its kind and its position."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What parts the words that links count is said, stands on record, or is found; else it is asked for."""
+"""The word separator of links is given, recorded or detected; otherwise the user must give it."""
 
 import gzip
 import shutil

@@ -135,7 +135,7 @@ def test_a_notebook_shows_a_figure_without_pyplot():
 
 @pytest.fixture
 def own_fonts(monkeypatch):
-    """As if the machine had no fonts but those of matplotlib: (name, file) -> one more."""
+    """Hide all fonts except matplotlib's; the returned function adds a font (name, file)."""
     own = matplotlib.get_data_path()
     fonts = [font for font in font_manager.fontManager.ttflist if font.fname.startswith(own)]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts)
@@ -227,7 +227,7 @@ def test_heads_are_across_and_layers_down():
 
 
 def test_all_figures_have_the_colours_of_text_that_a_page_turns_round():
-    """And no other grey or black: what is not told to the page would not be read at night."""
+    """There is no other grey or black, because a dark page could not invert it."""
     figures = [
         bars(BARS, ["noun", "verb"]),
         lines({str(n): [(0, n), (1, n)] for n in range(7)}, "x", "y"),

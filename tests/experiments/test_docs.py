@@ -1,4 +1,4 @@
-"""What README and docs name exists: files, headings that links lead to, functions, imports, commands with options."""
+"""Names in README and docs exist: files, linked headings, functions, imports, commands and options."""
 
 import ast
 import importlib
@@ -40,7 +40,7 @@ def test_links_lead_somewhere(document):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files_exist(document):
-    """Those that are committed; results of runs that a command would write are named with `results/` and a path."""
+    """Only committed files; results that a command would write also have a path with `results/`."""
     for name in PATH.findall(document.read_text(encoding="utf-8")):
         # From the root, from the package, or, in a link, from the document.
         places = (ROOT, ROOT / "hf_attncal", document.parent)

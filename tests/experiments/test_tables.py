@@ -36,7 +36,7 @@ def test_a_changed_number_is_noticed(tables):
 
 
 def test_every_result_begins_the_same_way():
-    """With what `records.record` writes; a note made by hand begins with `what`."""
+    """A result starts with the fields of `records.record`; a note made by hand starts with `what`."""
     untraced = []
     for path in (ROOT / "results").rglob("*.json"):
         result = json.loads(path.read_text(encoding="utf-8"))

@@ -33,7 +33,7 @@ class Place:
 
     @property
     def pairs(self) -> Path:
-        """Lines `source ||| target`, for `align run`; their sources alone are `train.en`."""
+        """Lines `source ||| target` for `align run`; their sources are in `train.en`."""
         return self.folder / "pairs"
 
     def align_run(self, *options: str) -> list[str]:
@@ -138,7 +138,7 @@ def finish(command: list[str], *, limit: int | None = None, **streams) -> subpro
 
 
 def said_by_python(err: str) -> bool:
-    """Whether standard error has Python's words in place of an error."""
+    """Return True if standard error has a message of Python instead of our error."""
     return "Traceback (most recent call last)" in err or "Exception ignored" in err
 
 

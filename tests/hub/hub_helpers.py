@@ -164,7 +164,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def computed(model: torch.nn.Module, auto: str, aligns: bool) -> torch.Tensor:
-    """What `ELSEWHERE` computes."""
+    """Return the results of `ELSEWHERE`."""
     ids = torch.tensor([[5, 6, 7, 2]])
     with torch.no_grad():
         if aligns:

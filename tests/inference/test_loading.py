@@ -1,4 +1,4 @@
-"""A name may be that of a model or that of an adapter: both load, and the command line takes both."""
+"""Models and adapters load by name, in Python and on the command line."""
 
 import json
 import os
@@ -278,7 +278,7 @@ def test_the_tokenizer_of_another_model_is_refused(copied, folders, tmp_path):
 
 
 def test_a_mask_token_without_an_embedding_is_none_of_it(copied):
-    """As in bart-large-cnn: no text gives it."""
+    """bart-large-cnn has such a token; no text contains it."""
     tokenizer = AutoTokenizer.from_pretrained(copied)
     tokenizer.add_special_tokens({"mask_token": "<mask>"})
     tokenizer.save_pretrained(copied)
@@ -371,7 +371,7 @@ def test_a_base_model_without_all_its_weights_is_refused_with_an_adapter(folders
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_tied_and_computed_weights_are_not_missing(backbone, tmp_path):
-    """Nor are tables of sinusoids, which Pegasus' own checkpoints do not have."""
+    """Tables of sinusoids may also be missing, as in Pegasus' own checkpoints."""
     tokenizer = train_bpe_tokenizer([TEXT] * 3, vocab_size=40)
     folder = save_base(tmp_path, backbone, dtype=torch.float32, vocab_size=len(tokenizer))
     weights = load_file(folder / "model.safetensors")

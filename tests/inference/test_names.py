@@ -1,4 +1,4 @@
-"""What is no name of a model is refused before torch is imported, and before the Hub is asked again and again."""
+"""Names that are not models are refused before torch is imported and without repeated requests to the Hub."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from hf_attncal.inference.opening import TOKENIZER_FILES, check_name, is_hub_nam
 
 @pytest.fixture
 def hub(monkeypatch):
-    """In place of the Hub: what it is asked, and what comes of it, None or an error to raise."""
+    """Replacement of the Hub: records requests, and returns None or raises an error."""
     asked = []
 
     def answer(url, timeout):
@@ -34,7 +34,7 @@ def hub(monkeypatch):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A working folder with a model, an empty folder and a run whose checkpoints alone are models."""
+    """Working folder with a model, an empty folder, and a run in which only the checkpoints are models."""
     for name in ("aligner", "run/checkpoint-9", "run/checkpoint-10"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}")

@@ -42,7 +42,7 @@ def model(request, family):
 
 
 def pairs_of(model, kind: str = "attentions", **options) -> dict[int, list]:
-    """For each pair the layers of one kind, unpadded."""
+    """Return the layers of one kind for each pair, without padding."""
     found = {}
     for pairs, reading in readings_of_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, **options):
         for row, pair in enumerate(pairs):
@@ -90,7 +90,7 @@ def test_attention_of_a_padded_batch_is_that_of_every_step_on_its_own(model):
 
 @pytest.mark.parametrize("attentions", [False, True])
 def test_details_of_a_padded_batch_equal_those_of_single_pairs(family, attentions):
-    """And phi = |m a + (1 - m) mu - a|, where NULL takes its share out of the mean."""
+    """Also phi = |m a + (1 - m) mu - a|, where the weight of NULL is not part of the mean."""
     model = text_model(family, "ours")
     options = {"batch_size": 4, "attentions": attentions, "details": True}
     kinds = {kind: pairs_of(model, kind, **options) for kind in (*DETAILS[:2], "contributions", "attentions")}

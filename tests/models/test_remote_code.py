@@ -213,7 +213,7 @@ def test_the_folder_of_the_word_aligner(generations, place):
 
 
 def test_push_to_hub_uploads_what_save_pretrained_writes(family, tmp_path, monkeypatch):
-    """The same code, configuration and weights, byte for byte, and a model card."""
+    """Code, configuration and weights are equal to the byte, and there is a model card."""
     model = tiny_model(family, calibration="gated", leaky=True, output_gate=True)
     model.save_pretrained(tmp_path / "saved")
     uploaded = {}

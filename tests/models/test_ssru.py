@@ -31,7 +31,7 @@ def test_without_a_state_it_begins_with_zeros():
 
 
 def test_long_texts_are_exact_in_float32():
-    """Where nothing is forgotten for thousands of steps, and where everything is at once."""
+    """Forget gates that keep everything for thousands of steps, and gates that keep nothing."""
     torch.manual_seed(2)
     forget = torch.where(torch.rand(1, 4000, 4) < 0.3, torch.tensor(0.0), torch.tensor(1.0))
     forget[..., 0] = 0.9999

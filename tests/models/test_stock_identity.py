@@ -45,7 +45,7 @@ def logits(model, seed: int = 4):
 class TestAllOff:
     @pytest.mark.half("family", "implementation", "training", "dtype")
     def test_logits_to_the_bit(self, family, implementation, training, dtype):
-        """In training with dropout: the same random numbers, drawn at the same places."""
+        """Also in training with dropout, which draws the same random numbers at the same positions."""
         stock, ours = twins(family, implementation, dtype, **DROPOUT)
         stock.train(training)
         ours.train(training)

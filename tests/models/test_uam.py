@@ -136,7 +136,7 @@ def test_a_module_that_predicts_the_source_has_no_loss():
 
 
 def test_gradients_of_the_sum():
-    """By finite differences; what is no target has no gradient, whatever it holds."""
+    """Checked by finite differences; steps without a target have no gradient."""
     logits = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([[True, True, False], [True, False, False]])
     assert torch.autograd.gradcheck(lambda logits: expected_counts(logits, mask), logits)
@@ -235,7 +235,7 @@ def test_bfloat16(family: str):
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"do_sample": True, "top_k": 2}], ids=str)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_the_null_token_is_never_generated(family: str, options: dict):
-    """Not even where nothing is as probable; the caller's `suppress_tokens` still count."""
+    """Not even if it is the most probable token; the caller's `suppress_tokens` still apply."""
     model = build(family).eval()
     inputs = {name: padded_pairs(PAIRS)[name] for name in ("input_ids", "attention_mask")}
     bias = torch.zeros(11, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Charts of what attention says: their numbers are those that were found, and each can be drawn."""
+"""Charts of attention: their numbers equal the measured ones, and each can be drawn."""
 
 import math
 import subprocess

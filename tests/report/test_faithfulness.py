@@ -24,7 +24,7 @@ WORDS = [(len(target.split()), len(source.split())) for source, target in zip(SO
 
 
 def random_scores(seed: int) -> list[np.ndarray]:
-    """With negative ones and ties."""
+    """Return random scores, with negative ones and ties."""
     generator = np.random.default_rng(seed)
     return [generator.integers(-2, 6, size=words) / 5 for words in WORDS]
 

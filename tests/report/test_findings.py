@@ -1,4 +1,4 @@
-"""Findings and caveats: their numbers are those that were found, and nothing is said that was not."""
+"""Findings and caveats: their numbers equal the measured ones, and there are no other claims."""
 
 import math
 from dataclasses import replace
@@ -168,7 +168,7 @@ def test_errors_by_method_has_the_nearest_first():
 
 
 def test_a_probe_is_spoken_of_where_one_was_trained():
-    """Not of every calibration that changes nothing."""
+    """Other calibrations that change nothing are not called probes."""
     found = observe(model_of("marian", "probe"), bpe_tokenizer(), SOURCES, TARGETS)
     assert found.calibrated
     assert not found.is_changed

@@ -59,7 +59,7 @@ def mean(counts: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module", params=["marian", "bart"])
 def both(request, bounds):
-    """What is found, and what the loops find."""
+    """Return our results, and the results of the loops."""
     model = text_model(request.param, "ours")
     found = observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=TAGS, alignments=True, batch_size=4)
     pairs = list(zip(SOURCES, TARGETS, strict=True))
@@ -213,7 +213,7 @@ def test_divergence_of_rows():
 
 @pytest.mark.parametrize("number", [1, 0.5, 0])
 def test_results_from_uninformative_masks_are_withheld(number):
-    """Whether they keep all tokens, blur all, or treat all alike."""
+    """Masks are uninformative if they keep all tokens, blur all, or treat all alike."""
     flat = {layer: {0: number, 1: number} for layer in range(3)}
     model = with_masks(text_model("marian", "ours"), flat)
     found = observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=TAGS, alignments=True)

@@ -1,4 +1,4 @@
-"""Pairs to look at: their weights are those of the analysis, in their order, whatever the windows and batches."""
+"""Pairs to look at: their weights equal the analysis in their order, with any windows and batches."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_windows_and_batches_change_nothing(family, monkeypatch):
 
 
 def test_a_probe_shows_attention_once(family):
-    """Its calibration changes nothing, so there is nothing else to look at."""
+    """Its calibration changes nothing, so calibrated attention would be the same."""
     names = {kind: {name for view in views(model_of(family, kind), ()) for name in view.weights} for kind in SWITCHES}
     assert names["probe"] == {"attention", "contribution"}
     assert names["gated"] == {"attention", "calibrated", "contribution"}

@@ -104,7 +104,7 @@ def test_the_page_runs_only_its_own_script_and_fetches_nothing(page):
 
 
 def test_all_that_the_script_uses_is_there_and_has_a_name(page):
-    """What it looks up by id, fields and lists have labels."""
+    """Elements looked up by id exist; fields and lists have labels."""
     (script,) = Page(page).scripts
     wanted = set(re.findall(r'\$\("([\w-]+)"\)', script))
     assert wanted <= set(Page(page).ids)

@@ -1,4 +1,4 @@
-"""What several tests of training share: small text, settings of a run of four steps, a trainer of toy sentences."""
+"""Shared parts of training tests: small text, settings of a run of four steps, a trainer of toy sentences."""
 
 from pathlib import Path
 

@@ -83,7 +83,7 @@ def free_port() -> int:
 
 
 def assert_equal_runs(one: Path, two: Path) -> None:
-    """The same weights and losses, by one process and by two."""
+    """Assert the same weights and losses with one process and with two."""
     assert largest_difference(*(load_file(run / "model.safetensors") for run in (one, two))) < 1e-5
     found, expected = (json.loads((run / "results.json").read_text(encoding="utf-8")) for run in (two, one))
     assert (found["hardware"]["processes"], expected["hardware"]["processes"]) == (2, 1)

@@ -1,4 +1,4 @@
-"""Jobs with the aligner that counts: alone, as the size "hmm", and as the guide of a network.
+"""Jobs with the statistical aligner: by itself, as the size "hmm", and as the guide of a network.
 
 This file is both the test and, run as a script by `torch.distributed.run`, each of two processes.
 """
@@ -180,7 +180,7 @@ def test_a_finished_run_is_kept(finished, corpus, capsys):
 
 
 def test_a_run_that_was_killed_starts_again(finished, corpus, tmp_path):
-    """Killed between two iterations; there is no checkpoint to go on from, and the result is that of a whole run."""
+    """It was killed between two iterations without a checkpoint; the result equals an uninterrupted run."""
     folder = tmp_path / "run"
     config = tmp_path / "config.json"
     config.write_text(json.dumps(values(corpus, folder, model={"size": "hmm"}, training={})))
@@ -294,7 +294,7 @@ def test_the_counts_guide_the_network_and_are_saved_with_it(corpus, tmp_path):
 
 
 def links_given_to_the_network(config, monkeypatch) -> list[list[int]] | None:
-    """What the Trainer is handed, in place of training with it."""
+    """Return the links that the Trainer gets, without training."""
 
     class HandedError(Exception):
         pass
@@ -418,7 +418,7 @@ def test_nothing_is_held_out_where_there_is_a_dev():
 
 
 def test_given_links_stay_with_their_pairs_when_some_are_held_out(corpus, tmp_path, monkeypatch):
-    """Each pair that is left has the links of its own line: every one is between tokens that it has."""
+    """Each remaining pair has the links of its own line, all between its own tokens."""
     given = links_given_to_the_network(guided(corpus, tmp_path, guide=True), monkeypatch)
     lines = (corpus / "train.align").read_text().splitlines()
     rows = held_out_rows(numbered(len(lines)), 40)
@@ -433,7 +433,7 @@ def test_given_links_stay_with_their_pairs_when_some_are_held_out(corpus, tmp_pa
 
 
 def record(folder: Path) -> None:
-    """Count alone, and hand a network its links; each process writes what it has seen."""
+    """Count, and pass the links to a network; each process writes its links."""
     processes, rank = (int(os.environ.get(name, value)) for name, value in (("WORLD_SIZE", 1), ("RANK", 0)))
     alone = AlignerJob.train(counting_alone(folder / "corpus", folder / f"alone {processes}"))
     with pytest.MonkeyPatch.context() as monkeypatch:

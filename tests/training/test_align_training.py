@@ -168,7 +168,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def learnable(tmp_path_factory):
-    """The same language, with enough text to learn it from."""
+    """Return enough text of the same language to learn it."""
     return write_corpus(tmp_path_factory.mktemp("learnable"))
 
 

@@ -1,4 +1,4 @@
-"""How long a run shall take: a time budget, refusals before the start, a dry run, Ctrl-C."""
+"""Duration of a run: a time budget, refusals before the start, a dry run, Ctrl-C."""
 
 import signal
 from functools import partial
@@ -22,7 +22,7 @@ QUICK = ["training.eval_strategy=no", "data.dev=null", "training.bf16=false"]
 
 @pytest.fixture
 def config(corpus, tmp_path):
-    """Makes the settings of a run of four steps in tmp_path/run, with more of them if it is told so."""
+    """Return a function that makes the settings of a run of four steps in tmp_path/run, with further ones."""
 
     def make(*more: str) -> TranslationConfig:
         values = read_settings(settings(tmp_path, calibration="gated"), [*QUICK, *more])
@@ -158,7 +158,7 @@ class Interrupts(TrainerCallback):
 
 
 def interrupted_at(step: int, config) -> str:
-    """Train until a Ctrl-C in this step; what is said."""
+    """Train until a Ctrl-C in this step, and return the messages."""
     build = TranslationJob.build
 
     def interrupting(*arguments):

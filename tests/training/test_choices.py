@@ -1,4 +1,4 @@
-"""What the names of a training and its text ask for."""
+"""Jobs and presets that follow from the names and the text of a training."""
 
 import warnings
 

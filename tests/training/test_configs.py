@@ -1,4 +1,4 @@
-"""The settings of the jobs: the files under configs/, and what is said when one of them is wrong."""
+"""Settings of the jobs: the files under configs/, and the messages about wrong ones."""
 
 import dataclasses
 import json
@@ -61,7 +61,7 @@ def results_at(place: str) -> list[float]:
 
 @pytest.mark.parametrize("path", RUNNABLE, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_top_of_a_file_has_its_command_and_its_score(path):
-    """A file that others begin with says that it is not run by itself, and others do begin with it."""
+    """A base file has the note that it is not run by itself, and is the base of other files."""
     top = header(path)
     if "not run by itself" in top:
         assert any(f"base: {path.name}\n" in other.read_text(encoding="utf-8") for other in path.parent.glob("*.yaml"))

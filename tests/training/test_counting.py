@@ -1,4 +1,4 @@
-"""How the aligner that counts learns: against a loop over pairs and cells, and that it learns to align."""
+"""Training of the statistical aligner, compared with a loop over pairs and cells; it learns to align."""
 
 import random
 from itertools import pairwise
@@ -173,7 +173,7 @@ def test_a_batch_holds_no_more_cells_than_allowed(monkeypatch):
 
 
 def test_batches_have_little_padding():
-    """Sorted by their source length alone, these pairs would have nearly twice the cells that they need."""
+    """Sorted only by source length, these pairs would need nearly twice the cells."""
     random = np.random.default_rng(3)
     source = random.lognormal(3, 0.6, 20_000)
     lengths = [side.round().astype(int).clip(1, 100) for side in (source, source * random.lognormal(0, 0.3, 20_000))]
@@ -322,7 +322,7 @@ def text_with_rare_words(rare: int = 20) -> list:
 
 
 def test_a_rare_word_does_not_collect_what_nothing_else_explains(monkeypatch):
-    """By counts that hold its own sentence, a word that occurs once explains whatever is next to it."""
+    """With the counts of its own sentence, a word that occurs once would explain all words around it."""
     rare = range(2 * WORDS, 2 * WORDS + 20)
     text = text_with_rare_words(len(rare))
 

@@ -112,7 +112,7 @@ def test_a_model_learns_the_links_of_a_file(corpus, tmp_path):
 
 @pytest.mark.slow
 def test_annotated_links_of_dev_choose_a_threshold(corpus, tmp_path):
-    """With which the model is saved, and its error on test told."""
+    """The model is saved with it, and the error on test is computed with it."""
     plain = values(corpus, tmp_path / "run", model=SIZES | {"guided": True} | HEAD, tokenizer={"vocab_size": 300})
     del plain["data"]["held_out_pairs"]
     plain["data"]["dev"] = {"source": "dev.en", "target": "dev.de", "gold": "dev.align"}
@@ -250,7 +250,7 @@ def test_counted_links_step_over_special_tokens(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_is_resumed(corpus, tmp_path, base):
-    """It counts anew and learns what it would have learned."""
+    """It counts again and ends with the same weights."""
     whole = train_translation(settings(corpus, tmp_path / "whole", guide=False, training={"save_steps": 2}))
     part = tmp_path / "part"
     train_translation(settings(corpus, part, guide=False, training={"save_steps": 2}))
@@ -300,7 +300,7 @@ def test_bad_files_of_links(corpus, tmp_path, line, links, message):
 
 @pytest.mark.parametrize("words", [1, 9])
 def test_a_file_of_links_that_counts_from_1(tmp_path, words):
-    """Whether an index lies outside its pair or not."""
+    """It is refused whether an index is outside of its pair or not."""
     (tmp_path / "links").write_text("1-1\n" * 12, encoding="utf-8")
     text = Dataset.from_dict({side: ["a " * words] * 12 for side in ("source", "target")})
     data = DataConfig(root=str(tmp_path), train={"source": "a", "target": "b", "guide": "links"})

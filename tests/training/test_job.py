@@ -1,4 +1,4 @@
-"""The skeleton of a job: a file says which one it is, and a text is read once."""
+"""Parts that all jobs share: a file has the name of its job, and a text is read once."""
 
 import sys
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_every_job_has_the_name_of_its_settings():
 
 
 def test_a_training_text_is_read_once(text):
-    """It is counted for the preset, hashed for the run and its results, and trained on."""
+    """One reading serves the preset's count, the hash of the run and its results, and the training."""
     OPENED.clear()
     config = TranslationConfig.make(settings(text, preset="small", model=SIZES))
     results = train_translation(config)

@@ -83,7 +83,7 @@ def arguments(text: Path, suffix: str = "txt", **model) -> list[str]:
 
 
 def test_text_to_measured_model(text, tmp_path):
-    """What is left behind says what was counted, and it is what anybody computes from the saved model."""
+    """The results have all counts, and can be recomputed from the saved model."""
     evaluating = ["training.eval_strategy=steps", "training.eval_steps=2", "average_last=2", "tokenizer.vocab_size=99"]
     script.main([*arguments(text), *evaluating])
     run = tmp_path / "run"
@@ -119,7 +119,7 @@ def test_text_to_measured_model(text, tmp_path):
 
 
 def test_it_learns(text, tmp_path):
-    """Below what the symbols alone would tell (a unigram model), towards the entropy of the language."""
+    """The loss is below a unigram model's, close to the entropy of the language."""
     steps = ["training.max_steps=150", "training.save_strategy=no", "training.logging_steps=50"]
     results = script.main([*arguments(text, hard_attention=False, receptive_field_penalty=0.0), *steps])
     symbols = "".join((text / "train.txt").read_text().split())

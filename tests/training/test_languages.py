@@ -296,7 +296,7 @@ def test_a_line_may_begin_with_its_own_code(downloaded):
 
 
 def test_a_text_that_has_one_code_is_read_without_it(downloaded):
-    """For an analysis, which takes words away."""
+    """An analysis, which removes words, needs this."""
     tokenizer = AutoTokenizer.from_pretrained(downloaded("marian-codes"))
     assert set_leading_code(tokenizer, SOURCES) == SOURCES
     mixed = [f">>{code}<< {line}" for code, line in zip(("deu", "fra", "fra", "deu"), SOURCES, strict=True)]

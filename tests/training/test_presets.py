@@ -202,7 +202,7 @@ def test_a_short_run_of_an_aligner_has_short_warm_ups():
 
 @pytest.mark.parametrize("job", ["translation", "language"])
 def test_a_discrete_transformer_is_hardened(job, tmp_path):
-    """With a preset: in two thirds of the steps, whatever their number; a setting that is given stays."""
+    """A preset does it in two thirds of the steps, for any number of steps; a given setting stays."""
     text = tmp_path / "text"
     text.write_text("a b c\n" * 50, encoding="utf-8")
     other = tmp_path / "other"

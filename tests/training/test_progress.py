@@ -1,4 +1,4 @@
-"""What a training prints: lines for its steps and evaluations, a bar on a terminal."""
+"""Output of a training: lines for its steps and evaluations, a bar on a terminal."""
 
 import pytest
 from helpers import tiny_model

@@ -84,7 +84,7 @@ def test_the_trainer_itself_does_not_train_past_the_end(tmp_path):
 
 
 def test_other_settings_are_refused(stopped, tmp_path):
-    """And change nothing in the folder, so that one run will do for all of them."""
+    """They change nothing in the folder, so that one run serves all of them."""
     before = contents(tmp_path / "run")
     for setting, key, new, was in (
         ("training.seed=2", "training.seed", "2", "1"),
@@ -123,7 +123,7 @@ def test_another_number_of_processes_is_refused(stopped, tmp_path):
 
 
 def test_settings_that_do_not_change_a_run_may_differ(stopped, tmp_path, corpus):
-    """And the folders may have moved."""
+    """The folders may also have moved."""
     free = ["logging_steps=2", "save_total_limit=5", "dataloader_num_workers=1", "run_name=x", "report_to=none"]
     shutil.move(tmp_path / "run", tmp_path / "moved")
     shutil.move(corpus, tmp_path / "text")
@@ -246,7 +246,7 @@ def test_the_best_checkpoint_and_the_last_are_kept(tmp_path):
 
 
 def test_a_folder_is_refused_from_the_first_second(arguments, tmp_path, monkeypatch):
-    """Before any text is loaded; a second run is refused with --resume, too."""
+    """The error comes before any text is loaded; a second run is also refused with --resume."""
     run, held = tmp_path / "run", []
     load = DataConfig.load
 
@@ -358,7 +358,7 @@ def worker(folder: Path, attempts: list, arguments: list[str]) -> None:
 
 
 def in_two_processes(folder: Path, attempts: list, arguments: list[str], **variables: str) -> list[list[str]] | None:
-    """What each of two processes said of its attempts; None if one failed."""
+    """Return the messages of two processes about their attempts; None if one failed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", __file__]
     arguments = [*arguments, "training.tokens_per_batch=64", "training.save_total_limit=9"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}

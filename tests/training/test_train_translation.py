@@ -213,7 +213,7 @@ def test_a_finished_model_gets_the_token_that_extends_targets(corpus, tmp_path):
 
 
 def test_script_learns(corpus, tmp_path):
-    """A gated model learns the word-by-word language, and says so in BLEU on dev."""
+    """A gated model learns the word-by-word language, measured by BLEU on dev."""
     overrides = ["training.max_steps=60", "training.eval_steps=60", "training.save_strategy=no", "model.dropout=0"]
     overrides += ["training.logging_steps=20", "training.bf16=false", "average_last=1", "model.init_std=0.2"]
     config = settings(tmp_path, calibration="gated", scale_embedding=True)

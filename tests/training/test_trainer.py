@@ -156,7 +156,7 @@ SMOOTHED = {
 @pytest.mark.parametrize("plain", [False, True], ids=["own arguments", "plain arguments"])
 @pytest.mark.parametrize("kind", SMOOTHED)
 def test_the_trainers_label_smoothing_is_the_models(kind, plain, tmp_path):
-    """To the bit, and it goes before what the model has."""
+    """Equal to the bit; it overrides the model's own."""
     options = {"output_dir": str(tmp_path), "use_cpu": True, "max_steps": 3, "logging_steps": 1, "save_strategy": "no"}
     options |= {"report_to": "none", "disable_tqdm": True, "gradient_accumulation_steps": 2}
     arguments = Seq2SeqTrainingArguments if plain else AttnCalTrainingArguments

@@ -1,4 +1,4 @@
-"""What has its name in an output folder is whole: tokenizer, weights of a resume, everything after a power cut."""
+"""Files in an output folder are complete: tokenizer, weights of a resume, everything after a power cut."""
 
 import os
 import shutil
@@ -92,7 +92,7 @@ def test_the_weights_of_an_adapter_are_finite(base, beside):
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="/proc is of Linux")
 def test_everything_is_on_the_disk_before_it_gets_its_name(arguments, tmp_path, monkeypatch):
-    """And so does the name, in the end."""
+    """The name is also on the disk at the end."""
     events: list[tuple[str, Path]] = []
     sync, rename, replace = os.fsync, Path.rename, Path.replace
 
