@@ -26,7 +26,7 @@ def shared(probabilities: torch.Tensor) -> torch.Tensor:
     "places", [(0, 1, 2, 3, 4, 5, 6), (4, 5, 6, 3, 0, 1, 2), (3, 4, 5), (0, 1), (2, 3, 4)], ids=str
 )
 def test_the_neighbours_decide(places: tuple[int, ...]):
-    """In any order of phrases, also where a place is known from the step before alone."""
+    """In any order of phrases, also if only the step before determines a position."""
     found = shared(certain(*places))[0]
     assert found.argmax(dim=-1).tolist() == list(places)
     assert (found.max(dim=-1).values > 0.55).all()

@@ -1,4 +1,4 @@
-"""What tells a model from the one that its folder held before."""
+"""Revision of a folder: it changes if the folder gets another model."""
 
 import json
 
@@ -61,7 +61,7 @@ def test_an_adapter_is_one_of_its_model(tmp_path):
 
 @pytest.mark.parametrize("config", ["", '{"base_model_name_or_path": null}', "itself"])
 def test_an_adapter_without_a_model(tmp_path, config):
-    """What is wrong with it is said when it is loaded."""
+    """The error comes when it is loaded."""
     if config == "itself":
         config = json.dumps({"base_model_name_or_path": str(tmp_path)})
     assert " on " not in revision_of(folder(tmp_path, {"adapter_config.json": config}))

@@ -1,4 +1,4 @@
-"""Files that are learned for a model fit that model alone: what is the same, what is another, and what it says."""
+"""Files learned for a model fit only that model: changes that matter, changes that do not, and the messages."""
 
 import json
 import shutil
@@ -80,7 +80,7 @@ def read(folder):
     ("model", "shards"), [("counts", "50GB"), ("network", "1KB"), ("encoder", "1KB")], indirect=["model"]
 )
 def test_a_model_that_is_saved_again_keeps_its_seal(model, tmp_path, shards):
-    """By its own class or another, in shards, by the tokenizer that has padded, with a card and another version."""
+    """Saved by its class or another, in shards, with a tokenizer that has padded, a card and another version."""
     again, tokenizer = auto(model)
     tokenizer(SOURCES, padding=True, truncation=True, max_length=5)
     anew = saved(tmp_path / "anew", again, tokenizer, max_shard_size=shards)

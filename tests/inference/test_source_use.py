@@ -1,4 +1,4 @@
-"""What a model loses without its source: against a model that reads one token, and in all the ways it is read."""
+"""Loss of a model without its source, compared with a model that reads one token, for all kinds of models."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ def same(first, second):
 
 
 def test_falls_are_those_of_one_pair_at_a_time(monkeypatch):
-    """Batches and the mode of the model change nothing; every number is that of a pass of its own."""
+    """Batches and the model's mode change nothing; every number equals the one from a separate pass."""
     model, tokenizer = text_model("marian", "ours"), bpe_tokenizer()
     found = source_use(model, tokenizer, SOURCES, TARGETS)
     assert model.training
@@ -84,7 +84,7 @@ def test_a_model_that_uses_the_attended_token_differs_from_one_that_does_not(mon
     model = text_model("marian", "stock")
 
     class Rows(measuring._Rows):
-        """Says that each target token needs the source token in its place, counted from the end."""
+        """Rows of a model in which each target token needs the source token at its position, counted from the end."""
 
         def read(self, rows):
             found = []

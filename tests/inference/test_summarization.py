@@ -23,7 +23,7 @@ SHORT = {"num_beams": 2, "max_new_tokens": 8}
 
 @torch.no_grad()
 def slow_copies(model, tokenizer, text: str, tokens: tuple[str, ...]) -> list[tuple]:
-    """Of each token P, the share that is copied, and source token: one text alone, in loops."""
+    """Return P, the copied share and the source token of each token of a single text, by loops."""
     numbers = CopyTokenizer.of(tokenizer, model.config)
     if numbers is None:
         ids = extended = tokenizer(text)["input_ids"]
@@ -145,7 +145,7 @@ def test_no_run_of_tokens_comes_twice_in_slots_either():
 
 @torch.no_grad()
 def generated(model, text: str, **options) -> str:
-    """What `generate` of transformers gives for one text."""
+    """Return the output of transformers' `generate` for one text."""
     ids = torch.tensor([bpe_tokenizer()(text)["input_ids"]])
     return bpe_tokenizer().batch_decode(model.eval().generate(ids, **options), skip_special_tokens=True)[0].strip()
 
@@ -157,7 +157,7 @@ CALLER = {"num_beams": 2, "length_penalty": -1.0, "no_repeat_ngram_size": 1, "mi
 
 @pytest.fixture
 def own_search(family):
-    """A stock model that says itself how it is searched."""
+    """Stock model with its own settings of the search."""
     model = copy.deepcopy(text_model(family, "stock"))
     model.final_logits_bias[0, bpe_tokenizer().eos_token_id] = 4
     model.generation_config.update(**OWN)
@@ -245,7 +245,7 @@ def test_the_prefix_is_that_of_the_configuration():
 
 @pytest.fixture
 def narrow():
-    """A tokenizer that says that the model was trained to read eight tokens."""
+    """Tokenizer of a model that was trained to read eight tokens."""
     tokenizer = copy.deepcopy(bpe_tokenizer())
     tokenizer.model_max_length = 8
     return tokenizer

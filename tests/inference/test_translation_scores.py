@@ -41,7 +41,7 @@ def slow_scores(model, line: str, ids: list[int]) -> list[float]:
 
 @torch.no_grad()
 def beam_score(model, line: str, ids: list[int], **options) -> float:
-    """What beam search says of the translation of one line, which has to be the same."""
+    """Return the beam search score of the translation of one line, which must be the same."""
     output = model.generate(
         input_ids=torch.tensor([bpe_tokenizer()(line)["input_ids"]]),
         max_length=None,
@@ -100,7 +100,7 @@ def test_the_scoring_batch_does_not_change_scores(monkeypatch):
 
 
 def test_a_first_token_without_a_choice_is_certain():
-    """As in models with a token for the language: beam search counts it so, too."""
+    """Models with a token for the language need this; beam search also counts it so."""
     model = ending_model("bart", "stock").eval()
     forced = bpe_tokenizer().convert_tokens_to_ids("▁das")
     model.generation_config.forced_bos_token_id = forced

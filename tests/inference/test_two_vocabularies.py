@@ -60,7 +60,7 @@ def test_targets_are_read_with_their_own_numbers(tokenizer):
 
 
 def test_every_word_of_the_target_is_written_and_no_special_token(tokenizer):
-    """Also those with the numbers that special tokens of the source have."""
+    """Also words with the numbers of the source's special tokens."""
     words = {number: name for name, number in tokenizer.target_encoder.items() if name not in SPECIAL}
     special = [tokenizer.target_encoder[name] for name in SPECIAL]
     for number, name in words.items():

@@ -86,7 +86,7 @@ def test_details_of_a_batch_equal_those_of_single_pairs(model, tokenizer):
 
 
 def test_details_are_the_models_own_numbers(tokenizer):
-    """On single-subword words the cells are those of the attention matrix, less the end of the sentence."""
+    """For words of one subword, the cells equal the attention matrix without the end of sentence."""
     model = model_of(tokenizer, calibration="gated")
     words = [word.removeprefix("▁") for word in tokenizer.get_vocab() if word.startswith("▁") and len(word) > 3][:4]
     texts = " ".join(words), " ".join(reversed(words))

@@ -1,4 +1,4 @@
-"""What a metric gets for its name and its formula: signature, interval, paired comparison."""
+"""Parts that every metric gets from its name and formula: signature, interval, paired comparison."""
 
 import numpy as np
 import pytest

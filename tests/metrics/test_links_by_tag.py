@@ -60,7 +60,7 @@ def test_without_resamples_there_are_no_differences():
 
 @pytest.mark.filterwarnings("error")
 def test_few_words_of_a_kind_are_no_reason_to_doubt_the_indices():
-    """No sentence begins with a verb: its links, alone, would look 1-based. Nor is it the fault of a model's links."""
+    """No sentence starts with a verb, so its links by themselves would look 1-based, also a model's."""
     sentences = [(["a", "b"], ["c", "d"])] * 12
     gold = [GoldAlignment(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))] * 12
     found = aer_by_tag(gold, {"x": [{(1, 1)}] * 12}, [["N", "V"]] * 12, sentences, bootstrap=0)

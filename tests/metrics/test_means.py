@@ -26,7 +26,7 @@ def test_each_mean_has_the_same_interval_as_by_itself(counts):
 
 
 def test_resamples_are_of_pairs():
-    """Each resample by itself, its pairs drawn one by one."""
+    """Compared with separate resamples whose pairs are drawn one by one."""
     counts = np.array([[1.0, 1], [0, 3], [2, 2], [0, 1], [4, 3], [1, 2]])
     generator = np.random.default_rng(7)
     values = []
@@ -54,7 +54,7 @@ def test_without_resamples_there_are_no_intervals(counts):
 
 
 def test_a_difference_is_of_the_same_resamples():
-    """Each resample by itself; two means that differ by a constant in every pair have no spread between them."""
+    """Compared with separate resamples; means that differ by a constant in every pair have no spread."""
     generator = np.random.default_rng(0)
     second = np.stack([generator.random(6), np.ones(6)], axis=1)
     first = second + np.array([0.5, 0])

@@ -16,7 +16,7 @@ def probabilities_and_right(sentences: int = 40, seed: int = 3) -> tuple[list[li
 
 
 def slow_error(probabilities, right, bins: int) -> float:
-    """With bins of equal width."""
+    """Return the calibration error with bins of equal width."""
     pairs = [pair for sides in zip(probabilities, right, strict=True) for pair in zip(*sides, strict=True)]
     total = 0.0
     for number in range(bins):

@@ -184,7 +184,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
 
 
 def test_an_open_file_is_appended_to(tmp_path):
-    """As `--report /dev/stdout >> log`: to replace the file would lose what a shell has written to it."""
+    """With `--report /dev/stdout >> log`, replacing the file would lose what the shell has written to it."""
     (tmp_path / "log").write_text("before\n")
     with open(tmp_path / "log", "a") as log:
         write_text("made\n", f"/dev/fd/{log.fileno()}")

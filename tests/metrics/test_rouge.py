@@ -98,7 +98,7 @@ def test_each_measure_takes_the_best_of_several_references():
 
 
 def test_the_best_reference_of_one_measure_need_not_be_that_of_another():
-    """Unigrams are those of the first, bigrams of the second."""
+    """The first has the same unigrams, the second the same bigrams."""
     found, several = "a b c d", ["d c b a", "a b x y"]
     counts = rouge_counts([found], [several], "none")
     assert counts["rouge1"][0, 0] == pytest.approx(1)
@@ -131,7 +131,7 @@ def test_sentences_are_lines_or_parted_by_their_ends(hypothesis, reference):
 
 
 def test_lines_are_sentences_where_there_are_any():
-    """By their ends the sentences of both would be the same."""
+    """Split by their ends, both texts would have the same sentences."""
     score = rouge(["a b .\nc d ."], ["c d . a b ."], "none")
     assert score.rougeLsum == pytest.approx(100)
     assert rouge(["a b . c d .\n"], ["c d . a b .\n"], "none").rougeLsum == pytest.approx(100)  # none inside

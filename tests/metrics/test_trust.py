@@ -72,6 +72,6 @@ def test_a_model_with_nan_is_not_trusted():
 
 
 def test_a_share_of_noise_is_no_share():
-    """Where the best tokens come to no more than chance, nobody comes to anything."""
+    """If even the best tokens have no effect beyond chance, no share can be computed."""
     none = SourceUse(*(np.zeros((PAIRS, 2)) for _ in range(4)), 1.0)
     assert verdict_of(none).level == "do not"

@@ -1,4 +1,4 @@
-"""What loading and using saved folders imports, writes and starts; `test_loading_audit.py` runs it, as a file.
+"""Audit of the imports, writes and processes of loading saved folders; `test_loading_audit.py` runs this file.
 
 The first folder is that of a stock model: what the libraries do by themselves has happened before ours is looked at.
 Prints, for each of the other folders, what an audit hook has seen.

@@ -46,7 +46,7 @@ def cache_of(config, kind: str):
 
 
 def assert_cached_is_uncached(model, cache, padded: bool) -> None:
-    """Compare the logits of the text in `PARTS` with those of one pass; a decoder alone has its padding in front."""
+    """Assert that the logits of `PARTS` equal one pass; a decoder without an encoder has its padding in front."""
     name, batch, text_mask = "decoder_input_ids", {}, None
     if model.config.is_encoder_decoder:
         batch = {"input_ids": PADDED_SOURCE if padded else SOURCE}

@@ -56,7 +56,7 @@ def build(family: str, **settings) -> torch.nn.Module:
 
 
 def batch_of(pairs, left: bool = False) -> dict[str, torch.Tensor]:
-    """Padded pairs, with slots in `extended_input_ids` alone."""
+    """Return padded pairs, with slots only in `extended_input_ids`."""
     batch = padded_pairs(pairs, left)
     extended = batch["input_ids"]
     return batch | {"extended_input_ids": extended, "input_ids": extended.masked_fill(extended >= V, UNK)}
@@ -121,7 +121,7 @@ def slow_loss(model, batch, pairs, perturb: bool = False) -> torch.Tensor:
 @pytest.mark.parametrize("switches", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_probabilities_loss_and_gradients(family: str, switches: dict, left: bool):
-    """In one batch with sources whose unknown words differ."""
+    """Checked in one batch with sources that have different unknown words."""
     model, batch = build(family, label_smoothing=0.1, **switches), batch_of(PAIRS, left)
     outputs = model(**batch, compute_mask_loss=False, output_copy_probabilities=True)
     with torch.no_grad():
@@ -181,7 +181,7 @@ def test_the_two_objectives_stay_exact(family: str, switches: dict):
 @pytest.mark.parametrize("settings", [{"attention_window": "local-p"}, {"attention_window": "local-m"}], ids=str)
 @pytest.mark.parametrize("fed", [False, True])
 def test_windows(settings: dict, fed: bool):
-    """What a window leaves out is generated."""
+    """The weight outside of a window is generated."""
     pairs = [(PAIRS[0][0], [6, 4, 7, 2]), (PAIRS[1][0], [9, 2])]  # what it leaves out cannot be a target
     model, batch = build("luong", input_feeding=fed, **settings), batch_of(pairs)
     outputs = model(**batch)
@@ -191,7 +191,7 @@ def test_windows(settings: dict, fed: bool):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_gradients_of_the_mixture(smoothing: float):
-    """By finite differences, of log-probabilities and loss, apart and together; absent slots have none."""
+    """Checked by finite differences, for log-probabilities and loss, apart and together; absent slots have none."""
     logits = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     generating = torch.rand(2, 3, dtype=torch.float64).log().requires_grad_()
     copied = torch.rand(2, 3, 4, dtype=torch.float64).requires_grad_()
@@ -297,7 +297,7 @@ def test_losses_of_micro_batches_add_up(family: str):
 @pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}, {"output_gate": True}], ids=str)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_every_parameter_learns(family: str, switches: dict):
-    """So that several processes need not look for those that do not."""
+    """Otherwise several processes would need to search for unused parameters."""
     model = build(family, **switches).train()
     model(**batch_of(PAIRS)).loss.backward()
     unused = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
@@ -371,7 +371,7 @@ def test_bfloat16(family: str):
 
 @torch.no_grad()
 def greedy_reference(model, inputs, steps: int) -> torch.Tensor:
-    """By full passes without a cache; slots are read as the unknown word."""
+    """Return the greedy output by full passes without a cache; slots are read as the unknown word."""
     tokens = torch.full((len(inputs["input_ids"]), 1), model.config.decoder_start_token_id)
     for _ in range(steps):
         known = tokens.masked_fill(tokens >= V, UNK)

@@ -57,7 +57,7 @@ def test_inference_equals_the_slow_model(family, batch, switches):
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("switches", [{}, *SWITCHES.values()], ids=["off", *SWITCHES])
 def test_a_source_of_only_padding_has_no_weights(family, batch, switches, kernel):
-    """With a switch on nothing is read of it, by every path; with all off it is what the stock model makes of it."""
+    """With a switch on, the output is 0 by every path; with all off, it equals the stock model."""
     batch["attention_mask"][1] = 0
     model = tiny_model(family, attn_implementation=kernel, **switches).eval()
     for name, parameter in model.named_parameters():  # which moves nothing: at 1, the model is the stock model
@@ -164,7 +164,7 @@ def test_padding_has_no_influence_on_training(family, batch):
 
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 def test_every_kind_of_mask(batch, switches):
-    """None where nothing is padded, boolean and additive masks mean the same."""
+    """None (without padding), boolean and additive masks give the same result."""
     attention = tiny_model("marian", **switches).eval().model.decoder.layers[0].encoder_attn
     states, encoder_states = torch.randn(2, 4, 8, dtype=torch.float64), torch.randn(2, 5, 8, dtype=torch.float64)
     real = batch["attention_mask"].bool()[:, None, None, :].expand(2, 1, 4, 5)
@@ -186,7 +186,7 @@ def test_every_kind_of_mask(batch, switches):
 @pytest.mark.half("family", "switches")
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 def test_kernels_agree_in_training(family, batch, switches):
-    """eager and sdpa: loss and gradients. Leaky attention alone runs through the kernel, NULL as a source token."""
+    """Loss and gradients of eager and sdpa agree. The kernel runs leaky attention with NULL as a source token."""
     results = []
     for implementation in ("eager", "sdpa"):
         model = tiny_model(family, **switches).train()

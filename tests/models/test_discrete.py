@@ -55,7 +55,7 @@ class TestSoftWithOneStreamIsMarian:
     @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
     def test_logits_and_loss(self, twins, training, implementation, dtype, no_draws_for_layerdrop):
-        """To the bit; in training with the same random numbers of dropout. Stock's loss is another formula."""
+        """Equal to the bit; in training with the same dropout. The stock loss has another formula."""
         found = []
         for model in twins:
             model.to(dtype).train(training).set_attn_implementation(implementation)
@@ -152,7 +152,7 @@ def slow_run(slow: SlowDiscrete, kind: str) -> dict:
 
 
 def assert_fields_are(found: torch.Tensor, expected: list, tolerance: float = 1e-12) -> None:
-    """Of the real positions; what is padded has none of ours."""
+    """Assert the fields of the real positions; padding has none."""
     for row, fields in zip(found, expected, strict=True):
         wanted = torch.stack([torch.stack(field) for field in fields])
         assert_close(row[: wanted.shape[0], : wanted.shape[1]].to(wanted.dtype), wanted, tolerance, "fields")
@@ -238,7 +238,7 @@ def test_gradient_of_the_penalty_numerically(kind, streams):
         return outputs.loss.item() - (outputs.get("nmt_loss") if kind == "seq2seq" else outputs.lm_loss).item()
 
     def gradient_of_size() -> dict:
-        """What the penalty adds: with a weight of 2 less with one of 1."""
+        """Return the gradient of the penalty: with a weight of 2 minus with a weight of 1."""
         found = []
         for weight in (2.0, 1.0):
             model.config.receptive_field_penalty = weight

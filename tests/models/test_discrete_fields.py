@@ -1,4 +1,4 @@
-"""What a prediction of the Discrete Transformer was computed from: exact sets, and what they guarantee.
+"""Receptive fields of the Discrete Transformer: exact sets, and their guarantees.
 
 The guarantee: with the routing held fixed (which position every head chose), nothing outside the receptive field of a
 prediction reaches it, to the bit. What it is not: another token may change what is chosen, for its key is among those
@@ -106,7 +106,7 @@ def test_fields_contain_their_own_token_and_no_later_one(kind, streams):
 
 @pytest.mark.parametrize(("kind", "streams"), KINDS)
 def test_padding_changes_no_field_and_is_in_none(kind, streams):
-    """Each sentence alone, in a batch, and in one with more padding."""
+    """Compared: each sentence by itself, in a batch, and in a batch with more padding."""
     model = tiny_discrete(kind, streams=streams).eval()
     for extra in (0, 3):
         rows = TEXTS if kind == "causal" else SOURCES
@@ -181,7 +181,7 @@ def neighbours(kind: str):
 
 @pytest.mark.parametrize(("kind", "streams"), KINDS)
 def test_outside_of_its_field_no_token_reaches_a_prediction(kind, streams, routing):
-    """To the bit, with the routing held fixed; and inside of it, every token that there is does."""
+    """Checked to the bit with fixed routing; every token inside its field does reach it."""
     model = narrow(kind, streams)
     before = model(**inputs_for(kind), output_receptive_fields=True)
     routing.hold()

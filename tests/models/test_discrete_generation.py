@@ -69,7 +69,7 @@ def batch_of(model: PreTrainedModel, rows: list[list[int]] | None = None, extra:
 
 @torch.no_grad()
 def greedy(model: PreTrainedModel, row: list[int], steps: int = NEW_TOKENS) -> list[int]:
-    """One sentence alone and unpadded, a whole pass for each token; what follows the prompt or the start."""
+    """Return the greedy output for one unpadded sentence, after its prompt or start, with a whole pass per token."""
     start = row if is_causal(model) else [model.config.decoder_start_token_id]
     tokens = list(start)
     while len(tokens) < len(start) + steps and EOS not in tokens[len(start) :]:
@@ -141,7 +141,7 @@ def test_bfloat16(model):
 
 
 def test_attentions_of_generate_are_those_of_a_pass(model):
-    """One-hot, and of the step alone."""
+    """They are one-hot, and only of the step."""
     if not model.config.hard_attention:
         return
     row = rows_for(model)[0]
@@ -165,7 +165,7 @@ def test_attentions_of_generate_are_those_of_a_pass(model):
 
 @pytest.mark.parametrize(("kind", "streams"), KINDS)
 def test_embeddings_in_place_of_tokens(kind, streams):
-    """In the first step only, for both streams; the steps after read tokens."""
+    """Embeddings are used only in the first step, for both streams; later steps read tokens."""
     model = random_model(kind, streams)
     batch = batch_of(model)
     stack = model.model if is_causal(model) else model.model.encoder

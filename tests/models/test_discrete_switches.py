@@ -1,4 +1,4 @@
-"""What the Discrete Transformer has beyond its paper: NULL, relative positions, schedules, blocks of queries."""
+"""Additions to the Discrete Transformer's paper: NULL, relative positions, schedules, blocks of queries."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_some_queries_at_a_time_choose_the_same(kind, streams, switches, monkeyp
 
 
 def test_blocks_are_as_large_as_they_may_be(monkeypatch):
-    """That the test above compares anything: 2 sentences, 4 heads and 6 keys leave room for no two queries."""
+    """Shows that the test above compares something: 2 sentences, 4 heads and 6 keys leave no room for two queries."""
     sizes = []
     original = discrete_layers.chosen_positions
     monkeypatch.setattr(discrete_layers, "chosen_positions", lambda s: sizes.append(s.shape[2]) or original(s))
@@ -67,7 +67,7 @@ def test_a_head_that_reads_nothing_has_no_weight(kind):
 
 @pytest.mark.parametrize("share", [0.0, 0.25, torch.tensor(0.5), 1.0, True])
 def test_a_share_of_one_hot_weights(share):
-    """Forward a mixture of the soft weights and their argmax, backward the soft weights alone."""
+    """Forward uses a mixture of the soft weights and their argmax, backward only the soft weights."""
     torch.manual_seed(0)
     scores = torch.randn(2, 3, 4, 5, dtype=torch.float64, requires_grad=True)
     read = torch.randn(2, 3, 4, 5, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What loading refuses, says and keeps: settings, missing weights, weights that are no numbers, names, warnings."""
+"""Loading of models: settings, missing weights, weights that are not finite, names, warnings."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def change(folder, edit) -> None:
 
 @pytest.fixture
 def said(monkeypatch):
-    """What transformers and our models log from warnings on, each time anew."""
+    """Record the warnings and errors that transformers and our models log."""
     records = []
     handler = logging.Handler()
     handler.emit = lambda record: records.append(record.getMessage())
@@ -163,7 +163,7 @@ def test_many_missing_weights_are_counted(family, stock):
 
 
 def test_parts_switched_on_in_loading_are_new(family, stock, tmp_path):
-    """A stock checkpoint has no new part, and one of ours those of its own switches."""
+    """A stock checkpoint has none of our parts, and one of ours has those of its own switches."""
     model_class = FAMILIES[family][3]
     model = model_class.from_pretrained(stock, calibration="fixed")
     model.save_pretrained(tmp_path / "fixed")
@@ -247,7 +247,7 @@ def test_both_auto_classes_are_named(family, bare, tmp_path):
 
 
 def test_a_class_of_somebody_elses_is_not_named(tmp_path):
-    """Its module does not hold the other class."""
+    """Its module does not have the other class."""
 
     class Mine(AttnCalMarianModel):
         _auto_class = None

@@ -16,13 +16,13 @@ OUTPUTS = ("weights", "null", "log_likelihood", "jumps", "chances")
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
-    """In (0.05, 1)."""
+    """Return random numbers in (0.05, 1)."""
     generator = torch.Generator().manual_seed(seed)
     return 0.05 + 0.95 * torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
 def inputs(attention: bool = False) -> dict[str, torch.Tensor]:
-    """Of a padded batch, with other numbers than 0 at padding where they must not matter."""
+    """Return the inputs of a padded batch, with numbers other than 0 at padding, which must not matter."""
     given = {"weights": numbers(B, T, S, seed=1), "null": numbers(B, T, seed=2), "jumps": numbers(2 * W + 1, seed=3)}
     if attention:
         given["attention"] = numbers(B, T, S, seed=4)
@@ -30,7 +30,7 @@ def inputs(attention: bool = False) -> dict[str, torch.Tensor]:
 
 
 def slow(uniform: float, weights, null, jumps, attention=None) -> dict[str, torch.Tensor]:
-    """Every pair alone, without its padding; tables are sums over the pairs."""
+    """Return the results of separate pairs without padding; tables are sums over the pairs."""
     found = {name: [] for name in OUTPUTS}
     for b in range(B):
         t, s = int(TARGET_REAL[b].sum()), int(SOURCE_REAL[b].sum())
@@ -222,7 +222,7 @@ def test_unseen_jumps_keep_the_initial_weight():
 
 @pytest.mark.parametrize("attention", [False, True], ids=["plain", "attention"])
 def test_em_never_lowers_the_likelihood_of_its_objective(attention):
-    """With the prior: `log p(y) + sum_d (c0(d) log c(d) - c(d)) / 2`, up to the scale of the table."""
+    """With the prior, `log p(y) + sum_d (c0(d) log c(d) - c(d)) / 2`, up to the scale of the table."""
     given = inputs(attention)
     prior = initial_jumps(W).double()
     table, values = given.pop("jumps"), []
@@ -242,7 +242,7 @@ def test_em_never_lowers_the_likelihood_of_its_objective(attention):
 @pytest.mark.parametrize("distance", [1, -1])
 @pytest.mark.parametrize("attention", [False, True], ids=["plain", "attention"])
 def test_em_finds_the_order_of_a_text(distance, attention):
-    """Words are translated in order, or in reverse; a word may equally well be that of its neighbour on the left."""
+    """Words are translated in order, or in reverse; each may equally well belong to its left neighbour."""
     size = 12
     places = torch.arange(size)
     order = places if distance == 1 else places.flip(0)

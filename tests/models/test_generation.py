@@ -95,7 +95,7 @@ def calibrated(request: pytest.FixtureRequest, family: str) -> PreTrainedModel:
 
 @pytest.fixture
 def key_projections(monkeypatch: pytest.MonkeyPatch) -> Counter:
-    """How often each mask network projected its keys."""
+    """Count the key projections of each mask network."""
     calls = Counter()
     project_keys = MaskNetwork.project_keys
 
@@ -234,7 +234,7 @@ def test_assisted_generation(model: PreTrainedModel, family: str, assistant: str
 
 
 def test_batch_is_its_sentences(model: PreTrainedModel):
-    """A sentence in a padded batch gets what it gets alone and unpadded, and what is under the padding is not read."""
+    """A sentence in a padded batch has the same output as by itself, and padding is not read."""
     batched = generate(model)
     garbage = torch.where(SOURCE == PAD, 7, SOURCE)
     unread = generate(model, BATCH | {"input_ids": garbage})
@@ -356,6 +356,6 @@ def test_mask_keys_are_projected_once_with_an_assistant(
 
 
 def test_mask_keys_are_projected_at_each_step_without_cache(calibrated: PreTrainedModel, key_projections: Counter):
-    """Also shows that the tests above count what they claim to count."""
+    """This also shows that the counts in the tests above are right."""
     output = generate(calibrated, use_cache=False)
     assert set(key_projections.values()) == {len(output.logits)}

@@ -94,7 +94,7 @@ def test_checkpointing_changes_no_gradient(family, batch, switches):
 
 @pytest.mark.parametrize("options", [{"use_reentrant": True}, {"preserve_rng_state": True}], ids=["said", "unsaid"])
 def test_reentrant_checkpointing_is_an_error(family, options):
-    """Also where it is only torch's default."""
+    """Also if it is only torch's default."""
     model = tiny_model(family, calibration="gated")
     with pytest.raises(ValueError, match=r"`use_reentrant`.*False"):
         enable_checkpointing(model, options)

@@ -94,7 +94,7 @@ def test_loss_and_gradients(family: str, switches: dict, shift: bool, left: bool
 
 
 def test_the_two_objectives_stay_apart(family: str):
-    """The mask network's gradient is that of its own loss, with links or without."""
+    """The mask network gets only the gradient of its own loss, with links or without."""
     model, batch = build(family, calibration="gated", leaky=True).train(), guided_batch()
     found = []
     for inputs in (batch, without_links(batch)):
@@ -119,7 +119,7 @@ def test_off_is_the_stock_model(family: str):
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_only_one_layer_forms_its_weights(family: str, implementation: str):
-    """With a kernel the other layers keep it; the loss is the same."""
+    """With a kernel, the other layers still use it, and the loss is the same."""
     model, batch, formed = build(family, guided_layer=1).eval(), guided_batch(), []
     expected = model(**batch)
     model.set_attn_implementation(implementation)
@@ -201,7 +201,7 @@ def test_a_batch_without_links_has_no_guided_loss(family: str):
 
 
 def test_it_learns_links(family: str):
-    """What no translation asks for: the first token of every source."""
+    """Links to the first token of every source, which no translation needs."""
     model = build(family, guided_weight=1.0).train()
     batch = guided_batch(links=[[(0, t) for t in range(len(target))] for _, target in LINKED_PAIRS])
     optimizer = torch.optim.Adam(model.parameters(), 0.02)

@@ -78,7 +78,7 @@ batch_of = partial(batch_of_pairs, vocab_size=TINY["vocab_size"])
 
 
 def assert_equals_reference(found: torch.Tensor, expected: list, what: str) -> None:
-    """Of one pair; 0 at padding."""
+    """Assert that one pair equals the reference, with 0 at padding."""
     expected = torch.tensor(expected, dtype=torch.float64)
     real = tuple(slice(n) for n in expected.shape)
     assert_close(found[real], expected, 1e-12, what)
@@ -106,7 +106,7 @@ def test_alignments_equal_the_sum_over_all(uniform):
 
 @pytest.mark.parametrize(("uniform", "weight"), [(None, 1.0), (1.0, 1.0), (None, 0.4)])
 def test_the_counts_of_a_pair_are_subtracted_for_itself(uniform, weight):
-    """Of the counts of pairs of tokens, of each token's, and of NULL's, which gets what is left of a token."""
+    """From the counts of token pairs, of tokens, and of NULL, which gets the rest of a token."""
     model, batch = tiny_model(), batch_of(PAIRS)
     generator = torch.Generator().manual_seed(1)
     cells = batch["target_attention_mask"][:, :, None] * batch["attention_mask"][:, None, :]
@@ -140,7 +140,7 @@ def test_the_counts_of_a_pair_are_subtracted_for_itself(uniform, weight):
 
 @pytest.mark.parametrize("uniform", [None, 1.0])
 def test_a_factor_stands_at_its_place(uniform):
-    """Of a pair of tokens in one sentence, not of all that are equal; NULL has none."""
+    """A factor applies to one pair of tokens in a sentence, not to all equal ones; NULL has none."""
     model, batch = tiny_model(), batch_of(PAIRS)
     factor = 4 * torch.rand(len(PAIRS), 4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     source, target = batch["input_ids"], batch["target_input_ids"]
@@ -391,7 +391,7 @@ def test_a_table_that_is_not_finite_is_refused(tmp_path, name, value):
 
 
 def test_missing_tables_are_those_of_a_new_model(tmp_path):
-    """With `output_loading_info=True` the caller decides; nothing is left to chance."""
+    """With `output_loading_info=True` the caller decides; no weight is random."""
     model = tiny_model()
     model.save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
@@ -409,7 +409,7 @@ def test_missing_tables_are_those_of_a_new_model(tmp_path):
 
 @pytest.fixture(scope="module")
 def without_package(tmp_path_factory):
-    """The model, what a process without this package says of it, and the folder."""
+    """Return the model, the output of a process without this package, and the folder."""
     root = tmp_path_factory.mktemp("counts")
     model = tiny_model(torch.float32)
     model.save_pretrained(root / "here")
@@ -461,7 +461,7 @@ def tokenizer():
 
 
 def aligner_of(tokenizer, dictionary=DICTIONARY, **config) -> WordAligner:
-    """Knows every token of a word of the dictionary to be that of its translation."""
+    """Return an aligner that links every token of a dictionary word to its translation."""
     size, counts = len(tokenizer), {}
     for pair in dictionary.items():
         sides = [tokenizer(word, add_special_tokens=False)["input_ids"] for word in pair]

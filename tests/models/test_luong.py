@@ -99,7 +99,7 @@ def test_outputs_of_a_padded_batch_are_those_of_single_sentences(setting: str, l
 
 @pytest.mark.parametrize("setting", ["general", "gru", "more decoder", "gated, leaky, head"])
 def test_large_batches_take_steps_of_the_library(setting: str, monkeypatch):
-    """Without gradients, and an LSTM alone: as the slow model, and in float32 as exactly as our own steps."""
+    """Without gradients, and only for an LSTM: equal to the slow model, and in float32 as exact as our own steps."""
     model, batch = tiny_luong(**SETTINGS[setting]).eval(), batch_of(PAIRS)
     slow, calls, library_step = slow_twin(model), [], LuongDecoderLayer.library_step
     single = copy.deepcopy(model).float()
@@ -152,7 +152,7 @@ def test_padding_changes_no_state_and_no_gradient(dtype: torch.dtype, cell: str,
 @pytest.mark.half("setting")
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_gradients(setting: str):
-    """Of both objectives, where there are two, each for its own parameters; and the values of losses and penalty."""
+    """Compared: both objectives, if there are two, each for its own parameters; and values of losses and penalty."""
     model = tiny_luong(label_smoothing=0.1, mask_penalty=0.3, **SETTINGS[setting]).train()
     slow = slow_twin(model)
     outputs = model(**batch_of(PAIRS))
@@ -189,7 +189,7 @@ def test_each_objective_trains_only_its_own_parameters(setting: str):
 
 @pytest.mark.parametrize("switches", [{"calibration": "gated", "leaky": True}, {"calibration": "fixed"}], ids=str)
 def test_means_and_details_of_steps_are_those_of_the_whole(switches: dict):
-    """With input feeding they are collected step by step."""
+    """With input feeding, they are collected step by step."""
     fed = tiny_luong(**switches)
     outputs = fed.train()(**batch_of(PAIRS), output_attention_details=True)
     (masks,), (plain,) = outputs.calibration_masks, outputs.uncalibrated_cross_attentions
@@ -244,7 +244,7 @@ def test_a_source_of_only_padding_gives_defined_numbers():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_half_precision_is_finite_with_padding_and_empty_sources(setting: str, dtype: torch.dtype):
-    """Masks do not overflow, windows without a token do not divide by 0; one row is padding alone, one has 1 token."""
+    """Masks do not overflow, empty windows do not divide by 0; one row is only padding, one has 1 token."""
     model = tiny_luong(**SETTINGS[setting])
     batch = batch_of([*PAIRS, ([4], [2])], left=True)
     batch["attention_mask"][1] = 0

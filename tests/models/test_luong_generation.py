@@ -69,7 +69,7 @@ def generate(model, batch: dict = BATCH, **options):
 
 @torch.no_grad()
 def log_probabilities(model, sequences: torch.Tensor, sources: torch.Tensor) -> torch.Tensor:
-    """Of every token after the first, 0 after the end of the sentence, by one pass over all; (batch, steps)."""
+    """Return log-probabilities of all tokens after the first in one pass, 0 after the end, (batch, steps)."""
     batch = {name: tensor[sources] for name, tensor in BATCH.items()}
     logits = model(**batch, decoder_input_ids=sequences[:, :-1], use_cache=False).logits
     picked = logits.log_softmax(dim=-1).gather(-1, sequences[:, 1:, None]).squeeze(-1)
@@ -156,7 +156,7 @@ def test_beam_scores_are_those_of_the_sequences(model):
 
 
 def slow_beam_search(model, source: torch.Tensor, beams: int, steps: int, penalty: float) -> list[int]:
-    """One sentence, every prefix anew at every step, and on to the last step, whatever has ended."""
+    """Search for one sentence; every step reads every prefix again, up to the last step."""
     running, ended = [(0.0, [START])], []
     for step in range(1, steps + 1):
         prefixes = torch.tensor([prefix for _, prefix in running])

@@ -46,7 +46,7 @@ def in_fresh_process(source: Path, destination: Path, home: Path, batch: dict) -
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory) -> dict:
-    """What the model does here, where the package is absent, and loaded from what that process saved."""
+    """Return outputs of the model here, in a process without the package, and loaded from that process's folder."""
     root, batch = tmp_path_factory.mktemp("luong"), tiny_batch()
     torch.manual_seed(3)
     model = LuongForConditionalGeneration(LuongConfig(**SETTINGS)).eval()

@@ -102,7 +102,7 @@ def padded(matrices: Sequence[torch.Tensor], rows: int, columns: int) -> torch.T
 
 
 def slow_twin(model: MaskAlignModel) -> reference.SlowMaskAlign:
-    """The same function with the same parameters, computed by tests/reference.py."""
+    """Return the same function with the same parameters, computed by tests/reference.py."""
     parameters = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
     frequencies = model.source_frequency, model.target_frequency
     return reference.SlowMaskAlign(parameters, model.config, frequencies, tables(model))
@@ -222,7 +222,7 @@ def test_positions_equal_the_definition():
 
 
 def predictions(model: MaskAlignModel, source: list[int], target: list[int]) -> dict[str, torch.Tensor]:
-    """Of each direction: query, prior weights of each head, and (with "attention") what the output layer reads."""
+    """Return query and prior weights of each head per direction, and (with "attention") the output layer's input."""
     found, hooks = {}, []
     for name in DIRECTIONS:
 
@@ -432,7 +432,7 @@ def test_token_counts_set_biases_and_frequencies():
 
 @pytest.mark.parametrize("prediction", ["attention", "mixture"])
 def test_inference_never_touches_the_output_layer(prediction):
-    """What only predictions need may be anything; all else takes part in aligning."""
+    """Parameters that only predictions need may have any values; all others take part in aligning."""
     model = tiny_model(prediction=prediction, diagonal_bias=1.0)
     expected = model.alignments(**batch_of(PAIRS))
     only_predicts = ("output_bias", "output_layer_norm", "cross_attn.v_proj", "cross_attn.out_proj", "null.value")
@@ -504,7 +504,7 @@ def with_and_without_jumps(dtype: torch.dtype = torch.float64, **config) -> list
 
 
 def test_jumps_are_used_only_for_aligning():
-    """Losses in training, and their gradients, are to the bit those of a model without; what aligns is not."""
+    """Training losses and gradients equal a model without jumps to the bit; the alignment does not."""
     models = with_and_without_jumps()
     losses = []
     for model in models:
@@ -531,7 +531,7 @@ def test_uniform_jumps_change_nothing(limit):
 
 
 def test_only_jumps_distinguish_equal_source_tokens():
-    """Six times the same pair of tokens, and an attention that is even: the order alone says which is which."""
+    """Six equal pairs of tokens and even attention: only the order distinguishes them."""
     model = tiny_model(prediction="mixture", emission="embeddings", max_jump=3, uniform_jump=0.01, leaky=False)
     for direction in DIRECTIONS:
         getattr(model, direction).prediction.cross_attn.q_proj.weight.data.zero_()
@@ -772,7 +772,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(prediction, use_reentra
 
 @pytest.mark.parametrize("prediction", ["attention", "mixture"])
 def test_every_parameter_is_trained(prediction):
-    """None is left without a gradient, so that data-parallel training need not look for any."""
+    """No parameter is without a gradient, so data-parallel training need not search for unused ones."""
     model = tiny_model(prediction=prediction, diagonal_bias=1.0).train()
     model(**batch_of(PAIRS), return_loss=True).loss.backward()
     for name, parameter in model.named_parameters():

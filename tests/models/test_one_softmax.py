@@ -77,7 +77,7 @@ def test_a_source_of_only_padding_gives_finite_numbers(family, steps, dtype, no_
 @pytest.mark.processor
 @pytest.mark.parametrize("steps", [1, 16])
 def test_bfloat16_is_as_near_as_step_by_step(family, steps, no_other_path):
-    """Both against the same parameters and states in float64."""
+    """Both are compared with the same parameters and states in float64."""
     attention = cross_attention(family, torch.bfloat16, calibration="gated", renormalize=True, d_model=64)
     inputs = states(steps, 64, torch.bfloat16)
     with torch.no_grad():
