@@ -17,14 +17,15 @@ from .placeholders import Span
 # out of the source's where they have the same form ("was").
 FUNCTION_WORDS = {
     "en": "the and of to is are was were be been has have this that these with from not your you it its they cannot "
-    "should must which when there their by at as for what how all into does did my our we he she had",
+    "should must which when there their by at as for what how all into does did my our we he she had in on or an if "
+    "up out so do don't can't doesn't isn't won't after before again",
     "de": "das und ist nicht ein eine einen wird werden wurde sind mit auf für kann oder wenn kein keine sie sich aus "
-    "nach bei dieser diese dieses zum zur dass auch noch nur ihre wie",
-    "fr": "les des une est dans pour pas qui avec sur ce cette vous sont aux ou votre ne il elle être peut cet nous",
+    "nach bei dieser diese dieses zum zur dass auch noch nur ihre wie in an so",
+    "fr": "les des une est dans pour pas qui avec sur ce cette vous sont aux ou votre ne il elle être peut nous on or",
     "es": "los las una es por para con que no se este esta son del puede está como su ha sus el al más",
     "pt": "os uma é por para com que não se este esta são pode está como seu foi ao na no dos das mais",
-    "it": "gli una è per con che non si questo questa sono della può il come nel dei alla essere",
-    "nl": "het een niet zijn wordt met voor dat dit deze kan worden naar geen bij aan u uw ook",
+    "it": "gli una è per con che non si questo questa sono della può il come nel dei alla essere in",
+    "nl": "het een niet zijn wordt met voor dat dit deze kan worden naar geen bij aan u uw ook is of in",
 }  # fmt: skip
 _WORDS_OF = {language: frozenset(words.split()) for language, words in FUNCTION_WORDS.items()}
 # Words outside of code: not those in data_new_from_mem, a/b or for=x
@@ -45,12 +46,13 @@ def copied_words(source: str, target: str, languages: Languages = (None, None)) 
     Returns:
         False if there is no such copy, None if the source has no function word, so that a copy says nothing.
     """
-    evidence = _evidence(*languages)
-    sides = [list(_WORD.finditer(text)) for text in (source, target)]
+    evidence, shared = _evidence(*languages)
+    sides = [list(_WORD.finditer(text.replace("’", "'"))) for text in (source, target)]
     words = [[match[0].lower() for match in side] for side in sides]
-    if len(words[0]) < 2 or evidence.isdisjoint(words[0]):
+    both = evidence | shared
+    if len(words[0]) < 2 or both.isdisjoint(words[0]):
         return None
-    if evidence.isdisjoint(words[1]) or len(words[1]) < 2:
+    if both.isdisjoint(words[1]) or len(words[1]) < 2:
         return False
     run = SequenceMatcher(None, words[0], words[1], autojunk=False).find_longest_match()
     span = sides[1][run.b].start(), sides[1][run.b + run.size - 1].end()
@@ -60,6 +62,10 @@ def copied_words(source: str, target: str, languages: Languages = (None, None)) 
         word.lower() in evidence and (word.islower() or lower > 0 or 0 < place < len(copied) - 1)
         for place, word in enumerate(copied)
     )
+    if (
+        not function_words
+    ):  # "in" is a word of both, but with two more words in lower case it is a phrase of the source
+        function_words = int(lower > 2 and not shared.isdisjoint(copied))
     if run.size < max(map(len, words)):  # a part; names of licences and quotes are kept
         share = run.size / len(words[1])
         enough = run.size >= _LEAST_COPIED and 2 * lower > run.size and (function_words > 1 or share > _LEAST_SHARE)
@@ -70,12 +76,13 @@ def copied_words(source: str, target: str, languages: Languages = (None, None)) 
 
 
 @cache
-def _evidence(source: str | None, target: str | None) -> frozenset[str]:
-    """Return the function words that tell the source language from the target language."""
+def _evidence(source: str | None, target: str | None) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the function words of only the source language, and of both languages."""
     numbers = Counter(word for words in _WORDS_OF.values() for word in words)
     of_any = frozenset(word for word, languages in numbers.items() if languages == 1)
     of_source = of_any if source is None else _WORDS_OF.get(source, frozenset())
-    return of_source - _WORDS_OF.get(target or "", frozenset())
+    of_target = _WORDS_OF.get(target or "", frozenset())
+    return of_source - of_target, of_source & of_target if source == "en" else frozenset()
 
 
 def _is_kept(text: str, start: int, stop: int) -> bool:

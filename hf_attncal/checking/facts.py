@@ -40,7 +40,7 @@ _SHORT_DIGITS = 2
 FACT_EDGES = {"known": (-3.0, 0.0, 2.0, 4.0, 6.0), "best": (0.1, 0.3, 0.6, 0.9)}
 # Words that deny, so that they may translate a negation, in eight languages.
 _DENIES = re.compile(
-    rf"(?:n['’]t|(?<![^\W_])(?:n['’]|(?:{'|'.join(filter(str.isalpha, NEGATIONS))}"
+    rf"(?:n ?['’] ?t(?![^\W_])|(?<![^\W_])(?:n['’]|(?:{'|'.join(filter(str.isalpha, NEGATIONS))}"
     r"|ne|ni|nem|né|nor|tampoco|weder|nein|hardly|barely|scarcely|rarely|seldom|kaum|selten"
     r"|without|ohne|sans|sin|sem|senza|zonder|uden|utan|few|little|wenige?|too|instead|rather|statt\w*|lieu|sinon|sonst|out|otherwise|stop|bad|wrong|faute|sauf"
     r"|salvo|tranne|schlug|schlägt|außer|ausgenommen|übersprungen|abgelehnt|abgelaufen"
@@ -288,7 +288,8 @@ def _denies_at(words: Sequence[str], place: int) -> bool:
         "?" in words[place:]  # "isn't it?" is "oder?" in German; "why don't you"
         or (word in ("Not", "None") and place)  # the German noun, the value of Python
         or before in ("or", "oder", "ou", "o")  # whether or not
-        or after in ("more", "less", "fewer", "later", "-")  # no more than, non-empty
+        or after == "-"  # non-empty
+        or (after in ("more", "less", "fewer", "later") and "than" in words[place + 2 : place + 5])
         or (word.lower() == "no" and (after in (".", ":", "°") or after[:1].isdigit()))  # No. 7
     )
 

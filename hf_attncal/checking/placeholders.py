@@ -30,7 +30,7 @@ _STARTS = re.compile(r"[%{<$@]|:[\w/]|www")
 _TIME_FORMAT = re.compile(r"%[-_0^]?[YmHMBbyAjI](?![^\W\d_])")  # strftime, which each language orders as it likes
 _ALONE = re.compile(r"br|hr|img|p|li|wbr|x|bx|ex|ph")  # tags without an end tag
 # Attributes that are translated; an address has a rule of its own.
-_LOCAL_ATTRIBUTE = re.compile(r"\s(?:title|alt|lang|aria-label|placeholder|href)\s*=\s*(?:\"[^\"]*\"|'[^']*')")
+_LOCAL_ATTRIBUTE = re.compile(r"\s(?:title|alt|lang|aria-label|placeholder|href)\s*=\s*(?:\"[^\"%{]*\"|'[^'%{]*')")
 _MESSAGE = re.compile(r"\{\s*([\w.-]+)\s*,\s*(plural|selectordinal|select)\s*,(?:\s*offset:\s*\d+)?")
 _ARM = re.compile(r"\s*(=\d+|[\w-]+)\s*\{")
 _MAY_LACK_COUNT = frozenset(("=0", "=1", "=2", "zero", "one", "two"))  # "a file" in place of "1 file"
