@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .logistic import log_odds, sigmoid
-from .rules import DEFAULT_SHARES, NEGATIONS_OF_SIDES, WRONG_NAME
+from .rules import DEFAULT_SHARES, WRONG_NAME
 
 MOST_RISE = 4.0  # log-odds
 _FEWEST, _ENOUGH = 6, 50  # pairs from which a text has an alarm of its own, first in part
 _OF_LENGTH = 100  # pairs of similar length that share an alarm
 _WRONG = 0.1  # share of a text that may be wrong
 # Share of the pairs to which a rule applies that may be wrong, twice the expected share.
-_WRONG_BY_RULE = {"wrong end mark": 0.01, WRONG_NAME: 0.01, **dict.fromkeys(NEGATIONS_OF_SIDES, 0.05)}
+_WRONG_BY_RULE = {"wrong end mark": 0.01, WRONG_NAME: 0.01}  # rules that some texts break as a habit
 _LEAST = 1e-9
 
 
@@ -101,13 +101,10 @@ def alarms_of_text(
 
 def _shares_of_text(shares: Mapping[str, float], breaks: Sequence[Mapping[str, object]]) -> dict[str, float]:
     """Return the share of right pairs of a text that break each rule, at least the learned share."""
-    names = {name for rules in breaks for name in rules}
     result = dict(shares)
-    for name in names:
+    for name, wrong in _WRONG_BY_RULE.items():
         applies = [rules[name] for rules in breaks if name in rules]
         broken = sum(found is not None for found in applies)
         # two more may be wrong by chance in a short text
-        result[name] = max(
-            shares.get(name, 0.0), (broken - _WRONG_BY_RULE.get(name, _WRONG) * len(applies) - 2) / len(applies)
-        )
+        result[name] = max(shares.get(name, 0.0), (broken - wrong * len(applies) - 2) / max(1, len(applies)))
     return result

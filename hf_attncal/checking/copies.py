@@ -77,12 +77,12 @@ def copied_words(source: str, target: str, languages: Languages = (None, None)) 
 
 @cache
 def _evidence(source: str | None, target: str | None) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the function words of only the source language, and of both languages."""
+    """Return the function words of only the source language, and the English words of several languages."""
     numbers = Counter(word for words in _WORDS_OF.values() for word in words)
     of_any = frozenset(word for word, languages in numbers.items() if languages == 1)
     of_source = of_any if source is None else _WORDS_OF.get(source, frozenset())
-    of_target = _WORDS_OF.get(target or "", frozenset())
-    return of_source - of_target, of_source & of_target if source == "en" else frozenset()
+    only_source = of_source - _WORDS_OF.get(target or "", frozenset())
+    return only_source, (_WORDS_OF["en"] if source in (None, "en") else frozenset()) - only_source
 
 
 def _is_kept(text: str, start: int, stop: int) -> bool:

@@ -26,6 +26,7 @@ _RUN = re.compile(rf"{_DIGIT}+(?:(?:[hH](?={_DIGIT}{{2}}(?!{_DIGIT}))|[ \u00a0]?
 _GROUP = re.compile(rf"{_DIGIT}+")
 _THOUSANDS = frozenset(".,'’ ")
 _HOUR = re.compile(r"[ \u00a0]?(?:uhr|o['’ ]*clock|h|hrs?|hours|uur|heures?|horas?|ore|klokken|kl)\b", re.IGNORECASE)
+_DECADE = re.compile(r" ?['’]?s\b|er\b")  # 1970s, in the 70s
 _HALF_OF_DAY = re.compile(r"[ \u00a0]?(?:([ap])[ \u00a0]?\.[ \u00a0]?m\b|([ap])m\b)", re.IGNORECASE)
 _HALF_BEFORE = re.compile(r"\b(?:halb|half|halv)[ \u00a0]$", re.IGNORECASE)  # halb drei is half past two
 _HALF_PAST = re.compile(r"\bhalf past $", re.IGNORECASE)
@@ -263,6 +264,8 @@ def _values_of(
         numbers.add(float(digits[start - 1][:2] + digits[start]))  # 2011/12
     if stop - start == 1 and start - 1 in months and len(digits[start]) == 2:
         numbers |= {century + float(digits[start]) for century in (1900.0, 2000.0)}  # 3.10.90
+    if stop - start == 1 and len(digits[start]) == 4 and _DECADE.match(after):
+        numbers.add(float(digits[start][2:]))
     half = _HALF_OF_DAY.match(after)
     times = _times(digits[start:stop], marks[start : stop - 1], half, bool(_HOUR.match(after)))
     if (scale := _SCALE.match(after)) and scale.lastindex:

@@ -18,6 +18,8 @@ def copied(source, target, languages=("en", "de")):
         ("Wait for 5 minutes", "Wait for 6 minutes"),
         ("Copy to Clipboard", "copy  to clipboard"),
         ("Is it done?", "Is it done?"),
+        ("an error in command line: %s", "an error in command line: %s"),
+        ("Save it now, don’t ask", "Save it now, don’t ask"),
         ("Enter Your Password", "Enter Your Password"),
         ("She sold the old car of her friend.", "She sold the old car of seinem Freund."),
         ("It rains. The dog sleeps in the garden.", "Es regnet. The dog sleeps in the garden."),

@@ -150,6 +150,8 @@ def test_each_rule_finds_its_fault(source, target, languages, name):
         ("at 9 o'clock", "à 9 heures", ("en", "fr")),
         ("utf8 and x86_64", "UTF-8 und x86_64", ("en", "de")),
         ("%2d of %1$s", "%2d von %1$s", ("en", "de")),
+        ("in the 1970s", "in den 70er Jahren", ("en", "de")),
+        ("You can 't do it", "Das geht nicht", ("en", "de")),
         ("a two-letter code", "ein Code aus 2 Buchstaben", ("en", "de")),
         ("Cannot open it", "Impossible de l'ouvrir", ("en", "fr")),
         ("%s not found", "%s introuvable", ("en", "fr")),
