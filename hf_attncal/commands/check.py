@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "Lines of text": ("bootstrap",),
-    "Documents": ("fail_above", "dismiss"),
+    "Documents": ("columns", "fail_above", "dismiss"),
 }
 
 
@@ -30,6 +30,7 @@ def check(
     worst: int | None = None,
     bootstrap: int = 1000,
     alarm: float | None = None,
+    columns: str | None = None,
     fail_above: float | None = None,
     dismiss: File | None = None,
     encoder: Encoder = None,
@@ -61,8 +62,8 @@ def check(
     Args:
         model: deen (German-English) or ende (English-German), which are in the package; or the folder or Hub name of a
             word aligner. In Python also a WordAligner or a Checker. [default: only the encoder checks]
-        source: source sentences, one per line; plain, .gz, .xz or .zst; or a document: Markdown, SRT, VTT, or a file
-            with both languages (PO, XLIFF, CSV, TSV). It must be given, as --source if there is no MODEL
+        source: source sentences, one per line; plain, .gz, .xz or .zst; or a document: JSON, Markdown, SRT, VTT, or a
+            file with both languages (PO, XLIFF, CSV, TSV). It must be given, as --source if there is no MODEL
         target: translations, one per line; or the translated document, whose segments are first paired with the
             source's [default: the other language of a file with both]
         output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
@@ -76,6 +77,8 @@ def check(
         bootstrap: number of bootstrap resamples of the lines for 95 % intervals of a summary; 0 for none
         alarm: probability above which an omission, an addition or an unrelated target is reported [default: the alarm
             learned from clean text, or a higher one for a text unlike it; the log has both]
+        columns: columns of the source and the translation in CSV or TSV, by name or number from 1, such as en,de
+            [default: columns named by languages, or source and target]
         fail_above: exit with status 1 if any finding is more probable than this, also for lines of text; if the
             command fails, the status is 2 [default: findings do not change the status]
         dismiss: file of findings to ignore (tsv or json of an earlier run), matched by content [default: none]
@@ -98,12 +101,12 @@ def check(
     check_range("--alarm", alarm, 0, 1)
     if source is None:
         raise CommandError("--source must be given: a text or a document.")
-    if not (is_document(source, target) or format in ("sarif", "notes") or (fail_above, dismiss) != (None, None)):
+    if not (is_document(source, target) or format in ("sarif", "notes") or {fail_above, dismiss, columns} != {None}):
         return _check_lines(model, source, target, running, output, format, worst, bootstrap, alarm, encoder)
     with errors_exit_apart(fail_above):
         check_range("--fail-above", fail_above, 0, 1)
         return _check_documents(
-            model, source, target, running, output, format, worst, fail_above, dismiss, alarm, encoder
+            model, source, target, running, output, format, worst, columns, fail_above, dismiss, alarm, encoder
         )
 
 
@@ -130,7 +133,7 @@ def _check_lines(model, source, target, running, output, form, worst, bootstrap,
 
 
 def _check_documents(
-    model, source, target, running, output, form, worst, fail_above, dismiss, alarm, encoder
+    model, source, target, running, output, form, worst, columns, fail_above, dismiss, alarm, encoder
 ) -> "DocumentCheck | None":
     """Check documents and write the findings; the arguments as in `check`.
 
@@ -157,7 +160,7 @@ def _check_documents(
     if form == "notes":
         check_notes(row or LINES, os.fspath(source if target is None else target))
     checker = open_checker(model, running, encoder, alarm)
-    result = check_documents(checker, source, target, running, worst=worst, dismissed=dismissed)
+    result = check_documents(checker, source, target, running, worst=worst, dismissed=dismissed, columns=columns)
     if output is not None:
         content = result.form(form)
         with output_lines(os.fspath(output)) as file:

@@ -8,7 +8,8 @@ import pytest
 
 from hf_attncal.checking.documents.document_formats import FORMATS, format_of, is_document, noted, read_document
 from hf_attncal.checking.documents.pairing import best_path, have_same_times, pair_by_time
-from hf_attncal.checking.documents.segments import CODE, Document, Segment, inserted
+from hf_attncal.checking.documents.segments import CODE, Document, Segment
+from hf_attncal.checking.documents.texts import inserted
 from hf_attncal.io.errors import CommandError
 
 MARKDOWN = """---

@@ -24,11 +24,12 @@ from .findings import (
     SegmentSide,
     document_findings,
     finding_lines,
+    kept_part_findings,
     notes_of,
     sarif,
     whole_segment,
 )
-from .pairing import Bead, belong_together, have_same_times, pair_by_time, pair_segments
+from .pairing import Bead, belong_together, have_same_times, pair_by_key, pair_by_time, pair_segments
 from .segments import CODE, Document, Segment
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -69,6 +70,11 @@ class DocumentCheck:
     row: Format
     names: tuple[str, str]
     alarms: TextAlarms
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Messages on text that was not checked, and on choices of the reader."""
+        return self.document.notices
 
     def __iter__(self) -> Iterator[DocumentFinding]:
         return iter(self.findings)
@@ -130,6 +136,7 @@ def check_documents(
     *,
     worst: int | None = None,
     dismissed: frozenset[str] = frozenset(),
+    columns: str | None = None,
 ) -> DocumentCheck:
     """Check a bilingual file, or two documents in one format.
 
@@ -140,12 +147,13 @@ def check_documents(
         running: Longest line.
         worst: Number of findings, the most probable first. Default: None, all in the order of the file.
         dismissed: Ids of dismissed findings. Default: none.
+        columns: Columns of source and translation in a table, separated by a comma. Default: None, by their names.
 
     Raises:
         CommandError: A file cannot be read, or the documents are not translations of each other.
     """
     source = os.fspath(source)
-    row, document, units = _units(checker, source, None if target is None else os.fspath(target))
+    row, document, units = _units(checker, source, None if target is None else os.fspath(target), columns)
     _check_lengths(units, running.longest_line or LONGEST_LINE)
     checked = [unit for unit in units if not _is_code_unit(unit)]
     pairs = [(unit.source.text, unit.target.text) for unit in checked]
@@ -163,6 +171,7 @@ def check_documents(
         whole = bool(unit.source.segments and unit.target.segments)
         if not whole:
             findings.append(whole_segment(*unit))
+        findings += kept_part_findings(unit.source, unit.target)
         if _is_code_unit(unit):
             continue
         verdict = next(remaining)
@@ -220,13 +229,15 @@ def _is_code_unit(unit: Unit) -> bool:
     return all(one.kind == CODE for side in unit[:2] for one in side.segments)
 
 
-def _units(checker: Checker, source: str, target: str | None) -> tuple[Format, Document, list[Unit]]:
+def _units(
+    checker: Checker, source: str, target: str | None, columns: str | None
+) -> tuple[Format, Document, list[Unit]]:
     """Read one bilingual file or two documents, and return the units to check."""
     row = format_of(source) or LINES
     if target is None:
         if not row.bilingual:
             raise CommandError(f"{source} is in one language: also name its translation.")
-        document = read_document(source, row)
+        document = read_document(source, row, columns)
         return row, document, [
             Unit(_side(source, pair.source), _side(source, pair.target), pair.source) for pair in document.pairs
         ]  # fmt: skip
@@ -238,14 +249,22 @@ def _units(checker: Checker, source: str, target: str | None) -> tuple[Format, D
         raise CommandError(
             f"{source} is {row.name} and {target} is {target_row.name}: name two documents in one format."
         )
-    source_segments, document = read_document(source, row).segments, read_document(target, row)
-    target_segments = document.segments
+    documents = [read_document(name, row, columns) for name in (source, target)]
+    source_segments, target_segments = (document.segments for document in documents)
+    notices, languages = (
+        sum((getattr(one, name) for one in documents), start=()) for name in ("notices", "languages")
+    )
+    document = documents[1]._replace(notices=notices, languages=languages[::2])
     if row is LINES:
         if len(source_segments) != len(target_segments):
             raise CommandError(f"{source} has {len(source_segments)} lines, and {target} has {len(target_segments)}.")
         lines = zip(source_segments, target_segments, strict=True)
         return row, document, [Unit(_side(source, first), _side(target, second), second) for first, second in lines]
-    if have_same_times(source_segments, target_segments):
+    if row.has_keys:
+        beads = list(pair_by_key(source_segments, target_segments))
+        if not any(map(all, beads)):
+            raise CommandError(f"{source} and {target} have no key in common. Are they versions of the same texts?")
+    elif have_same_times(source_segments, target_segments):
         beads = list(pair_by_time(source_segments, target_segments))
     else:
         scored = list(pair_segments(checker.aligner, source_segments, target_segments))

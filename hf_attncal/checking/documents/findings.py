@@ -17,7 +17,7 @@ from hf_attncal.io.files import read_lines
 from ..placeholders import compare_placeholders
 from ..rules import RULE_NAMES, UNLEARNED_RULES
 from ..verdicts import PairVerdict
-from .segments import Segment
+from .segments import Segment, changed_parts
 
 # Kind of a finding -> its description.
 FINDING_KINDS = {
@@ -31,7 +31,7 @@ FINDING_KINDS = {
     **{name: f"The translation differs from the source by rule: {name}." for name in (*RULE_NAMES, *UNLEARNED_RULES)},
 }
 # Probability that a finding of these kinds is right, measured on unchanged documents.
-_SURE = {"missing": 0.95, "added": 0.95, "placeholders": 0.97}
+_SURE = {"missing": 0.95, "added": 0.95, "placeholders": 0.97, "kept parts": 0.8}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _COLUMNS = ("id", "probability", "kind", "source", "target", "reason")
 _ERROR_ABOVE = 0.9  # probability above which a finding is an error in SARIF
@@ -126,6 +126,14 @@ class SegmentSide:
         if span is not None:
             span = max(0, span[0] - begin), min(len(segment.text), span[1] - begin)
         return Place(self.file, segment.line, segment.key, segment.text, span)
+
+
+def kept_part_findings(source: SegmentSide, target: SegmentSide) -> Iterator[DocumentFinding]:
+    """Yield the finding on code, addresses and formulas that a translation changed."""
+    reason = changed_parts(source.segments, target.segments) if source.segments and target.segments else None
+    if reason:
+        reason, places = f"changed code, address or formula: {reason}", (source.place(), target.place())
+        yield DocumentFinding("changed", reason, _SURE["kept parts"], *places, target.segments[0])
 
 
 def document_findings(verdict: PairVerdict, source: SegmentSide, target: SegmentSide) -> Iterator[DocumentFinding]:

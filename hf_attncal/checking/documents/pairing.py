@@ -33,8 +33,10 @@ _LEAST, _BEST = -4.0, 8.0
 _FEWEST = 6  # pairs below which two documents are assumed to belong together
 _ALIKE = 0.7  # share of pairs with related words (at least 0.71 on 24 development documents)
 _SAME_TIMES = 0.9  # share of target cues during a source cue
+_ROOM = 0.6  # share of a cue that must fit into a translation for it to be part of it
 _TOLERANCE = 0.3  # seconds by which boundaries of cues may differ
 _NUMBERS = re.compile(r"\d+")
+_PLURAL_KEY = re.compile(r"(.+)_(zero|one|two|few|many|other|plural)")  # i18next
 
 
 class _Lexicon:
@@ -315,9 +317,33 @@ def pair_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iterat
     """Yield the beads of cues of one cut of a film, split at the boundaries that both sides share.
 
     If the target is silent for more than 0.6 of a usual source cue, the source cue with most of that time has no
-    partner. A target cue during silence of the source continues the bead before it, as translations stay longer on the
-    screen.
+    partner, unless the target of the bead before or after it is long enough for both. A target cue during silence of
+    the source continues the bead before it, as translations stay longer on the screen.
     """
+    lengths = [[len(one.text) for one in side] for side in (source, target)]
+    beads = list(_beads_by_time(source, target))
+    paired = [[sum(lengths[side][number] for number in bead[side]) for bead in beads if all(bead)] for side in (0, 1)]
+    ratio = sum(paired[1]) / max(1, sum(paired[0]))
+
+    def has_room(bead: Bead, more: Bead) -> bool:
+        ours, theirs = (sum(lengths[side][number] for number in bead[side]) for side in (0, 1))
+        return all(bead) and theirs > ratio * (ours + _ROOM * sum(lengths[0][number] for number in more[0]))
+
+    last: Bead | None = None
+    for bead in beads:
+        if last is not None and not bead[1] and has_room(last, bead):
+            last = last[0] + bead[0], last[1]
+        elif last is not None and not last[1] and has_room(bead, last):
+            last = last[0] + bead[0], bead[1]
+        else:
+            if last is not None:
+                yield last
+            last = bead
+    if last is not None:
+        yield last
+
+
+def _beads_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iterator[Bead]:
     source_times, target_times = _times(source) or [], _times(target) or []
     missing, late = _silent(source_times, target_times), _silent(target_times, source_times)
     cues = [
@@ -339,6 +365,26 @@ def pair_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iterat
         end = max(end, until) if len(open_bead[0]) + len(open_bead[1]) > 1 else until
     if any(open_bead):
         yield tuple(open_bead[0]), tuple(open_bead[1])
+
+
+def pair_by_key(source: Sequence[Segment], target: Sequence[Segment]) -> Iterator[Bead]:
+    """Yield the beads of segments with one key, in the order of the source, then those of keys of the target only.
+
+    A plural form that only the target has translates the general form of the source. One that the target has nowhere
+    is not missing, as its language may have fewer.
+    """
+    places = {one.key: number for number, one in enumerate(target)}
+    ours, theirs = ([_PLURAL_KEY.fullmatch(one.key) for one in side] for side in (source, target))
+    general = {key[1]: number for number, key in enumerate(ours) if key and key[2] in ("other", "plural")}
+    forms, translated = ({key[group] for key in theirs if key} for group in (2, 1))
+    for number, (one, key) in enumerate(zip(source, ours, strict=True)):
+        place = places.pop(one.key, None)
+        if place is None and key and key[1] in general and key[1] in translated and key[2] not in forms:
+            continue
+        yield (number,), () if place is None else (place,)
+    for place in places.values():
+        key = theirs[place]
+        yield (general[key[1]],) if key and key[1] in general else (), (place,)
 
 
 def _silent(speaking: Sequence[Time], other: Sequence[Time]) -> set[int]:

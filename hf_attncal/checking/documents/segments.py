@@ -1,13 +1,16 @@
 """Segments of a document, with their text and position."""
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-
-from hf_attncal.io.encoding import decoded
 
 CODE = "code block"  # kind of a segment that is not translated
 MOST_SEGMENTS = 200_000
 Notes = list[tuple[int, list[str]]]  # lines of text to insert before a byte, in ascending order
+FileLanguages = tuple[str | None, str | None]
+_MOST_LISTED = 10  # lines in a notice
+_CODE = re.compile(r"([A-Za-z]{2})((?:[-_][A-Za-z0-9]{2,4}){0,2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Segment:
         raw: Text with placeholders and tags; "" if it equals `text`. Default: "".
         at: Byte of the file before which a note on it is written. Default: 0.
         time: Begin and end of a cue, in seconds. Default: None.
+        kept: Parts that a translation keeps as they are: code, addresses, formulas. Default: ().
     """
 
     text: str
@@ -31,6 +35,7 @@ class Segment:
     raw: str = ""
     at: int = 0
     time: tuple[float, float] | None = None
+    kept: tuple[str, ...] = ()
 
 
 class SegmentPair(NamedTuple):
@@ -48,52 +53,53 @@ class Document(NamedTuple):
         data: Bytes of the file.
         pairs: Segment pairs of a bilingual file. Default: ().
         segments: Segments of a file in one language. Default: ().
+        notices: Messages on text that is not checked, and on choices of the reader. Default: ().
+        languages: Codes of source and target language by the file or its name, None if unknown; for a file in one
+            language, that language is the first. Default: unknown.
     """
 
     name: str
     data: bytes
     pairs: tuple[SegmentPair, ...] = ()
     segments: tuple[Segment, ...] = ()
+    notices: tuple[str, ...] = ()
+    languages: FileLanguages = (None, None)
 
 
-def text_of(data: bytes, name: str) -> str:
-    """Decode UTF-8 with or without a byte order mark; raise ValueError with the file name for other encodings."""
-    return decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
+def language_code(name: str | None) -> str | None:
+    """Return a language code such as `de`, `pt-BR` or `zh-Hans` in its standard form; None for another name."""
+    import langcodes
+
+    code = _CODE.fullmatch((name or "").partition(".")[0].partition("@")[0])
+    tag = code and (code[1].lower() + code[2]).replace("_", "-")
+    return langcodes.standardize_tag(tag) if tag and langcodes.tag_is_valid(tag) else None
 
 
-def line_end(data: bytes) -> bytes:
-    return b"\r\n" if b"\r\n" in data else b"\n"
+def notices_on(problem: str, lines: Sequence[int], total: int, noun: str) -> tuple[str, ...]:
+    """Return the notice `not translated yet: 14 of 120 entries, line 3, 9, ...`; none if there are no lines."""
+    more = ", ..." if len(lines) > _MOST_LISTED else ""
+    shown = ", ".join(map(str, lines[:_MOST_LISTED]))
+    return (f"{problem}: {len(lines):,} of {total:,} {noun}, line {shown}{more}",) if lines else ()
 
 
-def has_words(text: str) -> bool:
-    return any(map(str.isalnum, text))
+def changed_parts(source: Iterable[Segment], target: Iterable[Segment]) -> str | None:
+    """Return a reason with the kept parts (code, addresses, formulas) that differ; None if all match.
 
-
-def plain(text: str) -> str:
-    """Return a text in one line, with single spaces."""
-    return " ".join(text.split())
+    A part without its markup on the other side, or mentioned once more, is no difference.
+    """
+    sides = tuple(source), tuple(target)
+    messages = []
+    for side, other, wrong in ((*sides, "is missing"), (*sides[::-1], "is not in the source")):
+        parts = dict.fromkeys(part for one in side for part in one.kept)
+        known = {part for one in other for part in one.kept}
+        text = " ".join(one.text for one in other)
+        differ = [f"“{part}”" for part in parts if part not in known and part not in text]
+        if differ:
+            messages.append(f"{', '.join(differ[:3])} {wrong}")
+    return ", and ".join(messages) or None
 
 
 def check_segments(segments: int, what: str = "segments") -> None:
     """Raise ValueError if there are too many segments to pair in reasonable time."""
     if segments > MOST_SEGMENTS:
         raise ValueError(f"has more than {MOST_SEGMENTS:,} {what}. Split it, by chapters for example.")
-
-
-def lines_with_places(data: bytes, text: str) -> list[tuple[str, int]]:
-    """Return each line of a text without its end, and its first byte; `data` may have a byte order mark."""
-    at = len(data) - len(text.encode())
-    lines = []
-    for line in text.splitlines(keepends=True) if "\x0b" not in text else text.split("\n"):
-        lines.append((line.rstrip("\r\n"), at))
-        at += len(line.encode())
-    return lines
-
-
-def inserted(data: bytes, pieces: list[tuple[int, bytes]]) -> bytes:
-    """Insert pieces into data before the given bytes, in ascending order."""
-    parts, done = [], 0
-    for at, piece in pieces:
-        parts += [data[done:at], piece]
-        done = at
-    return b"".join([*parts, data[done:]])
