@@ -2,6 +2,7 @@
 
 import itertools
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -96,11 +97,16 @@ XLIFF2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" s
 """
 CSV = 'id,source,target\n1,"Hello, you",Hallo du\n2,"Two\nlines",Zwei Zeilen\n'
 TSV = "Hello\tHallo\nBye\t\n"
+JSON = """{
+  "menu": {"file": "Open the <b>file</b>", "size": 3},
+  "steps": ["First", "Then\\u0020this", ""]
+}
+"""
 
 
 SAMPLES = {
     "a.md": MARKDOWN, "a.srt": SRT, "a.vtt": VTT, "a.po": PO, "a.xlf": XLIFF1, "b.xliff": XLIFF2, "a.csv": CSV,
-    "a.tsv": TSV,
+    "a.tsv": TSV, "a.json": JSON,
 }  # fmt: skip
 
 
@@ -109,7 +115,11 @@ def read(tmp_path):
     def read_one(name, data=None):
         data = SAMPLES[name] if data is None else data
         (tmp_path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
-        return read_document(str(tmp_path / name), format_of(name))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            document = read_document(str(tmp_path / name), format_of(name))
+        assert [str(one.message) for one in caught] == [f"{notice}." for notice in document.notices]
+        return document
 
     return read_one
 
@@ -188,9 +198,9 @@ def sides(document):
 
 def test_bilingual_files(read):
     po = read("a.po")
-    assert sides(po) == [("Open %d files", "%d Dateien öffnen"), ("Two lines", None)]
-    assert [pair.source.line for pair in po.pairs] == [5, 16]
-    assert (po.pairs[0].source.raw, po.pairs[0].source.key) == ("_Open %d files", "menu")
+    assert sides(po) == [("Open %d file", "%d Datei öffnen"), ("Open %d files", "%d Dateien öffnen")]
+    assert [(pair.source.line, pair.source.key) for pair in po.pairs] == [(5, "menu msgstr[0]"), (5, "menu msgstr[1]")]
+    assert po.pairs[1].source.raw == "_Open %d files"
     assert sides(read("a.xlf")) == [("Press now & here", "Jetzt drücken"), ("Nothing yet", None)]
     assert read("a.xlf").pairs[0].target.raw == "Jetzt <x 1> drücken"
     assert sides(read("b.xliff")) == [("One", "Eins"), ("Two", "Zwei"), ("Three", "Drei")]
@@ -211,12 +221,32 @@ def test_notes_of_each_xliff(read):
 def test_which_names_are_documents():
     assert is_document("x.MD", "y.md")
     assert is_document("x.po", None)
-    assert not is_document("x.de", "y.en")
-    assert not is_document("x.txt", None)
+    assert is_document("x.json.gz", "y.json.gz")
+    assert is_document("x.txt", "y.md")  # refused later, and never read as lines
+    for names in (("x.de", "y.en"), ("x.txt", None), ("x", "y.tok.gz"), ("x.deu_Latn", "y.zh-Hans"), ("2.0/x", "y.1")):
+        assert not is_document(*names)
     assert not is_document(["a line"], ["a line"])
 
 
-@pytest.mark.parametrize("suffix", ["epub", "usfm", "sfm", "tmx", "vref", "verses"])
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        "epub",
+        "usfm",
+        "sfm",
+        "tmx",
+        "vref",
+        "verses",
+        "docx",
+        "html",
+        "xml",
+        "yaml",
+        "properties",
+        "strings",
+        "ts",
+        "resx",
+    ],
+)
 def test_formats_that_are_not_read_are_refused(suffix):
     for names in ((f"x.{suffix}", None), ("x.en", f"y.{suffix}"), ("x.md", f"y.{suffix.upper()}")):
         with pytest.raises(CommandError, match=f"{suffix.upper()} files cannot be checked"):
@@ -239,6 +269,13 @@ _HOSTILE = {
     "latin.po": (PO.replace("UTF-8", "x-unknown"), "has the charset x-unknown"),
     "quote.csv": ('a,b\n"x,y\n', "cannot be read"),
     "narrow.tsv": ("a\tb\nc\n", "line 2 has 1 columns"),
+    "deep.xlf": (f"<xliff>{'<g>' * 400}", "line 1 has more than 200 nested elements"),
+    "deep.json": ("[" * 10_000_000, "too many nested brackets"),
+    "cut.json": ('{"a": "b', "Unterminated string starting at: line 1 column 7"),
+    "half.json": ('{"a":\n "\\ud800 text"}', "line 2 has an escape for no character"),
+    "brackets.md": ("[" * 10_000_000, "a paragraph of more than 100,000 characters"),
+    "template.pot": ('msgid "One"\nmsgstr ""\n', "no text to check (not translated yet: 1 of 1 entries, line 1)"),
+    "times.srt": ("1\n00:00:0x,000 --> 00:00:02,000\nHi\n", "times that cannot be read: 1 of 1 cues, line 2"),
     "empty.md": ("\n\n", "has no text"),
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
+from typing import Literal
 
 from hf_attncal.io.errors import one_line
 
@@ -20,7 +21,7 @@ _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _PO_LINE = re.compile(r'\s*(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s*)?"(?:[^"\\]|\\.)*"\s*|\s*(?:#.*)?')
 _NO_TEXT = re.compile(r"translator[-_]credits$|external ref=")  # names of translators, checksums of pictures
 _PLURAL_FORMS = re.compile(r"\bplural\s*=\s*([^;]{1,500})")
-_NUMBERS = range(201)  # numbers whose plural forms are compared
+_NUMBERS, _MOST_FORMS = range(201), 6  # numbers whose plural forms are compared, and forms of a language
 _NUMBER_PLACEHOLDER = re.compile(r"%.*[diun]|\{.*\}")
 # An accelerator is `(_F)` after the text, or a mark in a word; placeholders, entities and addresses have none.
 _ACCELERATOR = re.compile(
@@ -85,7 +86,8 @@ def read_po(data: bytes, name: str) -> Document:
             for key, source, target in _texts(entry, forms):
                 if segment := _po_side(source, target, line, key, at):
                     pairs.append(SegmentPair(segment, _po_side(target, source, line, key, at)))
-    notices = (notice for problem in lines for notice in notices_on(problem, lines[problem], len(file), "entries"))
+    total = len(file) - len(file.obsolete_entries())
+    notices = (notice for problem in lines for notice in notices_on(problem, lines[problem], total, "entries"))
     languages = (language_code(file.metadata.get(field)) for field in ("X-Source-Language", "Language"))
     return Document(name, data, tuple(pairs), (), tuple(notices), (next(languages), next(languages)))
 
@@ -119,14 +121,11 @@ def _po_text(data: bytes, name: str) -> str:
 def _numbers_of_forms(header: str) -> dict[int, list[int]]:
     """Map each plural form to the numbers that take it, by the formula of the header; empty without one."""
     formula = _PLURAL_FORMS.search(header)
-    forms: dict[int, list[int]] = {}
-    try:
-        form_of = gettext.c2py(formula[1].strip()) if formula else None
-        for number in _NUMBERS if form_of else ():
-            forms.setdefault(int(form_of(number)), []).append(number)
-    except (ValueError, ArithmeticError):
-        return {}
-    return forms
+    forms: list[int] = []
+    with suppress(ValueError, ArithmeticError):
+        forms = list(map(gettext.c2py(formula[1].strip()), _NUMBERS)) if formula else []
+    kinds = set(forms) if len(set(forms)) <= _MOST_FORMS else ()
+    return {form: [number for number in _NUMBERS if forms[number] == form] for form in kinds}
 
 
 def _texts(entry, forms: Mapping[int, list[int]]) -> Iterator[tuple[str, str, str]]:
@@ -137,7 +136,7 @@ def _texts(entry, forms: Mapping[int, list[int]]) -> Iterator[tuple[str, str, st
         return
     for form in sorted({*forms, *entry.msgstr_plural}):
         text = entry.msgstr_plural.get(form, "")
-        numbers = forms.get(form, [1] if form == 0 and len(entry.msgstr_plural) > 1 else [2])
+        numbers = forms.get(form, [1] if form == 0 and len(entry.msgstr_plural) > 1 else [2, 3])
         yield f"{context} msgstr[{form}]".strip(), _plural_source(entry, text, numbers), text
 
 
@@ -204,7 +203,7 @@ def _table_text(data: bytes, name: str) -> str:
     return text_of(data, name)
 
 
-def _rows(text: str, separator: str, quoting: int) -> Iterator[tuple[int, list[str]]]:
+def _rows(text: str, separator: str, quoting: Literal[0, 3]) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line and the cells of each row that is not empty.
 
     Raises:

@@ -249,12 +249,10 @@ def _units(
         raise CommandError(
             f"{source} is {row.name} and {target} is {target_row.name}: name two documents in one format."
         )
-    documents = [read_document(name, row, columns) for name in (source, target)]
-    source_segments, target_segments = (document.segments for document in documents)
-    notices, languages = (
-        sum((getattr(one, name) for one in documents), start=()) for name in ("notices", "languages")
-    )
-    document = documents[1]._replace(notices=notices, languages=languages[::2])
+    first, second = (read_document(name, row, columns) for name in (source, target))
+    source_segments, target_segments = first.segments, second.segments
+    languages = first.languages[0], second.languages[0]
+    document = second._replace(notices=first.notices + second.notices, languages=languages)
     if row is LINES:
         if len(source_segments) != len(target_segments):
             raise CommandError(f"{source} has {len(source_segments)} lines, and {target} has {len(target_segments)}.")

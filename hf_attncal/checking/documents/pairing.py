@@ -34,6 +34,7 @@ _FEWEST = 6  # pairs below which two documents are assumed to belong together
 _ALIKE = 0.7  # share of pairs with related words (at least 0.71 on 24 development documents)
 _SAME_TIMES = 0.9  # share of target cues during a source cue
 _ROOM = 0.6  # share of a cue that must fit into a translation for it to be part of it
+_PAUSE = 0.8  # seconds between cues that a translator merges, at most
 _TOLERANCE = 0.3  # seconds by which boundaries of cues may differ
 _NUMBERS = re.compile(r"\d+")
 _PLURAL_KEY = re.compile(r"(.+)_(zero|one|two|few|many|other|plural)")  # i18next
@@ -321,13 +322,19 @@ def pair_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iterat
     the source continues the bead before it, as translations stay longer on the screen.
     """
     lengths = [[len(one.text) for one in side] for side in (source, target)]
+    times = _times(source) or []
     beads = list(_beads_by_time(source, target))
-    paired = [[sum(lengths[side][number] for number in bead[side]) for bead in beads if all(bead)] for side in (0, 1)]
-    ratio = sum(paired[1]) / max(1, sum(paired[0]))
+
+    def length(bead: Bead, side: int) -> int:
+        return sum(lengths[side][number] for number in bead[side])
+
+    ratio = np.median([length(bead, 1) / max(1, length(bead, 0)) for bead in beads if all(bead)] or [1.0])
 
     def has_room(bead: Bead, more: Bead) -> bool:
-        ours, theirs = (sum(lengths[side][number] for number in bead[side]) for side in (0, 1))
-        return all(bead) and theirs > ratio * (ours + _ROOM * sum(lengths[0][number] for number in more[0]))
+        if not all(bead) or length(bead, 1) <= ratio * (length(bead, 0) + _ROOM * length(more, 0)):
+            return False
+        first, second = sorted((bead[0], more[0]))
+        return times[second[0]][0] - times[first[-1]][1] < _PAUSE
 
     last: Bead | None = None
     for bead in beads:

@@ -33,7 +33,7 @@ _PROSE_FENCES = frozenset(
 )
 _IN_CODE = re.compile(  # comments, and texts with words
     r"/\*[\s\S]*?\*/|<!--[\s\S]*?-->|\"{3}[\s\S]*?\"{3}|(?:^|(?<=\s))(?:#|//|--|;|%)(?:\s.*)?$|^\s*(?:#|//).*$"
-    r"|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|(?<=>)[^<>{}\n]+(?=</)|(?<=:)\s+[^\W\d_]{2,}[ ,].*$",
+    r"|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|(?<=>)[^<>{}\n]+(?=</)|(?<=:)\s+[^\W\d_]+[ ,].*$",
     re.MULTILINE,
 )
 _HTML_TEXT = re.compile(r"<(script|style|svg)\b.*?</\1>", re.DOTALL | re.IGNORECASE)
@@ -128,7 +128,9 @@ def read_markdown(data: bytes, name: str) -> Document:
 
     text = text_of(data, name)
     if len(text) > _MOST_MARKDOWN or max(map(len, re.split(r"\n\s*\n", text))) > _LONGEST_PARAGRAPH:
-        raise ValueError(f"has more than 8 MB or a paragraph of more than {_LONGEST_PARAGRAPH:,} characters. Split it.")
+        raise ValueError(
+            f"has more than 8 MB or a paragraph of more than {_LONGEST_PARAGRAPH:,} characters. Split it."
+        )
     segments, text = _front_matter(text)
     lists, before = 0, ""
     row: list | None = None  # tokens of the cells of the open row
@@ -314,4 +316,4 @@ def _subtitle_text(data: bytes, name: str) -> str:
 
 def _seconds(parts) -> float:
     hours, minutes, seconds, fraction = parts
-    return 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds) + float(f"0.{fraction}")
+    return 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds) + float(f"0.{fraction or 0}")
