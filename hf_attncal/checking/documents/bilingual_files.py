@@ -12,7 +12,7 @@ from typing import Literal
 
 from hf_attncal.io.errors import one_line
 
-from ..rules import placeholders_of
+from ..placeholders import compare_placeholders
 from .segments import MOST_SEGMENTS, Document, Notes, Segment, SegmentPair, check_segments, language_code, notices_on
 from .texts import has_words, inserted, line_end, plain, text_of, without_tags
 
@@ -146,15 +146,14 @@ def _plural_source(entry, text: str, numbers: list[int]) -> str:
     A singular form may have a placeholder of the number that `msgid` lacks. A form of one number may do without it.
     """
     sources = [entry.msgid, entry.msgid_plural] if 1 in numbers and 2 not in numbers else [entry.msgid_plural]
-    ours = placeholders_of(text)
     for source in sources if text.strip() else ():
-        theirs = placeholders_of(source)
-        if theirs == ours:
+        lost, new = compare_placeholders(source, text) or (None, None)
+        if lost and not new and len(numbers) == 1 and _NUMBER_PLACEHOLDER.fullmatch(lost[0]):
+            (begin, end), digits = lost[1], str(numbers[0])
+            source = f"{source[:begin]}{digits if digits in text else ''}{source[end:]}"
+            lost, new = compare_placeholders(source, text) or (None, None)
+        if not (lost or new):
             return source
-        lost = list((theirs - ours).elements())
-        if len(numbers) == len(lost) == 1 and not ours - theirs and _NUMBER_PLACEHOLDER.fullmatch(lost[0]):
-            digits = str(numbers[0])
-            return re.sub(re.escape(lost[0]), digits if digits in text else "", source, flags=re.IGNORECASE)
     return sources[0]
 
 
@@ -187,7 +186,7 @@ def read_csv(data: bytes, name: str, columns: str | None = None) -> Document:
 
 
 def read_tsv(data: bytes, name: str, columns: str | None = None) -> Document:
-    """Read a table with tabs; quotes surround fields if all rows then have as many; see `_read_table`."""
+    """Read a table with tabs; quotes surround fields if all rows then have the same number; see `_read_table`."""
     text = _table_text(data, name)
     with suppress(ValueError):
         rows = list(_rows(text, "\t", csv.QUOTE_MINIMAL))

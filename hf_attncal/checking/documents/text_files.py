@@ -122,7 +122,7 @@ def read_markdown(data: bytes, name: str) -> Document:
     Code, addresses of links and formulas are the kept parts of a segment.
 
     Raises:
-        ValueError: The file is not UTF-8, or so long that reading would take minutes.
+        ValueError: The file is not UTF-8, or too long to be read in a minute.
     """
     from markdown_it import MarkdownIt
 
