@@ -158,7 +158,7 @@ def _plural_source(entry, text: str, numbers: list[int]) -> str:
 
 
 def _po_side(text: str, other: str, line: int, key: str, at: int) -> Segment | None:
-    """Return the segment of a text, without its accelerator; a word that `other` has, too, is an identifier."""
+    """Return the segment of a text, without its accelerator; a word that is also in `other` is an identifier."""
     if not has_words(text):
         return None
     menu = text

@@ -181,7 +181,7 @@ def _side(element: _Element | None, key: str, place: int) -> Segment | None:
 
 
 def read_xliff(data: bytes, name: str) -> Document:
-    """Read the units of an XLIFF file, 1.2 or 2, except those whose state says that they are not translated.
+    """Read the units of an XLIFF file, 1.2 or 2, except those with the state of an untranslated one.
 
     Raises:
         ValueError: The file is not XML, defines entities, has no translation, or has too many units.
