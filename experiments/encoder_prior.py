@@ -82,7 +82,11 @@ def measure(args: argparse.Namespace, name: str) -> dict:
     seconds = cpu() - before
     for system, rule in (("encoder", links_above), ("argmax", best_links)):
         systems[system] = beside(systems["eflomal"], gold, [rule(one) for one in cells], seconds, theirs)
-    known = {"source": encoder.known[0], "target": encoder.known[1], "factors": encoder.likelihood.ratios.tolist()}
+    known = {
+        "source": encoder.recognised_shares[0],
+        "target": encoder.recognised_shares[1],
+        "factors": encoder.likelihood.ratios.tolist(),
+    }
     return {"systems": systems, "known": known, "files": text.files, "others": len(others)}
 
 
@@ -98,7 +102,11 @@ def measure_trained(args: argparse.Namespace, name: str) -> dict:
         systems[system] = score(gold, links, "harmonic") | {"cpu_seconds": cpu() - before}
     learned = json.loads((args.aligner / RESULTS).read_text())
     kept = {key: learned[key] for key in ("command", "commit", "data_sha256", "sentence_pairs")}
-    known = {"source": encoder.known[0], "target": encoder.known[1], "factors": encoder.likelihood.ratios.tolist()}
+    known = {
+        "source": encoder.recognised_shares[0],
+        "target": encoder.recognised_shares[1],
+        "factors": encoder.likelihood.ratios.tolist(),
+    }
     return {"systems": systems, "known": known, "files": text.files, "learned": kept}
 
 

@@ -92,7 +92,7 @@ class EncoderPrior:
 
     def forget(self) -> None:
         """Forget the statistics of the last text."""
-        self.known: tuple[float, float] | None = None
+        self.recognised_shares: tuple[float, float] | None = None
         self.likelihood = LikelihoodRatio()
         self._means: list[Tensor] = []
         self._cache: dict[Words, np.ndarray] = {}
@@ -177,8 +177,8 @@ class EncoderPrior:
         order = sorted(range(len(own)), key=lambda n: own[n].shape)
         mismatched = [_harmonic(sources[n], targets[other]) for n, other in pairwise(order)]
         if mismatched:
-            self.known = recognised([own[n] for n in order], mismatched)
-            strength = (min(self.known) - _MIN_RECOGNISED) / (_ENOUGH_RECOGNISED - _MIN_RECOGNISED)
+            self.recognised_shares = recognised([own[n] for n in order], mismatched)
+            strength = (min(self.recognised_shares) - _MIN_RECOGNISED) / (_ENOUGH_RECOGNISED - _MIN_RECOGNISED)
             self.likelihood.strength = min(1.0, max(0.0, strength))
             LOG.info("%s", self.summary())
             if not self.likelihood.strength:
@@ -196,9 +196,9 @@ class EncoderPrior:
 
     def summary(self) -> str:
         """Return one line about the words that the encoder recognises."""
-        if self.known is None:
+        if self.recognised_shares is None:
             return "the encoder has read too little text to be assessed"
-        source, target = (f"{share:.0%}" for share in self.known)
+        source, target = (f"{share:.0%}" for share in self.recognised_shares)
         strength = self.likelihood.strength
         use = "not used" if not strength else "used with less weight" if strength < 1 else "used"
         return (

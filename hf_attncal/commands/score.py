@@ -111,11 +111,11 @@ def score(
         from hf_attncal.metrics.link_scores import score_links
 
         sides: dict[str, Text] = {} if source is None or target is None else {"source": source, "target": target}
-        read = read_scored({"gold": gold} | sides | proposed, "sentence pair")
+        texts_of_lines = read_scored({"gold": gold} | sides | proposed, "sentence pair")
         return score_links(
-            next(read),
-            read,
-            [next(read) for _ in sides],
+            next(texts_of_lines),
+            texts_of_lines,
+            [next(texts_of_lines) for _ in sides],
             words=words,
             ignore_possible=ignore_possible,
             punctuation=not without_punctuation,

@@ -293,8 +293,9 @@ def tokenize_pairs(
         )
         lengths = columns.pop("length")
         if max_source_length is not None:
-            kept = (len(ids) <= max_length for ids in columns["labels"])
-            truncated += sum(fits and length > max_source_length for fits, length in zip(kept, lengths, strict=True))
+            targets_fit = (len(ids) <= max_length for ids in columns["labels"])
+            pairs = zip(targets_fit, lengths, strict=True)
+            truncated += sum(fits and length > max_source_length for fits, length in pairs)
         if links is not None:
             words = tokenize_words(tokenizer, sources), tokenize_words(tokenizer, targets, target=True)
             columns["links"] = _links_of_tokens(links, rows, *words)

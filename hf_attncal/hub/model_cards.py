@@ -137,13 +137,13 @@ def read_model_card(model: str | Path) -> CardFacts:
     languages = data.language or []
     languages = [languages] if isinstance(languages, str) else languages
     cards = (card for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None)
-    ours = not {card.tag for card in cards}.isdisjoint(data.tags or [])
+    has_our_tag = not {card.tag for card in cards}.isdisjoint(data.tags or [])
     name = re.search(r"^# (.+)$", card.text, re.MULTILINE)
     facts = {"Languages": "–".join(map(str, languages))} if 0 < len(languages) <= 2 else {}
-    if ours:
+    if has_our_tag:
         scores = re.findall(r"^\| (BLEU|chrF|ROUGE-\w+) \| ([\d.]+) \|", card.text, re.MULTILINE)
         facts |= {measure: f"{score} (its model card)" for measure, score in scores}
-    return CardFacts(name[1].strip() if ours and name else "", facts)
+    return CardFacts(name[1].strip() if has_our_tag and name else "", facts)
 
 
 def write_trained_adapter_card(

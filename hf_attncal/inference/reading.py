@@ -165,9 +165,9 @@ def read(
     # By attribute and not by class, because a model loaded as remote code has its own class.
     parts = [m for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
     # If one of our attentions has an adapter, only the adapter reports.
-    ours = [m.layer_idx for m in [m for m in parts if hasattr(m, "active_name")] or parts]
+    layer_numbers = [m.layer_idx for m in [m for m in parts if hasattr(m, "active_name")] or parts]
     # Details need the model with its head. Otherwise the output layer, which costs as much as many others, is skipped.
-    extras = {"output_attention_details": True} if ours else {}
+    extras = {"output_attention_details": True} if layer_numbers else {}
     extras |= {"output_uam_probabilities": True} if uam else {}
     reader = model if extras or predictions else model.base_model
     extras |= {"output_attentions": True} if attentions else {}
@@ -186,7 +186,8 @@ def read(
             )
 
     def recorded(name: str) -> Layers:
-        by_layer = dict(zip(ours, (getattr(outputs, name) if ours else None) or (), strict=False))
+        tensors = getattr(outputs, name) if layer_numbers else None
+        by_layer = dict(zip(layer_numbers, tensors or (), strict=False))
         return tuple(map(by_layer.get, range(len(used))))
 
     real, targets = inputs["attention_mask"].bool(), labels != IGNORE_INDEX
@@ -347,8 +348,8 @@ def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator
     """Put a model into evaluation mode, with a kernel that returns attention weights; restore both at the end."""
     kernel = model.config._attn_implementation
     # Our models return cross-attention with every kernel. Other attention needs the eager kernel; sdpa returns none.
-    ours = stock_type(model.config.model_type) != model.config.model_type
-    switch = kernel != "eager" and (self_attentions or (attentions and not ours))
+    is_stock = stock_type(model.config.model_type) == model.config.model_type
+    switch = kernel != "eager" and (self_attentions or (attentions and is_stock))
     level = _KERNEL_LOGGER.level
     with evaluating(model):
         if switch:

@@ -195,8 +195,8 @@ class CheckedConfigMixin:
 
     def __post_init__(self, **kwargs):
         check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
-        ours = (kind for kind in type(self).__mro__ if kind.__module__.partition(".")[0] != "transformers")
-        check_names(kwargs, [name for kind in ours for name in inspect.get_annotations(kind)])
+        own_classes = (kind for kind in type(self).__mro__ if kind.__module__.partition(".")[0] != "transformers")
+        check_names(kwargs, [name for kind in own_classes for name in inspect.get_annotations(kind)])
         # A stock checkpoint's configuration has the stock type; the model built here is ours.
         stored = kwargs.pop("model_type", None)
         if stored not in (None, self.model_type, self.stock_type):

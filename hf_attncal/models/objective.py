@@ -152,8 +152,8 @@ def check_training(
         layers: Any = getattr(module, "adapter_layer_names", None)
         for name, parameter in module.named_parameters() if layers is not None else ():
             part = name.partition(".")[0]
-            known = part in ("lora_A", "lora_B") or part.startswith(("hada_", "attncal_"))
-            if parameter.requires_grad and part in layers and not known:
+            is_detached = part in ("lora_A", "lora_B") or part.startswith(("hada_", "attncal_"))
+            if parameter.requires_grad and part in layers and not is_detached:
                 raise ValueError(
                     f"`{part}` of another adapter cannot be trained together with a calibration: the mask network's "
                     "loss would also train it. Use a LoRA on linear layers (no DoRA, no embeddings) or a LoHa, or "

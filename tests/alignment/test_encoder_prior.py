@@ -298,7 +298,7 @@ def test_an_unused_encoder_changes_nothing():
     with pytest.warns(UserWarning, match="not used: the text is aligned without it"):
         plain, helped = quick_aligner(PAIRS), quick_aligner(PAIRS, encoder=unknown)
     assert unknown.likelihood.strength == unknown.share == 0
-    assert max(unknown.known) < 0.1
+    assert max(unknown.recognised_shares) < 0.1
     for name, table in plain.model.state_dict().items():
         assert torch.equal(table, helped.model.state_dict()[name]), name
     assert plain.align(PAIRS) == helped.align(PAIRS)
@@ -331,7 +331,7 @@ class Knowing(EncoderPrior):
     """Encoder that has the translations of a share of the words, and random states for the others."""
 
     def __init__(self, share: float = 1.0):
-        self.likelihood, self.known, self.share_known = LikelihoodRatio(), (1.0, 1.0), share
+        self.likelihood, self.recognised_shares, self.share_known = LikelihoodRatio(), (1.0, 1.0), share
         self._cache, self.numbers = {}, random.Random(3)
 
     def cells(self, pairs):

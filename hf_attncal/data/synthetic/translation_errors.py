@@ -68,7 +68,7 @@ def plant_errors(
     names = [pair[1][place] for pair in pairs for place in _name_places(*pair)]
     for number, pair in enumerate(pairs):
         generator = np.random.default_rng((seed, number))
-        other = pairs[(number + 1 + int(generator.integers(len(pairs) - 1))) % len(pairs)]
+        second_pair = pairs[(number + 1 + int(generator.integers(len(pairs) - 1))) % len(pairs)]
         for kind in kinds:
             if kind == "negation":
                 planted = _negation(pair, negations)
@@ -77,7 +77,7 @@ def plant_errors(
             elif kind == "name":
                 planted = _name(pair, names, np.random.default_rng((seed, number, 1)))
             else:
-                planted = KINDS[kind](pair, other, generator)
+                planted = KINDS[kind](pair, second_pair, generator)
             if planted is not None:
                 source, target, omission, addition = planted
                 omission = None if omission is None else tuple(omission)
