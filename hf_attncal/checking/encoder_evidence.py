@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
-from hf_attncal.data.segmentation import Segments
+from hf_attncal.data.segmentation import Segments, segment
 from hf_attncal.data.words import is_punctuation
 
 from .evidence import NO_WORDS, Both, LinkEvidence, both, said_again, script_shares
@@ -40,6 +40,7 @@ _AROUND = (-2, -1, 1, 2)
 _LANGUAGE = 6.0  # log-odds between the means of the two languages
 _MOST_LANGUAGE = 3.0
 _LEAST_APART = 1e-3
+_PUNCTUATION_WEIGHT = 0.05  # of a mark in the vector of a text, relative to a word
 _MEAN_BEST, _SPREAD_BEST = 0.6, 0.15  # prior mean and standard deviation of the best cosines
 Pair = Both[Segments]
 
@@ -169,6 +170,18 @@ class EvidenceReader:
                 self._counted = len(self._sample)
                 self.statistics = text_statistics(self._sample, self.common)
 
+    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """Return a vector for each text of one language: the sum of its centred unit states, (texts, size)."""
+        sides = list(map(segment, texts))
+        read = self.states_of(sides)
+        mean, vectors = _mean_state(read, self.common), np.zeros((len(texts), len(self.common)), dtype=np.float32)
+        for number, (side, one) in enumerate(zip(sides, read, strict=True)):
+            if len(one.states):
+                states = one.states - mean
+                weights = np.where(_forms(side.words)[:, 0] > 0, _PUNCTUATION_WEIGHT, 1.0)
+                vectors[number] = weights @ (states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-6))
+        return vectors
+
     @torch.no_grad()
     def states_of(self, texts: Sequence[Segments]) -> list[WordStates]:
         """Read each different text once, longest first."""
@@ -238,11 +251,7 @@ def _words_of_tokens(text: Segments, offsets: Sequence[tuple[int, int]]) -> tupl
 
 def text_statistics(met: ReadPairs, common: np.ndarray) -> TextStatistics:
     """Return the statistics of pairs with words on both sides; `common` as in `EvidenceReader`."""
-    means = both(
-        (sum((read[side].states.sum(axis=0) for _, read in met), _PRIOR_WORDS * common))
-        / (_PRIOR_WORDS + sum(len(read[side].states) for _, read in met))
-        for side in (0, 1)
-    )
+    means = both(_mean_state([read[side] for _, read in met], common) for side in (0, 1))
     lengths = [math.log((len(pair[1].text) + 1) / (len(pair[0].text) + 1)) for pair, _ in met]
     # The zeros are a prior for texts of one or two lines.
     usual = TextStatistics(means, ((0.0, 1.0),) * 2, float(np.median([*lengths, *[0.0] * _FEWEST])), ({}, {}), None)
@@ -264,6 +273,11 @@ def text_statistics(met: ReadPairs, common: np.ndarray) -> TextStatistics:
     scripts = both(script_shares(text.text for text in side) for side in sides)
     languages = both(language_of(Counter(word.lower() for text in side for word in text.words)) for side in sides)
     return TextStatistics(means, both(best), usual.length, scripts, _known(met, usual), languages)
+
+
+def _mean_state(read: Sequence[WordStates], common: np.ndarray) -> np.ndarray:
+    states = [_PRIOR_WORDS * common, *(one.states.sum(axis=0) for one in read)]
+    return sum(states) / (_PRIOR_WORDS + sum(len(one.states) for one in read))
 
 
 def _known(met: ReadPairs, usual: TextStatistics) -> float | None:

@@ -55,6 +55,7 @@ def check(
         attncal check MODEL text.de text.en --format summary
         attncal check --source text.de --target text.en --encoder auto
         attncal check MODEL manual.en.md manual.de.md
+        attncal check --source po/fr.po --encoder auto
         attncal check MODEL po/de.po --format sarif --fail-above 0.9 --output findings.sarif
 
         >>> verdicts = hf_attncal.check("deen", ["Er kam nicht."], ["He came."])
@@ -143,8 +144,6 @@ def _check_documents(
     for option, value in (("--source", source), ("--target", target)):
         if not (value is None or isinstance(value, str | os.PathLike)):
             raise CommandError(f"{option} must be the name of a document.")
-    if model is None:
-        raise CommandError("A word aligner pairs the documents: give MODEL before them. --encoder may be added.")
     from hf_attncal.checking.documents.document_formats import LINES, format_of
     from hf_attncal.checking.documents.findings import dismissed_ids, raise_above
 

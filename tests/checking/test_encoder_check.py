@@ -280,6 +280,21 @@ def test_languages_that_are_not_known_get_no_verdict(judge, caplog):
     assert all(verdict.names == (NOT_KNOWN,) and not verdict.flagged and not verdict.wrong for verdict in verdicts)
 
 
+def test_an_encoder_checks_documents_alone(judge, encoder, tmp_path):
+    """Of four entries its coverage is not known; of all of them it is."""
+    entries = [f'msgid "{a}"\nmsgstr "{b}"\n' for a, b in PAIRS * 3]
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n'
+    judge()
+    few, many = tmp_path / "few.po", tmp_path / "many.po"
+    few.write_text("\n".join([head, *entries[:4]]))
+    many.write_text("\n".join([head, *entries]))
+    result = check(None, str(few), encoder=EncoderPrior(*encoder))
+    assert [verdict.source for verdict in result.verdicts] == [a for a, _ in PAIRS[:4]]
+    assert all(NOT_KNOWN not in verdict.names for verdict in result.verdicts)
+    with pytest.raises(CommandError, match=r"No segment gets a verdict: .*does not cover one of the languages"):
+        check(None, str(many), encoder=EncoderPrior(*encoder))
+
+
 def test_a_text_with_every_line_twice_is_as_well_known():
     generator = np.random.default_rng(2)
     met = []
@@ -394,7 +409,7 @@ def test_the_command_takes_an_encoder_alone(encoder, judge, tmp_path, capsys):
     [
         ({}, "MODEL or --encoder must be given"),
         ({"encoder": "no/such/name/here"}, "no/such/name/here"),
-        ({"encoder": "x", "source": "a.md", "target": "b.md"}, "A word aligner pairs the documents: give MODEL"),
+        ({"source": "a.po", "target": None}, "a.po"),
     ],
 )
 def test_what_cannot_be_checked_with_is_told(given, told):

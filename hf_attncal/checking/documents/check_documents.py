@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from .findings import (
 )
 from .pairing import Bead, belong_together, have_same_times, pair_by_key, pair_by_time, pair_segments
 from .segments import CODE, Document, Segment
+from .short_segments import ShortFinding, is_short, short_findings
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_WORDS = 4  # words that are on only one side
@@ -161,12 +162,18 @@ def check_documents(
         judged = list(piecewise(checker.judged, pairs))
     except LineError as error:
         raise line_error(error.number, "cannot be checked", error.error) from error
+    if checker.aligner is None and checker.encoder is not None and not checker.encoder.covers_languages:
+        raise CommandError(f"No segment gets a verdict: {checker.encoder.coverage_message()}. "
+                           "Give MODEL, an aligner for them.")  # fmt: skip
     if target is not None:
         _check_language(judged, source, os.fspath(target))
     alarms = checker.text_alarms(judged)
     verdicts = checker.verdicts(judged, shared=SharedTargets([pair for pair in pairs if all(pair)]), alarms=alarms)
+    short: dict[int, list[ShortFinding]] = defaultdict(list)
+    for one in short_findings(checker, [(unit.source, unit.target) for unit in checked]):
+        short[one.unit].append(one)
     findings: list[DocumentFinding] = []
-    remaining, kept_verdicts = iter(verdicts), []
+    remaining, kept_verdicts = enumerate(verdicts), []
     for unit in units:
         whole = bool(unit.source.segments and unit.target.segments)
         if not whole:
@@ -174,11 +181,21 @@ def check_documents(
         findings += kept_part_findings(unit.source, unit.target)
         if _is_code_unit(unit):
             continue
-        verdict = next(remaining)
+        number, verdict = next(remaining)
         if whole:
-            if _has_few_words(unit) or (_shares_words(verdict) and verdict.wrong <= _SURE_LANGUAGE):
+            if (
+                is_short(unit.source.text)
+                or _has_few_words(unit)
+                or (_shares_words(verdict) and verdict.wrong <= _SURE_LANGUAGE)
+            ):
                 verdict = verdict.by_rules()
-            findings += document_findings(verdict, unit.source, unit.target)
+            of_unit = list(document_findings(verdict, unit.source, unit.target))
+            kinds = {finding.kind for finding in of_unit}
+            for one in short[number]:
+                if one.kind not in kinds:
+                    places = unit.source.place(), unit.target.place()
+                    of_unit.append(DocumentFinding(*one[1:], *places, unit.target.segments[0]))
+            findings += of_unit
         kept_verdicts.append(replace(verdict, line=(unit.target.segments or unit.source.segments)[0].line))
     findings = [finding for finding in findings if finding.id not in dismissed] if dismissed else findings
     if worst is not None:
@@ -219,8 +236,8 @@ def _check_language(judged: Sequence[JudgedPair], source: str, target: str) -> N
     )
     if len(judged) >= _FEWEST and wrong > len(judged) / 2:
         raise CommandError(
-            f"{wrong} of {len(judged)} segments of {target} are not in the language that the aligner translates "
-            f"into. Name {target} first, or train an aligner from {source} to it."
+            f"{wrong} of {len(judged)} segments of {target} are in the language of {source}, or the aligner is for "
+            f"other languages. Name {target} first, or check without it: --encoder auto."
         )
 
 
@@ -265,9 +282,9 @@ def _units(
     elif have_same_times(source_segments, target_segments):
         beads = list(pair_by_time(source_segments, target_segments))
     else:
-        scored = list(pair_segments(checker.aligner, source_segments, target_segments))
+        scored = list(pair_segments(checker, source_segments, target_segments))
         beads = [bead for bead, _ in scored]
-        if not belong_together(checker.aligner, source_segments, target_segments, scored):
+        if not belong_together(checker, source_segments, target_segments, scored):
             raise CommandError(
                 f"{source} and {target} do not belong together: most of their segments are not translations of each "
                 "other. Are they versions of the same text?"

@@ -2,11 +2,13 @@
 
 The best path is found by dynamic programming, as in sentence alignment (Gale and Church, 1993,
 https://aclanthology.org/J93-1004). The score of a pair comes from the counts of a statistical aligner: how much
-likelier than chance the words of one segment translate words of the other, relative to the two documents. Length, kind
-of segment, numbers and times of cues add to it. Without counts, only these are used.
+likelier than chance the words of one segment translate words of the other, relative to the two documents. Without
+counts it is the similarity of the segments by an encoder. Length, kind of segment, numbers and times of cues add to
+it. Without either, only these are used.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import pairwise
@@ -17,7 +19,8 @@ import torch
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.segmentation import segment, white_space_words
 
-from ..evidence import has_counts, mutual_information
+from ..checker import Checker
+from ..evidence import Both, has_counts, mutual_information
 from .segments import CODE, Segment
 
 Bead = tuple[tuple[int, ...], tuple[int, ...]]
@@ -40,12 +43,70 @@ _NUMBERS = re.compile(r"\d+")
 _PLURAL_KEY = re.compile(r"(.+)_(zero|one|two|few|many|other|plural)")  # i18next
 
 
-class _Lexicon:
-    """Lexical scores of all pairs of two lists of segments, by the counts of an aligner."""
+class Similarity(ABC):
+    """Similarity of all pairs of two lists of segments, relative to what is usual for each segment.
 
-    def __init__(self, aligner, source: Sequence[Segment], target: Sequence[Segment]):
+    Args:
+        pairs: Similarity of each source with each target, (sources, targets).
+    """
+
+    def __init__(self, pairs: np.ndarray):
+        self.pairs = pairs
+        self.rows = _usual(pairs, 1)[:, None]
+        self.columns = _usual(pairs - self.rows, 0)[None, :]
+        apart = pairs - self.rows - self.columns
+        spread = np.abs(apart - np.median(apart)) if apart.size else np.ones(1)
+        self.spread = (1.4826 * np.median(spread) * apart.size + self.usual_spread * 100) / (apart.size + 100)
+
+    usual_spread: float  # prior of the spread of wrong pairs
+
+    @abstractmethod
+    def turned(self) -> "Similarity":
+        """Return a copy with source and target swapped."""
+
+    @abstractmethod
+    def pairs_of_two(self) -> np.ndarray:
+        """Return the similarity of each source with a target and the next, (sources, targets - 1)."""
+
+    def single(self) -> np.ndarray:
+        """Return the scores of each source with each target, (sources, targets)."""
+        return (self.pairs - self.rows - self.columns) / self.spread
+
+    def of_two(self) -> np.ndarray:
+        """Return the scores of each source with a target and the next, (sources, targets - 1)."""
+        columns = np.minimum(self.columns[:, :-1], self.columns[:, 1:])
+        return (self.pairs_of_two() - self.rows - columns) / self.spread
+
+
+class EncoderSimilarity(Similarity):
+    """Cosines of all pairs of two lists of texts by an encoder.
+
+    Args:
+        vectors: Vectors of the texts, (sources, size) and (targets, size).
+    """
+
+    usual_spread = 0.15
+
+    def __init__(self, vectors: Both[np.ndarray]):
+        self.vectors = vectors
+        super().__init__(_cosines(*vectors))
+
+    def turned(self) -> "EncoderSimilarity":
+        return EncoderSimilarity(self.vectors[::-1])
+
+    def pairs_of_two(self) -> np.ndarray:
+        source, target = self.vectors
+        return _cosines(source, target[:-1] + target[1:])
+
+
+class LexicalSimilarity(Similarity):
+    """Lexical similarity of all pairs of two lists of texts, by the counts of an aligner."""
+
+    usual_spread = 0.35
+
+    def __init__(self, aligner: WordAligner, source: Sequence[str], target: Sequence[str]):
         cut = segment if aligner.source.tokenize else white_space_words
-        pairs = [(cut(one.text).words, ()) for one in source] + [((), cut(one.text).words) for one in target]
+        pairs = [(cut(text).words, ()) for text in source] + [((), cut(text).words) for text in target]
         sides = aligner.source.tokens_of(pairs)
         tokens = (
             [side.ids for side in sides[: 2 * len(source) : 2]],
@@ -60,40 +121,45 @@ class _Lexicon:
         self.lengths = [np.array([max(1, len(ids)) for ids in side], dtype=float) for side in places]
         self.forward = self.shares[0] @ self.best[0].T
         self.backward = (self.shares[1] @ self.best[1].T).T
-        both = (self.forward + self.backward) / 2
-        self.rows = _usual(both, 1)[:, None]
-        self.columns = _usual(both - self.rows, 0)[None, :]
-        apart = both - self.rows - self.columns
-        spread = np.abs(apart - np.median(apart)) if apart.size else np.ones(1)
-        self.spread = (1.4826 * np.median(spread) * apart.size + 0.35 * 100) / (apart.size + 100)
+        super().__init__((self.forward + self.backward) / 2)
 
-    def turned(self) -> "_Lexicon":
-        """Return a copy with source and target swapped."""
+    def turned(self) -> "LexicalSimilarity":
         swapped = copy(self)
         swapped.best, swapped.shares, swapped.lengths = self.best[::-1], self.shares[::-1], self.lengths[::-1]
-        swapped.forward, swapped.backward = self.backward.T, self.forward.T
+        swapped.forward, swapped.backward, swapped.pairs = self.backward.T, self.forward.T, self.pairs.T
         swapped.rows, swapped.columns = self.columns.T, self.rows.T
         return swapped
 
-    def single(self) -> np.ndarray:
-        """Return the scores of each source with each target, (sources, targets)."""
-        both = (self.forward + self.backward) / 2
-        return (both - self.rows - self.columns) / self.spread
-
-    def of_two(self) -> np.ndarray:
-        """Return the scores of each source with a target and the next, (sources, targets - 1)."""
+    def pairs_of_two(self) -> np.ndarray:
         forward = self.shares[0] @ np.maximum(self.best[0][:-1], self.best[0][1:]).T
         products, lengths = self.backward * self.lengths[1], self.lengths[1]
         backward = (products[:, :-1] + products[:, 1:]) / (lengths[:-1] + lengths[1:])
-        columns = np.minimum(self.columns[:, :-1], self.columns[:, 1:])
-        return ((forward + backward) / 2 - self.rows - columns) / self.spread
+        return (forward + backward) / 2
 
 
-def _of_two(source: Sequence[Segment], target: Sequence[Segment], lexicon: _Lexicon | None) -> np.ndarray:
+def similarities(checker: Checker, source: Sequence[str], target: Sequence[str]) -> list[Similarity]:
+    """Return the similarity of two lists of texts by the counts of the aligner, and by the encoder."""
+    of_judges: list[Similarity] = []
+    if has_counts(checker.aligner):
+        of_judges.append(LexicalSimilarity(checker.aligner, source, target))
+    if checker.encoder is not None and checker.encoder.covers_languages:
+        reader = checker.encoder.evidence_reader
+        of_judges.append(EncoderSimilarity((reader.vectors(source), reader.vectors(target))))
+    return of_judges
+
+
+def _cosines(source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    source, target = (
+        side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-6) for side in (source, target)
+    )
+    return source @ target.T
+
+
+def _of_two(source: Sequence[Segment], target: Sequence[Segment], similarity: Similarity | None) -> np.ndarray:
     """Return the scores of each source with a target and the next, (sources, targets - 1)."""
     joined = [Segment(f"{a.text} {b.text}", a.kind if a.kind == b.kind else "", 0) for a, b in pairwise(target)]
     scores = _of_form(source, joined) if joined else np.zeros((len(source), 0))
-    return np.clip(scores if lexicon is None else scores + lexicon.of_two(), _LEAST, _BEST) + _MERGED
+    return np.clip(scores if similarity is None else scores + similarity.of_two(), _LEAST, _BEST) + _MERGED
 
 
 @torch.no_grad()
@@ -232,12 +298,12 @@ def best_path(single, of_two_targets, of_two_sources, gap: float = _GAP) -> list
 
 
 def pair_segments(
-    aligner: WordAligner | None, source: Sequence[Segment], target: Sequence[Segment]
+    checker: Checker, source: Sequence[Segment], target: Sequence[Segment]
 ) -> Iterator[tuple[Bead, float]]:
-    """Yield the beads of two documents in their order, each with its lexical score, 0 without a partner.
+    """Yield the beads of two documents in their order, each with the score of its texts, 0 without a partner.
 
     Args:
-        aligner: Word aligner from the source to the target language.
+        checker: Checker of their languages; its aligner is preferred to its encoder.
         source, target: Segments; long documents are paired in windows.
     """
     i = j = 0
@@ -250,11 +316,12 @@ def pair_segments(
         ]
         if source_window and target_window:
             form = _of_form(source_window, target_window)
-            lexicon = _Lexicon(aligner, source_window, target_window) if has_counts(aligner) else None
-            by_words = form if lexicon is None else lexicon.single()
-            single = np.clip(form if lexicon is None else form + by_words, _LEAST, _BEST)
-            turned = _of_two(target_window, source_window, lexicon and lexicon.turned())
-            beads = best_path(single, _of_two(source_window, target_window, lexicon), turned.T)
+            texts = ([one.text for one in side] for side in (source_window, target_window))
+            similarity = next(iter(similarities(checker, *texts)), None)
+            by_words = form if similarity is None else similarity.single()
+            single = np.clip(form if similarity is None else form + by_words, _LEAST, _BEST)
+            turned = _of_two(target_window, source_window, similarity and similarity.turned())
+            beads = best_path(single, _of_two(source_window, target_window, similarity), turned.T)
         done = [0, 0]
         for of_source, of_target in beads:
             if not last and max(done) >= _KEPT:
@@ -267,7 +334,7 @@ def pair_segments(
 
 
 def belong_together(
-    aligner: WordAligner | None,
+    checker: Checker,
     source: Sequence[Segment],
     target: Sequence[Segment],
     scored: Sequence[tuple[Bead, float]],
@@ -278,15 +345,15 @@ def belong_together(
     best path through one document in reverse order.
 
     Args:
-        aligner: Word aligner.
+        checker: Checker of their languages.
         source, target: Segments.
         scored: Beads and scores from `pair_segments`.
     """
     share, mean, pairs = _alike(source, scored)
-    if not has_counts(aligner) or pairs < _FEWEST or share >= _ALIKE:
+    if not (has_counts(checker.aligner) or checker.encoder) or pairs < _FEWEST or share >= _ALIKE:
         return True
     turned = target[::-1]
-    return mean > 2 * _alike(source, list(pair_segments(aligner, source, turned)))[1] + 0.5
+    return mean > 2 * _alike(source, list(pair_segments(checker, source, turned)))[1] + 0.5
 
 
 def _alike(source: Sequence[Segment], scored: Sequence[tuple[Bead, float]]) -> tuple[float, float, int]:
