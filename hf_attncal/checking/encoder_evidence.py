@@ -40,7 +40,7 @@ _AROUND = (-2, -1, 1, 2)
 _LANGUAGE = 6.0  # log-odds between the means of the two languages
 _MOST_LANGUAGE = 3.0
 _LEAST_APART = 1e-3
-_PUNCTUATION_WEIGHT = 0.05  # of a mark in the vector of a text, relative to a word
+_PUNCTUATION_WEIGHT = 0.05  # relative to a word, in the vector of a text
 _MEAN_BEST, _SPREAD_BEST = 0.6, 0.15  # prior mean and standard deviation of the best cosines
 Pair = Both[Segments]
 
@@ -173,9 +173,12 @@ class EvidenceReader:
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
         """Return a vector for each text of one language: the sum of its centred unit states, (texts, size)."""
         sides = list(map(segment, texts))
-        read = self.states_of(sides)
-        mean, vectors = _mean_state(read, self.common), np.zeros((len(texts), len(self.common)), dtype=np.float32)
-        for number, (side, one) in enumerate(zip(sides, read, strict=True)):
+        texts_read = self.states_of(sides)
+        mean, vectors = (
+            _mean_state(texts_read, self.common),
+            np.zeros((len(texts), len(self.common)), dtype=np.float32),
+        )
+        for number, (side, one) in enumerate(zip(sides, texts_read, strict=True)):
             if len(one.states):
                 states = one.states - mean
                 weights = np.where(_forms(side.words)[:, 0] > 0, _PUNCTUATION_WEIGHT, 1.0)

@@ -44,7 +44,7 @@ _PLURAL_KEY = re.compile(r"(.+)_(zero|one|two|few|many|other|plural)")  # i18nex
 
 
 class Similarity(ABC):
-    """Similarity of all pairs of two lists of segments, relative to what is usual for each segment.
+    """Similarity of all pairs of two lists of segments, relative to the usual one of each segment.
 
     Args:
         pairs: Similarity of each source with each target, (sources, targets).

@@ -39,7 +39,7 @@ _OF_ANOTHER, _OF_NO_OTHER = np.log(0.5 / 0.07), np.log(0.5 / 0.93)
 _AGAIN_OTHERWISE, _AGAIN_ALIKE = np.log(0.98 / 0.21), np.log(0.02 / 0.79)
 # Share of right segments that lose a mark of the source, and the share of segments that may be wrong in this way.
 _RIGHT_WITHOUT, _WRONG_WITHOUT = {":": 0.02, "…": 0.01, "accelerator": 0.03}, 0.05
-_ACCELERATOR = re.compile(r"(?<![^\W_]{3})[_&](?=[^\W_])")
+_ACCELERATOR = re.compile(r"[_&](?=[^\W_])")
 _AROUND = " \t\u00a0\u202f\"'”“’‘»«›‹)]）}」』"
 
 
@@ -139,14 +139,16 @@ def _leads(pairs: np.ndarray, others: np.ndarray, middle: float, spread: float) 
 
 def _lost_marks(units: Sequence[Both[SegmentSide]], short: dict[int, Both[str]]) -> Iterator[ShortFinding]:
     """Yield the findings on lost end marks and accelerators that a text usually keeps."""
-    kept: dict[str, list[int]] = defaultdict(list)
+    with_mark: dict[str, list[int]] = defaultdict(list)
     lost: dict[str, list[int]] = defaultdict(list)
     for number in short:
         of_source, of_target = map(_marks, units[number])
         for mark in of_source:
-            (kept if mark in of_target else lost)[mark].append(number)
+            with_mark[mark].append(number)
+            if mark not in of_target:
+                lost[mark].append(number)
     for mark, numbers in lost.items():
-        share = max(_RIGHT_WITHOUT[mark], (len(numbers) - 2) / (len(numbers) + len(kept[mark])))
+        share = max(_RIGHT_WITHOUT[mark], (len(numbers) - 2) / len(with_mark[mark]))
         probability = _WRONG_WITHOUT / (_WRONG_WITHOUT + share)
         for number in numbers if probability > 0.5 else ():
             if mark == "accelerator":
