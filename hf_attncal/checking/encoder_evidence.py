@@ -278,9 +278,9 @@ def text_statistics(met: ReadPairs, common: np.ndarray) -> TextStatistics:
     return TextStatistics(means, both(best), usual.length, scripts, _known(met, usual), languages)
 
 
-def _mean_state(read: Sequence[WordStates], common: np.ndarray) -> np.ndarray:
-    states = [_PRIOR_WORDS * common, *(one.states.sum(axis=0) for one in read)]
-    return sum(states) / (_PRIOR_WORDS + sum(len(one.states) for one in read))
+def _mean_state(texts: Sequence[WordStates], common: np.ndarray) -> np.ndarray:
+    states = [_PRIOR_WORDS * common, *(one.states.sum(axis=0) for one in texts)]
+    return sum(states) / (_PRIOR_WORDS + sum(len(one.states) for one in texts))
 
 
 def _known(met: ReadPairs, usual: TextStatistics) -> float | None:
