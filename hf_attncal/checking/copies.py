@@ -18,13 +18,14 @@ from .placeholders import Span
 FUNCTION_WORDS = {
     "en": "the and of to is are was were be been has have this that these with from not your you it its they cannot "
     "should must which when there their by at as for what how all into does did my our we he she had in on or an if "
-    "up out so do don't can't doesn't isn't won't after before again",
+    "up out a any some other only will would could than then about so do don't can't doesn't isn't won't after before "
+    "again",
     "de": "das und ist nicht ein eine einen wird werden wurde sind mit auf für kann oder wenn kein keine sie sich aus "
     "nach bei dieser diese dieses zum zur dass auch noch nur ihre wie in an so",
-    "fr": "les des une est dans pour pas qui avec sur ce cette vous sont aux ou votre ne il elle être peut nous on or",
-    "es": "los las una es por para con que no se este esta son del puede está como su ha sus el al más",
-    "pt": "os uma é por para com que não se este esta são pode está como seu foi ao na no dos das mais",
-    "it": "gli una è per con che non si questo questa sono della può il come nel dei alla essere in",
+    "fr": "les des une est dans pour pas qui avec sur ce cette vous sont aux ou votre ne il elle être peut on or a",
+    "es": "los las una es por para con que no se este esta son del puede está como su ha sus el al más a",
+    "pt": "os uma é por para com que não se este esta são pode está como seu foi ao na no dos das mais a",
+    "it": "gli una è per con che non si questo questa sono della può il come nel dei alla essere in a",
     "nl": "het een niet zijn wordt met voor dat dit deze kan worden naar geen bij aan u uw ook is of in",
 }  # fmt: skip
 _WORDS_OF = {language: frozenset(words.split()) for language, words in FUNCTION_WORDS.items()}

@@ -7,10 +7,14 @@ import warnings
 import numpy as np
 import pytest
 
+from hf_attncal.checking.checker import JudgedPair
+from hf_attncal.checking.documents.check_documents import _check_language
 from hf_attncal.checking.documents.document_formats import FORMATS, format_of, is_document, noted, read_document
 from hf_attncal.checking.documents.pairing import best_path, have_same_times, pair_by_time
 from hf_attncal.checking.documents.segments import CODE, Document, Segment
 from hf_attncal.checking.documents.texts import inserted
+from hf_attncal.checking.rules import check_rules
+from hf_attncal.data.segmentation import segment
 from hf_attncal.io.errors import CommandError
 
 MARKDOWN = """---
@@ -342,3 +346,22 @@ def test_cues_are_paired_by_time():
 def test_pieces_are_put_in():
     assert inserted(b"abc", [(0, b"1"), (2, b"2"), (2, b"3"), (3, b"4")]) == b"1ab23c4"
     assert noted(Document("x", b"abc"), FORMATS[0], []) == b"abc"
+
+
+def test_a_translation_in_the_language_of_its_source_is_refused():
+    """Copies are findings, but another text in the same language was given by mistake."""
+    german = [
+        (f"Das Haus {n} ist nicht alt und klein.", f"Die Katze {n} wird mit der Maus gefunden.") for n in range(9)
+    ]
+
+    def judged(pairs):
+        return [
+            JudgedPair(sides, rules=check_rules(*sides, ("de", "en")))
+            for sides in ((segment(source), segment(target)) for source, target in pairs)
+        ]
+
+    with pytest.raises(CommandError, match="b.md are both in the language 'de'"):
+        _check_language(judged(german), "a.md", "b.md")
+    _check_language(judged([(source, source) for source, _ in german]), "a.md", "b.md")
+    _check_language(judged([(source, "The house is not old and small.") for source, _ in german]), "a.md", "b.md")
+    _check_language(judged(german[:3]), "a.md", "b.md")

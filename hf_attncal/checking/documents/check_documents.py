@@ -17,6 +17,8 @@ from hf_attncal.io.streams import LONGEST_LINE, json_line, line_error
 from ..alarms import TextAlarms
 from ..checked_text import lines_of_verdicts
 from ..checker import Checker, JudgedPair, SharedTargets
+from ..copies import language_of_texts
+from ..rules import UNTRANSLATED
 from ..verdicts import PairVerdict
 from .document_formats import LINES, Format, format_of, noted, read_document
 from .findings import (
@@ -165,8 +167,7 @@ def check_documents(
     if checker.aligner is None and checker.encoder is not None and not checker.encoder.covers_languages:
         raise CommandError(f"No segment gets a verdict: {checker.encoder.coverage_message()}. "
                            "Give MODEL, an aligner for them.")  # fmt: skip
-    if target is not None:
-        _check_language(judged, source, os.fspath(target))
+    _check_language(judged, source, os.fspath(target or source))
     alarms = checker.text_alarms(judged)
     verdicts = checker.verdicts(judged, shared=SharedTargets([pair for pair in pairs if all(pair)]), alarms=alarms)
     short: dict[int, list[ShortFinding]] = defaultdict(list)
@@ -230,14 +231,23 @@ def _shares_words(verdict: PairVerdict) -> bool:
 
 def _check_language(judged: Sequence[JudgedPair], source: str, target: str) -> None:
     """Raise CommandError if most segments are in the language of the other side, and not copies."""
+    if len(judged) < _FEWEST:
+        return
+    copies = sum(pair.rules.get(UNTRANSLATED) is not None for pair in judged)
+    languages = {language_of_texts(pair.sides[side].text for pair in judged) for side in (0, 1)}
+    if len(languages) == 1 and None not in languages and copies <= len(judged) / 2:
+        raise CommandError(
+            f"Source and translation in {target} are both in the language {languages.pop()!r}. Name a source in the "
+            "language that is translated from."
+        )
     wrong = sum(
         pair.causes.get("untranslated", 0) > 0.5 and pair.sides[0].text.split() != pair.sides[1].text.split()
         for pair in judged
     )
-    if len(judged) >= _FEWEST and wrong > len(judged) / 2:
+    if source != target and wrong > len(judged) / 2:
         raise CommandError(
-            f"{wrong} of {len(judged)} segments of {target} are in the language of {source}, or the aligner is for "
-            f"other languages. Name {target} first, or check without it: --encoder auto."
+            f"{wrong} of {len(judged)} segments of {target} are not in the language that the aligner translates "
+            f"into. Name {target} first, or train an aligner from {source} to it."
         )
 
 
