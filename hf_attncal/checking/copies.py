@@ -30,7 +30,7 @@ FUNCTION_WORDS = {
 }  # fmt: skip
 _WORDS_OF = {language: frozenset(words.split()) for language, words in FUNCTION_WORDS.items()}
 # Words outside of code: not those in data_new_from_mem, a/b or for=x
-_WORD = re.compile(r"(?<!\w_)(?<![^\W_])(?<![/=\\.])[^\W\d_]+(?:['’-][^\W\d_]+)*(?![\w/=(\\]|\.\w)")
+_WORD = re.compile(r"(?<!\w_)(?<![^\W_])(?<![%/=\\.])[^\W\d_]+(?:['’-][^\W\d_]+)*(?![\w/=(\\]|\.\w)")
 _CODE = re.compile(r"[<>|{}\[\]();=]|--")
 _QUOTES = frozenset("\"'“”„«»‹›`‘’")
 _LEAST_COPIED, _LEAST_SHARE = 5, 0.6  # words in a row in a text that is partly translated, and their share of it
@@ -63,14 +63,12 @@ def copied_words(source: str, target: str, languages: Languages = (None, None)) 
         word.lower() in evidence and (word.islower() or lower > 0 or 0 < place < len(copied) - 1)
         for place, word in enumerate(copied)
     )
-    if (
-        not function_words
-    ):  # "in" is a word of both, but with two more words in lower case it is a phrase of the source
-        function_words = int(lower > 2 and not shared.isdisjoint(copied))
     if run.size < max(map(len, words)):  # a part; names of licences and quotes are kept
         share = run.size / len(words[1])
         enough = run.size >= _LEAST_COPIED and 2 * lower > run.size and (function_words > 1 or share > _LEAST_SHARE)
         function_words *= enough and not _is_kept(target, *span)
+    elif lower > 2 and not shared.isdisjoint(copied):  # "in" may be a word of both, but not two more words as well
+        function_words += 1
     if not function_words:
         return False
     return (sides[0][run.a].start(), sides[0][run.a + run.size - 1].end()), span

@@ -42,15 +42,15 @@ FACT_EDGES = {"known": (-3.0, 0.0, 2.0, 4.0, 6.0), "best": (0.1, 0.3, 0.6, 0.9)}
 _DENIES = re.compile(
     rf"(?:n ?['’] ?t(?![^\W_])|(?<![^\W_])(?:n['’]|(?:{'|'.join(filter(str.isalpha, NEGATIONS))}"
     r"|ne|ni|nem|né|nor|tampoco|weder|nein|hardly|barely|scarcely|rarely|seldom|kaum|selten"
-    r"|without|ohne|sans|sin|sem|senza|zonder|uden|utan|few|little|wenige?|too|instead|rather|statt\w*|lieu|sinon|sonst|out|otherwise|stop|bad|wrong|faute|sauf"
+    r"|without|ohne|sans|sin|sem|senza|zonder|uden|utan|few|little|wenige?|too|instead|rather|statt\w*|lieu|sinon|sonst|out|otherwise|stop|bad|wrong|faute|fora|fuori|fuera|hors|sauf"
     r"|salvo|tranne|schlug|schlägt|außer|ausgenommen|übersprungen|abgelehnt|abgelaufen"
     r"|un(?!i(?![mn])|ter(?!min)|der|til|ser|do|ten|lock|pack|mount|load|link|wrap|zip)\w{3,}|non(?=exist|z|st)\w+"
-    r"|in(?=v[aá]lid|corr|conn|conoc|trouv|e?xist|compat|complet|consist|suff?|acc|ati?v|activ|ad[em]|[uú]til|habil|capa"
+    r"|in(?=v[aá]lid|corr|conn|conoc|trouv|e?xist|esist|compat|complet|consist|suff?|acc|ati?v|activ|ad[em]|[uú]til|habil|capa"
     r"|defin|visib|determ|esper|attend|att|s[ée]c|sens|segur|chang|cert|akt|kons|komp|korr)\w{3,}"
-    r"|im(?:poss?ib|prop[er])\w+|ill?[eé]g\w+|illis\w+|irre[glcv]\w+|dis(?:a|connect|like)\w*|hidden|des(?:con|acti?v|ativ|hab)\w+"
+    r"|im(?:poss?[ií]|prop[er])\w+|ill?[eé]g\w+|illis\w+|irre[glcv]\w+|dis(?:a|connect|like)\w*|hidden|des(?:con|acti?v|ativ|hab)\w+"
     r"|dés(?:ac|ab)\w+|sconosc\w+|mis(?:sing|match|sed|s?l)\w*|malform\w+|ongeldig\w*|onbek\w+|ontbre\w+"
     r"|fail\w*|éch[eo]\w+|fall(?:[oóa]|ad[oa]|it[aoei])|falh\w+|fehl(?!er(?!haft))\w*|\w*scheiter\w*|mislukt"
-    r"|lack\w*|absen[tc]\w*|manqu\w+|manc[ah]\w*|falta\w*|entf[aä]ll\w+|refus\w+|reje[ci]t\w*|rejet\w*|rechaz\w+"
+    r"|lack\w*|locked|aborted|as?b?sen[tc]\w*|manqu\w+|manc[ah]\w*|falta\w*|entf[aä]ll\w+|refus\w+|reje[ci]t\w*|rejet\w*|rechaz\w+"
     r"|rifiut\w+|verweiger\w*|den(?:y|ied|ies|eg\w+)|forb\w+|verb[io]e?t\w*|untersag\w*|interdi[tc]\w*|proh?ib\w+"
     r"|vietat\w*|prevent\w*|verhinder\w*|empêch\w*|impedi\w+|[eé]vit\w+|avoid\w*|vermeid\w*|skip\w*|ignor\w*"
     r"|omit\w*|omi[st]\w*|omett\w*|drop\w*|weg\w*lassen|exclu\w*|escl\w*|aus(?:ge)?schl\w*|except\w*|eccetto|falsch\w*"
@@ -58,6 +58,8 @@ _DENIES = re.compile(
     r"|verschieden\w*|dif+[eé]r\w*|\w+[ndktgszfr]los(?:e[nrsm]?)?|\w{3,}less)(?![^\W_])))",
     re.IGNORECASE,
 )
+# Negations of one language that are other words in these: "no" is "in the" in Portuguese.
+_NO_NEGATION_IN = {"no": ("pt", "de", "fr", "nl", "da"), "non": ("en", "de", "es", "pt"), "nulla": ("it",)}
 _POLITE = frozenset(("sie", "ihr", "ihnen", "ihre", "ihren", "ihrem", "ihrer", "ihres", "usted", "ustedes", "lei"))
 _BEFORE_SENTENCES = frozenset(".!?:;\"'“”„«»‘’()-–—…")
 # Shares of its lines with a negation only on the other side, above which a word denies, and is a negation.
@@ -206,9 +208,12 @@ def find_facts(
     groups = [_groups(words, more.negations) for words, more in zip(pair, denials, strict=True)]
     numbers = words_with_numbers(source, target, languages)
     denied = [
-        _DENIES.search(masked(side.text)) is not None
+        any(
+            match[0].lower() != "no" or language not in _NO_NEGATION_IN["no"]
+            for match in _DENIES.finditer(masked(side.text))
+        )
         or not (more.words | more.negations).isdisjoint(map(str.lower, side.words))
-        for side, more in zip((source, target), denials, strict=True)
+        for side, more, language in zip((source, target), denials, languages, strict=True)
     ]
     facts_of_sides: tuple[list[Fact], list[Fact]] = ([], [])
     for side, (words, facts) in enumerate(zip(pair, groups, strict=True)):
@@ -218,7 +223,7 @@ def find_facts(
             if place in numbers[side]:
                 continue
             if group == NEGATION:
-                if not _denies_at(words, place):
+                if languages[side] in _NO_NEGATION_IN.get(words[place].lower(), ()) or not _denies_at(words, place):
                     continue
                 has = denied[1 - side]  # the number may differ: many languages deny twice
             else:

@@ -228,7 +228,7 @@ def check_rules(
         **{name: rule(*texts) for name, rule in _OF_TEXTS.items()},
         WRONG_NUMBER: _numbers(source, target, languages),
         WRONG_UNIT: _units(*texts),
-        UNTRANSLATED: _untranslated(*texts, languages),
+        UNTRANSLATED: _untranslated(source, target, languages),
     }
     results[WRONG_NAME] = _names(source, target, denials)
     facts = find_facts(source, target, languages, denials)
@@ -268,11 +268,11 @@ def _units(source: str, target: str) -> Break | None:
     return _exchanged(lost, new) if lost and new else _KEPT
 
 
-def _untranslated(source: str, target: str, languages: Languages) -> Break | None:
-    spans = copied_words(source, target, languages)
+def _untranslated(source: Segments, target: Segments, languages: Languages) -> Break | None:
+    spans = copied_words(masked(source.text), masked(target.text), languages)
     if not isinstance(spans, tuple):
         return None if spans is None else _KEPT
-    return Break(f"“{target[slice(*spans[1])]}” is not translated", *spans)
+    return Break(f"“{target.text[slice(*spans[1])]}” is not translated", *spans)
 
 
 def _names(source: Segments, target: Segments, denials: BothDenials) -> Break | None:

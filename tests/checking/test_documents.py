@@ -356,11 +356,11 @@ def test_a_translation_in_the_language_of_its_source_is_refused():
 
     def judged(pairs):
         return [
-            JudgedPair(sides, rules=check_rules(*sides, ("de", "en")))
+            JudgedPair(sides, None, rules=check_rules(*sides, ("de", "en")))
             for sides in ((segment(source), segment(target)) for source, target in pairs)
         ]
 
-    with pytest.raises(CommandError, match="b.md are both in the language 'de'"):
+    with pytest.raises(CommandError, match=r"b\.md are both in the language 'de'"):
         _check_language(judged(german), "a.md", "b.md")
     _check_language(judged([(source, source) for source, _ in german]), "a.md", "b.md")
     _check_language(judged([(source, "The house is not old and small.") for source, _ in german]), "a.md", "b.md")
