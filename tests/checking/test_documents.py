@@ -351,7 +351,7 @@ def test_pieces_are_put_in():
 def test_a_translation_in_the_language_of_its_source_is_refused():
     """Copies are findings, but another text in the same language was given by mistake."""
     german = [
-        (f"Das Haus {n} ist nicht alt und klein.", f"Die Katze {n} wird mit der Maus gefunden.") for n in range(9)
+        (f"Das Haus {n} ist nicht alt und klein.", f"Die Katze {n} wird mit der Maus gefunden.") for n in range(15)
     ]
 
     def judged(pairs):
