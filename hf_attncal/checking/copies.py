@@ -17,7 +17,7 @@ from .placeholders import Span
 # out of the source's where they have the same form ("was").
 FUNCTION_WORDS = {
     "en": "the and of to is are was were be been has have this that these with from not your you it its they cannot "
-    "should must which when there their by at as for what how all into does did my our we he she had in on or an if "
+    "should must which when there their by at as for what how into does did my our we he she had in on or an if "
     "up out a any some other only will would could than then about so do don't can't doesn't isn't won't after before "
     "again",
     "de": "das und ist nicht ein eine einen wird werden wurde sind mit auf für kann oder wenn kein keine sie sich aus "

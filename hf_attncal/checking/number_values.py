@@ -10,7 +10,6 @@ be split into numbers that are all on the other side.
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
@@ -91,8 +90,7 @@ _UNIT = re.compile(
     rf"|([$€£¥]) ?[\d{MASK}]",
     re.IGNORECASE,
 )
-_UNIT_NAMES = (*_UNITS, "")
-_OF_SIGN = {"$": "dollars", "€": "euros", "£": "pounds", "¥": "yen"}
+_SIGNS = {"$": "dollars", "€": "euros", "£": "pounds", "¥": "yen"}
 # Languages with number words. Each has some that no other has.
 LANGUAGES = ("de", "en", "fr", "es", "pt", "it", "nl", "da")
 _COMPOUND = re.compile(r"(?:jährig|wöchig|tägig|stündig|monatig|minütig|fach|köpfig|teilig)\w{0,2}$")  # zwanzigjährige
@@ -172,13 +170,12 @@ def _unmatch_repeated(texts: Sequence[str], numbers: Sequence[list[Number]]) -> 
     if lacking[0] == lacking[1]:
         return
     side = lacking.index(False)
-    counts = [
-        Counter(text[number.start : number.stop] for number in of_side if not number.in_words)
-        for text, of_side in zip(texts, numbers, strict=True)
+    digits = [
+        [text[number.start : number.stop] for number in of_side] for text, of_side in zip(texts, numbers, strict=True)
     ]
     for place, number in reversed(list(enumerate(numbers[side]))):
-        digits = texts[side][number.start : number.stop]
-        if not number.in_words and 0 < counts[1 - side][digits] < counts[side][digits]:
+        form = digits[side][place]
+        if not number.in_words and 0 < digits[1 - side].count(form) < digits[side].count(form):
             numbers[side][place] = number._replace(has_counterpart=False)
             return
 
@@ -198,7 +195,7 @@ def units_of(text: str) -> list[tuple[str, str, Span]]:
     if not any(character.isdigit() or character == MASK for character in text):
         return []
     return [
-        (_OF_SIGN.get(match[match.lastindex]) or _UNIT_NAMES[match.lastindex - 1], match[0].strip(MASK), match.span())
+        (_SIGNS.get(match[match.lastindex]) or [*_UNITS][match.lastindex - 1], match[0].strip(MASK), match.span())
         for match in _UNIT.finditer(text)
         if match.lastindex
     ]

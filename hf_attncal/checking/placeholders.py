@@ -36,12 +36,10 @@ _ARM = re.compile(r"\s*(=\d+|[\w-]+)\s*\{")
 _MAY_LACK_COUNT = frozenset(("=0", "=1", "=2", "zero", "one", "two"))  # "a file" in place of "1 file"
 # Language -> arms that its plurals need in addition to `other`; the source's `one` for any other language.
 _NEEDED_ARMS = {
-    **dict.fromkeys(("pl", "ru", "uk", "be"), ("one", "few", "many")),
-    **dict.fromkeys(("cs", "sk", "hr", "sr", "bs", "ro", "lt"), ("one", "few")),
+    **dict.fromkeys(("pl", "ru", "uk", "be"), ("one", "few", "many")), "sl": ("one", "two", "few"),
+    **dict.fromkeys(("cs", "sk", "hr", "sr", "bs", "ro", "lt"), ("one", "few")), "ar": ("one", "two", "few", "many"),
     **dict.fromkeys(("ja", "zh", "ko", "vi", "th", "id", "ms", "lo", "my", "km"), ()),
-    "sl": ("one", "two", "few"),
-    "ar": ("one", "two", "few", "many"),
-}
+}  # fmt: skip
 
 
 class Sign(NamedTuple):

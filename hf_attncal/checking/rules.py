@@ -66,17 +66,17 @@ def _placeholders(source: str, target: str, language: str | None) -> Break | Non
 def _addresses(source: str, target: str) -> Break | None:
     if not any(sign in source or sign in target for sign in ("://", "www.", "@")):
         return None
-    addresses = [
-        [(match[0].lower().replace("http:", "https:"), match) for match in ADDRESS.finditer(text)]
+    sides = [
+        {match[0].lower().replace("http:", "https:"): match for match in ADDRESS.finditer(text)}
         for text in (source, target)
     ]
-    if not addresses[0]:
+    if not sides[0]:
         return None
-    lone = [
-        next(((match[0], match.span()) for form, match in side if form not in dict(other)), None)
-        for side, other in (addresses, addresses[::-1])
-    ]
-    return _exchanged(*lone) if lone[0] else _KEPT  # translators add addresses for reports
+    lost, new = (
+        next(((match[0], match.span()) for form, match in side.items() if form not in other), None)
+        for side, other in (sides, sides[::-1])
+    )
+    return _exchanged(lost, new) if lost else _KEPT  # translators add addresses for reports
 
 
 def _exchanged(source: tuple[str, Span] | None, target: tuple[str, Span] | None) -> Break:
@@ -192,19 +192,10 @@ UNLEARNED_RULES = (UNTRANSLATED, WRONG_UNIT)
 _WEAK_RULES = frozenset(("wrong end mark", WRONG_NAME, *NEGATIONS_OF_SIDES))
 # Shares of right entries of software catalogues that break a rule, for rules that were not learned.
 DEFAULT_SHARES = {
-    WRONG_PLACEHOLDERS: 0.003,
-    WRONG_ADDRESS: 0.005,
-    "doubled word": 0.0005,
-    "repeated words": 0.001,
-    "wrong end mark": 0.07,
-    "wrong brackets": 0.002,
-    WRONG_NUMBER: 0.003,
-    WRONG_NAME: 0.01,
-    "negation lost": 0.006,
-    "negation added": 0.015,
-    UNTRANSLATED: 0.001,
-    WRONG_UNIT: 0.002,
-}
+    WRONG_PLACEHOLDERS: 0.003, WRONG_ADDRESS: 0.005, "doubled word": 0.0005, "repeated words": 0.001,
+    "wrong end mark": 0.07, "wrong brackets": 0.002, WRONG_NUMBER: 0.003, WRONG_NAME: 0.01,
+    "negation lost": 0.006, "negation added": 0.015, UNTRANSLATED: 0.001, WRONG_UNIT: 0.002,
+}  # fmt: skip
 
 
 @lru_cache(maxsize=1 << 12)  # used by the learned verdict and by the findings of the same line
@@ -276,26 +267,14 @@ def _untranslated(source: Segments, target: Segments, languages: Languages) -> B
 
 
 def _names(source: Segments, target: Segments, denials: BothDenials) -> Break | None:
-    names = kept_names(source, target, denials)
-    if not names:
-        return None
-    lost = next(((side, place) for side, place, has in names if not has), None)
-    if lost is None:
-        return _KEPT
-    word = _word((source, target)[lost[0]], lost[1])
-    return _exchanged(None, word) if lost[0] else _exchanged(word, None)
+    # a name that only the translation has may be a word, such as the German noun Name
+    names = [(place, has) for side, place, has in kept_names(source, target, denials) if not side]
+    lost = next((_word(source, place) for place, has in names if not has), None)
+    return _exchanged(lost, None) if lost else _KEPT if names else None
 
 
 def _word(side: Segments, place: int) -> tuple[str, Span]:
     return side.words[place], side.spans[place]
-
-
-def broken_rules(
-    source: Segments, target: Segments, languages: Languages, denials: BothDenials = NO_DENIALS
-) -> tuple[str, ...]:
-    """Return the names of the rules of `RULE_NAMES` that a pair breaks; see `check_rules`."""
-    checked = check_rules(source, target, languages, denials)
-    return tuple(name for name in RULE_NAMES if checked.get(name))
 
 
 def fit_rules(
@@ -305,7 +284,8 @@ def fit_rules(
     counts, total = dict.fromkeys(RULE_NAMES, 1), 1
     for line in lines:
         total += 1
-        for name in broken_rules(line.source, line.target, languages, denials):
+        checked = check_rules(line.source, line.target, languages, denials)
+        for name in filter(checked.get, RULE_NAMES):
             counts[name] += 1
     return {name: count / total for name, count in counts.items()}
 
