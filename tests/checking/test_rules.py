@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hf_attncal.checking.evidence import LinkEvidence
+from hf_attncal.checking.facts import Denials
 from hf_attncal.checking.rules import (
     RULE_NAMES,
     UNTRANSLATED,
@@ -169,6 +170,18 @@ def test_each_rule_finds_its_fault(source, target, languages, name):
 )
 def test_right_translations_break_no_rule(source, target, languages):
     assert not any(check_rules(segment(source), segment(target), languages).values())
+
+
+def test_a_name_is_wrong_if_the_translation_lacks_it():
+    """A name that only the translation has may be a noun that is kept elsewhere."""
+    denials = tuple(Denials(frozenset(), frozenset(), frozenset({"tom", "name"})) for _ in range(2))
+    for source, target, expected in [
+        ("Tom is here", "Peter ist hier", Break("“Tom” is only in the source", (0, 3))),
+        ("Tom is here", "Toms ist hier", None),
+        ("invalid mode", "Ungültiger Name", "does not apply"),
+    ]:
+        checked = check_rules(segment(source), segment(target), ("en", "de"), denials)
+        assert checked.get("wrong name", "does not apply") == expected
 
 
 def test_only_rules_that_apply_are_returned():
