@@ -3,14 +3,16 @@
 The alarm learned from clean text flags 1 in 100 of its lines. In text of another kind all log-odds are higher, and
 and short and long pairs differ. Most pairs are assumed to be right, at most a tenth wrong: above the median,
 log-odds fall off exponentially, at the rate of the ninth decile, and 1 in 100 right pairs of a length is above the
-alarm. It is never below the learned one, and at most `MOST_RISE` above it.
+alarm. It is never below the learned one, and at most `MOST_RISE` above it. The ratio of the lengths of both sides is
+compared with the usual ratio of the text: a cut or padded translation of software is found by it rather than by words.
 
 A broken rule has a probability of its own, from the share of right pairs that break the rule and the share of pairs
 that may be wrong in this way. A rule that more pairs of a text break than may be wrong is a habit of the text.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,6 +26,12 @@ _WRONG = 0.1  # share of a text that may be wrong
 # Share of the pairs to which a rule applies that may be wrong, twice the expected share.
 _WRONG_BY_RULE = {"wrong end mark": 0.01, WRONG_NAME: 0.01}  # rules that some texts break as a habit
 _LEAST = 1e-9
+_FEWEST_LENGTHS, _WORDS_OF_LENGTH = 20, 3  # pairs, of at least so many words, from which the text has a usual ratio
+# Spread of the log-ratio of lengths, in units of the text: `_FIXED + characters ** -0.5`. From a deviation of `_OFF`,
+# which 1 in 200 right pairs has, the share of right pairs falls by `_FALLING` nats per unit.
+_FIXED, _OFF, _FALLING, _TAIL = 0.05, 3.3, 1.5, 0.005
+_WRONG_LENGTH = 0.01  # share of pairs that are cut or padded
+_WEIGHT = 0.7  # log-odds of likeness per unit of deviation
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,8 @@ class TextAlarms:
         shares: Share of the right pairs that break each rule.
         lengths: Logarithms of the numbers of words at which `levels` hold, ascending, (L,). Default: one length.
         levels: Log-odds of likeness above which a pair is flagged, (L,). Default: the ordinary alarm.
+        usual_length: Median log-ratio of target to source characters, and its spread in units of
+            `0.05 + characters ** -0.5`. Default: None, unknown.
         pairs: Number of pairs of the text. Default: 0.
         between: Number of pairs above the ordinary alarm that are below the alarm of the text. Default: 0.
     """
@@ -43,8 +53,26 @@ class TextAlarms:
     shares: Mapping[str, float]
     lengths: np.ndarray = field(default_factory=lambda: np.zeros(1))
     levels: np.ndarray | None = None
+    usual_length: tuple[float, float] | None = None
     pairs: int = 0
     between: int = 0
+
+    def deviation(self, source: str, target: str) -> float:
+        """Return how far the log-ratio of the lengths is from the usual one, in its spread; 0 if that is unknown."""
+        if self.usual_length is None:
+            return 0.0
+        middle, spread = self.usual_length
+        return (_log_ratio(source, target) - middle) / (spread * _spread(source))
+
+    def likeness(self, likeness: float, deviation: float) -> float:
+        """Return the probability of likeness together with the deviation of the length."""
+        if not deviation:
+            return likeness
+        return float(sigmoid(log_odds(np.clip(likeness, _LEAST, 1 - _LEAST)) + _WEIGHT * abs(deviation)))
+
+    def of_length(self, deviation: float) -> float:
+        """Return the probability that a pair with this deviation of its length is wrong."""
+        return _WRONG_LENGTH / (_WRONG_LENGTH + _TAIL * math.exp(_FALLING * (_OFF - abs(deviation))))
 
     def alarm(self, words: int) -> float:
         """Return the probability of likeness above which a pair of `words` source words is flagged."""
@@ -71,8 +99,9 @@ class TextAlarms:
 def alarms_of_text(
     ordinary: float,
     shares: Mapping[str, float],
-    likeness: Sequence[float],
+    texts: Sequence[tuple[str, str]],
     words: Sequence[int],
+    likeness: Sequence[float],
     breaks: Sequence[Mapping[str, object]],
 ) -> TextAlarms:
     """Estimate the alarms of a text, whose pairs are mostly right.
@@ -80,14 +109,18 @@ def alarms_of_text(
     Args:
         ordinary: Alarm learned from clean text, a probability.
         shares: Share of clean pairs that break each rule.
-        likeness: Probability of likeness of each pair, (pairs,).
+        texts: Both sides of each pair.
         words: Number of source words of each pair, (pairs,).
+        likeness: Probability of likeness of each pair, (pairs,).
         breaks: Result of `rules.check_rules` for each pair.
     """
-    shares = _shares_of_text(shares, breaks)
-    if len(likeness) < _FEWEST:
-        return TextAlarms(ordinary, shares, pairs=len(likeness))
-    scores, lengths = log_odds(np.clip(likeness, _LEAST, 1 - _LEAST)), np.log(np.maximum(words, 1))
+    alarms = TextAlarms(
+        ordinary, _shares_of_text(shares, breaks), usual_length=_usual_length(texts, words), pairs=len(texts)
+    )
+    if len(texts) < _FEWEST:
+        return alarms
+    together = [alarms.likeness(one, alarms.deviation(*pair)) for one, pair in zip(likeness, texts, strict=True)]
+    scores, lengths = log_odds(np.clip(together, _LEAST, 1 - _LEAST)), np.log(np.maximum(words, 1))
     learned = float(log_odds(np.array(ordinary)))
     groups = np.array_split(lengths.argsort(kind="stable"), max(1, len(scores) // _OF_LENGTH))
     middle, high = np.array([np.quantile(scores[group], (0.5, 1 - _WRONG)) for group in groups]).T
@@ -96,7 +129,26 @@ def alarms_of_text(
     levels = np.clip(levels, learned, learned + MOST_RISE)
     centres = np.array([lengths[group].mean() for group in groups])
     between = (scores > learned) & (scores <= np.interp(lengths, centres, levels))
-    return TextAlarms(ordinary, shares, centres, levels, len(scores), int(between.sum()))
+    return replace(alarms, lengths=centres, levels=levels, between=int(between.sum()))
+
+
+def _usual_length(texts: Sequence[tuple[str, str]], words: Sequence[int]) -> tuple[float, float] | None:
+    """Return the median log-ratio of the lengths of a text and its spread; None for too few pairs of some words."""
+    some = [pair for pair, number in zip(texts, words, strict=True) if number >= _WORDS_OF_LENGTH]
+    if len(some) < _FEWEST_LENGTHS:
+        return None
+    ratios = np.array([_log_ratio(*pair) for pair in some])
+    middle = float(np.median(ratios))
+    deviations = np.abs(ratios - middle) / [_spread(source) for source, _ in some]
+    return middle, max(1.48 * float(np.median(deviations)), _FIXED)
+
+
+def _log_ratio(source: str, target: str) -> float:
+    return math.log((len(target) + 1) / (len(source) + 1))
+
+
+def _spread(source: str) -> float:
+    return _FIXED + (len(source) + 1) ** -0.5
 
 
 def _shares_of_text(shares: Mapping[str, float], breaks: Sequence[Mapping[str, object]]) -> dict[str, float]:

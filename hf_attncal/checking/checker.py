@@ -10,6 +10,7 @@ The model is learned from clean text, once per aligner (`check_learning.learn_ch
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +32,18 @@ from .check_model import REASONS, CheckModel, Judgement, combined_judgement
 from .evidence import Both, LinkEvidence, alien_share, both, cut_for, evidence_of_words, has_counts
 from .logistic import mean_odds
 from .rules import Break
-from .verdicts import MARKED_ABOVE, NOT_KNOWN, NOTES, VERDICTS, Finding, FlaggedSpan, PairVerdict
+from .verdicts import (
+    LONGER,
+    MARKED_ABOVE,
+    NOT_KNOWN,
+    NOTES,
+    SHORTER,
+    VERDICTS,
+    Finding,
+    FlaggedSpan,
+    PairVerdict,
+    causes_of_rules,
+)
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.encoder_prior import EncoderPrior
@@ -276,11 +288,12 @@ class Checker:
         alarms = alarms_of_text(
             self.alarm,
             self.model.rules,
-            [pair.causes["likeness"] for pair in covered],
+            [(pair.sides[0].text, pair.sides[1].text) for pair in covered],
             [len(pair.sides[0].words) for pair in covered],
+            [pair.causes["likeness"] for pair in covered],
             [pair.rules for pair in covered],
         )
-        return alarms if self._alarm is None else TextAlarms(self._alarm, alarms.shares)
+        return alarms if self._alarm is None else replace(alarms, ordinary=self._alarm, levels=None)
 
     def verdicts(
         self,
@@ -321,22 +334,17 @@ class Checker:
         """Return the verdict on a judged pair, whose target has `sources` different sources in the text."""
         (source, target), causes = judged.sides, judged.causes
         alarm = alarms.alarm(len(source.words))
-        rules = tuple(
-            Finding(
-                name,
-                _span_of_rule(source, broken.source, broken, probability),
-                _span_of_rule(target, broken.target, broken, probability),
-                broken.reason,
-                probability,
-            )
-            for name, broken in judged.rules.items()
-            if broken and (probability := alarms.of_rule(name)) > MARKED_ABOVE
-        )
+        deviation = alarms.deviation(source.text, target.text)
         own_share = 1 / sources if sources >= _MIN_SOURCES and len(target.words) >= _MIN_WORDS_SHARED else 1.0
-        likeness = 1 - (1 - causes["likeness"]) * own_share
+        likeness = 1 - (1 - alarms.likeness(causes["likeness"], deviation)) * own_share
+        rules = tuple(_rule_findings(judged, alarms, None if likeness > alarm else deviation))
         translated = 1 - causes["untranslated"]
         probabilities = {
-            "wrong": max(1 - (1 - causes["wrong"]) * own_share, *(rule.probability for rule in rules), 0.0),
+            "wrong": max(
+                1 - (1 - alarms.likeness(causes["wrong"], deviation)) * own_share,
+                *(rule.probability for rule in rules),
+                0.0,
+            ),
             "omission": causes["omission"],
             "addition": 1 - (1 - causes["addition"]) * (1 - causes["added"]) * translated * own_share,
             "repeats": causes["repeats"],
@@ -365,9 +373,13 @@ class Checker:
             doubt = MARKED_ABOVE * likeness / max(alarm, 1e-9)
             unmarked = both((values * doubt, reasons) for values, reasons in judged.words)
             notes = [name for name in faults if name in NOTES]
-            return _made(judged.sides, probabilities, unmarked, notes, ("changed",) * bool(rules), rules)
+            return _made(judged.sides, probabilities, unmarked, notes, causes_of_rules(rules), rules)
         most = max(VERDICTS, key=probabilities.__getitem__)
-        flagged = tuple(name for name in VERDICTS if name == most or probabilities[name] > _FURTHER_CAUSE_ABOVE)
+        flagged = tuple(
+            name
+            for name in VERDICTS
+            if name == most or probabilities[name] > _FURTHER_CAUSE_ABOVE or name in causes_of_rules(rules)
+        )
         faults += judged.changes if "changed" in flagged and not rules else ()
         words = judged.words
         if not faults and not any(_spans(judged.sides, words)) and not rules:
@@ -378,7 +390,7 @@ class Checker:
         """Return a reason for a flagged line without marks: its length, or its most suspect word."""
         deviation = self.model.length_deviation(sides[0].text, sides[1].text)
         if abs(deviation) > _UNUSUAL_LENGTH:
-            return ["longer than usual" if deviation > 0 else "shorter than usual"], words
+            return [LONGER if deviation > 0 else SHORTER], words
         suspect = [
             (words[side][0][place], side, place)
             for side, text in enumerate(sides)
@@ -464,6 +476,29 @@ def open_checker(model: Any, running: Running, encoder: Any = None, alarm: float
             judge = EncoderJudge(open_encoder(encoder, running, adapted=False))
     with user_errors((ValueError,)):
         return Checker(aligner, check, judge, alarm)
+
+
+def _rule_findings(judged: JudgedPair, alarms: TextAlarms, deviation: float | None) -> Iterator[Finding]:
+    """Yield a finding for each broken rule that is probably a fault, and for an unusual length.
+
+    Args:
+        judged: Judged pair.
+        alarms: Alarms of its text.
+        deviation: Deviation of its length; None if the length is no finding.
+    """
+    source, target = judged.sides
+    for name, broken in judged.rules.items():
+        if broken and (probability := alarms.of_rule(name)) > MARKED_ABOVE:
+            yield Finding(
+                name,
+                _span_of_rule(source, broken.source, broken, probability),
+                _span_of_rule(target, broken.target, broken, probability),
+                broken.reason,
+                probability,
+            )
+    if deviation is not None and (probability := alarms.of_length(deviation)) > MARKED_ABOVE:
+        reason = f"{len(target.text)} characters for {len(source.text)} in the source"
+        yield Finding(LONGER if deviation > 0 else SHORTER, None, None, reason, probability)
 
 
 def _without_causes(judged: JudgedPair) -> PairVerdict:

@@ -8,6 +8,8 @@ VERDICTS = ("omission", "addition", "repeats", "unrelated", "changed")
 NOT_KNOWN = "language not known"  # name on a line without a verdict
 NOTES = ("empty source", "empty target", "identical sides", NOT_KNOWN)  # names that a line without a fault may have
 MARKED_ABOVE = 0.5  # probability above which a word is marked
+SHORTER, LONGER = "shorter than usual", "longer than usual"
+_CAUSES = {SHORTER: "omission", LONGER: "addition"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,11 @@ class Finding(NamedTuple):
     probability: float
 
 
+def causes_of_rules(rules: Sequence[Finding]) -> tuple[str, ...]:
+    """Return the cause of each broken rule, one of `VERDICTS`, without repetitions."""
+    return tuple(dict.fromkeys(_CAUSES.get(rule.kind, "changed") for rule in rules))
+
+
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
     """Verdict on one sentence pair.
@@ -64,9 +71,10 @@ class PairVerdict:
             "alien script", "one target for N sources". If `changed` is flagged, also "wrong number", "negation lost",
             "negation added", "wrong name", or a broken rule (`rules.RULES`). A line that is not flagged only has names
             of `NOTES`; a flagged line has at least one name or span.
-        flagged: Causes of a line that is flagged: "changed" for a broken rule; if the likeness is above the alarm, the
-            most probable cause and others above 0.5. () for a line that is not flagged.
-        rules: Broken rules of a flagged line, each a finding with its own probability. Default: ().
+        flagged: Causes of a line that is flagged: `causes_of_rules`; if the likeness is above the alarm, also the most
+            probable cause and others above 0.5. () for a line that is not flagged.
+        rules: Broken rules of a flagged line, each a finding with its own probability, and an unusual length. Default:
+            ().
         line: Number of the pair in its text, from 1. Default: None, for a pair outside a text.
     """
 
@@ -110,7 +118,7 @@ class PairVerdict:
         kinds = {finding.kind for finding in self.rules}
         return replace(
             self,
-            flagged=("changed",) if self.rules else (),
+            flagged=causes_of_rules(self.rules),
             names=tuple(name for name in self.names if name in kinds),
             omission_spans=tuple(rule.source for rule in self.rules if rule.source),
             addition_spans=tuple(rule.target for rule in self.rules if rule.target),

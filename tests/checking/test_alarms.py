@@ -18,7 +18,8 @@ def text_scores(generator, pairs, middle):
 def alarms(scores, words=None, breaks=None, shares=()):
     words = [8] * len(scores) if words is None else words
     breaks = [{}] * len(scores) if breaks is None else breaks
-    return alarms_of_text(ORDINARY, dict(shares), sigmoid(np.asarray(scores, dtype=float)), words, breaks)
+    texts = [("x" * 40, "x" * 44)] * len(scores)
+    return alarms_of_text(ORDINARY, dict(shares), texts, words, sigmoid(np.asarray(scores, dtype=float)), breaks)
 
 
 @pytest.mark.parametrize("faulty", [0, 0.05])
@@ -74,3 +75,19 @@ def test_a_rule_that_the_text_ignores_loses_its_weight():
     plain = TextAlarms(ORDINARY, shares)
     assert found.of_rule("wrong number") == plain.of_rule("wrong number") > 0.5
     assert found.of_rule("wrong end mark") < plain.of_rule("wrong end mark")
+
+
+def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_text():
+    generator = np.random.default_rng(6)
+    lengths = generator.integers(20, 120, 200)
+    texts = [("x" * n, "x" * int(n * 1.2 * generator.lognormal(0, 0.08))) for n in lengths]
+    found = alarms_of_text(ORDINARY, {}, texts, [8] * 200, [0.01] * 200, [{}] * 200)
+    right = [found.of_length(found.deviation(*pair)) for pair in texts]
+    assert np.mean(np.array(right) > 0.5) < 0.02
+    source = "x" * 80
+    assert found.of_length(found.deviation(source, "x" * 48)) > 0.9
+    assert found.of_length(found.deviation(source, "x" * 200)) > 0.9
+    assert found.deviation(source, "x" * 48) < 0 < found.deviation(source, "x" * 200)
+    assert found.of_length(found.deviation("x" * 3, "x" * 6)) < 0.5  # lengths of short strings vary
+    assert found.likeness(0.2, 3.0) > found.likeness(0.2, 0.5) > 0.2
+    assert TextAlarms(ORDINARY, {}).deviation(source, "x") == 0

@@ -16,7 +16,7 @@ from hf_attncal.io.files import read_lines
 
 from ..placeholders import compare_placeholders
 from ..rules import RULE_NAMES, UNLEARNED_RULES
-from ..verdicts import PairVerdict
+from ..verdicts import LONGER, SHORTER, PairVerdict
 from .segments import Segment, changed_parts
 
 # Kind of a finding -> its description.
@@ -28,6 +28,8 @@ FINDING_KINDS = {
     "repeats": "The translation repeats itself.",
     "unrelated": "The translation is not a translation of this source.",
     "changed": "A number, a name, a negation, a placeholder or an address differs from the source.",
+    SHORTER: "The translation is much shorter than usual for its source.",
+    LONGER: "The translation is much longer than usual for its source.",
     **{name: f"The translation differs from the source by rule: {name}." for name in (*RULE_NAMES, *UNLEARNED_RULES)},
 }
 # Probability that a finding of these kinds is right, measured on unchanged documents.
