@@ -1,18 +1,22 @@
-"""Alarms of a text: the likeness above which a pair is flagged, and how sure a broken rule is.
+"""Alarms of a text: how sure its likeness is to be a fault, and how sure a broken rule is.
 
 The alarm learned from clean text flags 1 in 100 of its lines. In text of another kind all log-odds are higher, and
-and short and long pairs differ. Most pairs are assumed to be right, at most a tenth wrong: above the median,
-log-odds fall off exponentially, at the rate of the ninth decile, and 1 in 100 right pairs of a length is above the
-alarm. It is never below the learned one, and at most `MOST_RISE` above it. The ratio of the lengths of both sides is
-compared with the usual ratio of the text: a cut or padded translation of software is found by it rather than by words.
+short and long pairs differ. Most pairs are assumed to be right: above the median, log-odds fall off exponentially, at
+a rate that an upper quantile gives.
 
-A broken rule has a probability of its own, from the share of right pairs that break the rule and the share of pairs
-that may be wrong in this way. A rule that more pairs of a text break than may be wrong is a habit of the text.
+- Lines may be the output of a poor system: the alarm of their length is what 1 in 100 right lines exceeds, at most
+  `MOST_RISE` above the learned one and never below it.
+- A document is a translation by people, at most a tenth of it wrong: each cause has its own tail, which gives the
+  probability of a fault without the learned alarm. A cut or padded translation is found by its length, compared with
+  the usual ratio of the document.
+- A broken rule has a probability of its own, from the share of right pairs that break the rule and the share of pairs
+  that may be wrong in this way. A rule that more pairs of a text break than may be wrong is a habit of the text.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,18 +24,34 @@ from .logistic import log_odds, sigmoid
 from .rules import DEFAULT_SHARES, WRONG_NAME
 
 MOST_RISE = 4.0  # log-odds
-_FEWEST, _ENOUGH = 6, 50  # pairs from which a text has an alarm of its own, first in part
-_OF_LENGTH = 100  # pairs of similar length that share an alarm
-_WRONG = 0.1  # share of a text that may be wrong
+_FEWEST, _ENOUGH = 6, 50  # pairs from which a text has alarms of its own, first in part
+_OF_LENGTH = {False: 300, True: 100}  # pairs of similar length that share an alarm, in lines and in documents
+_QUANTILE = {False: 0.75, True: 0.9}  # upper quantile of right pairs
+_WRONG = 0.1  # share of a document that may be wrong
 # Share of the pairs to which a rule applies that may be wrong, twice the expected share.
 _WRONG_BY_RULE = {"wrong end mark": 0.01, WRONG_NAME: 0.01}  # rules that some texts break as a habit
-_LEAST = 1e-9
+_LEAST = 1e-6
+# Causes with a tail of their own, with the log-odds that a unit of deviation in length adds to each.
+_CAUSES = {"omission": -1.0, "added": 1.0, "unrelated": 0.0}
+_EXPECTED = 0.006  # share of the pairs of a document with a fault of each cause
+FEWEST_WORDS = 4  # of the source, below which words are no evidence
+_NARROWEST = 0.6  # log-odds in which a tail falls to 1 / e, at least
 _FEWEST_LENGTHS, _WORDS_OF_LENGTH = 20, 3  # pairs, of at least so many words, from which the text has a usual ratio
 # Spread of the log-ratio of lengths, in units of the text: `_FIXED + characters ** -0.5`. From a deviation of `_OFF`,
-# which 1 in 200 right pairs has, the share of right pairs falls by `_FALLING` nats per unit.
-_FIXED, _OFF, _FALLING, _TAIL = 0.05, 3.3, 1.5, 0.005
-_WRONG_LENGTH = 0.01  # share of pairs that are cut or padded
-_WEIGHT = 0.7  # log-odds of likeness per unit of deviation
+# which 6 in 1000 right pairs have, the share of right pairs falls by `_FALLING` nats per unit.
+_FIXED, _OFF, _FALLING, _SHARE_OFF = 0.05, 3.3, 1.5, 0.006
+
+
+class Tail(NamedTuple):
+    """Upper tail of the log-odds of right pairs, by length.
+
+    Args:
+        middle: Median, (L,).
+        scale: Log-odds in which the share of pairs falls to 1 / e, (L,).
+    """
+
+    middle: np.ndarray
+    scale: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -41,18 +61,20 @@ class TextAlarms:
     Args:
         ordinary: Alarm learned from clean text, a probability.
         shares: Share of the right pairs that break each rule.
-        lengths: Logarithms of the numbers of words at which `levels` hold, ascending, (L,). Default: one length.
-        levels: Log-odds of likeness above which a pair is flagged, (L,). Default: the ordinary alarm.
+        lengths: Logarithms of the numbers of words of `levels` and `tails`, ascending, (L,). Default: one length.
+        levels: Log-odds of likeness above which a line is flagged, (L,). Default: the ordinary alarm.
+        tails: Tail of each cause in a document. Default: none.
         usual_length: Median log-ratio of target to source characters, and its spread in units of
             `0.05 + characters ** -0.5`. Default: None, unknown.
         pairs: Number of pairs of the text. Default: 0.
-        between: Number of pairs above the ordinary alarm that are below the alarm of the text. Default: 0.
+        between: Number of pairs above the ordinary alarm that the text does not flag. Default: 0.
     """
 
     ordinary: float
     shares: Mapping[str, float]
     lengths: np.ndarray = field(default_factory=lambda: np.zeros(1))
     levels: np.ndarray | None = None
+    tails: Mapping[str, Tail] = field(default_factory=dict)
     usual_length: tuple[float, float] | None = None
     pairs: int = 0
     between: int = 0
@@ -64,18 +86,24 @@ class TextAlarms:
         middle, spread = self.usual_length
         return (_log_ratio(source, target) - middle) / (spread * _spread(source))
 
-    def likeness(self, likeness: float, deviation: float) -> float:
-        """Return the probability of likeness together with the deviation of the length."""
-        if not deviation:
-            return likeness
-        return float(sigmoid(log_odds(np.clip(likeness, _LEAST, 1 - _LEAST)) + _WEIGHT * abs(deviation)))
-
     def of_length(self, deviation: float) -> float:
         """Return the probability that a pair with this deviation of its length is wrong."""
-        return _WRONG_LENGTH / (_WRONG_LENGTH + _TAIL * math.exp(_FALLING * (_OFF - abs(deviation))))
+        share = _SHARE_OFF * math.exp(_FALLING * (_OFF - abs(deviation)))
+        return _EXPECTED / (_EXPECTED + share)
+
+    def of_causes(self, causes: Mapping[str, float], words: int, deviation: float) -> dict[str, float]:
+        """Return the probability that a pair of a document is wrong by each cause; 0 below a number of words."""
+        if words < FEWEST_WORDS:
+            return dict.fromkeys(self.tails, 0.0)
+        length, result = np.log(words), {}
+        for name, (middle, scale) in self.tails.items():
+            above = _score(name, causes, deviation) - np.interp(length, self.lengths, middle)
+            share = 0.5 * math.exp(-max(0.0, float(above / np.interp(length, self.lengths, scale))))
+            result[name] = _EXPECTED / (_EXPECTED + share)
+        return result
 
     def alarm(self, words: int) -> float:
-        """Return the probability of likeness above which a pair of `words` source words is flagged."""
+        """Return the probability of likeness above which a line of `words` source words is flagged."""
         if self.levels is None:
             return self.ordinary
         return float(sigmoid(np.interp(np.log(max(words, 1)), self.lengths, self.levels)))
@@ -86,13 +114,17 @@ class TextAlarms:
         return prior / (prior + self.shares.get(name, DEFAULT_SHARES[name]))
 
     def __str__(self) -> str:
-        if not self.between or self.levels is None:
+        if not self.between:
             return f"alarm {self.ordinary:.2g}, as on ordinary text"
-        low, high = sigmoid(self.levels.min()), sigmoid(self.levels.max())
-        here = f"{low:.2g}" if high - low < 0.01 else f"{low:.2g} to {high:.2g} by length"
+        here = ""
+        if self.levels is not None:
+            low, high = sigmoid(self.levels.min()), sigmoid(self.levels.max())
+            here = (
+                f"alarm {low:.2g} here, " if high - low < 0.01 else f"alarm {low:.2g} to {high:.2g} here by length, "
+            )
         return (
-            f"alarm {here} here, {self.ordinary:.2g} on ordinary text: {self.between} of {self.pairs} pairs lie "
-            f"between. --alarm {self.ordinary:.2g} shows them"
+            f"{here or 'alarm '}{self.ordinary:.2g} on ordinary text: {self.between} of {self.pairs} pairs lie above "
+            f"it and are usual here. --alarm {self.ordinary:.2g} reports them"
         )
 
 
@@ -101,8 +133,9 @@ def alarms_of_text(
     shares: Mapping[str, float],
     texts: Sequence[tuple[str, str]],
     words: Sequence[int],
-    likeness: Sequence[float],
+    causes: Sequence[Mapping[str, float]],
     breaks: Sequence[Mapping[str, object]],
+    document: bool = False,
 ) -> TextAlarms:
     """Estimate the alarms of a text, whose pairs are mostly right.
 
@@ -111,25 +144,57 @@ def alarms_of_text(
         shares: Share of clean pairs that break each rule.
         texts: Both sides of each pair.
         words: Number of source words of each pair, (pairs,).
-        likeness: Probability of likeness of each pair, (pairs,).
+        causes: Probability of "likeness" and of each cause, for each pair.
         breaks: Result of `rules.check_rules` for each pair.
+        document: True for a document, False for lines. Default: False.
     """
-    alarms = TextAlarms(
-        ordinary, _shares_of_text(shares, breaks), usual_length=_usual_length(texts, words), pairs=len(texts)
-    )
+    alarms = TextAlarms(ordinary, _shares_of_text(shares, breaks), pairs=len(texts))
     if len(texts) < _FEWEST:
         return alarms
-    together = [alarms.likeness(one, alarms.deviation(*pair)) for one, pair in zip(likeness, texts, strict=True)]
-    scores, lengths = log_odds(np.clip(together, _LEAST, 1 - _LEAST)), np.log(np.maximum(words, 1))
-    learned = float(log_odds(np.array(ordinary)))
-    groups = np.array_split(lengths.argsort(kind="stable"), max(1, len(scores) // _OF_LENGTH))
-    middle, high = np.array([np.quantile(scores[group], (0.5, 1 - _WRONG)) for group in groups]).T
-    own = middle + (high - middle) * np.log(50) / np.log(0.5 / _WRONG)
-    levels = learned + min(1.0, len(scores) / _ENOUGH) * (own - learned)
-    levels = np.clip(levels, learned, learned + MOST_RISE)
-    centres = np.array([lengths[group].mean() for group in groups])
-    between = (scores > learned) & (scores <= np.interp(lengths, centres, levels))
-    return replace(alarms, lengths=centres, levels=levels, between=int(between.sum()))
+    if document:
+        alarms = replace(alarms, usual_length=_usual_length(texts, words))
+    lengths = np.log(np.maximum(words, 1))
+    long = lengths >= np.log(FEWEST_WORDS) if document else lengths >= 0
+    groups = np.array_split(np.flatnonzero(long)[lengths[long].argsort(kind="stable")],
+                            max(1, int(long.sum()) // _OF_LENGTH[document]))  # fmt: skip
+    groups = [group for group in groups if len(group)]
+    alarms = replace(alarms, lengths=np.array([lengths[group].mean() for group in groups] or [0.0]))
+    likeness = np.array([_odds(one["likeness"]) for one in causes])
+    learned = _odds(ordinary)
+    if not document:
+        tail = _tail(likeness, groups, _QUANTILE[False])
+        own = tail.middle + tail.scale * math.log(50)  # 1 in 100 right lines
+        levels = learned + min(1.0, len(texts) / _ENOUGH) * (own - learned)
+        levels = np.clip(levels, learned, learned + MOST_RISE)
+        between = (likeness > learned) & (likeness <= np.interp(lengths, alarms.lengths, levels))
+        return replace(alarms, levels=levels, between=int(between.sum()))
+    if not groups:
+        return alarms
+    deviations = [alarms.deviation(*pair) for pair in texts]
+    tails = {
+        name: _tail(
+            np.array([_score(name, *pair) for pair in zip(causes, deviations, strict=True)]), groups, _QUANTILE[True]
+        )
+        for name in _CAUSES
+    }
+    alarms = replace(alarms, tails=tails)
+    flagged = [max(alarms.of_causes(*pair).values()) > 0.5 for pair in zip(causes, words, deviations, strict=True)]
+    return replace(alarms, between=int(((likeness > learned) & ~np.array(flagged)).sum()))
+
+
+def _score(name: str, causes: Mapping[str, float], deviation: float) -> float:
+    return _odds(causes[name]) + _CAUSES[name] * deviation
+
+
+def _odds(probability: float) -> float:
+    return float(log_odds(np.clip(probability, _LEAST, 1 - _LEAST)))
+
+
+def _tail(scores: np.ndarray, groups: Sequence[np.ndarray], quantile: float) -> Tail:
+    """Fit the tail of right pairs to the median and an upper quantile of each group; it is wider in a short text."""
+    middle, high = np.array([np.quantile(scores[group], (0.5, quantile)) for group in groups]).T
+    scale = np.maximum((high - middle) / math.log(0.5 / (1 - quantile)), _NARROWEST)
+    return Tail(middle, scale * (1 + _ENOUGH / 5 / len(scores)))
 
 
 def _usual_length(texts: Sequence[tuple[str, str]], words: Sequence[int]) -> tuple[float, float] | None:

@@ -27,7 +27,7 @@ from hf_attncal.io.errors import ITEMS_AT_ONCE, CommandError, piecewise, user_er
 from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import CHECK_FILE
 
-from .alarms import TextAlarms, alarms_of_text
+from .alarms import FEWEST_WORDS, TextAlarms, alarms_of_text
 from .check_model import REASONS, CheckModel, Judgement, combined_judgement
 from .evidence import Both, LinkEvidence, alien_share, both, cut_for, evidence_of_words, has_counts
 from .logistic import mean_odds
@@ -282,18 +282,19 @@ class Checker:
         of_words = iter(self._judged([pair for pair in sides if _has_words(pair)]))
         return [next(of_words) if _has_words(pair) else JudgedPair(pair, _marks(pair, 1.0)) for pair in sides]
 
-    def text_alarms(self, judged: Iterable[JudgedPair]) -> TextAlarms:
-        """Estimate the alarms of a text from all its pairs, or from some hundreds of them."""
+    def text_alarms(self, judged: Iterable[JudgedPair], *, document: bool = False) -> TextAlarms:
+        """Estimate the alarms of a text from all its pairs, or from some hundreds of them; see `alarms.py`."""
         covered = [pair for pair in judged if pair.causes]
         alarms = alarms_of_text(
             self.alarm,
             self.model.rules,
             [(pair.sides[0].text, pair.sides[1].text) for pair in covered],
             [len(pair.sides[0].words) for pair in covered],
-            [pair.causes["likeness"] for pair in covered],
+            [pair.causes for pair in covered],
             [pair.rules for pair in covered],
+            document and self._alarm is None,
         )
-        return alarms if self._alarm is None else replace(alarms, ordinary=self._alarm, levels=None)
+        return alarms if self._alarm is None else replace(alarms, levels=None, between=0)
 
     def verdicts(
         self,
@@ -334,23 +335,26 @@ class Checker:
         """Return the verdict on a judged pair, whose target has `sources` different sources in the text."""
         (source, target), causes = judged.sides, judged.causes
         alarm = alarms.alarm(len(source.words))
-        deviation = alarms.deviation(source.text, target.text)
         own_share = 1 / sources if sources >= _MIN_SOURCES and len(target.words) >= _MIN_WORDS_SHARED else 1.0
-        likeness = 1 - (1 - alarms.likeness(causes["likeness"], deviation)) * own_share
-        rules = tuple(_rule_findings(judged, alarms, None if likeness > alarm else deviation))
         translated = 1 - causes["untranslated"]
         probabilities = {
-            "wrong": max(
-                1 - (1 - alarms.likeness(causes["wrong"], deviation)) * own_share,
-                *(rule.probability for rule in rules),
-                0.0,
-            ),
+            "wrong": 1 - (1 - causes["wrong"]) * own_share,
             "omission": causes["omission"],
             "addition": 1 - (1 - causes["addition"]) * (1 - causes["added"]) * translated * own_share,
             "repeats": causes["repeats"],
             "unrelated": 1 - (1 - causes["unrelated"]) * translated * own_share,
             "changed": causes["changed"],
         }
+        likeness = 1 - (1 - causes["likeness"]) * own_share
+        deviation = alarms.deviation(source.text, target.text)
+        if alarms.tails:  # a document
+            alarm = MARKED_ABOVE
+            of_causes = alarms.of_causes(causes, len(source.words), deviation)
+            of_causes["addition"] = of_causes.pop("added")
+            likeness = max(*of_causes.values(), 1 - own_share)
+            probabilities |= of_causes | {"repeats": 0.0, "changed": 0.0, "wrong": likeness}
+        rules = tuple(_rule_findings(judged, alarms, None if likeness > alarm else deviation))
+        probabilities["wrong"] = max(probabilities["wrong"], *(rule.probability for rule in rules), 0.0)
         identical = source.text.split() == target.text.split()
         if identical and not any(map(str.isalpha, source.text)):  # a line of numbers
             return _made(judged.sides, _NO_FAULT, judged.words, ["identical sides"])
@@ -496,7 +500,8 @@ def _rule_findings(judged: JudgedPair, alarms: TextAlarms, deviation: float | No
                 broken.reason,
                 probability,
             )
-    if deviation is not None and (probability := alarms.of_length(deviation)) > MARKED_ABOVE:
+    is_long = deviation is not None and len(source.words) >= FEWEST_WORDS
+    if is_long and (probability := alarms.of_length(deviation)) > MARKED_ABOVE:
         reason = f"{len(target.text)} characters for {len(source.text)} in the source"
         yield Finding(LONGER if deviation > 0 else SHORTER, None, None, reason, probability)
 

@@ -15,11 +15,13 @@ def text_scores(generator, pairs, middle):
     return middle + np.where(generator.uniform(size=pairs) < 0.5, -1.0, 1.0) * generator.exponential(0.8, pairs)
 
 
-def alarms(scores, words=None, breaks=None, shares=()):
+def alarms(scores, words=None, breaks=None, shares=(), document=False):
     words = [8] * len(scores) if words is None else words
     breaks = [{}] * len(scores) if breaks is None else breaks
     texts = [("x" * 40, "x" * 44)] * len(scores)
-    return alarms_of_text(ORDINARY, dict(shares), texts, words, sigmoid(np.asarray(scores, dtype=float)), breaks)
+    names = ("likeness", "omission", "added", "unrelated")
+    causes = [dict.fromkeys(names, one) for one in sigmoid(np.asarray(scores, dtype=float)).tolist()]
+    return alarms_of_text(ORDINARY, dict(shares), texts, words, causes, breaks, document)
 
 
 @pytest.mark.parametrize("faulty", [0, 0.05])
@@ -43,7 +45,7 @@ def test_ordinary_text_keeps_the_learned_alarm():
 def test_the_rise_is_bounded_and_stated():
     found = alarms(text_scores(np.random.default_rng(3), 500, BAR + 5))
     assert log_odds(np.array(found.alarm(8))) == pytest.approx(BAR + MOST_RISE)
-    assert f"{found.between} of 500 pairs lie between" in str(found)
+    assert f"{found.between} of 500 pairs lie above it" in str(found)
     assert found.between > 0
 
 
@@ -77,11 +79,29 @@ def test_a_rule_that_the_text_ignores_loses_its_weight():
     assert found.of_rule("wrong end mark") < plain.of_rule("wrong end mark")
 
 
-def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_text():
+@pytest.mark.parametrize("middle", [BAR - 6, BAR + 3])
+def test_a_document_has_a_tail_of_each_cause(middle):
+    generator = np.random.default_rng(7)
+    right = text_scores(generator, 400, middle)
+    found = alarms(generator.permutation([*right, *[middle + 9] * 20]), document=True)
+
+    def probability(score, words=8):
+        causes = dict.fromkeys(("omission", "added", "unrelated"), float(sigmoid(score)))
+        return max(found.of_causes(causes, words, 0.0).values())
+
+    assert np.mean([probability(score) > 0.5 for score in right]) < 0.03
+    assert probability(middle + 9) > 0.9
+    assert probability(middle + 9, words=2) == 0
+    assert found.tails.keys() == {"omission", "added", "unrelated"}
+    assert ("are usual here" in str(found)) == (middle > BAR)
+
+
+def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_document():
     generator = np.random.default_rng(6)
     lengths = generator.integers(20, 120, 200)
     texts = [("x" * n, "x" * int(n * 1.2 * generator.lognormal(0, 0.08))) for n in lengths]
-    found = alarms_of_text(ORDINARY, {}, texts, [8] * 200, [0.01] * 200, [{}] * 200)
+    causes = dict.fromkeys(("likeness", "omission", "added", "unrelated"), 0.01)
+    found = alarms_of_text(ORDINARY, {}, texts, [8] * 200, [causes] * 200, [{}] * 200, True)
     right = [found.of_length(found.deviation(*pair)) for pair in texts]
     assert np.mean(np.array(right) > 0.5) < 0.02
     source = "x" * 80
@@ -89,5 +109,8 @@ def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_text():
     assert found.of_length(found.deviation(source, "x" * 200)) > 0.9
     assert found.deviation(source, "x" * 48) < 0 < found.deviation(source, "x" * 200)
     assert found.of_length(found.deviation("x" * 3, "x" * 6)) < 0.5  # lengths of short strings vary
-    assert found.likeness(0.2, 3.0) > found.likeness(0.2, 0.5) > 0.2
+    shorter = found.deviation(source, "x" * 70)
+    some = dict.fromkeys(("omission", "added", "unrelated"), 0.3)
+    of_shorter = found.of_causes(some, 8, shorter)
+    assert of_shorter["omission"] > of_shorter["unrelated"] > of_shorter["added"]
     assert TextAlarms(ORDINARY, {}).deviation(source, "x") == 0

@@ -168,7 +168,7 @@ def check_documents(
         raise CommandError(f"No segment gets a verdict: {checker.encoder.coverage_message()}. "
                            "Give MODEL, an aligner for them.")  # fmt: skip
     _check_language(judged, source, os.fspath(target or source))
-    alarms = checker.text_alarms(judged)
+    alarms = checker.text_alarms(judged, document=True)
     verdicts = checker.verdicts(judged, shared=SharedTargets([pair for pair in pairs if all(pair)]), alarms=alarms)
     short: dict[int, list[ShortFinding]] = defaultdict(list)
     for one in short_findings(checker, [(unit.source, unit.target) for unit in checked]):
