@@ -500,8 +500,9 @@ def _rule_findings(judged: JudgedPair, alarms: TextAlarms, deviation: float | No
                 broken.reason,
                 probability,
             )
-    is_long = deviation is not None and len(source.words) >= FEWEST_WORDS
-    if is_long and (probability := alarms.of_length(deviation)) > MARKED_ABOVE:
+    if deviation is None or len(source.words) < FEWEST_WORDS:
+        return
+    if (probability := alarms.of_length(deviation)) > MARKED_ABOVE:
         reason = f"{len(target.text)} characters for {len(source.text)} in the source"
         yield Finding(LONGER if deviation > 0 else SHORTER, None, None, reason, probability)
 
