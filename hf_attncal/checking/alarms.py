@@ -34,9 +34,9 @@ _LEAST = 1e-6
 # Causes with a tail of their own, with the log-odds that a unit of deviation in length adds to each.
 _CAUSES = {"omission": -1.0, "added": 1.0, "unrelated": 0.0}
 _EXPECTED = 0.006  # share of the pairs of a document with a fault of each cause
-FEWEST_WORDS = 4  # of the source, below which words are no evidence
-_NARROWEST = 0.6  # log-odds in which a tail falls to 1 / e, at least
-_FEWEST_LENGTHS, _WORDS_OF_LENGTH = 20, 3  # pairs, of at least so many words, from which the text has a usual ratio
+FEWEST_WORDS = 4  # source words below which likeness is no evidence
+_USUAL_SCALE, _PAIRS_OF_USUAL = 2.0, 20  # scale of a tail in software catalogues, and its weight in pairs
+_FEWEST_LENGTHS, _WORDS_OF_LENGTH = 20, 3  # pairs, and their least number of words, for a usual ratio
 # Spread of the log-ratio of lengths, in units of the text: `_FIXED + characters ** -0.5`. From a deviation of `_OFF`,
 # which 6 in 1000 right pairs have, the share of right pairs falls by `_FALLING` nats per unit.
 _FIXED, _OFF, _FALLING, _SHARE_OFF = 0.05, 3.3, 1.5, 0.006
@@ -191,10 +191,11 @@ def _odds(probability: float) -> float:
 
 
 def _tail(scores: np.ndarray, groups: Sequence[np.ndarray], quantile: float) -> Tail:
-    """Fit the tail of right pairs to the median and an upper quantile of each group; it is wider in a short text."""
+    """Fit the tail of right pairs to the median and an upper quantile of each group, and to the usual scale."""
     middle, high = np.array([np.quantile(scores[group], (0.5, quantile)) for group in groups]).T
-    scale = np.maximum((high - middle) / math.log(0.5 / (1 - quantile)), _NARROWEST)
-    return Tail(middle, scale * (1 + _ENOUGH / 5 / len(scores)))
+    scale = (high - middle) / math.log(0.5 / (1 - quantile))
+    sizes = np.array([len(group) for group in groups])
+    return Tail(middle, (sizes * scale + _PAIRS_OF_USUAL * _USUAL_SCALE) / (sizes + _PAIRS_OF_USUAL))
 
 
 def _usual_length(texts: Sequence[tuple[str, str]], words: Sequence[int]) -> tuple[float, float] | None:
