@@ -34,6 +34,7 @@ _LEAST = 1e-6
 # Causes with a tail of their own, with the log-odds that a unit of deviation in length adds to each.
 _CAUSES = {"omission": -1.0, "added": 1.0, "unrelated": 0.0}
 _EXPECTED = 0.006  # share of the pairs of a document with a fault of each cause
+_RESOLVED = 0.05  # pairs
 FEWEST_WORDS = 4  # source words below which likeness is no evidence
 _USUAL_SCALE, _PAIRS_OF_USUAL = 2.0, 20  # scale of a tail in software catalogues, and its weight in pairs
 _FEWEST_LENGTHS, _WORDS_OF_LENGTH = 20, 3  # pairs, and their least number of words, for a usual ratio
@@ -88,8 +89,7 @@ class TextAlarms:
 
     def of_length(self, deviation: float) -> float:
         """Return the probability that a pair with this deviation of its length is wrong."""
-        share = _SHARE_OFF * math.exp(_FALLING * (_OFF - abs(deviation)))
-        return _EXPECTED / (_EXPECTED + share)
+        return self._probability(_SHARE_OFF * math.exp(_FALLING * (_OFF - abs(deviation))))
 
     def of_causes(self, causes: Mapping[str, float], words: int, deviation: float) -> dict[str, float]:
         """Return the probability that a pair of a document is wrong by each cause; 0 below a number of words."""
@@ -99,8 +99,15 @@ class TextAlarms:
         for name, (middle, scale) in self.tails.items():
             above = _score(name, causes, deviation) - np.interp(length, self.lengths, middle)
             share = 0.5 * math.exp(-max(0.0, float(above / np.interp(length, self.lengths, scale))))
-            result[name] = _EXPECTED / (_EXPECTED + share)
+            result[name] = self._probability(share)
         return result
+
+    def _probability(self, share: float) -> float:
+        """Return the probability of a fault, from the share of right pairs that are as unusual.
+
+        A text does not show shares far below one of its pairs, so that short texts have no sure findings.
+        """
+        return _EXPECTED / (_EXPECTED + max(share, _RESOLVED / max(1, self.pairs)))
 
     def alarm(self, words: int) -> float:
         """Return the probability of likeness above which a line of `words` source words is flagged."""

@@ -110,7 +110,7 @@ def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_document():
     assert found.deviation(source, "x" * 48) < 0 < found.deviation(source, "x" * 200)
     assert found.of_length(found.deviation("x" * 3, "x" * 6)) < 0.5  # lengths of short strings vary
     shorter = found.deviation(source, "x" * 70)
-    some = dict.fromkeys(("omission", "added", "unrelated"), 0.3)
+    some = dict.fromkeys(("omission", "added", "unrelated"), 0.1)
     of_shorter = found.of_causes(some, 8, shorter)
-    assert of_shorter["omission"] > of_shorter["unrelated"] > of_shorter["added"]
+    assert of_shorter["omission"] > of_shorter["added"]
     assert TextAlarms(ORDINARY, {}).deviation(source, "x") == 0

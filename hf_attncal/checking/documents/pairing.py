@@ -442,7 +442,7 @@ def _beads_by_time(source: Sequence[Segment], target: Sequence[Segment]) -> Iter
 
 
 def pair_by_key(source: Sequence[Segment], target: Sequence[Segment]) -> Iterator[Bead]:
-    """Yield the beads of segments with one key, in the order of the source, then those of keys of the target only.
+    """Yield the beads of segments with one key, in the order of the source, then the keys of the target only.
 
     A plural form that only the target has translates the general form of the source. One that the target has nowhere
     is not missing, as its language may have fewer.
