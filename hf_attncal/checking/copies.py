@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 from functools import cache
+from itertools import islice
 
 from .number_values import Languages
 from .placeholders import Span
@@ -30,9 +31,10 @@ FUNCTION_WORDS = {
 }  # fmt: skip
 _WORDS_OF = {language: frozenset(words.split()) for language, words in FUNCTION_WORDS.items()}
 # Words outside of code: not those in data_new_from_mem, a/b or for=x
-_WORD = re.compile(r"(?<!\w_)(?<![^\W_])(?<![%/=\\.])[^\W\d_]+(?:['’-][^\W\d_]+)*(?![\w/=(\\]|\.\w)")
+_WORD = re.compile(r"(?<!\w_)(?<![^\W_])(?<![%/=\\.-])[^\W\d_]++(?:['’-][^\W\d_]++)*+(?![\w/=(\\]|\.\w)")
 _CODE = re.compile(r"[<>|{}\[\]();=]|--")
 _QUOTES = frozenset("\"'“”„«»‹›`‘’")
+_MOST_WORDS = 1000  # of a text that are compared
 _LEAST_COPIED, _LEAST_SHARE = 5, 0.6  # words in a row in a text that is partly translated, and their share of it
 _LEAST_WORDS, _LEAST_TIMES = 20, 2  # function words that tell the language of a text, per word of the next language
 
@@ -48,7 +50,7 @@ def copied_words(source: str, target: str, languages: Languages = (None, None)) 
         False if there is no such copy, None if the source has no function word, so that a copy says nothing.
     """
     evidence, shared = _evidence(*languages)
-    sides = [list(_WORD.finditer(text.replace("’", "'"))) for text in (source, target)]
+    sides = [list(islice(_WORD.finditer(text.replace("’", "'")), _MOST_WORDS)) for text in (source, target)]
     words = [[match[0].lower() for match in side] for side in sides]
     both = evidence | shared
     if len(words[0]) < 2 or both.isdisjoint(words[0]):

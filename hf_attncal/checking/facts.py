@@ -49,13 +49,13 @@ _DENIES = re.compile(
     r"|defin|visib|determ|esper|attend|att|s[ée]c|sens|segur|chang|cert|akt|kons|komp|korr)\w{3,}"
     r"|im(?:poss?[ií]|prop[er])\w+|ill?[eé]g\w+|illis\w+|irre[glcv]\w+|dis(?:a|connect|like)\w*|hidden|des(?:con|acti?v|ativ|hab)\w+"
     r"|dés(?:ac|ab)\w+|sconosc\w+|mis(?:sing|match|sed|s?l)\w*|malform\w+|ongeldig\w*|onbek\w+|ontbre\w+"
-    r"|fail\w*|éch[eo]\w+|fall(?:[oóa]|ad[oa]|it[aoei])|falh\w+|fehl(?!er(?!haft))\w*|\w*scheiter\w*|mislukt"
+    r"|fail\w*|éch[eo]\w+|fall(?:[oóa]|ad[oa]|it[aoei])|falh\w+|fehl(?!er(?!haft))\w*|[^\W_]*scheiter\w*|mislukt"
     r"|lack\w*|(?:un)?locked|aborted|suppress\w*|exceed\w*|deprecat\w*|discourag\w*|as?b?sen[tc]\w*|manqu\w+|manc[ah]\w*|falta\w*|entf[aä]ll\w+|refus\w+|reje[ci]t\w*|rejet\w*|rechaz\w+"
     r"|rifiut\w+|verweiger\w*|den(?:y|ied|ies|eg\w+)|forb\w+|verb[io]e?t\w*|untersag\w*|interdi[tc]\w*|proh?ib\w+"
     r"|vietat\w*|prevent\w*|verhinder\w*|empêch\w*|impedi\w+|[eé]vit\w+|avoid\w*|vermeid\w*|skip\w*|ignor\w*"
     r"|omit\w*|omi[st]\w*|omett\w*|drop\w*|weg\w*lassen|exclu\w*|escl\w*|aus(?:ge)?schl\w*|except\w*|eccetto|falsch\w*"
     r"|fals[oa]s?|erron\w+|errat\w+|violat\w*|verletz\w*|expir\w+|scadut\w+|caduc\w+|differ\w*|unterschied\w*"
-    r"|verschieden\w*|dif+[eé]r\w*|\w+[ndktgszfr]los(?:e[nrsm]?)?|\w{3,}less)(?![^\W_])))",
+    r"|verschieden\w*|dif+[eé]r\w*|[^\W_]+[ndktgszfr]los(?:e[nrsm]?)?|[^\W_]{3,}less)(?![^\W_])))",
     re.IGNORECASE,
 )
 # Negations of one language that are other words in these: "no" is "in the" in Portuguese.

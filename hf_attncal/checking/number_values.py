@@ -23,6 +23,7 @@ _DIGIT = r"[\d\u00b2\u00b3\u00b9\u2070-\u2079\u2080-\u2089]"
 _BETWEEN = r"[.,'’:/\-–\u2212]|[ \u00a0\u202f\u2009]"  # inside a run, also with spaces around
 _RUN = re.compile(rf"{_DIGIT}+(?:(?:[hH](?={_DIGIT}{{2}}(?!{_DIGIT}))|[ \u00a0]?(?:{_BETWEEN})[ \u00a0]?){_DIGIT}+)*")
 _GROUP = re.compile(rf"{_DIGIT}+")
+_MOST_GROUPS = 6  # of a number
 _THOUSANDS = frozenset(".,'’ ")
 _HOUR = re.compile(r"[ \u00a0]?(?:uhr|o['’ ]*clock|h|hrs?|hours|uur|heures?|horas?|ore|klokken|kl)\b", re.IGNORECASE)
 _DECADE = re.compile(r" ?['’]?s\b|er\b")  # 1970s, in the 70s
@@ -64,14 +65,13 @@ _DATED = re.compile(
 )
 # Unit -> its names, as a pattern.
 _UNITS = {
-    "km": r"km|[kcq]h?u?il[oóô]m[eèé]t\w+", "miles": "miles?|meilen?|milles|millas?|milhas?|miglia|mijl",
+    "km": r"km|[kcq]h?u?il[oóô]m[eèé]t\w+", "miles": "mph|miles?|meilen?|milles|millas?|milhas?|miglia|mijl",
     "m": "(?-i:m)|met(?:er|re)[sn]?|mètres?|metros?|metri", "cm": r"cm|[zc]ent[ií]m\w+", "mm": r"mm|mill?[ií]m\w+",
     "feet": "ft|feet|foot|fuß|pieds?|pies|piedi|pés",
     "inches": "inch(?:es)?|zoll|pouces?|pulgadas?|polegadas?|pollic[ei]", "kg": r"kg|kilos?|[kcq]h?u?ilogra\w+",
-    "g": "(?-i:g)|gram(?:me|m)?[sni]?|gramos?", "bytes": "bytes?|octets?", "kB": "kb|ko|kilobytes?|kilooctets?",
-    "MB": "mb|mo|m[eé]gabytes?|m[eé]gaoctets?", "GB": "gb|go|gigabytes?|gigaoctets?", "TB": "tb|terabytes?",
-    "KiB": "kib|kio", "MiB": "mib|mio(?![.])", "GiB": "gib|gio", "TiB": "tib|tio",
-    "Hz": "hz", "kHz": "khz", "MHz": "mhz", "GHz": "ghz",
+    "g": "(?-i:g)|gram(?:me|m)?[sni]?|gramos?", "bytes": "bytes?|octets?", "kB": "ki?b|ki?o|kilobytes?|kilooctets?",
+    "MB": "mi?b|mo|mio(?![.])|m[eé]gabytes?|m[eé]gaoctets?", "GB": "gi?b|gi?o|gigabytes?|gigaoctets?",
+    "TB": "ti?b|tio|terabytes?", "Hz": "hz", "kHz": "khz", "MHz": "mhz", "GHz": "ghz",
     "milliseconds": r"ms|mil?lise[ckg]\w+",
     "seconds": "(?-i:s)|secs?|sek|seconds?|sekunden?|secondes?|segundos?|second[oi]|seconden",
     "minutes": r"min|mins|minut\w+", "hours": "(?-i:h)|hrs?|hours?|stunden?|std|heures?|horas?|or[ae]|uur|uren",
@@ -87,10 +87,12 @@ _UNITS = {
 }  # fmt: skip
 _UNIT = re.compile(
     rf"[\d{MASK}][ \u00a0\u202f-]?(?:{'|'.join(f'({names})' for names in _UNITS.values())})(?![^\W_])"
-    rf"|([$€£¥]) ?[\d{MASK}]",
+    rf"|([$€£¥]|\b(?:usd|eur|gbp|jpy)\b) ?[\d{MASK}]",
     re.IGNORECASE,
 )
-_SIGNS = {"$": "dollars", "€": "euros", "£": "pounds", "¥": "yen"}
+_UNIT_NAMES = (*_UNITS, "")
+_SIGNS = {"$": "dollars", "€": "euros", "£": "pounds", "¥": "yen", "usd": "dollars", "eur": "euros", "gbp": "pounds",
+          "jpy": "yen"}  # fmt: skip
 # Languages with number words. Each has some that no other has.
 LANGUAGES = ("de", "en", "fr", "es", "pt", "it", "nl", "da")
 _COMPOUND = re.compile(r"(?:jährig|wöchig|tägig|stündig|monatig|minütig|fach|köpfig|teilig)\w{0,2}$")  # zwanzigjährige
@@ -195,7 +197,11 @@ def units_of(text: str) -> list[tuple[str, str, Span]]:
     if not any(character.isdigit() or character == MASK for character in text):
         return []
     return [
-        (_SIGNS.get(match[match.lastindex]) or [*_UNITS][match.lastindex - 1], match[0].strip(MASK), match.span())
+        (
+            _SIGNS.get(match[match.lastindex].lower()) or _UNIT_NAMES[match.lastindex - 1],
+            match[0].strip(MASK),
+            match.span(),
+        )
         for match in _UNIT.finditer(text)
         if match.lastindex
     ]
@@ -207,7 +213,7 @@ def _explained(run: _Run, known: Set[Value]) -> list[bool]:
     best: list[tuple[int, tuple[bool, ...]]] = [(0, ())]
     for stop in range(1, len(run.groups) + 1):
         ways = []
-        for start in range(stop):
+        for start in range(max(0, stop - _MOST_GROUPS), stop):
             values = run.values.get((start, stop), frozenset())
             fits = not values.isdisjoint(known)
             if not fits and stop - start == 1 and start in run.months:
@@ -236,7 +242,7 @@ def _read(text: str, match: re.Match) -> _Run:
     months = _months(digits, marks)
     values: dict[tuple[int, int], frozenset[Value]] = {}
     for start in range(len(groups)):
-        for stop in range(start + 1, min(len(groups), start + 6) + 1):
+        for stop in range(start + 1, min(len(groups), start + _MOST_GROUPS) + 1):
             after = text[groups[stop - 1][1] : groups[stop - 1][1] + 16]
             readings = _values_of(digits, marks, start, stop, months, after, signs if not start else (1,))
             if readings:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 Span = tuple[int, int]
 MASK = "\ufffc"  # in place of each character of a placeholder or an address
 ADDRESS = re.compile(
-    r"(?:(?:https?|ftp)://|www\.)[^\s\"'<>|\\^`{}\u0080-\uffff]*[\w/#=&-]|[\w.%+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"(?:(?:https?|ftp)://|www\.)[^\s\"'<>|\\^`{}\u0080-\uffff]*[\w/#=&-]|(?<![\w.%+-])[\w.%+-]+@[\w-]+(?:\.[\w-]+)+"
 )
 
 _SIGN = re.compile(
@@ -23,7 +23,7 @@ _SIGN = re.compile(
     r"|%\(\w+\)[-+0#]*\d*(?:\.\d+)?[a-zA-Z]|%<\w+>[.\d]*[a-z]|%[A-Za-z_]\w{2,}%(?!\w)|\$\(\w+\))"
     r"|(?<!\d)%(?:(?P<position>\d+)\$)?[-+0#']*(?P<width>\*|\d*)(?:\.(?:\d+|\*))?"
     r"(?P<type>(?:hh?|ll?|[Lzjt])?(?:[dsux]|[ioXeEfFgGc@](?![^\W\d_])))"
-    r"|(?P<maybe>(?<![\w%])(?:%L?\d{1,2}(?![\w$%]|[.,]\d)|%n\b|(?<![:/.\\]):[a-z_]\w+\b(?!:[\w`])|\$[A-Za-z_]\w*))"
+    r"|(?P<maybe>(?<![\w%])(?:%\d{1,2}%|%L?\d{1,2}(?![\w$%]|[.,]\d)|%n\b|(?<![:/.\\]):[a-z_]\w+\b(?!:[\w`])|\$[A-Za-z_]\w*))"
     r"|<(?P<tag>/?[A-Za-z][\w:-]*|/?\d+)(?P<attributes>\s[^<>]{0,300})?/?>"
 )
 _STARTS = re.compile(r"[%{<$@]|:[\w/]|www")
@@ -154,20 +154,20 @@ def compare_placeholders(source: str, target: str, language: str | None = None) 
     of_source, of_target = _messages(source), _messages(target)
     if not of_source:
         return _compared(source, _with_arm(target, of_target[0], "other") if of_target else target)
-    message = of_source[0]
-    same = next((one for one in of_target if one[:2] == message[:2]), None)
-    if same is None:
-        renamed = of_target[0] if of_target else None
-        return _quoted(source, message), renamed and _quoted(target, renamed)
-    for side, keys in enumerate(_lone_arms(message, same, language)):
-        if keys:
-            lone = f"{keys[0]} {{…}}", ((message, same)[side].start, (message, same)[side].stop)
-            return (None, lone) if side else (lone, None)
-    for key in same.arms:
-        of_key = key if key in message.arms else "one" if key == "=1" and "one" in message.arms else "other"
-        sides = _with_arm(source, message, of_key, key), _with_arm(target, same, key, key)
-        if compare_placeholders(*sides, language):
-            return _quoted(source, message, of_key), _quoted(target, same, key)
+    for message in of_source:
+        same = next((other for other in of_target if other[:2] == message[:2]), None)
+        if same is None:
+            renamed = of_target[0] if of_target else None
+            return _quoted(source, message), renamed and _quoted(target, renamed)
+        for side, keys in enumerate(_lone_arms(message, same, language)):
+            if keys:
+                lone = f"{keys[0]} {{…}}", ((message, same)[side].start, (message, same)[side].stop)
+                return (None, lone) if side else (lone, None)
+        for key in same.arms:
+            of_key = key if key in message.arms else "one" if key == "=1" and "one" in message.arms else "other"
+            sides = _with_arm(source, message, of_key, key), _with_arm(target, same, key, key)
+            if compare_placeholders(*sides, language):
+                return _quoted(source, message, of_key), _quoted(target, same, key)
     return None
 
 
@@ -185,7 +185,8 @@ def _lone_arms(source: _Message, target: _Message, language: str | None) -> tupl
         ]
     needed = [key for key in source.arms if key[0] == "=" or key == "other"]
     of_language = _NEEDED_ARMS.get((language or "").replace("_", "-").split("-")[0], ("one",))
-    needed += [key for key in of_language if key != "one" or "one" in source.arms]
+    if source.kind == "plural":  # ordinals differ more between languages
+        needed += [key for key in of_language if key != "one" or "one" in source.arms]
     alike = {"=0": "zero", "=1": "one", "=2": "two", "one": "=1"}
     return [key for key in needed if key not in target.arms and alike.get(key) not in target.arms], []
 
@@ -204,7 +205,11 @@ def _with_arm(text: str, message: _Message, arm: str, shown: str = "other") -> s
     if message.kind != "select":
         content = content.replace("#", argument)
         content = content.replace(argument, "") if shown in _MAY_LACK_COUNT else content
-    return text[: message.start] + content + text[message.stop :]
+    parts, done = [], 0
+    for one in _messages(text):  # the others are compared on their own, or n messages would have 2 ** n forms
+        parts += [text[done : one.start], content if one.start == message.start else ""]
+        done = one.stop
+    return "".join([*parts, text[done:]])
 
 
 def _compared(source: str, target: str) -> Difference | None:

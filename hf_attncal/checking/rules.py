@@ -24,7 +24,7 @@ _BRACKETS = (("(（", ")）"), ("[［", "]］"))  # braces belong to placeholder
 _LONE_BRACKET = re.compile(r"[:;=]-?[()\[\]]+|[([]-?[:;=](?!\w)|(?<![\w(\[])(?:\w|\d\d|[ivx]+)[)\]]")
 _GOES_ON = re.compile(r"[,–-]?(?: |\s?\n ?)?")  # between a sequence of words and its repetition
 _LONGEST = 12  # words in a repetition
-_DOUBLED = re.compile(r"(?<![\w=<\[.-])([^\W\d_]{2,})(?: |\s*\n\s*)(\1)\b(?![=>\]-])", re.IGNORECASE)
+_DOUBLED = re.compile(r"(?<![\w=<\[.-])([^\W\d_]{2,})(?: |[ \t]?\n[ \t]{0,40})(\1)\b(?![=>\]-])", re.IGNORECASE)
 # Words that may follow themselves in good sentences: "that that", "die die", "nous nous", "had had".
 _MAY_DOUBLE = frozenset(
     {
@@ -252,9 +252,10 @@ def _units(source: str, target: str) -> Break | None:
     units = units_of(source), units_of(target)
     if not any(units):
         return None
+    names = [{name for name, *_ in side} for side in units]
     lost, new = (
-        next(((text, span) for unit, text, span in side if unit not in {name for name, *_ in other}), None)
-        for side, other in (units, units[::-1])
+        next(((text, span) for unit, text, span in side if unit not in in_other), None)
+        for side, in_other in zip(units, reversed(names), strict=True)
     )
     return _exchanged(lost, new) if lost and new else _KEPT
 

@@ -1,5 +1,7 @@
 """Placeholders, tags and ICU messages: right in another order or form, wrong if one is lost or new."""
 
+import time
+
 import pytest
 
 from hf_attncal.checking.placeholders import MASK, compare_placeholders, masked
@@ -37,6 +39,12 @@ RIGHT = [
     ),
     ("{n, plural, one {# day} other {# days}}", "{n, plural, other {# 日}}", "ja"),
     ("{total, number, percent} sold", "{total,number,percent} verkauft"),
+    ("{n, selectordinal, one {#st} two {#nd} few {#rd} other {#th}} day", "{n, selectordinal, other {#.}} Tag"),
+    (
+        "{a, plural, one {# x} other {# x}} {b, plural, one {# y} other {# y}}",
+        "{b, plural, one {# y} other {# y}}, {a, plural, one {# x} other {# x}}",
+    ),
+    ("%1% of %2%", "%2% von %1%"),
     ("{0} {who, select, a {of {b}} other {off}}", "{who, select, a {von {b}} other {ab}} {0}"),
 ]
 WRONG = [
@@ -64,6 +72,8 @@ WRONG = [
     ("{who, select, male {He} female {She} other {They}}", "{who, select, male {Er} other {Sie}}"),
     ("{who, select, male {He} other {They}}", "{who, select, männlich {Er} male {Er} other {Sie}}"),
     ("{total, number, percent} sold", "{total, number} verkauft"),
+    ("%1% of %2%", "%1%"),
+    ("{a, plural, other {# x}} {b, plural, other {# y}}", "{a, plural, other {# x}} {b, plural, other {y}}"),
     ("The {name} costs {price}.", "Der {name} kostet {preis}."),
 ]
 
@@ -76,6 +86,16 @@ def test_the_same_in_another_order_or_form(case):
 @pytest.mark.parametrize("case", WRONG)
 def test_a_difference_is_found(case):
     assert compare_placeholders(*case) is not None
+
+
+def test_hostile_text_takes_no_time():
+    """No form of a text takes time that grows with the square of its length, or with the product of its messages."""
+    messages = "{a, plural, one {x} other {y}} " * 60
+    for text in (messages, "{a, plural, one {" * 900, "a" * 40_000 + "@ %", "<a " * 9000, "{{ " * 9000):
+        begin = time.perf_counter()
+        compare_placeholders(text, text)
+        masked(text)
+        assert time.perf_counter() - begin < 5
 
 
 def test_a_difference_has_text_and_characters():

@@ -1,5 +1,7 @@
 """Placeholders, addresses and doubled words."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from hf_attncal.checking.rules import (
     fit_rules,
     wrong_by_rules,
 )
-from hf_attncal.data.segmentation import segment
+from hf_attncal.data.segmentation import segment, white_space_words
 
 DE_EN = ("de", "en")
 
@@ -123,6 +125,8 @@ def test_a_break_has_values_and_places(source, target, name, expected):
         ("%d MB free", "%d Go libres", ("en", "fr"), "wrong unit"),
         ("%s seconds", "%s Minuten", ("en", "de"), "wrong unit"),
         ("20 °C", "20 °F", ("en", "es"), "wrong unit"),
+        ("EUR 5", "5 $", ("en", "de"), "wrong unit"),
+        ("9 km/h", "9 mph", ("de", "en"), "wrong unit"),
         ("The file was not found", "The file was not found", ("en", "pt"), UNTRANSLATED),
         ("This cannot be undone", "Das kann rückgängig gemacht werden", ("en", "de"), "negation lost"),
         ("This cannot be undone", "Cela peut être annulé", ("en", "fr"), "negation lost"),
@@ -145,7 +149,7 @@ def test_each_rule_finds_its_fault(source, target, languages, name):
         ("3 May", "3 de mayo", ("en", "es")),
         ("10/3/90", "3 octobre 1990", ("en", "fr")),
         ("It costs $5", "Das kostet 5 Dollar", ("en", "de")),
-        ("5 MB", "5 Mo", ("en", "fr")),
+        ("5 MB", "5 Mio", ("en", "fr")),
         ("8 km", "8 quilômetros", ("en", "pt")),
         ("wait 30 seconds", "aspettare 30 secondi", ("en", "it")),
         ("50% off", "50 Prozent Rabatt", ("en", "de")),
@@ -182,6 +186,14 @@ def test_a_name_is_wrong_if_the_translation_lacks_it():
     ]:
         checked = check_rules(segment(source), segment(target), ("en", "de"), denials)
         assert checked.get("wrong name", "does not apply") == expected
+
+
+@pytest.mark.parametrize("piece", ["the ", "a-", "a_", "a'", "\n", "(", "x", "1 ", "nicht ", "5 km "])
+def test_hostile_text_is_checked_in_seconds(piece):
+    text = white_space_words("a" + piece * (8_000 // len(piece)))
+    begin = time.perf_counter()
+    check_rules(text, text, ("en", "de"))
+    assert time.perf_counter() - begin < 5
 
 
 def test_only_rules_that_apply_are_returned():
