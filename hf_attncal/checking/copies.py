@@ -34,7 +34,7 @@ _WORDS_OF = {language: frozenset(words.split()) for language, words in FUNCTION_
 _WORD = re.compile(r"(?<!\w_)(?<![^\W_])(?<![%/=\\.-])[^\W\d_]++(?:['’-][^\W\d_]++)*+(?![\w/=(\\]|\.\w)")
 _CODE = re.compile(r"[<>|{}\[\]();=]|--")
 _QUOTES = frozenset("\"'“”„«»‹›`‘’")
-_MOST_WORDS = 1000  # of a text that are compared
+_MOST_WORDS = 1000  # words of a text that are compared
 _LEAST_COPIED, _LEAST_SHARE = 5, 0.6  # words in a row in a text that is partly translated, and their share of it
 _LEAST_WORDS, _LEAST_TIMES = 20, 2  # function words that tell the language of a text, per word of the next language
 

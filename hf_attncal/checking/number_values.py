@@ -23,7 +23,7 @@ _DIGIT = r"[\d\u00b2\u00b3\u00b9\u2070-\u2079\u2080-\u2089]"
 _BETWEEN = r"[.,'’:/\-–\u2212]|[ \u00a0\u202f\u2009]"  # inside a run, also with spaces around
 _RUN = re.compile(rf"{_DIGIT}+(?:(?:[hH](?={_DIGIT}{{2}}(?!{_DIGIT}))|[ \u00a0]?(?:{_BETWEEN})[ \u00a0]?){_DIGIT}+)*")
 _GROUP = re.compile(rf"{_DIGIT}+")
-_MOST_GROUPS = 6  # of a number
+_MOST_GROUPS = 6  # groups of digits in a number
 _THOUSANDS = frozenset(".,'’ ")
 _HOUR = re.compile(r"[ \u00a0]?(?:uhr|o['’ ]*clock|h|hrs?|hours|uur|heures?|horas?|ore|klokken|kl)\b", re.IGNORECASE)
 _DECADE = re.compile(r" ?['’]?s\b|er\b")  # 1970s, in the 70s
