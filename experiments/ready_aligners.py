@@ -1,13 +1,15 @@
 """Make aligners that are ready to use, with their checks, and score them: results/ready/aligners.json, jaen.json.
 
-    python experiments/ready_aligners.py --data ROOT                                # some minutes on one core
+    python experiments/software_text.py --data ROOT --packages FOLDER --europarl FOLDER
+    python experiments/ready_aligners.py --data ROOT                                # ten minutes on one core
     python experiments/ready_aligners.py --data ROOT --only check                   # or score: that part again
     python experiments/ready_aligners.py --data ROOT --pair jaen --folder aligners  # Japanese-English, to publish
 
-German-English comes with the package: it counts the training text of `tatoeba-deen`, raw. English-German has the same
-counts, mirrored. Japanese-English and English-Japanese count `tanaka-enja`, without spaces in the Japanese. Each then
-learns what good pairs look like from the same text. Counts are rounded to `BITS` bits, so that they are small. The
-same text makes the same files, byte for byte.
+German-English comes with the package: it counts the training text of `tatoeba-deen`, raw, and what
+`software_text.py` writes under ROOT: Europarl and messages of software. English-German has the same counts, mirrored.
+Japanese-English and English-Japanese count `tanaka-enja`, without spaces in the Japanese. Each then learns what good
+pairs look like from the same text, at most `CHECKED` pairs of each corpus, so that none outweighs the others. Counts
+are rounded to `BITS` bits, so that they are small. The same text makes the same files, byte for byte.
 
 The scores: AER on annotated links that nothing was chosen on; ROC AUC of the verdict on the annotated translations of
 `hallucinations-deen`; and of errors planted by another generator than the one that the check learns from, how many are
@@ -17,6 +19,7 @@ found where 1 in 100 clean lines is flagged.
 import argparse
 import gzip
 import json
+import random
 import re
 import shutil
 import time
@@ -46,6 +49,7 @@ from hf_attncal.metrics.probabilities import detection
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 
 BITS = 8
+CHECKED = 50_000
 MADE = (CONFIG, WEIGHTS, TOKENIZER, TOKENIZER_CONFIG, CHECK_FILE, CARD)
 RESULTS = Path(__file__).parents[1] / "results" / "ready"
 
@@ -55,8 +59,7 @@ class Text(NamedTuple):
 
     Args:
         aligners: rows of `ready.READY` by name, or of the same kind; the first counts, the other mirrors it.
-        corpus: folder of the training text.
-        pairs: how many it has.
+        corpora: folders of the training text, and how many pairs each has.
         vocabulary: tokens of both sides together.
         raw: makes a tokenised line one as people write it, by language.
         gold: corpora with annotated links, and their splits.
@@ -65,8 +68,7 @@ class Text(NamedTuple):
     """
 
     aligners: dict[str, ReadyAligner]
-    corpus: str
-    pairs: int
+    corpora: dict[str, int]
     vocabulary: int
     raw: dict[str, Callable[[str], str]]
     gold: dict[str, str]
@@ -88,8 +90,7 @@ _TANAKA = "the Tanaka corpus, sentences of tatoeba.org, CC BY 2.0 FR, cut out by
 TEXTS = {
     "deen": Text(
         READY,
-        "tatoeba-deen",
-        166_157,
+        {"tatoeba-deen": 166_157, "comtrans-deen": 23_097, "software-ende": 51_304},
         16_000,
         {"de": raw, "en": raw},
         {"rwth-deen": "test", "bicici-deen": "dev"},
@@ -98,8 +99,7 @@ TEXTS = {
     ),
     "jaen": Text(
         {"jaen": ReadyAligner("ja", "en", _TANAKA), "enja": ReadyAligner("en", "ja", _TANAKA, "jaen")},
-        "tanaka-enja",
-        50_000,
+        {"tanaka-enja": 50_000},
         10_000,
         {"ja": unspaced, "en": raw},
         {"kftt-jaen": "test"},
@@ -115,6 +115,7 @@ def main() -> None:
     parser.add_argument("--pair", choices=TEXTS, default="deen")
     parser.add_argument("--folder", type=Path, help="of the aligners; by default, of deen, the package")
     parser.add_argument("--only", choices=("make", "check", "score"), help="check: learn anew what check.json holds")
+    parser.add_argument("--aligner", help="name of the only one whose check is learned anew")
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     text = TEXTS[args.pair]
@@ -125,7 +126,7 @@ def main() -> None:
     if args.only in (None, "make"):
         make(text, args.data, args.folder)
     if args.only == "check":
-        learn_checks(text, args.data, args.folder)
+        learn_checks(text, args.data, args.folder, args.aligner)
     if args.only in (None, "score"):
         score(text, args.data, args.folder, args.output or RESULTS / text.results, time.process_time() - began)
 
@@ -137,7 +138,7 @@ def make(text: Text, data: Path, folder: Path | None) -> None:
     """Make the aligners of a text from the files train.*.gz of its corpus."""
     with TemporaryDirectory() as runs:
         counted = Path(runs, "counted")
-        texts = raw_texts(text, data, Path(runs))
+        texts = raw_texts(text, data, Path(runs), "train")
         source, target = map(str, texts.values())
         settings = ("data.raw_text=true", f"tokenizer.vocab_size={text.vocabulary}")
         hf_attncal.train_aligner(*settings, config="hmm", source=source, target=target, output=counted)
@@ -155,19 +156,20 @@ def make(text: Text, data: Path, folder: Path | None) -> None:
                 values = json.loads((made / CONFIG).read_text(encoding="utf-8"))
                 values.pop("auto_map", None)
                 (made / CONFIG).write_text(json_text(values), encoding="utf-8")
-            _learn_check(made, texts, ready)
-            (made / CARD).write_text(card(text, name), encoding="utf-8")
+            _learn_check(made, raw_texts(text, data, Path(runs), "check", CHECKED), text)
             keep(made, folder, ready)
 
 
-def learn_checks(text: Text, data: Path, folder: Path | None) -> None:
-    """Learn what good pairs look like anew, for aligners that stay as they are."""
+def learn_checks(text: Text, data: Path, folder: Path | None, only: str | None = None) -> None:
+    """Learn what good pairs look like anew, for aligners that stay as they are; for all, or for one."""
     with TemporaryDirectory() as place:
-        texts = raw_texts(text, data, Path(place))
+        texts = raw_texts(text, data, Path(place), "check", CHECKED)
         for name, ready in text.aligners.items():
+            if only not in (None, name):
+                continue
             made = Path(place, name)
             shutil.copytree(folder_of(name, folder), made)
-            _learn_check(made, texts, ready)
+            _learn_check(made, texts, text)
             keep(made, folder, ready)
 
 
@@ -190,16 +192,23 @@ def folder_of(name: str, folder: Path | None) -> Path:
     return Path(ready_or_named(name)) if folder is None else folder / name
 
 
-def _learn_check(made: Path, texts: dict[str, Path], ready: ReadyAligner) -> None:
+def _learn_check(made: Path, texts: dict[str, Path], text: Text) -> None:
+    """Learn the check of an aligner, and write its card."""
+    ready = text.aligners[made.name]
     hf_attncal.check_learn(made, source=str(texts[ready.source]), target=str(texts[ready.target]))
+    (made / CARD).write_text(card(text, made.name), encoding="utf-8")
 
 
-def raw_texts(text: Text, data: Path, place: Path) -> dict[str, Path]:
-    """Write the training text as people write it; return the file of each language."""
-    texts = {side: place / f"train.{side}" for side in text.raw}
+def raw_texts(text: Text, data: Path, place: Path, name: str, most: int | None = None) -> dict[str, Path]:
+    """Write the training text as people write it, at most some pairs of a corpus; return the file of each language."""
+    texts = {side: place / f"{name}.{side}" for side in text.raw}
     for side, path in texts.items():
-        with gzip.open(data / text.corpus / f"train.{side}.gz", "rt", encoding="utf-8") as file:
-            path.write_text("".join(map(text.raw[side], file)), encoding="utf-8")
+        with path.open("w", encoding="utf-8") as out:
+            for corpus in text.corpora:
+                with gzip.open(data / corpus / f"train.{side}.gz", "rt", encoding="utf-8") as file:
+                    lines = file.readlines()
+                chosen = random.Random(corpus).sample(lines, min(len(lines), most or len(lines)))
+                out.writelines(map(text.raw[side], chosen))
     return texts
 
 
@@ -230,7 +239,7 @@ attncal align run {name} --source a.{ready.source} --target b.{ready.target}
 attncal check {name} --source a.{ready.source} --target b.{ready.target} --format marked
 ```
 
-It has read {text.pairs:,} pairs: {ready.credit}. It knows everyday words; text of a trade wants an aligner of its own
+It has read {sum(text.corpora.values()):,} pairs: {ready.credit}. Text of another trade wants an aligner of its own
 (`attncal align train`), or `--adapt`. `experiments/ready_aligners.py` makes it and scores it.
 """
 
@@ -261,7 +270,7 @@ def score(text: Text, data: Path, folder: Path | None, output: Path, seconds: fl
             found["planted"][clean] = _planted(checker, list(zip(*texts, strict=True)))
         found["sha256"] = {file: sha256(place / file) for file in MADE}
         aligners[name] = found
-    config = {"corpus": text.corpus, "vocabulary": text.vocabulary, "bits": BITS}
+    config = {"corpora": text.corpora, "vocabulary": text.vocabulary, "bits": BITS}
     head = records.record(config, files, "cpu")
     write_json(head | {"cpu_seconds_to_make": round(seconds), "aligners": aligners}, output)
     print(f"wrote {output}")

@@ -21,7 +21,10 @@ from hf_attncal.io.files import json_text
 from hf_attncal.io.gate import protect_folder
 from hf_attncal.layouts import CARD, CHECK_FILE, CONFIG, WEIGHTS
 
-_TATOEBA = "sentences of tatoeba.org, paired by manythings.org/anki, CC BY 2.0 FR"
+_TEXT = (
+    "sentences of tatoeba.org, paired by manythings.org/anki, CC BY 2.0 FR; Europarl (Koehn 2005), no known "
+    "restriction; messages of software that NOTICE names, Apache-2.0, MIT, BSD-2-Clause and BSD-3-Clause"
+)
 _OPPOSITE = {"source": "target", "target": "source", "forward": "backward", "backward": "forward"}
 
 
@@ -40,7 +43,7 @@ class ReadyAligner(NamedTuple):
     mirrors: str | None = None
 
 
-READY = {"deen": ReadyAligner("de", "en", _TATOEBA), "ende": ReadyAligner("en", "de", _TATOEBA, "deen")}
+READY = {"deen": ReadyAligner("de", "en", _TEXT), "ende": ReadyAligner("en", "de", _TEXT, "deen")}
 READY_FOLDER = Path(__file__).with_name("ready_aligners")
 
 

@@ -47,7 +47,7 @@ from .rules import fit_rules
 
 SAMPLE = 6000  # clean pairs with planted errors
 _FEWEST = 50  # pairs
-_LENGTHS = (6, 10, 16, 25, 40)  # source words; the sample is spread evenly over these length groups
+_LENGTHS = (3, 6, 10, 16, 25, 40)  # source words; the sample is spread evenly over these length groups
 FALSE_ALARMS = 0.01  # share of clean lines that are flagged
 _NO_ALARM = 1.0
 _MAX_CAUSE, _MIN_CLEAN_SHARE = 0.5, 0.7
@@ -84,7 +84,7 @@ def learn_check(
         step: Progress callback, called with the next step and the share done (`messages.progress_reports`).
 
     Raises:
-        ValueError: Fewer than 50 pairs have two or more words on both sides.
+        ValueError: Fewer than 50 pairs have words on both sides.
     """
     step("counting the words of all pairs")
     rng = random.Random(seed)
@@ -97,7 +97,7 @@ def learn_check(
     all_drawn = drawn.pairs()
     if len(all_drawn) < _FEWEST:
         raise ValueError(
-            f"`pairs` must have {_FEWEST} or more pairs with two words or more on both sides, got {len(all_drawn)}. "
+            f"`pairs` must have {_FEWEST} or more pairs with words on both sides, got {len(all_drawn)}. "
             "Give clean text, preferably the training text of the aligner."
         )
     chosen = all_drawn[:sample]
@@ -261,7 +261,7 @@ class _Sample:
     def passing(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yield all pairs unchanged, and draw from them."""
         for pair in pairs:
-            if min(map(len, pair)) >= 2 and self._wanted(pair):
+            if all(pair) and self._wanted(pair):
                 self.seen += 1
                 group = int(np.searchsorted(_LENGTHS, len(pair[0]), side="right"))
                 drawn, self._passed[group] = self._drawn[group], self._passed[group] + 1
@@ -377,21 +377,24 @@ def fit_verdict(
         bad: Lines with planted errors, by kind.
     """
     judged = model.judge([line for line, _ in good], inputs)
-    clean = judged.verdict_features
+    likeness = judged.likeness_features[is_clean]
+    # With and without the broken rules, as a line is judged by both.
+    clean = np.concatenate([judged.verdict_features[is_clean], likeness])
     bad = {kind: lines for kind, lines in bad.items() if lines}
-    values = [
-        model.judge([line for line, _ in lines], model_inputs(model, lines)).verdict_features for lines in bad.values()
-    ]
+    values = []
+    for kind, lines in bad.items():
+        features = model.judge([line for line, _ in lines], model_inputs(model, lines))[-2:]
+        values.append(np.concatenate(features[: 1 + (kind in PLANTED)]))
     shares = np.array([KIND_WEIGHTS.get(kind, 1.0) for kind in bad])
-    rows = np.concatenate([clean[is_clean], *values])
-    truths = np.repeat([0.0, 1.0], [is_clean.sum(), len(rows) - is_clean.sum()])
-    groups = [(is_clean.sum(), _CLEAN_WEIGHT), *zip(map(len, values), shares / shares.sum(), strict=True)]
+    rows = np.concatenate([clean, *values])
+    truths = np.repeat([0.0, 1.0], [len(clean), len(rows) - len(clean)])
+    groups = [(len(clean), _CLEAN_WEIGHT), *zip(map(len, values), shares / shares.sum(), strict=True)]
     weights = np.concatenate([np.full(number, share / number) for number, share in groups])
     how = _HIDDEN_OF_VERDICT, _steps(len(rows)), _DECAY
     model.verdict = mean_network([fit_network(rows, truths, weights, *how, seed) for seed in range(_ENSEMBLE)])
-    scores = model.scores(clean)
-    model.alarm = float(sigmoid(np.quantile(scores[is_clean], 1 - FALSE_ALARMS)))
-    model.clean = np.quantile(scores[is_clean], CLEAN_SHARES)
+    scores = model.scores(likeness)
+    model.alarm = float(sigmoid(np.quantile(scores, 1 - FALSE_ALARMS)))
+    model.clean = np.quantile(scores, CLEAN_SHARES)
 
 
 def _fit_groups(right: Sequence[np.ndarray], wrong: Sequence[np.ndarray]) -> np.ndarray:

@@ -38,6 +38,13 @@ def test_something_is_wrong_with_every_pair(errors):
         assert (error.source, error.target) != PAIRS[error.original], error
 
 
+def test_a_pair_of_one_word_keeps_a_word_on_both_sides():
+    pairs = [(("nicht",), ("not",)), (("Ja",), ("Yes",)), (("12",), ("12",))]
+    errors = [error for seed in range(30) for error in plant_errors(pairs, seed=seed)]
+    assert {"unrelated", "insertion"} <= {error.kind for error in errors}
+    assert all(error.source and error.target for error in errors)
+
+
 def test_an_omission_takes_a_clause_from_the_target_or_adds_one_to_the_source(errors):
     for error, source, target in of(errors, "omission"):
         assert error.omission

@@ -78,7 +78,7 @@ def plant_errors(
                 planted = _name(pair, names, np.random.default_rng((seed, number, 1)))
             else:
                 planted = KINDS[kind](pair, second_pair, generator)
-            if planted is not None:
+            if planted is not None and all(planted[:2]):  # a side may have lost its only word
                 source, target, omission, addition = planted
                 omission = None if omission is None else tuple(omission)
                 errors.append(PlantedError(source, target, kind, omission, tuple(addition), number))
@@ -115,7 +115,7 @@ def _truncation(pair: Pair, other: Pair, generator):
     source, target = pair
     if len(target) < 2 * _MIN_CLAUSE:
         return None
-    length = int(len(target) * generator.uniform(0.25, 0.7))
+    length = int(len(target) * generator.uniform(0.15, 0.7))
     start = len(target) - length if generator.random() < 0.5 else int(generator.integers(len(target) - length))
     return source, target[:start] + target[start + length :], None, ()
 
