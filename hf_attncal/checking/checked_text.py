@@ -1,24 +1,16 @@
-"""Check a text: verdicts for all lines, output formats, and the alarm of a text.
-
-The page of `--format html` is one file without scripts: filters and reasons are CSS.
-"""
+"""Check a text: verdicts for all lines, and output formats."""
 
 import heapq
 import math
 import os
+import re
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from html import escape
-from itertools import chain, groupby
-from tempfile import SpooledTemporaryFile
+from itertools import chain
 from typing import TypeVar
 
-from markupsafe import Markup
-
 from hf_attncal.alignment.quality import MAX_PAIRS_TO_EXCHANGE, exchange_warning
-from hf_attncal.drawing.page import PAGE_FOOT, page_beginning
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, LineError
 from hf_attncal.io.streams import (
@@ -32,24 +24,16 @@ from hf_attncal.io.streams import (
     write_lines,
 )
 
+from .check_page import Fault, PageRow, check_page
 from .checker import Checker, SharedTargets
 from .evidence import both
-from .verdicts import NOT_KNOWN, VERDICTS, FlaggedSpan, PairVerdict, marked_text
+from .verdicts import NOT_KNOWN, VERDICTS, PairVerdict
 
 Result = TypeVar("Result")
 
 _SAMPLE = 2000  # lines
 _FORMS_WITH_UNKNOWN = "tsv", "json"  # forms that can show that the language of a line is not known
-_FAULT_NAMES = {
-    "omission": "omission",
-    "addition": "addition",
-    "repeats": "repeats itself",
-    "unrelated": "unrelated",
-    "changed": "changed",
-}
-_QUOTED = 48  # characters
-_HELD = 1 << 24  # bytes of a page that stay in memory
-_FOLD = 200  # clean lines per fold
+_SEPARATOR = re.compile(r"[\t\r\n]")  # between columns or lines
 
 
 def read_pairs_to_check(source: Text, target: Text, running: Running) -> Iterator[tuple[str, str]]:
@@ -165,123 +149,37 @@ def lines_of_verdicts(verdicts: Iterable[PairVerdict], form: str, names: tuple[s
         names: Names of the two texts, for the heading of a page.
     """
     if form == "html":
-        return check_page(verdicts, *names)
-    head = ["\t".join(("line", "wrong", *VERDICTS, "flagged", "names"))] if form == "tsv" else []
+        return check_page(map(_page_row, verdicts), " and ".join(names), "line")
+    head = ["\t".join(("line", "wrong", *VERDICTS, "flagged", "names", "source", "target"))] if form == "tsv" else []
     return chain(head, map(_LINES[form], verdicts))
 
 
 def _row(verdict: PairVerdict) -> str:
     judged = NOT_KNOWN not in verdict.names
     scores = (f"{getattr(verdict, name) if judged else math.nan:.4f}" for name in ("wrong", *VERDICTS))
-    return "\t".join((str(verdict.line), *scores, ",".join(verdict.flagged) or "-", ", ".join(verdict.names) or "-"))
+    faults = ",".join(verdict.flagged) or "-", ", ".join(verdict.names) or "-"
+    return tab_separated(str(verdict.line), *scores, *faults, verdict.source, verdict.target)
 
 
-def _columns(*texts: str) -> str:
-    return "\t".join(text.replace("\t", " ") for text in texts)  # tabs separate columns
+def tab_separated(*texts: str) -> str:
+    """Return a line of columns; tabs and line ends in a text become spaces."""
+    return "\t".join(_SEPARATOR.sub(" ", text) for text in texts)
 
 
 _LINES: dict[str, Callable[[PairVerdict], str]] = {
     "tsv": _row,
     "json": lambda verdict: json_line(verdict.to_dict()),
-    "marked": lambda verdict: _columns(*verdict.marked()),
-    "kept": lambda verdict: _columns(verdict.source, verdict.target),
+    "marked": lambda verdict: tab_separated(*verdict.marked()),
+    "kept": lambda verdict: tab_separated(verdict.source, verdict.target),
 }
 
 
-# ---- page for a reviewer: flagged lines with marks and reasons; the others are folded ----
-
-
-def check_page(verdicts: Iterable[PairVerdict], source: str, target: str) -> Iterator[str]:
-    """Yield the lines of a page; `source` and `target` are the names of the texts.
-
-    The counts are at the top, so all lines are made before the first is yielded.
-    """
-    counts: Counter[str] = Counter()
-    with SpooledTemporaryFile(_HELD, "w+", encoding="utf-8", newline="\n") as body:
-        for flagged, lines in groupby(verdicts, key=lambda verdict: bool(verdict.flagged)):
-            for written in map(_article, lines) if flagged else _folds(lines):
-                body.write(f"{written[0]}\n")
-                counts.update(written[1])
-        lead = Markup(
-            "<del>Omission</del> in the source, <ins>addition</ins> in the target: point at a mark, or go to it with "
-            "the Tab key, to see why. Percentages are probabilities. Lines without a finding are folded."
-        )
-        yield page_beginning(f"{source} and {target}, checked", lead, "checked")
-        yield _filters(counts)
-        body.seek(0)
-        for line in body:
-            yield line.rstrip("\n")
-    yield PAGE_FOOT
-
-
-def _filters(counts: Counter) -> str:
-    """Return the filter buttons of the page, with the number of lines of each kind."""
-    kinds = [
-        ("all", "all findings", counts["flagged"]),
-        *((name, _FAULT_NAMES[name], counts[name]) for name in VERDICTS),
-    ]
-    buttons = "".join(
-        f'<input type="radio" name="kind" id="kind-{name}"{" checked" if name == "all" else ""}>'
-        f'<label for="kind-{name}">{heading} <b>{count:,}</b></label>'
-        for name, heading, count in kinds
-        if count or name == "all"
+def _page_row(verdict: PairVerdict) -> PageRow:
+    findings = verdict.findings
+    return PageRow(
+        str(verdict.line),
+        (verdict.source, verdict.target),
+        (verdict.omission_spans, verdict.addition_spans),
+        [Fault(": ".join(filter(None, (one.kind, one.reason))), one.probability) for one in findings],
+        [one.kind for one in findings],
     )
-    lines = counts["flagged"] + counts["clean"]
-    heading = f"{counts['flagged']:,} of {lines:,} lines have a finding."
-    return f'<fieldset class="kinds"><legend>{heading}</legend>{buttons}</fieldset>'
-
-
-def _article(verdict: PairVerdict) -> tuple[str, list[str]]:
-    head = f"{escape(verdict_in_words(verdict))} <small>{100 * verdict.wrong:.0f} %</small>"
-    source = _marked(verdict.source, verdict.omission_spans, "del")
-    target = _marked(verdict.target, verdict.addition_spans, "ins")
-    text = (
-        f'<article class="{" ".join(verdict.flagged)}" id="line-{verdict.line}"><h2><small>{verdict.line}</small> '
-        f"{head}</h2><p>{source}</p><p>{target}</p></article>"
-    )
-    return _one_line(text), ["flagged", *verdict.flagged]
-
-
-def _folds(lines: Iterable[PairVerdict]) -> Iterator[tuple[str, list[str]]]:
-    """Yield adjacent clean lines as folds of at most `_FOLD` lines."""
-    for _, numbered in groupby(enumerate(lines), key=lambda pair: pair[0] // _FOLD):
-        fold = [verdict for _, verdict in numbered]
-        first, last = fold[0].line, fold[-1].line
-        heading = f"line {first}" if first == last else f"{len(fold)} lines, {first} to {last}"
-        rows = "\n".join(
-            _one_line(
-                f"<article><small>{verdict.line}</small><p>{escape(verdict.source)}</p><p>{escape(verdict.target)}</p>"
-                "</article>"
-            )
-            for verdict in fold
-        )
-        yield f"<details><summary>{heading}: no finding</summary>\n{rows}\n</details>", ["clean"] * len(fold)
-
-
-def _marked(text: str, spans: Sequence[FlaggedSpan], tag: str) -> str:
-    why = [escape(f"{span.reason}, {100 * span.probability:.0f} %") for span in spans]
-    return marked_text(text, spans, [f'<{tag} tabindex="0" data-why="{one}">' for one in why], f"</{tag}>", escape)
-
-
-def verdict_in_words(verdict: PairVerdict) -> str:
-    """Return the faults of a flagged line in words."""
-    unrelated = "unrelated" in verdict.flagged
-    faults = ["unrelated to the source"] * unrelated + [*verdict.names]
-    if not unrelated:
-        for name, spans, text in (
-            ("omission", verdict.omission_spans, verdict.source),
-            ("addition", verdict.addition_spans, verdict.target),
-        ):
-            if spans:
-                quoted = text[slice(*spans[0].characters)]
-                if len(quoted) > _QUOTED:
-                    quoted = f"{quoted[:_QUOTED].rpartition(' ')[0] or quoted[:_QUOTED]} …"
-                more = f" and {len(spans) - 1} more" if len(spans) > 1 else ""
-                faults.append(f"{_FAULT_NAMES[name]}: “{quoted}”{more}")
-        if "repeats" in verdict.flagged:
-            faults.append("the target repeats itself")
-    return "; ".join(faults) or ", ".join(_FAULT_NAMES[name] for name in verdict.flagged)
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\r", " ").replace("\n", " ")

@@ -495,8 +495,8 @@ def _rule_findings(judged: JudgedPair, alarms: TextAlarms, deviation: float | No
         if broken and (probability := alarms.of_rule(name)) > MARKED_ABOVE:
             yield Finding(
                 name,
-                _span_of_rule(source, broken.source, broken, probability),
-                _span_of_rule(target, broken.target, broken, probability),
+                _spans_of_rule(source, broken.source, broken, probability),
+                _spans_of_rule(target, broken.target, broken, probability),
                 broken.reason,
                 probability,
             )
@@ -504,7 +504,7 @@ def _rule_findings(judged: JudgedPair, alarms: TextAlarms, deviation: float | No
         return
     if (probability := alarms.of_length(deviation)) > MARKED_ABOVE:
         reason = f"{len(target.text)} characters for {len(source.text)} in the source"
-        yield Finding(LONGER if deviation > 0 else SHORTER, None, None, reason, probability)
+        yield Finding(LONGER if deviation > 0 else SHORTER, (), (), reason, probability)
 
 
 def _without_causes(judged: JudgedPair) -> PairVerdict:
@@ -537,7 +537,7 @@ def _made(
         rules: Findings of broken rules. Default: ().
     """
     spans = _spans(sides, words) if flagged else ((), ())
-    of_rules = [rule.source for rule in rules], [rule.target for rule in rules]
+    of_rules = (span for rule in rules for span in rule.source), (span for rule in rules for span in rule.target)
     return PairVerdict(
         source=sides[0].text,
         target=sides[1].text,
@@ -557,9 +557,9 @@ def _made(
     )
 
 
-def _with_rules(of_rules: Iterable[FlaggedSpan | None], others: Iterable[FlaggedSpan]) -> tuple[FlaggedSpan, ...]:
+def _with_rules(of_rules: Iterable[FlaggedSpan], others: Iterable[FlaggedSpan]) -> tuple[FlaggedSpan, ...]:
     """Return the spans of broken rules, and other spans that do not overlap them, in order."""
-    spans = list(dict.fromkeys(span for span in of_rules if span is not None))
+    spans = list(dict.fromkeys(of_rules))
     spans += [
         one
         for one in others
@@ -568,15 +568,15 @@ def _with_rules(of_rules: Iterable[FlaggedSpan | None], others: Iterable[Flagged
     return tuple(sorted(spans, key=lambda span: span.characters))
 
 
-def _span_of_rule(
+def _spans_of_rule(
     side: Segments, characters: tuple[int, int] | None, broken: Break, probability: float
-) -> FlaggedSpan | None:
-    """Return the words of a side that break a rule; None for no place."""
+) -> tuple[FlaggedSpan, ...]:
+    """Return the words of a side that break a rule; () for no place."""
     if characters is None:
-        return None
+        return ()
     places = [n for n, (begin, end) in enumerate(side.spans) if begin < characters[1] and end > characters[0]]
     words = (places[0], places[-1] + 1) if places else (0, 0)
-    return FlaggedSpan(words, characters, broken.reason, probability)
+    return (FlaggedSpan(words, characters, broken.reason, probability),)
 
 
 def _has_words(sides: Both[Segments]) -> bool:

@@ -10,6 +10,35 @@ NOTES = ("empty source", "empty target", "identical sides", NOT_KNOWN)  # names 
 MARKED_ABOVE = 0.5  # probability above which a word is marked
 SHORTER, LONGER = "shorter than usual", "longer than usual"
 _CAUSES = {SHORTER: "omission", LONGER: "addition"}
+# Kind of a finding -> its description.
+FINDING_KINDS = {
+    "missing": "A whole segment of the source has no translation.",
+    "added": "A whole segment of the translation has no source.",
+    "omission": "Words of the source have no translation.",
+    "addition": "The translation has words that nothing in the source says.",
+    "repeats": "The translation says something twice or more, and the source says it once.",
+    "unrelated": "The translation is that of another text.",
+    "changed": "A word of the translation says something else than the source.",
+    "changed code": "Code, an address or a formula is missing from the translation, or only there.",
+    SHORTER: "The translation is much shorter than usual for its source.",
+    LONGER: "The translation is much longer than usual for its source.",
+    "untranslated": "The translation is a copy of the source, or a part of it is.",
+    "wrong language": "The translation is in another language.",
+    "alien script": "The translation is in a script that its language does not use.",
+    "wrong placeholders": "A placeholder or tag is missing, added or different; the program would fail, or show it.",
+    "wrong address": "A web or mail address is missing, added or different.",
+    "doubled word": "A word of the translation is there twice in a row.",
+    "repeated words": "Several words of the translation are there twice in a row.",
+    "wrong end mark": "One side ends with a question mark or a full stop, and the other side does not.",
+    "wrong brackets": "A bracket of the translation has no partner.",
+    "wrong number": "A number of the translation has another value than that of the source.",
+    "wrong unit": "A number of the translation has another unit than that of the source.",
+    "wrong name": "A name of the source is missing from the translation, or another one is in its place.",
+    "negation lost": "The source says that something is not so, and the translation that it is.",
+    "negation added": "The translation says that something is not so, and the source that it is.",
+}
+_QUOTED = 80  # characters of a text in a reason
+_REASONS = 4  # reasons of a finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +62,15 @@ class Finding(NamedTuple):
     """A fault of a flagged line.
 
     Args:
-        kind: "omission", "addition", or a name of `PairVerdict.names`; for a broken rule its name.
-        source, target: Span on each side; None for a fault without words on this side.
+        kind: Kind, one of `FINDING_KINDS`; for a broken rule its name.
+        source, target: Marked spans of each side.
         reason: Reason in words.
         probability: Probability of the fault.
     """
 
     kind: str
-    source: FlaggedSpan | None
-    target: FlaggedSpan | None
+    source: tuple[FlaggedSpan, ...]
+    target: tuple[FlaggedSpan, ...]
     reason: str
     probability: float
 
@@ -97,21 +126,25 @@ class PairVerdict:
 
     @property
     def findings(self) -> list[Finding]:
-        """Findings of the line: broken rules, other `names`, omission and addition spans; [] if it is not flagged."""
-        if not self.flagged:
-            return []
-        by_rule = {finding.kind for finding in self.rules}
-        named = [Finding(name, None, None, name, self.wrong) for name in self.names if name not in by_rule]
-        of_rules = {span for rule in self.rules for span in (rule.source, rule.target)}
-        omission, addition = (
-            [span for span in spans if span not in of_rules] for spans in (self.omission_spans, self.addition_spans)
+        """Findings of the line: broken rules, then one for the likeness; [] if it is not flagged."""
+        rules = list(self.rules)
+        of_rules = {span for rule in rules for span in (*rule.source, *rule.target)}
+        source, target = (
+            tuple(span for span in spans if span not in of_rules)
+            for spans in (self.omission_spans, self.addition_spans)
         )
-        return [
-            *self.rules,
-            *named,
-            *(Finding("omission", span, None, span.reason, span.probability) for span in omission),
-            *(Finding("addition", None, span, span.reason, span.probability) for span in addition),
-        ]
+        names = [name for name in self.names if name not in {rule.kind for rule in rules}]
+        if (rules or len(names) > 1) and "identical sides" in names:  # another name is the fault
+            names.remove("identical sides")
+        if not self.flagged or not (names or source or target):
+            return rules
+        most = max(self.flagged, key=lambda cause: getattr(self, cause))
+        kind = next((name for name in names if name in FINDING_KINDS), most)
+        spans = [(self.source, span) for span in source] + [(self.target, span) for span in target]
+        reasons = [name for name in names if name != kind]
+        reasons += [f"{quoted(text[slice(*span.characters)])}: {span.reason}" for text, span in spans]
+        probability = getattr(self, most) if rules else self.wrong
+        return [*rules, Finding(kind, source, target, "; ".join(reasons[:_REASONS]), probability)]
 
     def by_rules(self) -> "PairVerdict":
         """Return the verdict without likeness: only the findings of broken rules are left."""
@@ -120,8 +153,8 @@ class PairVerdict:
             self,
             flagged=causes_of_rules(self.rules),
             names=tuple(name for name in self.names if name in kinds),
-            omission_spans=tuple(rule.source for rule in self.rules if rule.source),
-            addition_spans=tuple(rule.target for rule in self.rules if rule.target),
+            omission_spans=tuple(span for rule in self.rules for span in rule.source),
+            addition_spans=tuple(span for rule in self.rules for span in rule.target),
         )
 
     @property
@@ -158,6 +191,11 @@ class PairVerdict:
         )
 
 
+def quoted(text: str) -> str:
+    """Return a text in quotation marks, cut after `_QUOTED` characters."""
+    return f"“{text}”" if len(text) <= _QUOTED else f"“{text[:_QUOTED].rstrip()}…”"
+
+
 def marked_text(
     text: str,
     spans: Sequence[FlaggedSpan],
@@ -165,11 +203,15 @@ def marked_text(
     after: str,
     written: Callable[[str], str] = str,
 ) -> str:
-    """Return the text with `before` (one per span) and `after` around each span; `written` escapes the pieces."""
+    """Return the text with `before` (one per span) and `after` around each span; `written` escapes the pieces.
+
+    Of spans that overlap, the first is marked whole.
+    """
     befores = [before] * len(spans) if isinstance(before, str) else before
     parts, done = [], 0
     for span, before in zip(spans, befores, strict=True):
-        begin, end = span.characters
-        parts += [written(text[done:begin]), before, written(text[begin:end]), after]
-        done = end
+        begin, end = max(span.characters[0], done), span.characters[1]
+        if begin < end:
+            parts += [written(text[done:begin]), before, written(text[begin:end]), after]
+            done = end
     return "".join([*parts, written(text[done:])])

@@ -26,7 +26,7 @@ def check(
     target: Text | None = None,
     *,
     output: Output = None,
-    format: Literal["tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes"] = "tsv",
+    format: Literal["tsv", "json", "marked", "html", "kept", "summary", "sarif", "notes"] | None = None,
     worst: int | None = None,
     bootstrap: int = 1000,
     alarm: float | None = None,
@@ -56,6 +56,7 @@ def check(
         attncal check --source text.de --target text.en --encoder auto
         attncal check MODEL manual.en.md manual.de.md
         attncal check --source po/fr.po --encoder auto
+        attncal check MODEL po/de.po --format html --output review.html
         attncal check MODEL po/de.po --format sarif --fail-above 0.9 --output findings.sarif
 
         >>> verdicts = hf_attncal.check("deen", ["Er kam nicht."], ["He came."])
@@ -68,11 +69,12 @@ def check(
         target: translations, one per line; or the translated document, whose segments are first paired with the
             source's [default: the other language of a file with both]
         output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
-        format: tsv: line number, the six probabilities, the kinds of errors that are flagged, and the names of errors;
-            json: one object per line, with words and spans; marked: both sides with [-omissions-] and {+additions+};
-            html: a page with the same marks; kept: both sides of the lines that are not flagged, separated by a tab;
-            summary: shares of the whole text; sarif: findings for code scanning; notes: a copy of the document with
-            findings as comments (PO, XLIFF, VTT). For documents, tsv and json have one finding per line
+        format: tsv: line number, the six probabilities, the kinds of errors that are flagged, the names of errors, and
+            both sides; json: one object per line, with words and spans; marked: both sides with [-omissions-] and
+            {+additions+}; html: a page with the same marks; kept: both sides of the lines that are not flagged,
+            separated by a tab; summary: shares of the whole text; sarif: findings for code scanning; notes: a copy of
+            the document with findings as comments (PO, XLIFF, VTT). For documents, tsv and json have one finding per
+            line, and marked has three lines per finding [default: tsv for lines, marked for documents]
         worst: number of lines (of documents: findings) to write, those with the most probable errors first [default:
             all, in the order of the text]
         bootstrap: number of bootstrap resamples of the lines for 95 % intervals of a summary; 0 for none
@@ -82,7 +84,7 @@ def check(
             [default: columns named by languages, or source and target]
         fail_above: exit with status 1 if any finding is more probable than this, also for lines of text; if the
             command fails, the status is 2 [default: findings do not change the status]
-        dismiss: file of findings to ignore (tsv or json of an earlier run), matched by content [default: none]
+        dismiss: file of findings to ignore (ids, or lines of an earlier run), matched by content [default: none]
         encoder: multilingual encoder, a folder or Hub name, or auto for intfloat/multilingual-e5-small [default: none]
         running: device, precision and limits of the run
 
@@ -103,11 +105,12 @@ def check(
     if source is None:
         raise CommandError("--source must be given: a text or a document.")
     if not (is_document(source, target) or format in ("sarif", "notes") or {fail_above, dismiss, columns} != {None}):
-        return _check_lines(model, source, target, running, output, format, worst, bootstrap, alarm, encoder)
+        return _check_lines(model, source, target, running, output, format or "tsv", worst, bootstrap, alarm, encoder)
+    form = format or "marked"
     with errors_exit_apart(fail_above):
         check_range("--fail-above", fail_above, 0, 1)
         return _check_documents(
-            model, source, target, running, output, format, worst, columns, fail_above, dismiss, alarm, encoder
+            model, source, target, running, output, form, worst, columns, fail_above, dismiss, alarm, encoder
         )
 
 
@@ -147,6 +150,10 @@ def _check_documents(
     from hf_attncal.checking.documents.document_formats import LINES, format_of
     from hf_attncal.checking.documents.findings import dismissed_ids, raise_above
 
+    if form == "kept" and worst is not None:
+        raise CommandError(
+            "--worst chooses findings, and --format kept writes the segments without one: give one of them."
+        )
     row = format_of(source)
     if row is None and target is None:
         raise CommandError("--target must be given: the translations of --source.")

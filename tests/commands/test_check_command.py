@@ -59,9 +59,9 @@ def test_exchanged_files_are_named_once(form, attncal, ready):
 
 def test_a_line_for_each_line(attncal, ready):
     head, *lines = run(attncal)
-    assert head.split("\t") == ["line", *_SCORES, "flagged", "names"]
+    assert head.split("\t") == ["line", *_SCORES, "flagged", "names", "source", "target"]
     assert [line.split("\t")[0] for line in lines] == [str(number) for number in range(1, 61)]
-    assert lines[4].split("\t")[7:] == ["omission", "empty target"]
+    assert lines[4].split("\t")[7:] == ["omission", "empty target", ready[0][4], ""]
     found = [json.loads(line) for line in run(attncal, "--format", "json")]
     for line, values in zip(lines, found, strict=True):
         assert [float(score) for score in line.split("\t")[1:7]] == pytest.approx(

@@ -1,11 +1,16 @@
 """`attncal check` on documents: two Markdown files and a PO file in, findings and exit statuses out."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import hf_attncal
+from hf_attncal.checking.documents.findings import SegmentSide, document_findings
+from hf_attncal.checking.documents.segments import Segment
+from hf_attncal.checking.rules import RULE_NAMES
+from hf_attncal.checking.verdicts import FINDING_KINDS, VERDICTS, Finding, FlaggedSpan, PairVerdict
 
 AHEAD = "attncal: error: "
 
@@ -55,9 +60,11 @@ def test_an_omitted_paragraph(attncal):
     status, out, err = attncal("check", "../aligner", "book.en.md", "short.de.md", "--format", "json")
     (one,) = missing(out)
     assert (status, one["kind"]) == (0, "missing")
-    assert one["source"] == {"file": "book.en.md", "line": 11, "text": Path("book.en.md").read_text().split("\n\n")[5]}
+    text = Path("book.en.md").read_text().split("\n\n")[5]
+    assert one["source"] == {"file": "book.en.md", "line": 11, "text": text, "span": [0, len(text)]}
     assert one["target"] == {"file": "short.de.md", "line": 11, "text": ""}
-    assert one["reason"].startswith("left out: the whole paragraph “")
+    assert one["reason"].startswith("the whole paragraph “")
+    assert one["reason"].endswith("” is not in the translation")
 
 
 def test_exit_statuses_for_continuous_integration(attncal, here):
@@ -67,7 +74,7 @@ def test_exit_statuses_for_continuous_integration(attncal, here):
     assert run("book.de.md", "--fail-above", "0.94")[0] == 0
     status, out, err = run("short.de.md", "--fail-above", "0.94")
     assert status == 1
-    assert err.startswith(f"{AHEAD}1 finding above 0.94, the first at short.de.md:11: left out: the whole paragraph")
+    assert err.startswith(f"{AHEAD}1 finding above 0.94, the first at short.de.md:11: missing: the whole paragraph")
     assert len(out.splitlines()) >= 2
     for options, message in (
         (("none.de.md", "--fail-above", "0.94"), "There is no file none.de.md."),
@@ -112,8 +119,13 @@ def test_sarif(attncal):
     assert one["level"] == "error"
     # What GitHub documents as required, of the schema of SARIF 2.1.0.
     assert "$schema" in told
+    assert {"id": "wrong-number", "name": "WrongNumber"}.items() <= rules[
+        list(FINDING_KINDS).index("wrong number")
+    ].items()
+    assert f"(id {one['partialFingerprints']['attncal/v1']})" in one["message"]["text"]
+    assert one["properties"]["source"]["text"]
     for rule in rules:
-        assert rule["id"]
+        assert re.fullmatch("[a-z-]+", rule["id"])
         assert all(rule[name]["text"] for name in ("shortDescription", "fullDescription", "help"))
     for result in run["results"]:
         assert result["message"]["text"]
@@ -128,7 +140,7 @@ def test_a_po_file_gets_notes(attncal, here, tmp_path):
     assert attncal("check", "../aligner", "de.po", "--format", "notes", "--output", str(output))[0] == 0
     written = output.read_text()
     notes = [line for line in written.split("\n") if line.startswith("# attncal ")]
-    assert not any("left out: the whole entry" in note for note in notes)
+    assert not any("the whole entry" in note for note in notes)
     assert any("wrong placeholders: %s is missing, and %d is not in the source (0.97)" in note for note in notes)
     left = "".join(f"{line}\n" for line in written.split("\n")[:-1] if not line.startswith("# attncal "))
     assert left == Path("de.po").read_text()
@@ -144,17 +156,121 @@ def test_a_summary_has_the_mean(attncal):
     assert (status, out.splitlines()[-1].split()[-2]) == (0, f"{100 * mean:.1f}")
 
 
-@pytest.mark.parametrize("form", ["tsv", "html", "marked", "kept"])
-def test_other_forms(attncal, form):
-    status, out, err = attncal("check", "../aligner", "book.en.md", "short.de.md", "--format", form, "--worst", "3")
-    assert (status, err) == (0, "")
-    assert len(out.splitlines()) >= 3
+def ids_of(out):
+    """Return the ids of findings in an output, in order, each once; the page and SARIF state them more than once."""
+    return list(dict.fromkeys(re.findall(r"\b[0-9a-f]{12}\b", out)))
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--worst", "2"), ("--dismiss", "right.txt")], ids=lambda words: "".join(words[:1])
+)
+@pytest.mark.parametrize("documents", [("de.po",), ("book.en.md", "short.de.md")], ids=["po", "markdown"])
+def test_every_format_has_the_same_findings(attncal, documents, options):
+    Path("right.txt").write_text("# read by hand\n")
+    command = ("check", "../aligner", *documents)
+    every = attncal(*command, "--format", "json")[1].splitlines()
+    text = attncal(*command)[1]
+    assert ids_of(text) == [json.loads(line)["id"] for line in every]
+    Path("right.txt").write_text("".join(text.splitlines(keepends=True)[:3]))  # the first finding, with its texts
+    outputs = {}
+    for form in ("json", "tsv", "marked", "html", "sarif", "notes"):
+        if form != "notes" or documents == ("de.po",):
+            status, outputs[form], err = attncal(*command, "--format", form, *options)
+            assert (status, err) == (0, "")
+    told = [json.loads(line)["id"] for line in outputs["json"].splitlines()]
+    assert (
+        len(set(told))
+        == len(told)
+        == {"--worst": 2, "--dismiss": len(every) - 1}.get("".join(options[:1]), len(every))
+    )
+    assert {form: sorted(ids_of(out)) for form, out in outputs.items()} == dict.fromkeys(outputs, sorted(told))
+    assert [line.split("\t")[0] for line in outputs["tsv"].splitlines()[1:]] == told
+    assert re.findall("^[0-9a-f]{12}(?=  )", outputs["marked"], re.MULTILINE) == told
+    assert [
+        one["partialFingerprints"]["attncal/v1"] for one in json.loads(outputs["sarif"])["runs"][0]["results"]
+    ] == told
+    summary = attncal(*command, "--format", "summary", *options)[1]
+    assert re.search(rf"^findings +{len(told)}$", summary, re.MULTILINE)
+    assert "on ordinary text" in summary
+    probabilities = [json.loads(line)["probability"] for line in outputs["json"].splitlines()]
+    assert attncal(*command, "--fail-above", str(max(probabilities) - 1e-3), *options)[0] == 1
+    assert attncal(*command, "--fail-above", "1", *options)[0] == 0
+
+
+def test_kept_segments_are_those_without_a_finding(attncal):
+    kept = attncal("check", "../aligner", "de.po", "--format", "kept")[1].splitlines()
+    page = attncal("check", "../aligner", "de.po", "--format", "html")[1]
+    flagged = page.count('<article class="')
+    assert f"<legend>{flagged} of 11 segments have a finding.</legend>" in page
+    assert "<title>de.po</title>" in page
+    assert "on ordinary text" in page
+    assert page.count("<article>") == len(kept) == 11 - flagged
+    assert not any("%s" in line for line in kept)  # the placeholders are wrong
+    status, _, err = attncal("check", "../aligner", "de.po", "--format", "kept", "--worst", "2")
+    assert (status, "--worst chooses findings" in err) == (1, True)
+
+
+def test_texts_of_both_sides_are_shown(attncal):
+    (head, *rows) = (
+        line.split("\t") for line in attncal("check", "../aligner", "de.po", "--format", "tsv")[1].splitlines()
+    )
+    assert head[-2:] == ["source_text", "target_text"]
+    (row,) = [row for row in rows if row[2] == "wrong placeholders"]
+    assert row[-2:] == ["use %s here", "nimm %d"]
+    text = attncal("check", "../aligner", "de.po")[1]
+    line = f"{row[0]}  {row[4]}  97 %  wrong placeholders: %s is missing, and %d is not in the source"
+    assert f"{line}\n    use %s here\n    nimm %d\n" in text
+    assert re.search(r"^[0-9a-f]{12}  de.po:\d+  95 %  missing: .*\n    \[-.*-\]\n    -\n", text, re.MULTILINE)
 
 
 def test_from_python(here):
     found = hf_attncal.check(str(here / "aligner"), "book.en.md", "short.de.md", bootstrap=0)
-    assert [one.kind for one in found.findings if one.kind in ("missing", "added")] == ["missing"]
-    assert str(found).startswith("id\tprobability\tkind\t")
+    assert [one.kind for one in found if one.kind in ("missing", "added")] == ["missing"]
+    assert len(found) == len(found.findings)
+    assert str(found).startswith(f"{found.findings[0].id}  book.en.md:")
+
+
+def test_findings_of_one_segment_have_ids_of_their_own():
+    def spans(*characters):
+        return tuple(FlaggedSpan((0, 1), one, "why", 0.9) for one in characters)
+
+    rules = (
+        Finding("wrong number", spans((5, 6)), (), "“8”", 0.97),
+        Finding("doubled word", (), spans((0, 7)), "twice", 0.9),
+    )
+    scores = dict.fromkeys(VERDICTS, 0.1) | {"omission": 0.8}
+    verdict = PairVerdict("open 8 files", "auf auf", 0.97, **scores, source_words=(), target_words=(),
+                          omission_spans=spans((5, 6), (7, 12)), addition_spans=spans((0, 7)),
+                          names=("identical sides", "wrong number", "doubled word"),
+                          flagged=("omission", "changed"), rules=rules)  # fmt: skip
+    sides = (
+        SegmentSide("a.po", (Segment("open 8 files", "entry", 3),)),
+        SegmentSide("a.po", (Segment("auf auf", "entry", 3),)),
+    )
+    found = list(document_findings(verdict, *sides, 0))
+    assert [(one.kind, one.probability) for one in found] == [
+        ("wrong number", 0.97),
+        ("doubled word", 0.9),
+        ("omission", 0.8),
+    ]
+    assert found[2].reason == "“files”: why"
+    assert len({one.id for one in found}) == 3
+    assert {one.kind for one in found} <= set(FINDING_KINDS)
+
+
+def test_a_finding_in_joined_segments_is_where_its_words_begin():
+    side = SegmentSide(
+        "a.srt", tuple(Segment(text, "cue", line) for text, line in (("One two", 1), ("three", 5), ("four", 9)))
+    )
+    for begin, line in ((0, 1), (6, 1), (8, 5), (14, 9)):
+        place = side.place((FlaggedSpan((0, 1), (begin, begin + 2)),))
+        assert (place.line, place.text) == (line, "One two three four")
+    assert side.place().line == 1
+
+
+def test_every_rule_has_a_description():
+    assert {*RULE_NAMES, "missing", "added", *VERDICTS} <= set(FINDING_KINDS)
+    assert len(set(FINDING_KINDS.values())) == len(FINDING_KINDS)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,15 @@ import numpy as np
 from hf_attncal.drawing.page import text_table
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, LineError, piecewise, user_errors
+from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import LONGEST_LINE, json_line, line_error
 
 from ..alarms import TextAlarms
-from ..checked_text import lines_of_verdicts
+from ..check_page import Fault, PageRow, check_page
+from ..checked_text import tab_separated
 from ..checker import Checker, JudgedPair, SharedTargets
 from ..copies import language_of_texts
+from ..evidence import Both
 from ..rules import UNTRANSLATED
 from ..verdicts import PairVerdict
 from .document_formats import LINES, Format, format_of, noted, read_document
@@ -51,6 +54,15 @@ class Unit(NamedTuple):
     target: SegmentSide
     near: Segment | None = None
 
+    @property
+    def texts(self) -> Both[str]:
+        return self.source.text, self.target.text
+
+    @property
+    def place(self) -> str:
+        """Positions of both sides, or of the only one."""
+        return " → ".join(dict.fromkeys(str(side.place()) for side in self[:2] if side.segments))
+
 
 @dataclass(frozen=True)
 class DocumentCheck:
@@ -58,8 +70,9 @@ class DocumentCheck:
 
     Args:
         units: Paired segments, in order.
-        verdicts: Verdict on each unit; `line` is a line of the target.
-        findings: Findings, in the order of the file.
+        verdicts: Verdict on each unit that is not code; `line` is a line of the target.
+        findings: Findings, in the order of the file or the most probable first.
+        clean: Numbers of the judged units without a finding, from 0; empty if only the worst findings are wanted.
         document: Document that notes are written into.
         row: Format of the document.
         names: Names of source and target.
@@ -69,6 +82,7 @@ class DocumentCheck:
     units: tuple[Unit, ...]
     verdicts: tuple[PairVerdict, ...]
     findings: tuple[DocumentFinding, ...]
+    clean: frozenset[int]
     document: Document
     row: Format
     names: tuple[str, str]
@@ -86,16 +100,19 @@ class DocumentCheck:
         return len(self.findings)
 
     def __str__(self) -> str:
-        return "\n".join(finding_lines(self.findings))
+        return "\n".join([*map(str, self), "", self._counts()]).lstrip()
+
+    def _counts(self) -> str:
+        return f"Findings: {len(self)}, in {len(self.verdicts)} segments; {self.alarms}."
 
     def summary(self) -> str:
         """Return the number of findings of each kind, and the mean probability that a segment is wrong."""
-        kinds = Counter(one.kind for one in self.findings)
-        rows = {"": ["segments", "findings", *kinds], "number": [str(len(self.units)), str(len(self.findings)),
+        kinds = Counter(one.kind for one in self)
+        rows = {"": ["segments", "findings", *kinds], "number": [str(len(self.verdicts)), str(len(self.findings)),
                                                               *map(str, kinds.values())]}  # fmt: skip
         wrong = [verdict.wrong for verdict in self.verdicts]
         mean = f"Mean probability that a segment is wrong: {100 * float(np.mean(wrong or [0])):.1f} %."
-        return "\n".join([*text_table(rows), "", mean])
+        return "\n".join([*text_table(rows), "", self._counts(), mean])
 
     def form(self, name: str) -> bytes:
         """Return the findings in an output format of `--format`.
@@ -106,21 +123,41 @@ class DocumentCheck:
         if name == "notes":
             check_notes(self.row, self.document.name)
             with user_errors():
-                return noted(self.document, self.row, notes_of(self.findings))
-        if name in _FORMS:
-            lines = _FORMS[name](self)
-        else:
-            verdicts = (one for one in self.verdicts if name != "kept" or not one.flagged)
-            lines = lines_of_verdicts(verdicts, name, self.names)
-        return "".join(f"{line}\n" for line in lines).encode()
+                return noted(self.document, self.row, notes_of(self))
+        return "".join(f"{line}\n" for line in _FORMS[name](self)).encode()
+
+    def _kept(self) -> Iterator[str]:
+        pairs = (self.units[number] for number in sorted(self.clean))
+        return (tab_separated(*pair.texts) for pair in pairs if all(pair.texts))
+
+    def _page(self) -> Iterator[str]:
+        title = " and ".join(dict.fromkeys(map(os.path.basename, self.names)))
+        more = f"To dismiss a finding that is right, copy its id into the file of --dismiss. {self._counts()}"
+        return check_page(self._page_rows(), title, "segment", more)
+
+    def _page_rows(self) -> Iterator[PageRow]:
+        findings: dict[int, list[DocumentFinding]] = {number: [] for number in self.clean}
+        for finding in self:
+            findings.setdefault(finding.unit, []).append(finding)
+        for number in sorted(findings) if self.clean else findings:
+            unit, of_unit = self.units[number], findings[number]
+            source, target = (
+                sorted((span for side in sides if side for span in side.spans), key=lambda span: span.characters)
+                for sides in ([one.source for one in of_unit], [one.target for one in of_unit])
+            )
+            faults = [Fault(one.message, one.probability, one.id) for one in of_unit]
+            yield PageRow(unit.place, unit.texts, (source, target), faults, [one.kind for one in of_unit])
 
 
-# Form -> its lines, for the forms of findings; the others have verdicts.
+# Form -> its lines.
 _FORMS: dict[str, Callable[[DocumentCheck], Iterable[str]]] = {
+    "marked": lambda check: [str(check)],
+    "html": DocumentCheck._page,
+    "kept": DocumentCheck._kept,
     "summary": lambda check: [check.summary()],
-    "sarif": lambda check: [sarif(check.findings)],
-    "tsv": lambda check: finding_lines(check.findings),
-    "json": lambda check: (json_line(one.to_dict()) for one in check.findings),
+    "sarif": lambda check: [sarif(check)],
+    "tsv": finding_lines,
+    "json": lambda check: (json_line(one.to_dict()) for one in check),
 }
 
 
@@ -158,8 +195,8 @@ def check_documents(
     source = os.fspath(source)
     row, document, units = _units(checker, source, None if target is None else os.fspath(target), columns)
     _check_lengths(units, running.longest_line or LONGEST_LINE)
-    checked = [unit for unit in units if not _is_code_unit(unit)]
-    pairs = [(unit.source.text, unit.target.text) for unit in checked]
+    checked = [number for number, unit in enumerate(units) if not _is_code_unit(unit)]
+    pairs = [units[number].texts for number in checked]
     try:
         judged = list(piecewise(checker.judged, pairs))
     except LineError as error:
@@ -170,39 +207,43 @@ def check_documents(
     _check_language(judged, source, os.fspath(target or source))
     alarms = checker.text_alarms(judged, document=True)
     verdicts = checker.verdicts(judged, shared=SharedTargets([pair for pair in pairs if all(pair)]), alarms=alarms)
+    LOG.info("%s.", alarms)
+    by_unit = dict(zip(checked, verdicts, strict=True))
     short: dict[int, list[ShortFinding]] = defaultdict(list)
-    for one in short_findings(checker, [(unit.source, unit.target) for unit in checked]):
-        short[one.unit].append(one)
+    for finding in short_findings(checker, [units[number][:2] for number in checked]):
+        short[checked[finding.unit]].append(finding)
     findings: list[DocumentFinding] = []
-    remaining, kept_verdicts = enumerate(verdicts), []
-    for unit in units:
-        whole = bool(unit.source.segments and unit.target.segments)
-        if not whole:
-            findings.append(whole_segment(*unit))
-        findings += kept_part_findings(unit.source, unit.target)
-        if _is_code_unit(unit):
+    for number, unit in enumerate(units):
+        if not all(side.segments for side in unit[:2]):
+            findings.append(whole_segment(*unit, number))
             continue
-        number, verdict = next(remaining)
-        if whole:
-            if (
-                is_short(unit.source.text)
-                or _has_few_words(unit)
-                or (_shares_words(verdict) and verdict.wrong <= _SURE_LANGUAGE)
-            ):
-                verdict = verdict.by_rules()
-            of_unit = list(document_findings(verdict, unit.source, unit.target))
-            kinds = {finding.kind for finding in of_unit}
-            for one in short[number]:
-                if one.kind not in kinds:
-                    places = unit.source.place(), unit.target.place()
-                    of_unit.append(DocumentFinding(*one[1:], *places, unit.target.segments[0]))
-            findings += of_unit
-        kept_verdicts.append(replace(verdict, line=(unit.target.segments or unit.source.segments)[0].line))
-    findings = [finding for finding in findings if finding.id not in dismissed] if dismissed else findings
+        findings += kept_part_findings(*unit[:2], number)
+        if number not in by_unit:
+            continue
+        verdict = by_unit[number]
+        if (
+            is_short(unit.source.text)
+            or _has_few_words(unit)
+            or (_shares_words(verdict) and verdict.wrong <= _SURE_LANGUAGE)
+        ):
+            by_unit[number] = verdict = verdict.by_rules()
+        of_unit = list(document_findings(verdict, *unit[:2], number))
+        kinds = {finding.kind for finding in of_unit}
+        for _, kind, reason, probability in short[number]:
+            if kind not in kinds:
+                places = unit.source.place(), unit.target.place()
+                of_unit.append(DocumentFinding(kind, reason, probability, *places, unit.target.segments[0], number))
+        findings += of_unit
+    numbered = tuple(
+        replace(verdict, line=(units[number].target.segments or units[number].source.segments)[0].line)
+        for number, verdict in by_unit.items()
+    )
+    findings = [finding for finding in findings if finding.id not in dismissed]
+    clean = frozenset(by_unit) - {finding.unit for finding in findings}
     if worst is not None:
-        findings = sorted(findings, key=lambda item: -item.probability)[:worst]
+        findings, clean = sorted(findings, key=lambda item: -item.probability)[:worst], frozenset()
     names = source, source if target is None else os.fspath(target)
-    return DocumentCheck(tuple(checked), tuple(kept_verdicts), tuple(findings), document, row, names, alarms)
+    return DocumentCheck(tuple(units), numbered, tuple(findings), clean, document, row, names, alarms)
 
 
 def _check_lengths(units: Iterable[Unit], longest: int) -> None:
@@ -214,10 +255,8 @@ def _check_lengths(units: Iterable[Unit], longest: int) -> None:
 
 
 def _has_few_words(unit: Unit) -> bool:
-    """Return whether a pair has an empty side, or hardly any word on only one side (code, `Tip` and `Tipp`)."""
-    if not (unit.source.segments and unit.target.segments):
-        return True
-    sides = [set(_WORD.findall(side.text.lower())) for side in unit[:2]]
+    """Return whether a pair has hardly any word on only one side (code, `Tip` and `Tipp`)."""
+    sides = [set(_WORD.findall(text.lower())) for text in unit.texts]
     return len(sides[0] ^ sides[1]) < _FEWEST_WORDS
 
 

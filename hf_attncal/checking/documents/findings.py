@@ -1,10 +1,10 @@
-"""Findings in a document, with kind, position, reason and probability, as lines, JSON, SARIF or notes in the file."""
+"""Findings in a document, with kind, position, reason and probability, as text, lines, JSON, SARIF or notes."""
 
 import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,31 +14,18 @@ from urllib.parse import quote
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import read_lines
 
+from ..checked_text import tab_separated
 from ..placeholders import compare_placeholders
-from ..rules import RULE_NAMES, UNLEARNED_RULES
-from ..verdicts import LONGER, SHORTER, PairVerdict
+from ..rules import WRONG_PLACEHOLDERS
+from ..verdicts import FINDING_KINDS, Finding, FlaggedSpan, PairVerdict, marked_text, quoted
 from .segments import Segment, changed_parts
 
-# Kind of a finding -> its description.
-FINDING_KINDS = {
-    "missing": "A whole segment of the source has no translation.",
-    "added": "A whole segment of the translation has no source.",
-    "omission": "Words of the source have no translation.",
-    "addition": "Words of the translation have no source.",
-    "repeats": "The translation repeats itself.",
-    "unrelated": "The translation is not a translation of this source.",
-    "changed": "A number, a name, a negation, a placeholder or an address differs from the source.",
-    SHORTER: "The translation is much shorter than usual for its source.",
-    LONGER: "The translation is much longer than usual for its source.",
-    **{name: f"The translation differs from the source by rule: {name}." for name in (*RULE_NAMES, *UNLEARNED_RULES)},
-}
 # Probability that a finding of these kinds is right, measured on unchanged documents.
-_SURE = {"missing": 0.95, "added": 0.95, "placeholders": 0.97, "kept parts": 0.8}
+_SURE = {"missing": 0.95, "added": 0.95, WRONG_PLACEHOLDERS: 0.97, "changed code": 0.8}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_COLUMNS = ("id", "probability", "kind", "source", "target", "reason")
+_COLUMNS = ("id", "probability", "kind", "source", "target", "reason", "source_text", "target_text")
 _ERROR_ABOVE = 0.9  # probability above which a finding is an error in SARIF
 _ERROR_STATUS = 2  # exit status of an error, if 1 means findings
-_SHOWN = 80  # characters of a text in a reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +36,15 @@ class Place:
         file: Name of the file.
         line: Line in the file, from 1.
         key: Key of the segment, or "".
-        text: Text of the segment.
-        span: First character of the finding in the text, and the one after the last. Default: None, the whole text.
+        text: Text of the segments that are checked together.
+        spans: Marked spans of the text. Default: (), the finding has no place in the text.
     """
 
     file: str
     line: int
     key: str
     text: str
-    span: tuple[int, int] | None = None
+    spans: tuple[FlaggedSpan, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -69,10 +56,11 @@ class DocumentFinding:
 
     Args:
         kind: Kind, one of `FINDING_KINDS`.
-        reason: Description in words.
+        reason: Reason in words.
         probability: Probability that it is an error.
         source, target: Position on each side; None for a missing side.
         at: Segment before which its note is written. Default: None.
+        unit: Number of the checked unit, from 0. Default: 0.
     """
 
     kind: str
@@ -81,12 +69,31 @@ class DocumentFinding:
     source: Place | None
     target: Place | None
     at: Segment | None = None
+    unit: int = 0
 
     @property
     def id(self) -> str:
         """Identifier from the kind and the texts, which does not change when lines move."""
         sides = (" ".join(side.text.split()) if side else "" for side in (self.source, self.target))
         return hashlib.sha256("\0".join((self.kind, *sides)).encode()).hexdigest()[:12]
+
+    @property
+    def message(self) -> str:
+        """Kind and reason in one line."""
+        return " ".join(": ".join(filter(None, (self.kind, self.reason))).split())
+
+    @property
+    def place(self) -> str:
+        """Positions on both sides, or the only one."""
+        return " → ".join(dict.fromkeys(str(side) for side in (self.source, self.target) if side))
+
+    def __str__(self) -> str:
+        texts = (
+            marked_text(side.text, side.spans, *signs) if side and side.text else "-"
+            for side, signs in ((self.source, ("[-", "-]")), (self.target, ("{+", "+}")))
+        )
+        head = f"{self.id}  {self.place}  {100 * self.probability:.0f} %  {self.message}"
+        return "\n".join([head, *(f"    {' '.join(text.split())}" for text in texts)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
@@ -97,8 +104,8 @@ class DocumentFinding:
             if place is not None:
                 fields = {"file": place.file, "line": place.line, "key": place.key}
                 values[name] = {key: item for key, item in fields.items() if item} | {"text": place.text}
-                if place.span is not None:
-                    values[name]["span"] = list(place.span)
+                if place.spans:
+                    values[name]["span"] = list(place.spans[0].characters)
         return values
 
 
@@ -118,73 +125,53 @@ class SegmentSide:
     def text(self) -> str:
         return " ".join(one.text for one in self.segments)
 
-    def place(self, span: tuple[int, int] | None = None) -> Place:
-        """Return the position of characters of the joined text: the segment in which they begin."""
+    def segment(self, spans: Sequence[FlaggedSpan] = ()) -> Segment:
+        """Return the segment in which spans of the joined text begin."""
         begin, segment = 0, self.segments[0]
         for segment in self.segments:
-            if span is None or span[0] < begin + len(segment.text) + 1:
-                break
             begin += len(segment.text) + 1
-        if span is not None:
-            span = max(0, span[0] - begin), min(len(segment.text), span[1] - begin)
-        return Place(self.file, segment.line, segment.key, segment.text, span)
+            if not spans or spans[0].characters[0] < begin:
+                break
+        return segment
+
+    def place(self, spans: Sequence[FlaggedSpan] = ()) -> Place:
+        """Return the position of spans of the joined text."""
+        segment = self.segment(spans)
+        return Place(self.file, segment.line, segment.key, self.text, tuple(spans))
 
 
-def kept_part_findings(source: SegmentSide, target: SegmentSide) -> Iterator[DocumentFinding]:
+def kept_part_findings(source: SegmentSide, target: SegmentSide, unit: int) -> Iterator[DocumentFinding]:
     """Yield the finding on code, addresses and formulas that a translation changed."""
-    reason = changed_parts(source.segments, target.segments) if source.segments and target.segments else None
+    reason = changed_parts(source.segments, target.segments)
     if reason:
-        reason, places = f"changed code, address or formula: {reason}", (source.place(), target.place())
-        yield DocumentFinding("changed", reason, _SURE["kept parts"], *places, target.segments[0])
+        kind, places = "changed code", (source.place(), target.place())
+        yield DocumentFinding(kind, reason, _SURE[kind], *places, target.segments[0], unit)
 
 
-def document_findings(verdict: PairVerdict, source: SegmentSide, target: SegmentSide) -> Iterator[DocumentFinding]:
-    """Yield the findings on paired segments: wrong placeholders, and the verdict as one finding."""
+def document_findings(
+    verdict: PairVerdict, source: SegmentSide, target: SegmentSide, unit: int
+) -> Iterator[DocumentFinding]:
+    """Yield the findings on paired segments: wrong placeholders, and the findings of the verdict."""
     wrong = _other_placeholders(source, target)
+    findings = verdict.findings
     if wrong is not None:
-        at = target.segments[0]
-        yield DocumentFinding("changed", wrong, _SURE["placeholders"], source.place(), target.place(), at)
-    findings = [finding for finding in verdict.findings if not (wrong and finding.kind == "wrong placeholders")]
-    by_rule = [finding for finding in findings if finding in verdict.rules]
-    for rule in by_rule:
-        places = (
-            source.place(rule.source.characters if rule.source else None),
-            target.place(rule.target.characters if rule.target else None),
-        )
-        yield DocumentFinding(rule.kind, rule.reason, rule.probability, *places, _at(target, places[1]))
-    if not (findings := findings[len(by_rule) :]):
-        return
-    kind = max(verdict.flagged, key=lambda cause: getattr(verdict, cause))
-    omission = next((finding.source.characters for finding in findings if finding.source), None)
-    addition = next((finding.target.characters for finding in findings if finding.target), None)
-    places = source.place(omission), target.place(addition)
-    reasons = []
-    for finding in findings[:4]:
-        span, side = (finding.source, source) if finding.source else (finding.target, target)
-        words = _quoted(side.text[slice(*span.characters)]) if span else ""
-        reasons.append(f"{finding.kind} {words}: {finding.reason}" if words else finding.reason)
-    yield DocumentFinding(kind, "; ".join(reasons), verdict.wrong, *places, _at(target, places[1]))
+        findings = [finding for finding in findings if finding.kind != WRONG_PLACEHOLDERS]
+        findings.insert(0, Finding(WRONG_PLACEHOLDERS, (), (), wrong, _SURE[WRONG_PLACEHOLDERS]))
+    for kind, source_spans, target_spans, reason, probability in findings:
+        places = source.place(source_spans), target.place(target_spans)
+        yield DocumentFinding(kind, reason, probability, *places, target.segment(target_spans), unit)
 
 
-def _at(target: SegmentSide, place: Place) -> Segment:
-    """Return the target segment of a position."""
-    return next((part for part in target.segments if part.line == place.line), target.segments[0])
-
-
-def whole_segment(source: SegmentSide, target: SegmentSide, near: Segment | None) -> DocumentFinding:
+def whole_segment(source: SegmentSide, target: SegmentSide, near: Segment | None, unit: int) -> DocumentFinding:
     """Return the finding on segments that only one document has; `near` is the next target segment."""
+    kind, side = ("missing", source) if source.segments else ("added", target)
+    segment, missing_from = side.segments[0], "translation" if source.segments else "source"
+    reason = f"the whole {segment.kind} {quoted(side.text)} is not in the {missing_from}"
+    place = side.place([FlaggedSpan((0, 0), (0, len(side.text)), reason, _SURE[kind])])
     if not source.segments:
-        segment = target.segments[0]
-        reason = f"added: the source has no {segment.kind} {_quoted(target.text)}"
-        return DocumentFinding("added", reason, _SURE["added"], None, target.place(), segment)
-    segment = source.segments[0]
-    reason = f"left out: the whole {segment.kind} {_quoted(source.text)}"
-    place = Place(target.file, near.line if near else 1, segment.key, "")
-    return DocumentFinding("missing", reason, _SURE["missing"], source.place(), place, near)
-
-
-def _quoted(text: str) -> str:
-    return f"“{text}”" if len(text) <= _SHOWN else f"“{text[:_SHOWN].rstrip()}…”"
+        return DocumentFinding(kind, reason, _SURE[kind], None, place, segment, unit)
+    nearby = Place(target.file, near.line if near else 1, segment.key, "")
+    return DocumentFinding(kind, reason, _SURE[kind], place, nearby, near, unit)
 
 
 def _other_placeholders(source: SegmentSide, target: SegmentSide) -> str | None:
@@ -197,7 +184,7 @@ def _other_placeholders(source: SegmentSide, target: SegmentSide) -> str | None:
         return None
     lost, new = difference
     messages = [f"{lost[0]} is missing" if lost else "", f"{new[0]} is not in the source" if new else ""]
-    return f"wrong placeholders: {', and '.join(filter(None, messages))}"
+    return ", and ".join(filter(None, messages))
 
 
 # ---- forms ----
@@ -205,11 +192,12 @@ def _other_placeholders(source: SegmentSide, target: SegmentSide) -> str | None:
 
 def finding_lines(findings: Iterable[DocumentFinding]) -> Iterator[str]:
     """Yield a header and a line per finding, with tabs between the columns."""
-    yield "\t".join(_COLUMNS)
+    yield tab_separated(*_COLUMNS)
     for finding in findings:
-        sides = (str(side) if side else "-" for side in (finding.source, finding.target))
-        row = finding.id, f"{finding.probability:.4f}", finding.kind, *sides, finding.reason
-        yield "\t".join(" ".join(cell.split()) for cell in row)
+        sides = finding.source, finding.target
+        places = (str(side) if side else "-" for side in sides)
+        texts = (side.text if side else "" for side in sides)
+        yield tab_separated(finding.id, f"{finding.probability:.4f}", finding.kind, *places, finding.reason, *texts)
 
 
 def sarif(findings: Iterable[DocumentFinding]) -> str:
@@ -220,12 +208,12 @@ def sarif(findings: Iterable[DocumentFinding]) -> str:
 
     rules = [
         {
-            "id": name,
-            "name": "".join(part.title() for part in name.split("_")),
+            "id": _rule_id(name),
+            "name": "".join(part.title() for part in name.split()),
             "shortDescription": {"text": text},
             "fullDescription": {"text": text},
             "help": {
-                "text": f"{text} If the translation is right, add the line of the finding to the file of --dismiss."
+                "text": f"{text} If the translation is right, add the id of the finding to the file of --dismiss."
             },
             "defaultConfiguration": {"level": "warning"},
             "properties": {"precision": "high" if name in ("missing", "added") else "medium", "tags": ["translation"]},
@@ -238,17 +226,21 @@ def sarif(findings: Iterable[DocumentFinding]) -> str:
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=1)
 
 
+def _rule_id(kind: str) -> str:
+    return kind.replace(" ", "-")
+
+
 def _result(finding: DocumentFinding, rule: int) -> dict[str, Any]:
     places = [place for place in (finding.target, finding.source) if place is not None]
     result: dict[str, Any] = {
-        "ruleId": finding.kind,
+        "ruleId": _rule_id(finding.kind),
         "ruleIndex": rule,
         "level": "error" if finding.probability >= _ERROR_ABOVE else "warning",
-        "message": {"text": finding.reason},
+        "message": {"text": f"{finding.message} (id {finding.id})"},
         "locations": [_location(places[0])],
         "partialFingerprints": {"attncal/v1": finding.id},
         "rank": round(100 * finding.probability, 1),
-        "properties": {"probability": round(finding.probability, 4)},
+        "properties": finding.to_dict(),
     }
     if len(places) > 1:
         result["relatedLocations"] = [{"id": 1, "message": {"text": "the source"}} | _location(places[1])]
@@ -266,9 +258,7 @@ def notes_of(findings: Iterable[DocumentFinding]) -> list[tuple[int, list[str]]]
     notes: dict[int, list[str]] = defaultdict(list)
     for finding in findings:
         if finding.at is not None:
-            notes[finding.at.at].append(
-                f"attncal {finding.id}: {' '.join(finding.reason.split())} ({finding.probability:.2f})"
-            )
+            notes[finding.at.at].append(f"attncal {finding.id}: {finding.message} ({finding.probability:.2f})")
     return sorted(notes.items())
 
 
@@ -276,17 +266,16 @@ def notes_of(findings: Iterable[DocumentFinding]) -> list[tuple[int, list[str]]]
 
 
 def dismissed_ids(file: str | Path) -> frozenset[str]:
-    """Read the ids of dismissed findings, from lines of `--format tsv` or `--format json`.
+    """Read the ids of dismissed findings: each line begins with one, or is one of `--format json`.
 
-    Empty lines and lines that begin with # are skipped.
+    Empty lines, lines that begin with #, and indented lines, the texts below a finding, are skipped.
 
     Raises:
         CommandError: A line has no id.
     """
     ids = set()
     for number, line in enumerate(read_lines(file), start=1):
-        line = line.strip()
-        if not line or line.startswith(("#", "id\t")):
+        if not line.strip() or line.startswith(("#", "id\t", " ")):
             continue
         try:
             name = json.loads(line)["id"] if line.startswith("{") else line.split()[0]
@@ -295,7 +284,7 @@ def dismissed_ids(file: str | Path) -> frozenset[str]:
         if not (isinstance(name, str) and len(name) == 12 and set(name) <= set("0123456789abcdef")):
             raise CommandError(
                 f"line {number} of {file} has no id of a finding, such as 3f0c9a1b22de. "
-                "Copy lines of --format tsv or json into it."
+                "Copy ids or lines of an earlier run into it."
             )
         ids.add(name)
     return frozenset(ids)
@@ -326,7 +315,7 @@ def raise_above(findings: Iterable[DocumentFinding], bar: float | None) -> None:
         first = above[0]
         raise FindingsError(
             f"{len(above)} finding{'s' * (len(above) > 1)} above {bar}, the first at "
-            f"{first.target or first.source}: {first.reason}",
+            f"{first.target or first.source}: {first.message}",
             above,
         )
 
