@@ -13,6 +13,10 @@ from hf_attncal.checking.rules import RULE_NAMES
 from hf_attncal.checking.verdicts import FINDING_KINDS, VERDICTS, Finding, FlaggedSpan, PairVerdict
 
 AHEAD = "attncal: error: "
+WRONG = (
+    ("open the 3 old books now .", "öffne jetzt die 5 alten Bücher ."),
+    ("save the new file now .", "speichere jetzt jetzt die neue Datei ."),
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,8 @@ def here(trained):
     (folder / "back.de.md").write_text("\n\n".join(lines[::-1]))
     (folder / "wrong.de.md").write_text("\n\n".join(f"Xyz{n} qrs{n} tuv{n}" for n in range(24)))
     entries = "".join(
-        f'msgid "{a}"\nmsgstr "{b}"\n\n' for a, b in [*pairs[:9], (pairs[9][0], ""), ("use %s here", "nimm %d")]
+        f'msgid "{a}"\nmsgstr "{b}"\n\n'
+        for a, b in [*pairs[:9], (pairs[9][0], ""), ("use %s here", "nimm %d"), *WRONG]
     )  # the tenth is not translated yet
     (folder / "de.po").write_text(f'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n{entries}')
     return trained
@@ -176,7 +181,8 @@ def test_every_format_has_the_same_findings(attncal, documents, options):
     for form in ("json", "tsv", "marked", "html", "sarif", "notes"):
         if form != "notes" or documents == ("de.po",):
             status, outputs[form], err = attncal(*command, "--format", form, *options)
-            assert (status, err) == (0, "")
+            assert status == 0
+            assert err.count("\n") == (documents == ("de.po",))  # an entry that is not translated
     told = [json.loads(line)["id"] for line in outputs["json"].splitlines()]
     assert (
         len(set(told))
@@ -201,10 +207,10 @@ def test_kept_segments_are_those_without_a_finding(attncal):
     kept = attncal("check", "../aligner", "de.po", "--format", "kept")[1].splitlines()
     page = attncal("check", "../aligner", "de.po", "--format", "html")[1]
     flagged = page.count('<article class="')
-    assert f"<legend>{flagged} of 11 segments have a finding.</legend>" in page
+    assert f"<legend>{flagged} of 12 segments have a finding.</legend>" in page
     assert "<title>de.po</title>" in page
     assert "on ordinary text" in page
-    assert page.count("<article>") == len(kept) == 11 - flagged
+    assert page.count("<article>") == len(kept) == 12 - flagged
     assert not any("%s" in line for line in kept)  # the placeholders are wrong
     status, _, err = attncal("check", "../aligner", "de.po", "--format", "kept", "--worst", "2")
     assert (status, "--worst chooses findings" in err) == (1, True)
@@ -220,7 +226,13 @@ def test_texts_of_both_sides_are_shown(attncal):
     text = attncal("check", "../aligner", "de.po")[1]
     line = f"{row[0]}  {row[4]}  97 %  wrong placeholders: %s is missing, and %d is not in the source"
     assert f"{line}\n    use %s here\n    nimm %d\n" in text
-    assert re.search(r"^[0-9a-f]{12}  de.po:\d+  95 %  missing: .*\n    \[-.*-\]\n    -\n", text, re.MULTILINE)
+    assert re.search(
+        r"wrong number: “3” .*\n    open the \[-3-\] old books now \.\n    öffne jetzt die {\+5\+} alt", text
+    )
+    text = attncal("check", "../aligner", "book.en.md", "short.de.md")[1]
+    assert re.search(
+        r"^[0-9a-f]{12}  book.en.md:11 → short.de.md:11  95 %  missing: .*\n    \[-.*-\]\n    -\n", text, re.MULTILINE
+    )
 
 
 def test_from_python(here):
