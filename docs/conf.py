@@ -23,6 +23,7 @@ docs/start
 docs/gallery
 docs/for_corpora
 docs/for_localisers
+docs/check_week
 docs/for_linguists
 docs/for_attention
 docs/compared
