@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
 
-from .placeholders import MASK, Span
-
 Value = tuple[str, float]
 Languages = tuple[str | None, str | None]  # source and target
 
@@ -63,36 +61,6 @@ _DATED = re.compile(
     rf"(?<![^\W_])(?:\d{{1,2}}(?:\.|st|nd|rd|th|º|°|er)? ?(?:of |de |di )?\b({_NAMES})\b|\b({_NAMES})\b[.,]? ?\d)",
     re.IGNORECASE,
 )
-# Unit -> its names, as a pattern.
-_UNITS = {
-    "km": r"km|[kcq]h?u?il[oóô]m[eèé]t\w+", "miles": "mph|miles?|meilen?|milles|millas?|milhas?|miglia|mijl",
-    "m": "(?-i:m)|met(?:er|re)[sn]?|mètres?|metros?|metri", "cm": r"cm|[zc]ent[ií]m\w+", "mm": r"mm|mill?[ií]m\w+",
-    "feet": "ft|feet|foot|fuß|pieds?|pies|piedi|pés",
-    "inches": "inch(?:es)?|zoll|pouces?|pulgadas?|polegadas?|pollic[ei]", "kg": r"kg|kilos?|[kcq]h?u?ilogra\w+",
-    "g": "(?-i:g)|gram(?:me|m)?[sni]?|gramos?", "bytes": "bytes?|octets?", "kB": "ki?b|ki?o|kilobytes?|kilooctets?",
-    "MB": "mi?b|mo|mio(?![.])|m[eé]gabytes?|m[eé]gaoctets?", "GB": "gi?b|gi?o|gigabytes?|gigaoctets?",
-    "TB": "ti?b|tio|terabytes?", "Hz": "hz", "kHz": "khz", "MHz": "mhz", "GHz": "ghz",
-    "milliseconds": r"ms|mil?lise[ckg]\w+",
-    "seconds": "(?-i:s)|secs?|sek|seconds?|sekunden?|secondes?|segundos?|second[oi]|seconden",
-    "minutes": r"min|mins|minut\w+", "hours": "(?-i:h)|hrs?|hours?|stunden?|std|heures?|horas?|or[ae]|uur|uren",
-    "days": "days?|tag(?:en?)?|jours?|d[ií]as?|giorn[oi]|dag(?:en)?",
-    "weeks": "weeks?|wochen?|semaines?|semanas?|settiman[ae]|weken",
-    "months": "months?|monat(?:en?|s)?|mois|mes(?:es)?|mês|mes[ei]|maand(?:en)?",
-    "years": "years?|jahre?n?|ans?|années?|años?|anos?|ann[oi]|jaar|jaren",
-    "percent": "%|percent|per cent|prozent|pour ?cent|por ?cien(?:to)?|por cento|per ?cento|procent",
-    "°C": "° ?c|(?:degrees |grad |degrés |grados |graus |gradi )?celsius",
-    "°F": "° ?f|(?:degrees |grad |degrés |grados |graus |gradi )?fahrenheit",
-    "dollars": r"\$|us-?dollars?|usd|dollars?|d[oó]lar\w*|dollari", "euros": "€|eur|euros?",
-    "pounds": "£|gbp|lbs?|pounds?|pfund|livres?|libras?|sterline", "yen": "¥|jpy|yen",
-}  # fmt: skip
-_UNIT = re.compile(
-    rf"[\d{MASK}][ \u00a0\u202f-]?(?:{'|'.join(f'({names})' for names in _UNITS.values())})(?![^\W_])"
-    rf"|([$€£¥]|\b(?:usd|eur|gbp|jpy)\b) ?[\d{MASK}]",
-    re.IGNORECASE,
-)
-_UNIT_NAMES = (*_UNITS, "")
-_SIGNS = {"$": "dollars", "€": "euros", "£": "pounds", "¥": "yen", "usd": "dollars", "eur": "euros", "gbp": "pounds",
-          "jpy": "yen"}  # fmt: skip
 # Languages with number words. Each has some that no other has.
 LANGUAGES = ("de", "en", "fr", "es", "pt", "it", "nl", "da")
 _COMPOUND = re.compile(r"(?:jährig|wöchig|tägig|stündig|monatig|minütig|fach|köpfig|teilig)\w{0,2}$")  # zwanzigjährige
@@ -187,22 +155,6 @@ def _dated_months(text: str) -> list[tuple[int, int, int]]:
     return [
         (*match.span(match.lastindex), _MONTH_OF[match[match.lastindex].lower()])
         for match in _DATED.finditer(text)
-        if match.lastindex
-    ]
-
-
-@lru_cache(maxsize=1 << 12)
-def units_of(text: str) -> list[tuple[str, str, Span]]:
-    """Return the units and currencies beside numbers: name, text with the number, and its characters."""
-    if not any(character.isdigit() or character == MASK for character in text):
-        return []
-    return [
-        (
-            _SIGNS.get(match[match.lastindex].lower()) or _UNIT_NAMES[match.lastindex - 1],
-            match[0].strip(MASK),
-            match.span(),
-        )
-        for match in _UNIT.finditer(text)
         if match.lastindex
     ]
 

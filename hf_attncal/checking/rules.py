@@ -13,7 +13,7 @@ from hf_attncal.data.segmentation import Segments
 from .copies import copied_words
 from .evidence import LinkEvidence
 from .facts import EXCHANGED, LACKS, NEGATION, NO_DENIALS, BothDenials, find_facts, kept_names, words_with_numbers
-from .number_values import Languages, units_of
+from .number_values import Languages
 from .placeholders import ADDRESS, MASK, Span, compare_placeholders, masked
 
 _WORDS = re.compile(rf"[^\W_]+|{MASK}+")
@@ -33,6 +33,36 @@ _MAY_DOUBLE = frozenset(
         *("er", "het", "ze", "wat", "at", "det", "som", "de", "du", "ha", "haha"),
     }
 )  # fmt: skip
+# Unit -> its names, as a pattern.
+_UNITS = {
+    "km": r"km|[kcq]h?u?il[oóô]m[eèé]t\w+", "miles": "mph|miles?|meilen?|milles|millas?|milhas?|miglia|mijl",
+    "m": "(?-i:m)|met(?:er|re)[sn]?|mètres?|metros?|metri", "cm": r"cm|[zc]ent[ií]m\w+", "mm": r"mm|mill?[ií]m\w+",
+    "feet": "ft|feet|foot|fuß|pieds?|pies|piedi|pés",
+    "inches": "inch(?:es)?|zoll|pouces?|pulgadas?|polegadas?|pollic[ei]", "kg": r"kg|kilos?|[kcq]h?u?ilogra\w+",
+    "g": "(?-i:g)|gram(?:me|m)?[sni]?|gramos?", "bytes": "bytes?|octets?", "kB": "ki?b|ki?o|kilobytes?|kilooctets?",
+    "MB": "mi?b|mo|mio(?![.])|m[eé]gabytes?|m[eé]gaoctets?", "GB": "gi?b|gi?o|gigabytes?|gigaoctets?",
+    "TB": "ti?b|tio|terabytes?", "Hz": "hz", "kHz": "khz", "MHz": "mhz", "GHz": "ghz",
+    "milliseconds": r"ms|mil?lise[ckg]\w+",
+    "seconds": "(?-i:s)|secs?|sek|seconds?|sekunden?|secondes?|segundos?|second[oi]|seconden",
+    "minutes": r"min|mins|minut\w+", "hours": "(?-i:h)|hrs?|hours?|stunden?|std|heures?|horas?|or[ae]|uur|uren",
+    "days": "days?|tag(?:en?)?|jours?|d[ií]as?|giorn[oi]|dag(?:en)?",
+    "weeks": "weeks?|wochen?|semaines?|semanas?|settiman[ae]|weken",
+    "months": "months?|monat(?:en?|s)?|mois|mes(?:es)?|mês|mes[ei]|maand(?:en)?",
+    "years": "years?|jahre?n?|ans?|années?|años?|anos?|ann[oi]|jaar|jaren",
+    "percent": "%|percent|per cent|prozent|pour ?cent|por ?cien(?:to)?|por cento|per ?cento|procent",
+    "°C": "° ?c|(?:degrees |grad |degrés |grados |graus |gradi )?celsius",
+    "°F": "° ?f|(?:degrees |grad |degrés |grados |graus |gradi )?fahrenheit",
+    "dollars": r"\$|us-?dollars?|usd|dollars?|d[oó]lar\w*|dollari", "euros": "€|eur|euros?",
+    "pounds": "£|gbp|lbs?|pounds?|pfund|livres?|libras?|sterline", "yen": "¥|jpy|yen",
+}  # fmt: skip
+_UNIT = re.compile(
+    rf"[\d{MASK}][ \u00a0\u202f-]?(?:{'|'.join(f'({names})' for names in _UNITS.values())})(?![^\W_])"
+    rf"|([$€£¥]|\b(?:usd|eur|gbp|jpy)\b) ?[\d{MASK}]",
+    re.IGNORECASE,
+)
+_UNIT_NAMES = (*_UNITS, "")
+_SIGNS = {"$": "dollars", "€": "euros", "£": "pounds", "¥": "yen", "usd": "dollars", "eur": "euros", "gbp": "pounds",
+          "jpy": "yen"}  # fmt: skip
 _PRIOR = 0.05  # share of wrong lines, the same for each cause
 # Good lines sometimes break these rules. A larger prior would use up all false alarms that the alarm allows.
 _WEAK_RULE_PRIOR = 0.005
@@ -249,7 +279,7 @@ def _numbers(source: Segments, target: Segments, languages: Languages) -> Break 
 
 
 def _units(source: str, target: str) -> Break | None:
-    units = units_of(source), units_of(target)
+    units = _units_of(source), _units_of(target)
     if not any(units):
         return None
     names = [{name for name, *_ in side} for side in units]
@@ -258,6 +288,21 @@ def _units(source: str, target: str) -> Break | None:
         for side, in_other in zip(units, reversed(names), strict=True)
     )
     return _exchanged(lost, new) if lost and new else _KEPT
+
+
+def _units_of(text: str) -> list[tuple[str, str, Span]]:
+    """Return the units and currencies beside numbers: name, text with the number, and its characters."""
+    if not any(character.isdigit() or character == MASK for character in text):
+        return []
+    return [
+        (
+            _SIGNS.get(match[match.lastindex].lower()) or _UNIT_NAMES[match.lastindex - 1],
+            match[0].strip(MASK),
+            match.span(),
+        )
+        for match in _UNIT.finditer(text)
+        if match.lastindex
+    ]
 
 
 def _untranslated(source: Segments, target: Segments, languages: Languages) -> Break | None:
