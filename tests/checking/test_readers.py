@@ -45,9 +45,9 @@ def notices(document):
     return [notice.partition(f"{document.name}: ")[2] for notice in document.notices]
 
 
-def entry(*forms, one="%d box is open", many="%d boxes are open"):
+def entry(*forms, singular="%d box is open", plural="%d boxes are open"):
     texts = "".join(f'msgstr[{number}] "{form}"\n' for number, form in enumerate(forms))
-    return f'msgid "{one}"\nmsgid_plural "{many}"\n{texts}\n'
+    return f'msgid "{singular}"\nmsgid_plural "{plural}"\n{texts}\n'
 
 
 # ---- PO ----
@@ -64,7 +64,7 @@ def entry(*forms, one="%d box is open", many="%d boxes are open"):
         (TWO_FORMS + entry("%s Kiste", "%d K"), [("%d box is open", "%s Kiste"), ("%d boxes are open", "%d K")]),
         # The singular may have the number of the plural.
         (
-            TWO_FORMS + entry("%d Kiste", "%d K", one="One box"),
+            TWO_FORMS + entry("%d Kiste", "%d K", singular="One box"),
             [("%d boxes are open", "%d Kiste"), ("%d boxes are open", "%d K")],
         ),
         (ONE_FORM + entry("%d個"), [("%d boxes are open", "%d個")]),
@@ -191,11 +191,11 @@ def test_odd_times_are_read(read, times):
 def test_cues_whose_times_cannot_be_read_are_counted(read, times):
     document = read("a.srt", f"Intro\n\n{CUE.format(1, 2, 'One.')}2\n{times}\nLost.\n\n{CUE.format(5, 6, 'Two.')}")
     assert [text for _, _, text in cues(document)] == ["One.", "Two."]
-    told = [
+    expected = [
         "times that cannot be read: 1 of 3 cues, line 8",
         "not checked, before the first cue: 1 of 14 lines, line 1",
     ]
-    assert notices(document) == told
+    assert notices(document) == expected
 
 
 def test_comments_of_webvtt_are_no_text(read):
@@ -209,15 +209,15 @@ def test_cues_that_a_translator_merged_are_not_missing():
     def side(*items):
         return [Segment(text, "cue", 1, time=times) for text, times in items]
 
-    ours = side(
+    source = side(
         ("I have been to the old town.", (0, 2)), ("It was raining all day long.", (2, 4)), ("We went home.", (5, 7)),
         ("Nobody said a word about it.", (8, 10)), ("The train was late again.", (11, 13)),
     )  # fmt: skip
-    theirs = side(
+    target = side(
         ("Ich war in der Altstadt, und es regnete den ganzen Tag lang.", (0, 2)), ("Wir gingen heim.", (5, 7)),
         ("Der Zug war wieder zu spät.", (11, 13)),
     )  # fmt: skip
-    assert list(pair_by_time(ours, theirs)) == [((0, 1), (0,)), ((2,), (1,)), ((3,), ()), ((4,), (2,))]
+    assert list(pair_by_time(source, target)) == [((0, 1), (0,)), ((2,), (1,)), ((3,), ()), ((4,), (2,))]
 
 
 # ---- CSV and TSV ----
@@ -381,9 +381,9 @@ def test_pairs_by_key(source, target, beads):
 
 
 def changes(read, source, target):
-    ours, theirs = (read(name, text).segments for name, text in (("a.md", source), ("b.md", target)))
-    assert len(ours) == len(theirs)
-    return [reason for pair in zip(ours, theirs, strict=True) if (reason := changed_parts(*([one] for one in pair)))]
+    documents = read("a.md", source), read("b.md", target)
+    pairs = zip(*(document.segments for document in documents), strict=True)
+    return [reason for pair in pairs if (reason := changed_parts(*([segment] for segment in pair)))]
 
 
 FENCE = "```{}\n{}\n```\n"
