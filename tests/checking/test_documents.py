@@ -335,12 +335,12 @@ def test_cues_are_paired_by_time():
     def cues(*times):
         return [Segment("x", "cue", 1, time=time) for time in times]
 
-    ours = cues((0, 2), (2, 4), (5, 8), (9, 11), (11, 13))
-    theirs = cues((0, 1.9), (1.9, 4), (5, 6), (6, 8.1))
-    assert have_same_times(ours, theirs)
+    source_cues = cues((0, 2), (2, 4), (5, 8), (9, 11), (11, 13))
+    target_cues = cues((0, 1.9), (1.9, 4), (5, 6), (6, 8.1))
+    assert have_same_times(source_cues, target_cues)
     beads = [((0,), (0,)), ((1,), (1,)), ((2,), (2, 3)), ((3,), ()), ((4,), ())]
-    assert list(pair_by_time(ours, theirs)) == beads
-    assert not have_same_times(ours, cues((30, 31), (40, 41)))
+    assert list(pair_by_time(source_cues, target_cues)) == beads
+    assert not have_same_times(source_cues, cues((30, 31), (40, 41)))
 
 
 def test_pieces_are_put_in():

@@ -340,7 +340,7 @@ def test_nested_json(read):
         ("a.b", 4, 'Dotted "quote" ä'), ("open", 6, "See $t(menu.open)"),
     ]  # fmt: skip
     assert document.segments[0].raw == "Open <b>it</b>"
-    assert document.segments[-1].kept == ("$t(menu.open)",)
+    assert document.segments[-1].kept_parts == ("$t(menu.open)",)
     assert notices(document) == ["not text: 2 of 7 values, line 2, 3"]
     twice = read("a.json", '{"a": "One",\n"a": "Two"}')
     assert (texts(twice), notices(twice)) == (

@@ -222,7 +222,7 @@ def _rows(text: str, separator: str, quoting: Literal[0, 3]) -> Iterator[tuple[i
 
 
 def _read_table(name: str, data: bytes, rows: list[tuple[int, list[str]]], columns: str | None) -> Document:
-    """Read pairs from two columns: `columns`, the two that the first row names, or the only two.
+    """Read pairs from two columns: `columns`, the columns named by the first row, or the only two.
 
     Raises:
         ValueError: The columns are ambiguous, or a row has too few.

@@ -448,16 +448,16 @@ def pair_by_key(source: Sequence[Segment], target: Sequence[Segment]) -> Iterato
     is not missing, as its language may have fewer.
     """
     places = {one.key: number for number, one in enumerate(target)}
-    ours, theirs = ([_PLURAL_KEY.fullmatch(one.key) for one in side] for side in (source, target))
-    general = {key[1]: number for number, key in enumerate(ours) if key and key[2] in ("other", "plural")}
-    forms, translated = ({key[group] for key in theirs if key} for group in (2, 1))
-    for number, (one, key) in enumerate(zip(source, ours, strict=True)):
+    source_keys, target_keys = ([_PLURAL_KEY.fullmatch(one.key) for one in side] for side in (source, target))
+    general = {key[1]: number for number, key in enumerate(source_keys) if key and key[2] in ("other", "plural")}
+    forms, translated = ({key[group] for key in target_keys if key} for group in (2, 1))
+    for number, (one, key) in enumerate(zip(source, source_keys, strict=True)):
         place = places.pop(one.key, None)
         if place is None and key and key[1] in general and key[1] in translated and key[2] not in forms:
             continue
         yield (number,), () if place is None else (place,)
     for place in places.values():
-        key = theirs[place]
+        key = target_keys[place]
         yield (general[key[1]],) if key and key[1] in general else (), (place,)
 
 

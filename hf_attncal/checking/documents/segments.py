@@ -25,7 +25,7 @@ class Segment:
         raw: Text with placeholders and tags; "" if it equals `text`. Default: "".
         at: Byte of the file before which a note on it is written. Default: 0.
         time: Begin and end of a cue, in seconds. Default: None.
-        kept: Parts that a translation keeps as they are: code, addresses, formulas. Default: ().
+        kept_parts: Parts that a translation keeps as they are: code, addresses, formulas. Default: ().
     """
 
     text: str
@@ -35,7 +35,7 @@ class Segment:
     raw: str = ""
     at: int = 0
     time: tuple[float, float] | None = None
-    kept: tuple[str, ...] = ()
+    kept_parts: tuple[str, ...] = ()
 
 
 class SegmentPair(NamedTuple):
@@ -90,10 +90,10 @@ def changed_parts(source: Iterable[Segment], target: Iterable[Segment]) -> str |
     sides = tuple(source), tuple(target)
     messages = []
     for side, other, wrong in ((*sides, "is missing"), (*sides[::-1], "is not in the source")):
-        parts = dict.fromkeys(part for one in side for part in one.kept)
-        known = {part for one in other for part in one.kept}
+        parts = dict.fromkeys(part for one in side for part in one.kept_parts)
+        parts_of_other = {part for one in other for part in one.kept_parts}
         text = " ".join(one.text for one in other)
-        differ = [f"“{part}”" for part in parts if part not in known and part not in text]
+        differ = [f"“{part}”" for part in parts if part not in parts_of_other and part not in text]
         if differ:
             messages.append(f"{', '.join(differ[:3])} {wrong}")
     return ", and ".join(messages) or None

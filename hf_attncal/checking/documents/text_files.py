@@ -87,8 +87,8 @@ def read_json(data: bytes, name: str) -> Document:
         elif _NO_CHARACTER.search(value):
             raise ValueError(f"line {line} has an escape for no character (\\u0000 or half of a pair). Correct it.")
         elif has_words(value):
-            kept = tuple(_REFERENCE.findall(value))
-            segments[key] = Segment(plain(without_tags(value)), "entry", line, key, value, kept=kept)
+            kept_parts = tuple(_REFERENCE.findall(value))
+            segments[key] = Segment(plain(without_tags(value)), "entry", line, key, value, kept_parts=kept_parts)
             check_segments(len(segments))
     notices = notices_on("not text", not_text, len(segments) + len(not_text), "values")
     notices += notices_on("repeated, of which the last is checked", repeated, len(segments), "keys")
@@ -143,17 +143,17 @@ def read_markdown(data: bytes, name: str) -> Document:
         elif kind == "tr_close" and row is not None:
             cells = [cell for cell in map(_inline_text, row) if cell]
             if any(map(has_words, cells)):
-                kept = tuple(part for cell in row for part in _kept_parts(cell))
-                segments.append(Segment(" | ".join(cells), "row", row_line, kept=kept))
+                kept_parts = tuple(part for cell in row for part in _kept_parts(cell))
+                segments.append(Segment(" | ".join(cells), "row", row_line, kept_parts=kept_parts))
             row = None
         elif kind in ("fence", "code_block") and token.content.strip():
-            kept = _code_lines(token.content, token.info)
-            segments.append(Segment(plain(token.content), CODE, line, kept=kept))
+            kept_parts = _code_lines(token.content, token.info)
+            segments.append(Segment(plain(token.content), CODE, line, kept_parts=kept_parts))
         elif kind == "html_block":
             content = plain(_HTML_TAGS.sub(" ", _HTML_TEXT.sub(" ", token.content)))
             if has_words(content):
-                kept = tuple(map(_address, _HTML_ADDRESS.findall(token.content)))
-                segments.append(Segment(content, "html", line, kept=kept))
+                kept_parts = tuple(map(_address, _HTML_ADDRESS.findall(token.content)))
+                segments.append(Segment(content, "html", line, kept_parts=kept_parts))
         elif kind == "inline" and row is not None:
             row.append(token)
         elif kind == "inline":
@@ -163,7 +163,9 @@ def read_markdown(data: bytes, name: str) -> Document:
             if has_words(content):
                 block = "heading" if before == "heading_open" else "item" if lists else "paragraph"
                 block = CODE if _is_code(token) else block
-                segments.append(Segment(content, block, line, anchor[1] if anchor else "", kept=_kept_parts(token)))
+                segments.append(
+                    Segment(content, block, line, anchor[1] if anchor else "", kept_parts=_kept_parts(token))
+                )
         before = kind
         check_segments(len(segments))
     return Document(name, data, (), tuple(segments))
@@ -177,8 +179,8 @@ def _front_matter(text: str) -> tuple[list[Segment], str]:
     front = _FRONT_MATTER.match(text)
     if front is None:
         return [], text
-    kept = tuple(map(plain, _FRONT_MATTER_KEPT.findall(front[2])))
-    segments = [Segment(plain(front[2]), CODE, 1, kept=kept)] if kept else []
+    kept_parts = tuple(map(plain, _FRONT_MATTER_KEPT.findall(front[2])))
+    segments = [Segment(plain(front[2]), CODE, 1, kept_parts=kept_parts)] if kept_parts else []
     for line in _FRONT_MATTER_TEXT.finditer(front[2]):
         number = text.count("\n", 0, front.start(2) + line.start()) + 1
         segments.append(Segment(plain(line[1].strip("\"'")), "front matter", number))
@@ -216,8 +218,8 @@ def _kept_parts(token) -> tuple[str, ...]:
 
 def _address(address: str) -> str:
     """Return what translations keep of an address: no language, anchor or scheme; "" for articles of Wikipedia."""
-    kept = address.partition("#")[0].partition("://")[2] or address.partition("#")[0]
-    return "" if "wikipedia" in kept else _LANGUAGE_IN_ADDRESS.sub("", kept.removeprefix("www.")).strip("/.")
+    place = address.partition("#")[0].partition("://")[2] or address.partition("#")[0]
+    return "" if "wikipedia" in place else _LANGUAGE_IN_ADDRESS.sub("", place.removeprefix("www.")).strip("/.")
 
 
 def _code_lines(code: str, language: str) -> tuple[str, ...]:
