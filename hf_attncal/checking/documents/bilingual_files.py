@@ -157,15 +157,15 @@ def _plural_source(entry, text: str, numbers: list[int]) -> str:
     return sources[0]
 
 
-def _po_side(text: str, other: str, line: int, key: str, at: int) -> Segment | None:
-    """Return the segment of a text, without its accelerator; a word that is also in `other` is an identifier."""
+def _po_side(text: str, partner: str, line: int, key: str, at: int) -> Segment | None:
+    """Return the segment of a text, without its accelerator; a word that is also in `partner` is an identifier."""
     if not has_words(text):
         return None
     menu = text
     marks = [
         mark
         for mark in (_ACCELERATOR.finditer(text) if len(text) < _LONGEST_MENU else ())
-        if mark["after"] or (mark["rest"] and not (mark["before"] and mark[0] in other))
+        if mark["after"] or (mark["rest"] and not (mark["before"] and mark[0] in partner))
     ]
     if len(marks) == 1:
         menu = f"{text[: marks[0].start()]}{marks[0]['before'] or ''}{marks[0]['rest'] or ''}{text[marks[0].end() :]}"
