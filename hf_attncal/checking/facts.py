@@ -290,7 +290,9 @@ def _denies_at(words: Sequence[str], place: int) -> bool:
     """Return whether a negation denies, and is neither a tag, an abbreviation nor part of a comparison."""
     word, before, after = words[place], words[place - 1] if place else "", "".join(words[place + 1 : place + 2])
     return not (
-        "?" in words[place:]  # "isn't it?" is "oder?" in German; "why don't you"
+        (
+            "?" in words[place:] and "." not in words[place : words.index("?", place)]
+        )  # "isn't it?" is "oder?" in German
         or (word in ("Not", "None") and place)  # the German noun, the value of Python
         or before in ("or", "oder", "ou", "o")  # whether or not
         or after == "-"  # non-empty

@@ -132,6 +132,7 @@ def test_a_break_has_values_and_places(source, target, name, expected):
         ("This cannot be undone", "Cela peut être annulé", ("en", "fr"), "negation lost"),
         ("There is no such folder", "Existe tal carpeta", ("en", "es"), "negation lost"),
         ("The file is not there", "o arquivo está no caminho", ("en", "pt"), "negation lost"),
+        ("It is not there. Go on?", "Es ist da. Weiter?", ("en", "de"), "negation lost"),
         ("Never ask again", "Pergunte de novo", ("en", "pt"), "negation lost"),
         ("Do not close it", "Chiudere", ("en", "it"), "negation lost"),
         ("Datei nicht gefunden", "file found", ("de", "en"), "negation lost"),
