@@ -1,7 +1,6 @@
 """How well `attncal check` finds faults of translations: annotated ones, planted ones, and those of clean text.
 
     python experiments/check.py --data ROOT --model FOLDER --output DIR hallucinations
-    python experiments/check.py --data ROOT --model FOLDER --clean tatoeba-deen --output DIR planted
     python experiments/check.py --data ROOT --model FOLDER --clean multi30k --output DIR recall
     python experiments/check.py --data ROOT --model FOLDER --clean multi30k --output DIR false_alarms
     python experiments/check.py --data ROOT --model FOLDER --output DIR speed
@@ -14,7 +13,6 @@ translations. DIR is results/check.
   half. "any" is a repetition, or strongly or fully unsupported; "detached" is fully unsupported. `line` reads each
   line by itself, `together` also sees which targets stand with many sources. Beside them: the length of the target
   alone, and 1 - `WordAlignment.score`.
-- `planted`: errors of each kind planted into clean pairs; lines against the clean ones, and words.
 - `recall`: errors that another generator plants (`other_errors.py`): how many the verdict finds where it flags 1 in
   100 of the clean lines, how many it flags by its own alarm, and the ROC AUC.
 - `false_alarms`: share of the lines of clean text that are flagged, and the twenty worst of them.
@@ -31,7 +29,6 @@ import numpy as np
 import other_errors
 import torch
 
-from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import Checker, SharedTargets
 from hf_attncal.checking.verdicts import VERDICTS, PairVerdict
 from hf_attncal.io.encoding import open_to_read
@@ -66,7 +63,7 @@ def main() -> None:
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--data", required=True, type=Path)
     parser.add_argument("--model", required=True, type=Path)
-    parser.add_argument("--clean", choices=CLEAN, default="tatoeba-deen", help="planted, false_alarms: the clean text")
+    parser.add_argument("--clean", choices=CLEAN, default="tatoeba-deen", help="recall, false_alarms: the clean text")
     parser.add_argument("--label", help="ends the file's name: another aligner than the one of the other files")
     parser.add_argument("--output", required=True, type=Path)
     options = parser.parse_args()
@@ -95,24 +92,6 @@ def hallucinations(options: argparse.Namespace, checker: Checker) -> None:
         values |= baselines
         found[fault] = {name: told(detection(truths, of_lines, BOOTSTRAP)) for name, of_lines in values.items()}
     write(options, checker, "hallucinations-deen", {"dev.tsv": path}, {"lines": len(pairs), "faults": found})
-
-
-def planted(options: argparse.Namespace, checker: Checker) -> None:
-    """Find planted errors, kind by kind."""
-    pairs, files = clean_text(options)
-    result = plant_and_check(checker, pairs, bootstrap=BOOTSTRAP)
-    kinds = {
-        found.kind: {
-            "verdict": found.verdict,
-            "flagged": found.flagged,
-            "lines": told(found.lines),
-            "omission": found.omission and told(found.omission),
-            "addition": found.addition and told(found.addition),
-        }
-        for found in result.found
-    }
-    numbers = {"clean": result.clean, "false_alarms": result.false_alarms, "kinds": kinds}
-    write(options, checker, f"planted_{options.clean}", files, numbers)
 
 
 def recall(options: argparse.Namespace, checker: Checker, seed: int = 7) -> None:
@@ -239,7 +218,6 @@ def write(options: argparse.Namespace, checker: Checker, name: str, files: dict[
 
 PARTS = {
     "hallucinations": hallucinations,
-    "planted": planted,
     "recall": recall,
     "false_alarms": false_alarms,
     "facts": facts,

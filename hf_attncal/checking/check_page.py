@@ -90,7 +90,7 @@ def check_page(rows: Iterable[PageRow], title: str, noun: str, more: str = "") -
 
 def _filters(counts: Counter[str], heading: str) -> str:
     """Return the filter buttons of the page, with the number of pairs of each kind, and their style."""
-    kinds = [("all", "all findings"), *((_name(kind), kind) for kind in counts if kind != "all")]
+    kinds = [("all", "all"), *((_name(kind), kind) for kind in counts if kind != "all")]
     buttons = "".join(
         f'<input type="radio" name="kind" id="kind-{name}"{" checked" if name == "all" else ""}>'
         f'<label for="kind-{name}">{escape(kind)} <b>{counts["all" if name == "all" else kind]:,}</b></label>'

@@ -1,96 +1,77 @@
-"""Self-test of `attncal check`: plant errors into clean pairs and measure how many are found."""
+"""Self-test of `attncal check`: plant what translations lose into clean pairs, and count flagged lines."""
 
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 
-import numpy as np
-import regex
-
-from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
+from hf_attncal.data.segmentation import Segments
+from hf_attncal.data.words import NEGATIONS
 from hf_attncal.drawing.page import text_table
-from hf_attncal.metrics.probabilities import Detection, detection
 
-from .checker import Checker
-from .facts import PLANTED_FACTS
-from .verdicts import MARKED_ABOVE, NOT_KNOWN, PairVerdict
+from .checker import Checker, JudgedPair
+from .evidence import Both
 
-# Kind of planted error -> probability of `PairVerdict` that it should raise.
-VERDICT_OF = {
-    "omission": "omission",
-    "truncation": "omission",
-    "repetition": "repeats",
-    **dict.fromkeys(("insertion", "replacement", "untranslated"), "addition"),
-    **dict.fromkeys(("word", "doubled word", "placeholder", "bracket", "end mark"), "wrong"),
-    **dict.fromkeys(PLANTED_FACTS, "changed"),
-    **dict.fromkeys(("unrelated", "swapped"), "unrelated"),
-}
-
-
-_SIGN = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef]"
-_UNSPACED = regex.compile(f"(?<={_SIGN}) (?={_SIGN})")
+_SHORT = 4  # most words of a short source
+_APART = 10  # one line in ten has a fault in the text that sets the alarms
+_FAR = 20  # further lines that are tried for another text
 _BLIND, _BEYOND, _HALF = 0.1, 3, 0.5  # share of flagged lines, multiple of the share in clean lines, share
+Pair = Both[Segments]
+Texts = Both[str]
 
 
 @dataclass(frozen=True)
-class KindScores:
-    """Scores of the check on planted errors of one kind.
+class KindCounts:
+    """Counts of the lines with one kind of fault, each (flagged, planted).
 
     Args:
-        kind: Kind of the errors.
-        verdict: Probability that is scored.
-        lines: Detection of the lines with the error among the clean lines.
-        omission: Detection of the omitted source words, with the F1 of the marked words; None if there are none.
-        addition: Detection of the added target words, with F1; None if there are none.
-        flagged: Share of the lines with the error that are flagged.
+        kind: Kind of the fault; "none" for the clean lines.
+        long, short: Lines whose source has more than four words, and the others.
     """
 
     kind: str
-    verdict: str
-    lines: Detection
-    omission: Detection | None
-    addition: Detection | None
-    flagged: float
+    long: tuple[int, int]
+    short: tuple[int, int]
+
+    @property
+    def flagged(self) -> float:
+        """Share of all lines that are flagged."""
+        return (self.long[0] + self.short[0]) / max(1, self.long[1] + self.short[1])
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """Scores of the check on all planted errors, and its false alarms.
+    """Flagged lines among those with a planted fault, and among the clean ones.
 
     Args:
-        found: Scores of each kind.
-        false_alarms: Share of the clean lines that are flagged.
-        clean: Number of clean lines.
+        kinds: Counts of each kind that was planted.
+        clean: Counts of the clean lines.
     """
 
-    found: tuple[KindScores, ...]
-    false_alarms: float
-    clean: int
+    kinds: tuple[KindCounts, ...]
+    clean: KindCounts
 
     def __str__(self) -> str:
-        columns = {
-            "planted": [found.kind for found in self.found],
-            "lines": [str(found.lines.faults) for found in self.found],
-            "judged by": [found.verdict for found in self.found],
-            "AUC": [_percent(found.lines) for found in self.found],
-            "omitted words": [_percent(found.omission) for found in self.found],
-            "F1": [_percent(found.omission, "f1") for found in self.found],
-            "added words": [_percent(found.addition) for found in self.found],
-            "F1 ": [_percent(found.addition, "f1") for found in self.found],
-            "flagged": [f"{100 * found.flagged:.1f}" for found in self.found],
-        }
-        alarms = f"{100 * self.false_alarms:.2f} % of {self.clean} clean lines are flagged."
-        return "\n".join([*text_table(columns), "", f"{alarms} All figures are in percent.", *self.blind_to()])
+        rows = (*self.kinds, self.clean)
+        columns = {"planted": [row.kind for row in rows]}
+        for name in ("long", "short"):
+            counts = [getattr(row, name) for row in rows]
+            columns[f"{name} lines"] = [str(planted) for _, planted in counts]
+            columns[f"flagged{' ' * (name == 'short')}"] = [
+                f"{100 * flagged / planted:.1f}" if planted else "-" for flagged, planted in counts
+            ]
+        text = f"Flagged lines are in percent. A short line has {_SHORT} source words or fewer."
+        return "\n".join([*text_table(columns), "", text, *self.blind_to()])
 
     def blind_to(self) -> list[str]:
         """Return messages on the kinds that are hardly ever flagged, rarely flagged, or not planted."""
-        least = max(_BLIND, _BEYOND * self.false_alarms)
-        blind = [found.kind for found in self.found if found.flagged < least]
-        half = [found.kind for found in self.found if least <= found.flagged < _HALF]
-        none = [kind for kind in KINDS if kind not in {found.kind for found in self.found}]
+        least = max(_BLIND, _BEYOND * self.clean.flagged)
+        blind = [row.kind for row in self.kinds if row.flagged < least]
+        half = [row.kind for row in self.kinds if least <= row.flagged < _HALF]
+        none = [kind for kind in FAULTS if kind not in {row.kind for row in self.kinds}]
         return [
-            f"{told}: {', '.join(kinds)}."
-            for told, kinds in (
+            f"{message}: {', '.join(kinds)}."
+            for message, kinds in (
                 (f"Blind to (fewer than {100 * least:.0f} % flagged)", blind),
                 ("Flagged less than half of the time", half),
                 ("Not planted, as no line has a place for it", none),
@@ -99,79 +80,116 @@ class SelfTest:
         ]
 
 
-def _percent(scores: Detection | None, measure: str = "auc") -> str:
-    return "-" if scores is None else f"{100 * getattr(scores, measure).value:.1f}"
+def plant_and_check(checker: Checker, pairs: Sequence[Texts], seed: int = 1) -> SelfTest:
+    """Plant faults into clean pairs, and check these and the clean ones.
 
-
-def plant_and_check(
-    checker: Checker,
-    pairs: Sequence[tuple[str, str]],
-    kinds: Sequence[str] = tuple(KINDS),
-    seed: int = 1,
-    bootstrap: int = 0,
-) -> SelfTest:
-    """Plant errors into clean pairs, and check these and the clean ones.
+    The alarms are those of the clean text with a fault in one line of ten, as a text to check mostly is.
 
     Args:
         checker: Checker; it does not change, as a copy adapts to the pairs.
         pairs: Good (source, target) translations, preferably other text than the training text of the check.
-        kinds: Kinds of errors. Default: all.
-        seed: Seed of the errors. Default: 1.
-        bootstrap: Number of resamples for intervals. Default: 0.
+        seed: Seed of the faults. Default: 1.
 
     Raises:
-        ValueError: Fewer than two pairs have words on both sides, none gets a verdict, or see `plant_errors`.
+        ValueError: Fewer than two pairs have words on both sides, or none gets a verdict.
     """
     checker = copy(checker)
     if checker.encoder is not None:
         checker.encoder = copy(checker.encoder)
         checker.encoder.evidence_reader = copy(checker.encoder.evidence_reader)
-    words = [(checker.cut(source).words, checker.cut(target).words) for source, target in pairs]
-    words = [pair for pair in words if all(pair)]
-    clean = checker.check(_texts(checker, words))
-    if all(NOT_KNOWN in verdict.names for verdict in clean):
+    sides = [(checker.cut(source), checker.cut(target)) for source, target in pairs]
+    sides = [pair for pair in sides if pair[0].words and pair[1].words]
+    if len(sides) < 2:
+        raise ValueError(f"`pairs` must have two or more pairs with words on both sides, got {len(sides)}.")
+    clean = checker.judged((source.text, target.text) for source, target in sides)
+    if not any(pair.causes for pair in clean):
         raise ValueError("No line gets a verdict, as their language is not known. Give text in another language.")
-    if checker.encoder is not None:  # planted errors must not change the statistics of the text
+    if checker.encoder is not None:  # planted faults must not change the statistics of the text
         checker.encoder.evidence_reader.learns = False
-    errors = plant_errors(words, kinds, seed)
-    verdicts = checker.check(_texts(checker, ((error.source, error.target) for error in errors)))
-    scores_of_kinds = []
-    for kind in kinds:
-        of_kind = [line for line in zip(errors, verdicts, strict=True) if line[0].kind == kind]
-        if of_kind:
-            name, planted = VERDICT_OF[kind], [verdict for _, verdict in of_kind]
-            scores = [getattr(verdict, name) for verdict in (*planted, *clean)]
-            lines = detection([True] * len(planted) + [False] * len(clean), scores, bootstrap)
-            omission = _of_words(of_kind, "omission", "source", bootstrap)
-            addition = _of_words(of_kind, "addition", "target", bootstrap)
-            scores_of_kinds.append(KindScores(kind, name, lines, omission, addition, _share_flagged(planted)))
-    return SelfTest(tuple(scores_of_kinds), _share_flagged(clean), len(clean))
+    planted = list(_planted(sides, random.Random(seed)))
+    judged = checker.judged(texts for _, _, texts in planted)
+    of_lines: dict[int, list[JudgedPair]] = {}
+    of_kinds: dict[str, list[tuple[int, JudgedPair]]] = {}
+    for (kind, number, _), pair in zip(planted, judged, strict=True):
+        of_lines.setdefault(number, []).append(pair)
+        of_kinds.setdefault(kind, []).append((number, pair))
+    mixed = list(clean)
+    for place, number in enumerate(sorted(of_lines)[::_APART]):
+        mixed[number] = of_lines[number][place % len(of_lines[number])]
+    alarms = checker.text_alarms(mixed)
+
+    def counts(kind: str, lines: Sequence[tuple[int, JudgedPair]]) -> KindCounts:
+        by_length: dict[bool, list[bool]] = {False: [], True: []}
+        verdicts = checker.verdicts([pair for _, pair in lines], alarms=alarms)
+        for (number, _), verdict in zip(lines, verdicts, strict=True):
+            by_length[_is_short(sides[number])].append(bool(verdict.flagged))
+        return KindCounts(kind, *((sum(flags), len(flags)) for flags in by_length.values()))
+
+    return SelfTest(
+        tuple(counts(kind, of_kinds[kind]) for kind in FAULTS if kind in of_kinds),
+        counts("none", list(enumerate(clean))),
+    )
 
 
-def _share_flagged(verdicts: Sequence[PairVerdict]) -> float:
-    return float(np.mean([bool(verdict.flagged) for verdict in verdicts]))
+def _is_short(pair: Pair) -> bool:
+    return sum(any(map(str.isalnum, word)) for word in pair[0].words) <= _SHORT
 
 
-def _texts(checker: Checker, pairs) -> Iterator[tuple[str, str]]:
-    """Yield the texts of pairs of words; for an encoder, Chinese and Japanese have no spaces."""
-    for pair in pairs:
-        source, target = map(" ".join, pair)
-        yield (source, target) if checker.aligner else (_UNSPACED.sub("", source), _UNSPACED.sub("", target))
+# ---- faults: functions of a pair, the target of another pair and a source of chance; None for no place ----
 
 
-def _of_words(lines: Sequence[tuple], planted: str, side: str, bootstrap: int) -> Detection | None:
-    """Score the detection of the planted words among the words of a side, without punctuation."""
-    truths: list[bool] = []
-    scores: list[float] = []
-    for error, verdict in lines:
-        places, words = getattr(error, planted), getattr(error, side)
-        values = getattr(verdict, f"{side}_words")
-        if places is None or len(values) != len(words):  # the tokenisation of the joined words may differ
-            continue
-        for place, (word, value) in enumerate(zip(words, values, strict=True)):
-            if any(map(str.isalnum, word)):
-                truths.append(place in places)
-                scores.append(value)
-    if not any(truths) or all(truths):
+def _planted(sides: Sequence[Pair], rng: random.Random) -> Iterator[tuple[str, int, Texts]]:
+    """Yield the kind, the line and the texts of each fault, every kind in each line that has a place for it."""
+    for number, pair in enumerate(sides):
+        later = (sides[(number + step) % len(sides)] for step in range(1, min(_FAR, len(sides))))
+        another = next((other for other in later if _is_short(other) == _is_short(pair)), sides[number - 1])
+        for kind, plant in FAULTS.items():
+            target = plant(*pair, another[1].text, rng)
+            if target is not None and target.split() != pair[1].text.split():
+                yield kind, number, (pair[0].text, target)
+
+
+def _without(side: Segments, begin: int, end: int) -> str:
+    """Return the text of a side without some of its words."""
+    return side.text[: side.spans[begin][0]] + side.text[side.spans[end - 1][1] :].lstrip()
+
+
+def _clause_left_out(source: Segments, target: Segments, other: str, rng: random.Random) -> str | None:
+    length = rng.randint(3, 5)
+    if len(target.words) < length + 4:
         return None
-    return detection(truths, scores, bootstrap, threshold=MARKED_ABOVE)
+    begin = rng.randrange(1, len(target.words) - length)
+    return _without(target, begin, begin + length)
+
+
+def _cut_at_half(source: Segments, target: Segments, other: str, rng: random.Random) -> str | None:
+    return target.text[: target.spans[len(target.words) // 2 - 1][1]] if len(target.words) > 2 else None
+
+
+def _number(source: Segments, target: Segments, other: str, rng: random.Random) -> str | None:
+    for word, (begin, end) in zip(target.words, target.spans, strict=True):
+        if word.isdecimal() and word in source.words:
+            return f"{target.text[:begin]}{int(word) + rng.randint(1, 8)}{target.text[end:]}"
+    return None
+
+
+def _negation(source: Segments, target: Segments, other: str, rng: random.Random) -> str | None:
+    places = [[n for n, word in enumerate(side.words) if word.lower() in NEGATIONS] for side in (source, target)]
+    return _without(target, places[1][0], places[1][0] + 1) if list(map(len, places)) == [1, 1] else None
+
+
+def _phrase_again(source: Segments, target: Segments, other: str, rng: random.Random) -> str | None:
+    begin, end = target.spans[0][0], target.spans[min(2, len(target.words) - 1)][1]
+    return f"{target.text[begin:end]} {target.text}" if len(target.words) > 3 else None
+
+
+FAULTS: dict[str, Callable[[Segments, Segments, str, random.Random], str | None]] = {
+    "3 to 5 words left out": _clause_left_out,
+    "cut at half": _cut_at_half,
+    "sentence added": lambda source, target, other, rng: f"{target.text.rstrip()} {other}",
+    "text of another line": lambda source, target, other, rng: other,
+    "not translated": lambda source, target, other, rng: source.text,
+    "number changed": _number,
+    "negation dropped": _negation,
+    "words repeated": _phrase_again,
+}

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import random
 import tracemalloc
 
 import numpy as np
@@ -13,7 +14,7 @@ from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.checking.check_learning import KIND_WEIGHTS, learn_check, without
 from hf_attncal.checking.check_model import CHECK_FILE, PLANTED, CheckModel, fit_lengths
-from hf_attncal.checking.check_self_test import plant_and_check
+from hf_attncal.checking.check_self_test import FAULTS, plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_counts
 from hf_attncal.checking.checked_text import checked_lines
 from hf_attncal.checking.checker import Checker, SharedTargets, saved_check
@@ -30,9 +31,11 @@ from hf_attncal.checking.features import (
 )
 from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, mean_network
 from hf_attncal.checking.verdicts import NOTES, VERDICTS
+from hf_attncal.data.segmentation import segment
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.data.synthetic.translation_errors import plant_errors
 from hf_attncal.inference.running import Running
+from hf_attncal.metrics.probabilities import detection
 
 
 def texts(pairs):
@@ -241,26 +244,77 @@ def test_classes_of_words():
 
 
 def test_planted_errors_are_found(checker, learned):
-    result = plant_and_check(checker, learned[1])
-    found = {one.kind: one for one in result.found}
-    least = {
-        "omission": 0.9,
-        "insertion": 0.9,
-        "replacement": 0.9,
-        "unrelated": 0.95,
-        "repetition": 0.95,
-        "swapped": 0.95,
-        "negation": 0.9,
-    }
-    for kind, auc in least.items():
-        assert found[kind].lines.auc.value > auc, kind
-    assert found["omission"].omission.auc.value > 0.9
-    assert found["insertion"].addition.auc.value > 0.9
-    assert found["omission"].omission.f1.value > 0.6
-    assert found["omission"].lines.f1 is None
-    assert found["negation"].omission.auc.value > 0.9
-    assert found["untranslated"].lines.auc.value > 0.95
-    assert result.false_alarms < 0.1
+    pairs = [tuple(tuple(side.split()) for side in pair) for pair in learned[1]]
+    clean = checker.check(learned[1])
+    for kind, name, least in (
+        ("omission", "omission", 0.9),
+        ("insertion", "addition", 0.9),
+        ("replacement", "addition", 0.9),
+        ("unrelated", "unrelated", 0.95),
+        ("repetition", "repeats", 0.95),
+        ("swapped", "unrelated", 0.95),
+        ("negation", "changed", 0.9),
+        ("untranslated", "addition", 0.95),
+    ):
+        errors = plant_errors(pairs, [kind], seed=1)
+        verdicts = checker.check((" ".join(error.source), " ".join(error.target)) for error in errors)
+        truths = [True] * len(verdicts) + [False] * len(clean)
+        scores = [getattr(verdict, name) for verdict in (*verdicts, *clean)]
+        assert detection(truths, scores, 0).auc.value > least, kind
+        places = {"omission": "omission", "negation": "omission", "insertion": "addition"}.get(kind)
+        if places:
+            side = "source" if places == "omission" else "target"
+            words = [
+                (place in getattr(error, places), value)
+                for error, verdict in zip(errors, verdicts, strict=True)
+                for place, value in enumerate(getattr(verdict, f"{side}_words"))
+                if any(map(str.isalnum, getattr(error, side)[place]))
+            ]
+            assert detection(*zip(*words, strict=True), 0).auc.value > 0.9, kind
+    assert np.mean([bool(verdict.flagged) for verdict in clean]) < 0.1
+
+
+def test_a_self_test_counts_what_is_flagged_of_long_and_short_lines(checker, learned):
+    short = [("the dog", "der Hund"), ("the big dog", "der große Hund"), ("the cat", "die Katze")]
+    result = plant_and_check(checker, [*learned[1], *short])
+    kinds = {row.kind: row for row in result.kinds}
+    assert set(kinds) <= set(FAULTS)
+    assert result.clean.long[1] + result.clean.short[1] == len(learned[1]) + 3
+    assert result.clean.short[1] >= 3
+    assert result.clean.flagged < 0.1 < kinds["text of another line"].flagged
+    assert kinds["text of another line"].long[1] + kinds["sentence added"].short[1] >= len(learned[1])
+    assert all(0 <= flagged <= planted for row in kinds.values() for flagged, planted in (row.long, row.short))
+    assert "short lines" in str(result)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "planted"),
+    [
+        ("cut at half", "eins zwei drei vier", "eins zwei"),
+        ("cut at half", "eins zwei", None),
+        ("sentence added", "Er ging.", "Er ging. Sie kam."),
+        ("not translated", "Er ging nicht.", "He has not got 15"),
+        ("negation dropped", "Er ging nicht.", "Er ging ."),
+        ("negation dropped", "Er ging.", None),
+        ("number changed", "Er hat 7", None),
+        ("words repeated", "Er ging nach Hause", "Er ging nach Er ging nach Hause"),
+    ],
+)
+def test_a_planted_fault_is_what_its_name_is(kind, target, planted):
+    sides = segment("He has not got 15"), segment(target)
+    assert FAULTS[kind](*sides, "Sie kam.", random.Random(1)) == planted
+
+
+def test_clauses_and_numbers_are_drawn():
+    source, target = segment("a b 15"), segment("eins zwei drei vier fünf sechs sieben acht neun 15")
+    for seed in range(20):
+        left = FAULTS["3 to 5 words left out"](source, target, "", random.Random(seed)).split()
+        assert 5 <= len(left) <= 7
+        assert [word for word in target.words if word in left] == left
+        assert left[0] == "eins"
+        number = FAULTS["number changed"](source, target, "", random.Random(seed))
+        assert number.startswith("eins zwei drei vier fünf sechs sieben acht neun ")
+        assert 16 <= int(number.split()[-1]) <= 23
 
 
 def test_a_verdict_names_words_and_characters(checker):

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from hf_attncal import check
 from hf_attncal.alignment.encoder_prior import EncoderPrior
-from hf_attncal.checking import check_self_test, encoder_check
+from hf_attncal.checking import encoder_check
 from hf_attncal.checking.check_model import CheckModel, combined_judgement
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import Checker
@@ -348,22 +348,18 @@ def test_judges_are_joined_by_the_means_of_their_log_odds():
     assert changes == [(), ("wrong name",)]
 
 
-def test_a_self_test_of_chinese_has_no_spaces_between_signs(judge):
-    checker, seen = Checker(None, encoder=judge()), []
-    checker.check = lambda pairs: seen.extend(pairs) or Checker.check(checker, [])
+def test_a_self_test_needs_a_known_language(judge):
     with pytest.raises(ValueError, match="language is not known"):
-        plant_and_check(checker, [("我们走吧。 go on", "let us go on ."), ("我们 走", "we go")])
-    assert seen == [("我们走吧。 go on", "let us go on ."), ("我们走", "we go")]
+        plant_and_check(Checker(None, encoder=judge()), PAIRS * 3)
 
 
-def test_a_self_test_leaves_the_checker_as_it_was(judge, monkeypatch):
+def test_a_self_test_leaves_the_checker_as_it_was(judge):
     """Statistics of its pairs do not affect the text that is checked next."""
-    monkeypatch.setattr(check_self_test, "NOT_KNOWN", "nothing")
     checker, fresh = Checker(None, encoder=judge()), Checker(None, encoder=judge())
     checker.check(PAIRS[:2])
     before = vars(checker.encoder.evidence_reader).copy()
     met = list(before["_sample"])
-    assert plant_and_check(checker, PAIRS * 3, kinds=["word"]).found
+    assert plant_and_check(checker, PAIRS[:4]).kinds
     assert all(vars(checker.encoder.evidence_reader)[name] is value for name, value in before.items())
     assert checker.encoder.evidence_reader.learns
     assert checker.encoder.evidence_reader._sample == met
