@@ -381,7 +381,7 @@ def test_the_command_takes_an_encoder_alone(encoder, judge, tmp_path, capsys):
     assert main(["check", "--encoder", str(tmp_path / "encoder"), *files]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 * len(SOURCES) + 1
-    assert lines[1] == "\t".join(["1", *["nan"] * (1 + len(VERDICTS)), "-", NOT_KNOWN])
+    assert lines[1] == "\t".join(["1", *["nan"] * (1 + len(VERDICTS)), "-", NOT_KNOWN, *PAIRS[0]])
     assert main(["check", "--encoder", str(tmp_path / "encoder"), *files, "--format", "json"]) == 0
     first = json.loads(capsys.readouterr().out.splitlines()[0])
     assert first["wrong"] is None
