@@ -49,6 +49,7 @@ SAMPLE = 6000  # clean pairs with planted errors
 _FEWEST = 50  # pairs
 _LENGTHS = (3, 6, 10, 16, 25, 40)  # source words; the sample is spread evenly over these length groups
 FALSE_ALARMS = 0.01  # share of clean lines that are flagged
+_FALSE_ALARMS_OF_OWN_TEXT = FALSE_ALARMS / 2  # text of another origin has about twice as many
 _NO_ALARM = 1.0
 _MAX_CAUSE, _MIN_CLEAN_SHARE = 0.5, 0.7
 _FOLDS = 5  # parts of the sample, each read without its own counts in the aligner
@@ -393,7 +394,7 @@ def fit_verdict(
     how = _HIDDEN_OF_VERDICT, _steps(len(rows)), _DECAY
     model.verdict = mean_network([fit_network(rows, truths, weights, *how, seed) for seed in range(_ENSEMBLE)])
     scores = model.scores(likeness)
-    model.alarm = float(sigmoid(np.quantile(scores, 1 - FALSE_ALARMS)))
+    model.alarm = float(sigmoid(np.quantile(scores, 1 - _FALSE_ALARMS_OF_OWN_TEXT)))
     model.clean = np.quantile(scores, CLEAN_SHARES)
 
 
