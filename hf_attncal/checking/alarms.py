@@ -7,8 +7,8 @@ a rate that an upper quantile gives.
 - Lines may be the output of a poor system: the alarm of their length is what 1 in 100 right lines exceeds, at most
   `MOST_RISE` above the learned one and never below it.
 - A document is a translation by people, at most a tenth of it wrong: each cause has its own tail, which gives the
-  probability of a fault without the learned alarm. A cut or padded translation is found by its length, compared with
-  the usual ratio of the document.
+  probability of a fault without the learned alarm. The length of the translation, compared with the usual ratio of
+  the document, is part of the evidence of an omission or addition.
 - A broken rule has a probability of its own, from the share of right pairs that break the rule and the share of pairs
   that may be wrong in this way. A rule that more pairs of a text break than may be wrong is a habit of the text.
 """
@@ -38,9 +38,7 @@ _RESOLVED = 0.05  # pairs
 FEWEST_WORDS = 4  # source words below which likeness is no evidence
 _USUAL_SCALE, _PAIRS_OF_USUAL = 2.0, 20  # scale of a tail in software catalogues, and its weight in pairs
 _FEWEST_LENGTHS, _WORDS_OF_LENGTH = 20, 3  # pairs, and their least number of words, for a usual ratio
-# Spread of the log-ratio of lengths, in units of the text: `_FIXED + characters ** -0.5`. From a deviation of `_OFF`,
-# which 6 in 1000 right pairs have, the share of right pairs falls by `_FALLING` nats per unit.
-_FIXED, _OFF, _FALLING, _SHARE_OFF = 0.05, 3.3, 1.5, 0.006
+_FIXED = 0.05  # spread of the log-ratio of lengths in units of the text: this plus `characters ** -0.5`
 
 
 class Tail(NamedTuple):
@@ -86,10 +84,6 @@ class TextAlarms:
             return 0.0
         middle, spread = self.usual_length
         return (_log_ratio(source, target) - middle) / (spread * _spread(source))
-
-    def of_length(self, deviation: float) -> float:
-        """Return the probability that a pair with this deviation of its length is wrong."""
-        return self._probability(_SHARE_OFF * math.exp(_FALLING * (_OFF - abs(deviation))))
 
     def of_causes(self, causes: Mapping[str, float], words: int, deviation: float) -> dict[str, float]:
         """Return the probability that a pair of a document is wrong by each cause; 0 below a number of words."""

@@ -27,22 +27,19 @@ from hf_attncal.io.errors import ITEMS_AT_ONCE, CommandError, piecewise, user_er
 from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import CHECK_FILE
 
-from .alarms import FEWEST_WORDS, TextAlarms, alarms_of_text
+from .alarms import TextAlarms, alarms_of_text
 from .check_model import REASONS, CheckModel, Judgement, combined_judgement
 from .evidence import Both, LinkEvidence, alien_share, both, cut_for, evidence_of_words, has_counts
 from .logistic import mean_odds
 from .rules import Break
 from .verdicts import (
-    LONGER,
     MARKED_ABOVE,
     NOT_KNOWN,
     NOTES,
-    SHORTER,
     VERDICTS,
     Finding,
     FlaggedSpan,
     PairVerdict,
-    causes_of_rules,
 )
 
 if TYPE_CHECKING:
@@ -353,7 +350,7 @@ class Checker:
             of_causes["addition"] = of_causes.pop("added")
             likeness = max(*of_causes.values(), 1 - own_share)
             probabilities |= of_causes | {"repeats": 0.0, "changed": 0.0, "wrong": likeness}
-        rules = tuple(_rule_findings(judged, alarms, None if likeness > alarm else deviation))
+        rules = tuple(_rule_findings(judged, alarms))
         probabilities["wrong"] = max(probabilities["wrong"], *(rule.probability for rule in rules), 0.0)
         identical = source.text.split() == target.text.split()
         if identical and not any(map(str.isalpha, source.text)):  # a line of numbers
@@ -377,12 +374,12 @@ class Checker:
             doubt = MARKED_ABOVE * likeness / max(alarm, 1e-9)
             unmarked = both((values * doubt, reasons) for values, reasons in judged.words)
             notes = [name for name in faults if name in NOTES]
-            return _made(judged.sides, probabilities, unmarked, notes, causes_of_rules(rules), rules)
+            return _made(judged.sides, probabilities, unmarked, notes, ("changed",) * bool(rules), rules)
         most = max(VERDICTS, key=probabilities.__getitem__)
         flagged = tuple(
             name
             for name in VERDICTS
-            if name == most or probabilities[name] > _FURTHER_CAUSE_ABOVE or name in causes_of_rules(rules)
+            if name == most or probabilities[name] > _FURTHER_CAUSE_ABOVE or (rules and name == "changed")
         )
         faults += judged.changes if "changed" in flagged and not rules else ()
         words = judged.words
@@ -394,7 +391,7 @@ class Checker:
         """Return a reason for a flagged line without marks: its length, or its most suspect word."""
         deviation = self.model.length_deviation(sides[0].text, sides[1].text)
         if abs(deviation) > _UNUSUAL_LENGTH:
-            return [LONGER if deviation > 0 else SHORTER], words
+            return ["longer than usual" if deviation > 0 else "shorter than usual"], words
         suspect = [
             (words[side][0][place], side, place)
             for side, text in enumerate(sides)
@@ -482,14 +479,8 @@ def open_checker(model: Any, running: Running, encoder: Any = None, alarm: float
         return Checker(aligner, check, judge, alarm)
 
 
-def _rule_findings(judged: JudgedPair, alarms: TextAlarms, deviation: float | None) -> Iterator[Finding]:
-    """Yield a finding for each broken rule that is probably a fault, and for an unusual length.
-
-    Args:
-        judged: Judged pair.
-        alarms: Alarms of its text.
-        deviation: Deviation of its length; None if the length is no finding.
-    """
+def _rule_findings(judged: JudgedPair, alarms: TextAlarms) -> Iterator[Finding]:
+    """Yield a finding for each broken rule that is probably a fault."""
     source, target = judged.sides
     for name, broken in judged.rules.items():
         if broken and (probability := alarms.of_rule(name)) > MARKED_ABOVE:
@@ -500,11 +491,6 @@ def _rule_findings(judged: JudgedPair, alarms: TextAlarms, deviation: float | No
                 broken.reason,
                 probability,
             )
-    if deviation is None or len(source.words) < FEWEST_WORDS:
-        return
-    if (probability := alarms.of_length(deviation)) > MARKED_ABOVE:
-        reason = f"{len(target.text)} characters for {len(source.text)} in the source"
-        yield Finding(LONGER if deviation > 0 else SHORTER, (), (), reason, probability)
 
 
 def _without_causes(judged: JudgedPair) -> PairVerdict:

@@ -8,8 +8,6 @@ VERDICTS = ("omission", "addition", "repeats", "unrelated", "changed")
 NOT_KNOWN = "language not known"  # name on a line without a verdict
 NOTES = ("empty source", "empty target", "identical sides", NOT_KNOWN)  # names that a line without a fault may have
 MARKED_ABOVE = 0.5  # probability above which a word is marked
-SHORTER, LONGER = "shorter than usual", "longer than usual"
-_CAUSES = {SHORTER: "omission", LONGER: "addition"}
 # Kind of a finding -> its description.
 FINDING_KINDS = {
     "missing": "A whole segment of the source has no translation.",
@@ -20,8 +18,6 @@ FINDING_KINDS = {
     "unrelated": "The translation is that of another text.",
     "changed": "A word of the translation says something else than the source.",
     "changed code": "Code, an address or a formula is missing from the translation, or only there.",
-    SHORTER: "The translation is much shorter than usual for its source.",
-    LONGER: "The translation is much longer than usual for its source.",
     "untranslated": "The translation is a copy of the source, or a part of it is.",
     "wrong language": "The translation is in another language.",
     "alien script": "The translation is in a script that its language does not use.",
@@ -75,11 +71,6 @@ class Finding(NamedTuple):
     probability: float
 
 
-def causes_of_rules(rules: Sequence[Finding]) -> tuple[str, ...]:
-    """Return the cause of each broken rule, one of `VERDICTS`, without repetitions."""
-    return tuple(dict.fromkeys(_CAUSES.get(rule.kind, "changed") for rule in rules))
-
-
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
     """Verdict on one sentence pair.
@@ -100,10 +91,9 @@ class PairVerdict:
             "alien script", "one target for N sources". If `changed` is flagged, also "wrong number", "negation lost",
             "negation added", "wrong name", or a broken rule (`rules.RULES`). A line that is not flagged only has names
             of `NOTES`; a flagged line has at least one name or span.
-        flagged: Causes of a line that is flagged: `causes_of_rules`; if the likeness is above the alarm, also the most
+        flagged: Causes of a flagged line: "changed" for a broken rule; if the likeness is above the alarm, also the most
             probable cause and others above 0.5. () for a line that is not flagged.
-        rules: Broken rules of a flagged line, each a finding with its own probability, and an unusual length. Default:
-            ().
+        rules: Broken rules of a flagged line, each a finding with its own probability. Default: ().
         line: Number of the pair in its text, from 1. Default: None, for a pair outside a text.
     """
 
@@ -151,7 +141,7 @@ class PairVerdict:
         kinds = {finding.kind for finding in self.rules}
         return replace(
             self,
-            flagged=causes_of_rules(self.rules),
+            flagged=("changed",) * bool(self.rules),
             names=tuple(name for name in self.names if name in kinds),
             omission_spans=tuple(span for rule in self.rules for span in rule.source),
             addition_spans=tuple(span for rule in self.rules for span in rule.target),
