@@ -25,15 +25,15 @@ from .rules import DEFAULT_SHARES, WRONG_NAME
 
 MOST_RISE = 4.0  # log-odds
 _FEWEST, _ENOUGH = 6, 50  # pairs from which a text has alarms of its own, first in part
-_OF_LENGTH = {False: 300, True: 100}  # pairs of similar length that share an alarm, in lines and in documents
-_QUANTILE = {False: 0.75, True: 0.9}  # upper quantile of right pairs
-_WRONG = 0.1  # share of a document that may be wrong
-# Share of the pairs to which a rule applies that may be wrong, twice the expected share.
+_OF_LENGTH = {False: 300, True: 200}  # pairs of similar length that share an alarm, in lines and in documents
+_QUANTILE = {False: 0.75, True: 0.85}  # upper quantile of right pairs
+_WRONG = 0.1  # share of the pairs to which a rule applies that may be wrong
+_ROUNDS, _FAR = 3, 4.0  # fits of a tail, and nats from which a pair is left out of the next
 _WRONG_BY_RULE = {"wrong end mark": 0.01, WRONG_NAME: 0.01}  # rules that some texts break as a habit
 _LEAST = 1e-6
 # Causes with a tail of their own, with the log-odds that a unit of deviation in length adds to each.
 _CAUSES = {"omission": -1.0, "added": 1.0, "unrelated": 0.0}
-_EXPECTED = 0.006  # share of the pairs of a document with a fault of each cause
+_EXPECTED = 0.008  # share of the pairs of a document with a fault of each cause
 _RESOLVED = 0.05  # pairs
 FEWEST_WORDS = 4  # source words below which likeness is no evidence
 _USUAL_SCALE, _PAIRS_OF_USUAL = 2.0, 20  # scale of a tail in software catalogues, and its weight in pairs
@@ -174,7 +174,10 @@ def alarms_of_text(
     deviations = [alarms.deviation(*pair) for pair in texts]
     tails = {
         name: _tail(
-            np.array([_score(name, *pair) for pair in zip(causes, deviations, strict=True)]), groups, _QUANTILE[True]
+            np.array([_score(name, *pair) for pair in zip(causes, deviations, strict=True)]),
+            groups,
+            _QUANTILE[True],
+            _ROUNDS,
         )
         for name in _CAUSES
     }
@@ -191,12 +194,20 @@ def _odds(probability: float) -> float:
     return float(log_odds(np.clip(probability, _LEAST, 1 - _LEAST)))
 
 
-def _tail(scores: np.ndarray, groups: Sequence[np.ndarray], quantile: float) -> Tail:
-    """Fit the tail of right pairs to the median and an upper quantile of each group, and to the usual scale."""
-    middle, high = np.array([np.quantile(scores[group], (0.5, quantile)) for group in groups]).T
-    scale = (high - middle) / math.log(0.5 / (1 - quantile))
+def _tail(scores: np.ndarray, groups: Sequence[np.ndarray], quantile: float, rounds: int = 1) -> Tail:
+    """Fit the tail of right pairs to the median and an upper quantile of each group, and to the usual scale.
+
+    Each further round leaves out the pairs that are far in the tail of the round before, as they may be wrong.
+    """
     sizes = np.array([len(group) for group in groups])
-    return Tail(middle, (sizes * scale + _PAIRS_OF_USUAL * _USUAL_SCALE) / (sizes + _PAIRS_OF_USUAL))
+    kept_scores = [scores[group] for group in groups]
+    for _ in range(rounds):
+        middle, high = np.array([np.quantile(values, (0.5, quantile)) for values in kept_scores]).T
+        scale = (high - middle) / math.log(0.5 / (1 - quantile))
+        scale = (sizes * scale + _PAIRS_OF_USUAL * _USUAL_SCALE) / (sizes + _PAIRS_OF_USUAL)
+        bars = middle + scale * (_FAR - math.log(2))
+        kept_scores = [scores[group][scores[group] < bar] for group, bar in zip(groups, bars, strict=True)]
+    return Tail(middle, scale)
 
 
 def _usual_length(texts: Sequence[tuple[str, str]], words: Sequence[int]) -> tuple[float, float] | None:

@@ -91,7 +91,7 @@ class PairVerdict:
             "alien script", "one target for N sources". If `changed` is flagged, also "wrong number", "negation lost",
             "negation added", "wrong name", or a broken rule (`rules.RULES`). A line that is not flagged only has names
             of `NOTES`; a flagged line has at least one name or span.
-        flagged: Causes of a flagged line: "changed" for a broken rule; if the likeness is above the alarm, also the most
+        flagged: Causes of a flagged line: "changed" for a broken rule; if likeness is above the alarm, also the most
             probable cause and others above 0.5. () for a line that is not flagged.
         rules: Broken rules of a flagged line, each a finding with its own probability. Default: ().
         line: Number of the pair in its text, from 1. Default: None, for a pair outside a text.
