@@ -31,7 +31,7 @@ _NEIGHBOURS = 10
 # Median and spread of the lead of the best other source, for documents of few segments, and their weight in segments.
 _USUAL_LEAD, _USUAL_WEIGHT = {EncoderSimilarity: (-0.5, 0.4), LexicalSimilarity: (-2.0, 4.0)}, 50
 # Log-odds that a translation is wrong, from its lead in standard deviations and the logarithm of the segments.
-_BIAS, _SLOPE, _OF_SEGMENTS = -4.9, 2.2, -0.4
+_BIAS, _SLOPE, _OF_SEGMENTS = -6.3, 2.2, -0.4
 _PRIOR = float(log_odds(np.array(0.02)))
 # Log-ratios of wrong to right translations. Half of the wrong ones may be copied from another segment, and 7 % of the
 # right ones are the text of another source. Of the sources that occur again, 21 % have another translation.
@@ -77,7 +77,7 @@ def short_findings(checker: Checker, units: Sequence[Both[SegmentSide]]) -> list
         for number, (source, target) in enumerate(units)
         if is_short(source.text) and target.segments and _form(source.text) != _form(target.text) != ""
     }
-    findings = [*_lost_marks(units, short)]
+    findings = [*_lost_marks(units, short), *_copied_forms(units)]
     for _, window in groupby(enumerate(short), key=lambda item: item[0] // _WINDOW):
         findings += _unrelated(checker, {number: short[number] for _, number in window})
     return sorted(findings)
@@ -135,6 +135,18 @@ def _leads(pairs: np.ndarray, others: np.ndarray, middle: float, spread: float) 
     )
     relative = (lead - middle) / spread
     return np.where(lead > 0, relative, np.minimum(relative, 0)), rivals.argmax(axis=0)
+
+
+def _copied_forms(units: Sequence[Both[SegmentSide]]) -> Iterator[ShortFinding]:
+    """Yield the findings on plural forms that are copies of their source, in entries with translated forms."""
+    forms = defaultdict(list)
+    for number, (source, target) in enumerate(units):
+        if target.segments and "msgstr[" in target.segments[0].key:
+            forms[target.segments[0].line].append((number, source.text == target.text))
+    for of_entry in forms.values():
+        for number, is_copy in of_entry:
+            if is_copy and not all(other for _, other in of_entry):
+                yield ShortFinding(number, "untranslated", "other plural forms of this entry are translated", 0.95)
 
 
 def _lost_marks(units: Sequence[Both[SegmentSide]], short: dict[int, Both[str]]) -> Iterator[ShortFinding]:
