@@ -22,7 +22,7 @@ from ..checker import Checker, JudgedPair, SharedTargets
 from ..copies import language_of_texts
 from ..evidence import Both
 from ..rules import UNTRANSLATED
-from ..verdicts import PairVerdict
+from ..verdicts import VERDICTS, PairVerdict
 from .document_formats import LINES, Format, format_of, noted, read_document
 from .findings import (
     DocumentFinding,
@@ -39,6 +39,7 @@ from .segments import CODE, Document, Segment
 from .short_segments import ShortFinding, is_short, short_findings
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_FEWEST_MARKED = {"omission": 2, "addition": 3}  # words
 _FEWEST_WORDS = 4  # words that are on only one side
 _SURE_LANGUAGE = 0.9  # alarm for an untranslated segment that is not a copy
 _COPY = 0.8  # share of the words of a copy that are in the source
@@ -224,6 +225,7 @@ def check_documents(
         if (
             is_short(unit.source.text)
             or _has_few_words(unit)
+            or _marks_few_words(verdict)
             or (_shares_words(verdict) and verdict.wrong <= _SURE_LANGUAGE)
         ):
             by_unit[number] = verdict = verdict.by_rules()
@@ -258,6 +260,15 @@ def _has_few_words(unit: Unit) -> bool:
     """Return whether a pair has hardly any word on only one side (code, `Tip` and `Tipp`)."""
     sides = [set(_WORD.findall(text.lower())) for text in unit.texts]
     return len(sides[0] ^ sides[1]) < _FEWEST_WORDS
+
+
+def _marks_few_words(verdict: PairVerdict) -> bool:
+    """Return whether an omission or addition is at most some words, as free translations have everywhere."""
+    cause = max(VERDICTS, key=lambda name: getattr(verdict, name))
+    if cause not in _FEWEST_MARKED:
+        return False
+    spans = getattr(verdict, f"{cause}_spans")
+    return 0 < sum(span.words[1] - span.words[0] for span in spans) < _FEWEST_MARKED[cause]
 
 
 def _shares_words(verdict: PairVerdict) -> bool:

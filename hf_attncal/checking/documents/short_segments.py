@@ -31,7 +31,7 @@ _NEIGHBOURS = 10
 # Median and spread of the lead of the best other source, for documents of few segments, and their weight in segments.
 _USUAL_LEAD, _USUAL_WEIGHT = {EncoderSimilarity: (-0.5, 0.4), LexicalSimilarity: (-2.0, 4.0)}, 50
 # Log-odds that a translation is wrong, from its lead in standard deviations and the logarithm of the segments.
-_BIAS, _SLOPE, _OF_SEGMENTS = -6.3, 2.2, -0.4
+_BIAS, _SLOPE, _OF_SEGMENTS = -6.9, 2.2, -0.4
 _PRIOR = float(log_odds(np.array(0.02)))
 # Log-ratios of wrong to right translations. Half of the wrong ones may be copied from another segment, and 7 % of the
 # right ones are the text of another source. Of the sources that occur again, 21 % have another translation.
