@@ -24,6 +24,7 @@ from .evidence import Both, both
 from .facts import FactModel
 from .features import CLASSES, Sides, Vocabulary
 from .logistic import Network, log_odds, sigmoid
+from .number_values import Languages
 from .rules import DEFAULT_SHARES
 
 FILE = Path(__file__).with_name("encoder_check.json")
@@ -160,7 +161,13 @@ class EncoderJudge:
 
     Raises:
         ValueError: The encoder is of another kind, or adapted to word alignment.
+
+    Attributes:
+        languages: Languages of both sides, of `number_values.LANGUAGES`. Default: unknown, by the number words of the
+            text.
     """
+
+    languages: Languages = (None, None)
 
     def __init__(self, encoder: EncoderPrior):
         if encoder.adapted:
@@ -197,7 +204,8 @@ class EncoderJudge:
         """The model, with the statistics of the text read so far."""
         usual = self.evidence_reader.statistics
         if usual is not self._usual:
-            vocabulary = Vocabulary(({}, {}), (0, 0), usual.languages)
+            languages = both(named or seen for named, seen in zip(self.languages, usual.languages, strict=True))
+            vocabulary = Vocabulary(({}, {}), (0, 0), languages)
             lengths = usual.length, *self._model.lengths[1:]
             self._model = replace(self._model, lengths=lengths, scripts=usual.scripts, vocabulary=vocabulary)
             self._usual = usual

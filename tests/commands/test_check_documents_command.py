@@ -297,3 +297,15 @@ def test_documents_that_do_not_go_together(attncal, options, message):
     status, out, err = attncal("check", "../aligner", *options)
     assert (status, out) == (1, "")
     assert message in err
+
+
+def test_an_aligner_of_other_languages_than_the_file_is_refused(attncal, tmp_path):
+    entry = 'msgid "The file was not found."\nmsgstr "Le fichier est introuvable."\n'
+    head = 'msgid ""\nmsgstr "Language: {}\\nContent-Type: text/plain; charset=UTF-8\\n"\n\n'
+    for language, status, message in (("fr", 1, "in fr, and the aligner is for de"), ("de", 0, "")):
+        path = tmp_path / f"messages.{language}.po"
+        path.write_text(head.format(language) + entry)
+        result = attncal("check", "ende", str(path))
+        assert result[0] == status
+        assert message in result[2]
+    assert "--encoder auto" in attncal("check", "ende", str(tmp_path / "messages.fr.po"))[2]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hf_attncal.alignment.ready import READY
 from hf_attncal.drawing.page import text_table
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, LineError, piecewise, user_errors
@@ -20,7 +21,8 @@ from ..check_page import Fault, PageRow, check_page
 from ..checked_text import tab_separated
 from ..checker import Checker, JudgedPair, SharedTargets
 from ..copies import language_of_texts
-from ..evidence import Both
+from ..evidence import Both, both
+from ..number_values import LANGUAGES
 from ..rules import UNTRANSLATED
 from ..verdicts import VERDICTS, PairVerdict
 from .document_formats import LINES, Format, format_of, noted, read_document
@@ -195,6 +197,7 @@ def check_documents(
     """
     source = os.fspath(source)
     row, document, units = _units(checker, source, None if target is None else os.fspath(target), columns)
+    _use_languages(checker, document)
     _check_lengths(units, running.longest_line or LONGEST_LINE)
     checked = [number for number, unit in enumerate(units) if not _is_code_unit(unit)]
     pairs = [units[number].texts for number in checked]
@@ -246,6 +249,25 @@ def check_documents(
         findings, clean = sorted(findings, key=lambda item: -item.probability)[:worst], frozenset()
     names = source, source if target is None else os.fspath(target)
     return DocumentCheck(tuple(units), numbered, tuple(findings), clean, document, row, names, alarms)
+
+
+def _use_languages(checker: Checker, document: Document) -> None:
+    """Use the languages of a document for the encoder; raise CommandError if an aligner is for other languages.
+
+    The languages of an aligner that is not in the package are recognised by its number words, so a language without
+    known ones is not compared.
+    """
+    languages = both(name and name.split("-")[0] for name in document.languages)
+    if checker.encoder is not None:
+        checker.encoder.languages = both(name if name in LANGUAGES else None for name in languages)
+    if checker.aligner is None:
+        return
+    ready = READY.get(os.path.basename(getattr(checker.aligner.model.config, "name_or_path", "")))
+    expected = ready[:2] if ready else checker.model.vocabulary.languages
+    for side, language, own in zip(("source", "translation"), languages, expected, strict=True):
+        if language and own and language != own and (ready or language in LANGUAGES):
+            raise CommandError(f"The {side} of {document.name} is in {language}, and the aligner is for {own}. "
+                               "An encoder checks any language: leave out MODEL, give --encoder auto.")  # fmt: skip
 
 
 def _check_lengths(units: Iterable[Unit], longest: int) -> None:
