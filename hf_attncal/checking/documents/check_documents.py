@@ -197,7 +197,7 @@ def check_documents(
     """
     source = os.fspath(source)
     row, document, units = _units(checker, source, None if target is None else os.fspath(target), columns)
-    _use_languages(checker, document)
+    _use_languages(checker, document, row)
     _check_lengths(units, running.longest_line or LONGEST_LINE)
     checked = [number for number, unit in enumerate(units) if not _is_code_unit(unit)]
     pairs = [units[number].texts for number in checked]
@@ -251,7 +251,7 @@ def check_documents(
     return DocumentCheck(tuple(units), numbered, tuple(findings), clean, document, row, names, alarms)
 
 
-def _use_languages(checker: Checker, document: Document) -> None:
+def _use_languages(checker: Checker, document: Document, row: Format) -> None:
     """Use the languages of a document for the encoder; raise CommandError if an aligner is for other languages.
 
     The languages of an aligner that is not in the package are recognised by its number words, so a language without
@@ -259,7 +259,10 @@ def _use_languages(checker: Checker, document: Document) -> None:
     """
     languages = both(name and name.split("-")[0] for name in document.languages)
     if checker.encoder is not None:
-        checker.encoder.languages = both(name if name in LANGUAGES else None for name in languages)
+        usual = "en" if row.name == "PO" else None  # the source of messages without a language in their header
+        checker.encoder.languages = both(
+            name if name in LANGUAGES else None for name in (languages[0] or usual, languages[1])
+        )
     if checker.aligner is None:
         return
     ready = READY.get(os.path.basename(getattr(checker.aligner.model.config, "name_or_path", "")))
