@@ -33,7 +33,16 @@ TABLES = Path(__file__).with_name("tables.yaml")
 _FIELD = re.compile(r"\{((?:[^{}]|\{\w+\})*)\}")
 _TABLE = {"rows", "columns", "each", "notes", "missing", "keep"}
 _BLOCK = {"from", "where", "reads", "over", "let", "cells", "sort"}
-DECIMALS = {"BLEU": 2, "ROUGE": 2, "%": 1, "share": 3, "times": 2, "h": 1, "pairs/s": 0}  # of headlines, by their unit
+DECIMALS = {
+    "BLEU": 2,
+    "ROUGE": 2,
+    "%": 1,
+    "share": 3,
+    "times": 2,
+    "h": 1,
+    "pairs/s": 0,
+    "findings": 2,
+}  # of headlines, by their unit
 SCALES = {"%": 100, "minutes": 1 / 60, "million": 1e-6}
 
 
