@@ -51,8 +51,18 @@ def ready_or_named(name: str | Path) -> str | Path:
     """Return the folder of the ready aligner with this name; any other name unchanged."""
     if name not in READY or os.path.isfile(os.path.join(name, CONFIG)):
         return name
-    mirrors = READY[str(name)].mirrors
-    return str(READY_FOLDER / name) if mirrors is None else _mirrored_folder(str(name), mirrors)
+    return _folder(str(name))
+
+
+def ready_languages(folder: str) -> tuple[str, str] | None:
+    """Return source and target language of a ready aligner from its folder; None for any other folder."""
+    row = READY.get(os.path.basename(folder))
+    return (row.source, row.target) if row and folder == _folder(os.path.basename(folder)) else None
+
+
+def _folder(name: str) -> str:
+    mirrors = READY[name].mirrors
+    return str(READY_FOLDER / name) if mirrors is None else _mirrored_folder(name, mirrors)
 
 
 def nearest_ready(name: str) -> str:

@@ -5,7 +5,7 @@ short and long pairs differ. Most pairs are assumed to be right: above the media
 a rate that an upper quantile gives.
 
 - Lines may be the output of a poor system: the alarm of their length is what 1 in 100 right lines exceeds, at most
-  `MOST_RISE` above the learned one and never below it.
+  `MOST_RISE` above the learned one and never below it. Fewer than 200 lines keep the learned one.
 - A document is a translation by people, at most a tenth of it wrong: each cause has its own tail, which gives the
   probability of a fault without the learned alarm. The length of the translation, compared with the usual ratio of
   the document, is part of the evidence of an omission or addition.
@@ -25,22 +25,21 @@ from .logistic import log_odds, sigmoid
 from .rules import DEFAULT_SHARES, WRONG_NAME
 
 MOST_RISE = 4.0  # log-odds
-_FEWEST, _ENOUGH = 6, 50  # pairs from which a text has alarms of its own, first in part
-_OF_LENGTH = {False: 300, True: 200}  # pairs of similar length that share an alarm, in lines and in documents
-_QUANTILE = {False: 0.75, True: 0.85}  # upper quantile of right pairs
-_WRONG = 0.1  # share of the pairs to which a rule applies that may be wrong
+_FEWEST_LINES, _FEWEST_SEGMENTS = 200, 6  # from which a text has alarms of its own
+_LINES_OF_LENGTH, _SEGMENTS_OF_LENGTH = 300, 200  # pairs of similar length that share an alarm
+_QUANTILE_OF_LINES, _QUANTILE_OF_SEGMENTS = 0.75, 0.85  # upper quantile of right pairs
 _ROUNDS, _FAR = 4, 3.7  # fits of a tail, and nats from which a pair is left out of the next
-_WRONG_BY_RULE = {"wrong end mark": 0.01, WRONG_NAME: 0.01}  # rules that some texts break as a habit
-_WRONG_BY_RULE |= {"negation added": 0.01}  # right ones abound: "unlocked" and "nicht gesperrt"
-_LEAST = 1e-6
+_USUAL_SCALE, _PAIRS_OF_USUAL = 2.0, 20  # scale of a tail in software catalogues, and its weight in pairs
+# Share of the pairs to which a rule applies that may be wrong: a tenth, or fewer for rules that texts break as a habit
+# (end marks and names), or that right pairs break in many ways ("unlocked" and "nicht gesperrt").
+_WRONG, _WRONG_BY_RULE = 0.1, dict.fromkeys(("wrong end mark", WRONG_NAME, "negation added"), 0.01)
+_LEAST = 1e-6  # distance of a probability from 0 and 1
 # Causes with a tail of their own: log-odds that a unit of deviation in length adds, expected share of faulty pairs.
 _CAUSES = {"omission": (-1.0, 0.009), "added": (1.0, 0.012), "unrelated": (0.0, 0.003)}
-_RESOLVED = 0.05  # pairs
-FEWEST_WORDS = 4  # source words below which likeness is no evidence
-_USUAL_SCALE, _PAIRS_OF_USUAL = 2.0, 20  # scale of a tail in software catalogues, and its weight in pairs
+_RESOLVED = 0.05  # share of one pair that a text still shows
+_FEWEST_WORDS = 4  # source words below which likeness is no evidence
 _FEWEST_LENGTHS, _WORDS_OF_LENGTH = 20, 3  # pairs, and their least number of words, for a usual ratio
 _FIXED = 0.05  # spread of the log-ratio of lengths in units of the text: this plus `characters ** -0.5`
-
 _SENTENCE_BREAK, _OF_SENTENCE = re.compile(r"[.!?]\s+(?=[^\W\d_a-z])"), 2.0  # and its weight in the deviation
 
 
@@ -94,7 +93,7 @@ class TextAlarms:
 
     def of_causes(self, causes: Mapping[str, float], words: int, deviation: float) -> dict[str, float]:
         """Return the probability that a pair of a document is wrong by each cause; 0 below a number of words."""
-        if words < FEWEST_WORDS:
+        if words < _FEWEST_WORDS:
             return dict.fromkeys(self.tails, 0.0)
         length, result = np.log(words), {}
         for name, (middle, scale) in self.tails.items():
@@ -136,69 +135,85 @@ class TextAlarms:
         )
 
 
-def alarms_of_text(
-    ordinary: float,
-    shares: Mapping[str, float],
-    texts: Sequence[tuple[str, str]],
-    words: Sequence[int],
-    causes: Sequence[Mapping[str, float]],
-    breaks: Sequence[Mapping[str, object]],
-    document: bool = False,
-) -> TextAlarms:
-    """Estimate the alarms of a text, whose pairs are mostly right.
+def with_habits(ordinary: float, shares: Mapping[str, float], breaks: Sequence[Mapping[str, object]]) -> TextAlarms:
+    """Return the alarms of ordinary text, with the share of right pairs of a text that break each rule.
 
     Args:
         ordinary: Alarm learned from clean text, a probability.
-        shares: Share of clean pairs that break each rule.
-        texts: Both sides of each pair.
-        words: Number of source words of each pair, (pairs,).
-        causes: Probability of "likeness" and of each cause, for each pair.
-        breaks: Result of `rules.check_rules` for each pair.
-        document: True for a document, False for lines. Default: False.
+        shares: Share of clean pairs that break each rule; the result is never below it.
+        breaks: Result of `rules.check_rules` for each pair of the text.
     """
-    alarms = TextAlarms(ordinary, _shares_of_text(shares, breaks), pairs=len(texts))
-    if len(texts) < _FEWEST:
+    of_text = dict(shares)
+    for name, wrong in _WRONG_BY_RULE.items():
+        applies = [rules[name] for rules in breaks if name in rules]
+        broken = sum(found is not None for found in applies)
+        # two more may be wrong by chance in a short text
+        of_text[name] = max(shares.get(name, 0.0), (broken - wrong * len(applies) - 2) / max(1, len(applies)))
+    return TextAlarms(ordinary, of_text, pairs=len(breaks))
+
+
+def alarms_of_lines(alarms: TextAlarms, words: Sequence[int], likeness: Sequence[float]) -> TextAlarms:
+    """Return alarms with a level for each length of lines, which may be the output of a poor system.
+
+    Args:
+        alarms: Alarms with the habits of the text.
+        words: Number of source words of each line, (lines,).
+        likeness: Probability of likeness of each line, (lines,).
+    """
+    if len(words) < _FEWEST_LINES:
         return alarms
-    if document:
-        alarms = replace(alarms, usual_length=_usual_length(texts, words))
-    lengths = np.log(np.maximum(words, 1))
-    long = lengths >= np.log(FEWEST_WORDS) if document else lengths >= 0
-    groups = np.array_split(np.flatnonzero(long)[lengths[long].argsort(kind="stable")],
-                            max(1, int(long.sum()) // _OF_LENGTH[document]))  # fmt: skip
-    groups = [group for group in groups if len(group)]
-    alarms = replace(alarms, lengths=np.array([lengths[group].mean() for group in groups] or [0.0]))
-    likeness = np.array([_odds(one["likeness"]) for one in causes])
-    learned = _odds(ordinary)
-    if not document:
-        tail = _tail(likeness, groups, _QUANTILE[False])
-        own = tail.middle + tail.scale * math.log(50)  # 1 in 100 right lines
-        levels = learned + min(1.0, len(texts) / _ENOUGH) * (own - learned)
-        levels = np.clip(levels, learned, learned + MOST_RISE)
-        between = (likeness > learned) & (likeness <= np.interp(lengths, alarms.lengths, levels))
-        return replace(alarms, levels=levels, between=int(between.sum()))
-    if not groups:
+    lengths, scores, learned = np.log(words), _odds(likeness), float(_odds(alarms.ordinary))
+    groups = _groups(np.arange(len(words)), lengths, _LINES_OF_LENGTH)
+    tail = _tail(scores, groups, _QUANTILE_OF_LINES)
+    own = tail.middle + tail.scale * math.log(50)  # 1 in 100 right lines
+    levels = np.clip(own, learned, learned + MOST_RISE)
+    centres = np.array([lengths[group].mean() for group in groups])
+    between = (scores > learned) & (scores <= np.interp(lengths, centres, levels))
+    return replace(alarms, lengths=centres, levels=levels, between=int(between.sum()))
+
+
+def alarms_of_segments(
+    alarms: TextAlarms,
+    texts: Sequence[tuple[str, str]],
+    words: Sequence[int],
+    causes: Sequence[Mapping[str, float]],
+) -> TextAlarms:
+    """Return alarms with a tail of each cause for the segments of a document, which is mostly right.
+
+    Args:
+        alarms: Alarms with the habits of the document.
+        texts: Both sides of each segment.
+        words: Number of source words of each segment, (segments,).
+        causes: Probability of "likeness" and of each cause, for each segment.
+    """
+    long = np.flatnonzero(np.array(words) >= _FEWEST_WORDS)
+    if len(texts) < _FEWEST_SEGMENTS or not len(long):
         return alarms
+    alarms = replace(alarms, usual_length=_usual_length(texts, words))
+    lengths = np.log(words)
+    groups = _groups(long, lengths, _SEGMENTS_OF_LENGTH)
     deviations = [alarms.deviation(*pair) for pair in texts]
-    tails = {
-        name: _tail(
-            np.array([_score(name, *pair) for pair in zip(causes, deviations, strict=True)]),
-            groups,
-            _QUANTILE[True],
-            _ROUNDS,
-        )
-        for name in _CAUSES
+    scores = {
+        name: np.array([_score(name, *pair) for pair in zip(causes, deviations, strict=True)]) for name in _CAUSES
     }
-    alarms = replace(alarms, tails=tails)
+    tails = {name: _tail(of_cause, groups, _QUANTILE_OF_SEGMENTS, _ROUNDS) for name, of_cause in scores.items()}
+    alarms = replace(alarms, lengths=np.array([lengths[group].mean() for group in groups]), tails=tails)
     flagged = [max(alarms.of_causes(*pair).values()) > 0.5 for pair in zip(causes, words, deviations, strict=True)]
-    return replace(alarms, between=int(((likeness > learned) & ~np.array(flagged)).sum()))
+    above = [one["likeness"] > alarms.ordinary for one in causes]
+    return replace(alarms, between=sum(one and not other for one, other in zip(above, flagged, strict=True)))
+
+
+def _groups(numbers: np.ndarray, lengths: np.ndarray, size: int) -> list[np.ndarray]:
+    """Return groups of at least `size` of the numbered pairs, if there are as many, in the order of their lengths."""
+    return np.array_split(numbers[lengths[numbers].argsort(kind="stable")], max(1, len(numbers) // size))
 
 
 def _score(name: str, causes: Mapping[str, float], deviation: float) -> float:
-    return _odds(causes[name]) + _CAUSES[name][0] * deviation
+    return float(_odds(causes[name])) + _CAUSES[name][0] * deviation
 
 
-def _odds(probability: float) -> float:
-    return float(log_odds(np.clip(probability, _LEAST, 1 - _LEAST)))
+def _odds(probability: float | Sequence[float]) -> np.ndarray:
+    return log_odds(np.clip(probability, _LEAST, 1 - _LEAST))
 
 
 def _tail(scores: np.ndarray, groups: Sequence[np.ndarray], quantile: float, rounds: int = 1) -> Tail:
@@ -234,14 +249,3 @@ def _log_ratio(source: str, target: str) -> float:
 
 def _spread(source: str) -> float:
     return _FIXED + (len(source) + 1) ** -0.5
-
-
-def _shares_of_text(shares: Mapping[str, float], breaks: Sequence[Mapping[str, object]]) -> dict[str, float]:
-    """Return the share of right pairs of a text that break each rule, at least the learned share."""
-    result = dict(shares)
-    for name, wrong in _WRONG_BY_RULE.items():
-        applies = [rules[name] for rules in breaks if name in rules]
-        broken = sum(found is not None for found in applies)
-        # two more may be wrong by chance in a short text
-        result[name] = max(shares.get(name, 0.0), (broken - wrong * len(applies) - 2) / max(1, len(applies)))
-    return result

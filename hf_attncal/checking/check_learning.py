@@ -22,7 +22,6 @@ from hf_attncal.models.hmm_tables import unaligned_shares
 from .check_model import (
     CAUSES,
     CHECK_FILE,
-    CLEAN_SHARES,
     PLANTED,
     CheckModel,
     ModelInputs,
@@ -393,9 +392,7 @@ def fit_verdict(
     weights = np.concatenate([np.full(number, share / number) for number, share in groups])
     how = _HIDDEN_OF_VERDICT, _steps(len(rows)), _DECAY
     model.verdict = mean_network([fit_network(rows, truths, weights, *how, seed) for seed in range(_ENSEMBLE)])
-    scores = model.scores(likeness)
-    model.alarm = float(sigmoid(np.quantile(scores, 1 - _FALSE_ALARMS_OF_OWN_TEXT)))
-    model.clean = np.quantile(scores, CLEAN_SHARES)
+    model.alarm = float(sigmoid(np.quantile(model.scores(likeness), 1 - _FALSE_ALARMS_OF_OWN_TEXT)))
 
 
 def _fit_groups(right: Sequence[np.ndarray], wrong: Sequence[np.ndarray]) -> np.ndarray:

@@ -45,7 +45,6 @@ _PRIOR_ODDS = math.log(19)  # prior of each cause: one line in twenty
 _DECISIVE_RULES = 2.0  # log-odds of broken rules above which they override the network
 _DIGITS = 6  # later digits of log-odds depend on the batch size
 _NO_DENIAL = -8.0  # log-odds of a line in which every negation has a counterpart
-CLEAN_SHARES = (*(part / 100 for part in range(1, 100)), 0.995, 0.999)
 
 
 class Cause(NamedTuple):
@@ -159,7 +158,6 @@ class CheckModel(Generic[Evidence]):
         facts: Model of numbers, negations and names.
         rules: Share of clean pairs that break each rule (`rules.RULE_NAMES`).
         denials: Further words of negation on both sides.
-        clean: Quantiles of the log-odds of `wrong` in clean lines, at `CLEAN_SHARES`; empty for an encoder.
     """
 
     vocabulary: Vocabulary
@@ -174,7 +172,6 @@ class CheckModel(Generic[Evidence]):
     facts: FactModel = NO_FACTS
     rules: dict[str, float] = field(default_factory=dict)
     denials: BothDenials = NO_DENIALS
-    clean: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def covers(self, words: Sequence[str]) -> bool:
         """Return whether enough words of a text are in the vocabulary; True for a short text."""
@@ -327,7 +324,6 @@ class CheckModel(Generic[Evidence]):
             "facts": self.facts.to_dict(),
             "rules": self.rules,
             "denials": [{name: sorted(words) for name, words in one._asdict().items()} for one in self.denials],
-            "clean": self.clean.tolist(),
             "verdict": self.verdict.to_dict(),
             "alarm": self.alarm,
             "lengths": list(self.lengths),
@@ -363,7 +359,6 @@ class CheckModel(Generic[Evidence]):
                 FactModel.from_dict(values["facts"]),
                 values["rules"],
                 both(Denials(**{name: frozenset(words) for name, words in one.items()}) for one in values["denials"]),
-                np.array(values["clean"], dtype=float),
             )
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from hf_attncal.drawing.page import PAGE_FOOT, page_beginning
 
 from .evidence import Both
-from .verdicts import FlaggedSpan, marked_text
+from .verdicts import FlaggedSpan, kind_id, marked_text
 
 _HELD = 1 << 24  # bytes of a page that stay in memory
 _FOLD = 200  # clean texts per fold
@@ -90,7 +90,7 @@ def check_page(rows: Iterable[PageRow], title: str, noun: str, more: str = "") -
 
 def _filters(counts: Counter[str], heading: str) -> str:
     """Return the filter buttons of the page, with the number of pairs of each kind, and their style."""
-    kinds = [("all", "all"), *((_name(kind), kind) for kind in counts if kind != "all")]
+    kinds = [("all", "all"), *((kind_id(kind), kind) for kind in counts if kind != "all")]
     buttons = "".join(
         f'<input type="radio" name="kind" id="kind-{name}"{" checked" if name == "all" else ""}>'
         f'<label for="kind-{name}">{escape(kind)} <b>{counts["all" if name == "all" else kind]:,}</b></label>'
@@ -103,10 +103,6 @@ def _filters(counts: Counter[str], heading: str) -> str:
     return f'<style>{style}</style><fieldset class="kinds"><legend>{heading}</legend>{buttons}</fieldset>'
 
 
-def _name(kind: str) -> str:
-    return kind.replace(" ", "-")
-
-
 def _article(row: PageRow) -> str:
     faults = "".join(
         f"<h2><small>{escape(row.place)}</small> {escape(fault.text)} <small>{100 * fault.probability:.0f} %"
@@ -116,10 +112,8 @@ def _article(row: PageRow) -> str:
     source, target = (
         _marked(text, spans, tag) for text, spans, tag in zip(row.texts, row.marks, ("del", "ins"), strict=True)
     )
-    classes = " ".join(map(_name, row.kinds))
-    return _one_line(
-        f'<article class="{classes}" id="line-{escape(row.place)}">{faults}<p>{source}</p><p>{target}</p></article>'
-    )
+    classes, place = " ".join(map(kind_id, row.kinds)), escape(row.place.split()[0])
+    return _one_line(f'<article class="{classes}" id="line-{place}">{faults}<p>{source}</p><p>{target}</p></article>')
 
 
 def _fold(rows: Sequence[PageRow], noun: str) -> str:

@@ -10,7 +10,6 @@ The model is learned from clean text, once per aligner (`check_learning.learn_ch
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +26,7 @@ from hf_attncal.io.errors import ITEMS_AT_ONCE, CommandError, piecewise, user_er
 from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import CHECK_FILE
 
-from .alarms import TextAlarms, alarms_of_text
+from .alarms import TextAlarms, alarms_of_lines, alarms_of_segments, with_habits
 from .check_model import REASONS, CheckModel, Judgement, combined_judgement
 from .evidence import Both, LinkEvidence, alien_share, both, cut_for, evidence_of_words, has_counts
 from .logistic import mean_odds
@@ -280,18 +279,21 @@ class Checker:
         return [next(of_words) if _has_words(pair) else JudgedPair(pair, _marks(pair, 1.0)) for pair in sides]
 
     def text_alarms(self, judged: Iterable[JudgedPair], *, document: bool = False) -> TextAlarms:
-        """Estimate the alarms of a text from all its pairs, or from some hundreds of them; see `alarms.py`."""
+        """Estimate the alarms of a text; see `alarms.py`.
+
+        Args:
+            judged: All pairs of the text, or some hundreds of them.
+            document: True for a translation by people, which is mostly right; False for lines. Default: False.
+        """
         covered = [pair for pair in judged if pair.causes]
-        alarms = alarms_of_text(
-            self.alarm,
-            self.model.rules,
-            [(pair.sides[0].text, pair.sides[1].text) for pair in covered],
-            [len(pair.sides[0].words) for pair in covered],
-            [pair.causes for pair in covered],
-            [pair.rules for pair in covered],
-            document and self._alarm is None,
-        )
-        return alarms if self._alarm is None else replace(alarms, levels=None, between=0)
+        alarms = with_habits(self.alarm, self.model.rules, [pair.rules for pair in covered])
+        if self._alarm is not None:
+            return alarms
+        words, causes = [len(pair.sides[0].words) for pair in covered], [pair.causes for pair in covered]
+        if document:
+            texts = [(pair.sides[0].text, pair.sides[1].text) for pair in covered]
+            return alarms_of_segments(alarms, texts, words, causes)
+        return alarms_of_lines(alarms, words, [one["likeness"] for one in causes])
 
     def verdicts(
         self,
@@ -351,7 +353,8 @@ class Checker:
             likeness = max(*of_causes.values(), 1 - own_share)
             probabilities |= of_causes | {"repeats": 0.0, "changed": 0.0, "wrong": likeness}
         rules = tuple(_rule_findings(judged, alarms))
-        probabilities["wrong"] = max(probabilities["wrong"], *(rule.probability for rule in rules), 0.0)
+        by_rules = max((rule.probability for rule in rules), default=0.0)
+        probabilities |= {name: max(probabilities[name], by_rules) for name in ("wrong", "changed")}
         identical = source.text.split() == target.text.split()
         if identical and not any(map(str.isalpha, source.text)):  # a line of numbers
             return _made(judged.sides, _NO_FAULT, judged.words, ["identical sides"])
@@ -376,11 +379,7 @@ class Checker:
             notes = [name for name in faults if name in NOTES]
             return _made(judged.sides, probabilities, unmarked, notes, ("changed",) * bool(rules), rules)
         most = max(VERDICTS, key=probabilities.__getitem__)
-        flagged = tuple(
-            name
-            for name in VERDICTS
-            if name == most or probabilities[name] > _FURTHER_CAUSE_ABOVE or (rules and name == "changed")
-        )
+        flagged = tuple(name for name in VERDICTS if name == most or probabilities[name] > _FURTHER_CAUSE_ABOVE)
         faults += judged.changes if "changed" in flagged and not rules else ()
         words = judged.words
         if not faults and not any(_spans(judged.sides, words)) and not rules:

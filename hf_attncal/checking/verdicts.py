@@ -77,20 +77,21 @@ class PairVerdict:
 
     Args:
         source, target: Both texts.
-        wrong: Probability of any fault. It decides which lines are flagged, which are kept, and the worst lines.
+        wrong: Probability of any fault, which orders the worst lines.
         omission: Probability that words of the source have no translation.
         addition: Probability that the target has content without a source.
         repeats: Probability that the target repeats itself.
         unrelated: Probability that the whole target is not a translation of the source.
-        changed: Probability that a number, a negation or a name differs from the source.
+        changed: Probability that a number, a negation or a name differs from the source, or that a broken rule is a
+            fault.
         source_words: Probability of each source word to be wrong (no partner, changed, or untranslated), (S,). At most
             `MARKED_ABOVE` in a line that is not flagged.
         target_words: Probability of each target word to be an addition or a repetition, (T,).
         omission_spans, addition_spans: Spans of words above `MARKED_ABOVE`.
         names: Faults with a name: "empty source", "empty target", "identical sides", "untranslated", "wrong language",
             "alien script", "one target for N sources". If `changed` is flagged, also "wrong number", "negation lost",
-            "negation added", "wrong name", or a broken rule (`rules.RULES`). A line that is not flagged only has names
-            of `NOTES`; a flagged line has at least one name or span.
+            "negation added", "wrong name", or another broken rule. A line that is not flagged only has names of
+            `NOTES`; a flagged line has at least one name or span.
         flagged: Causes of a flagged line: "changed" for a broken rule; if likeness is above the alarm, also the most
             probable cause and others above 0.5. () for a line that is not flagged.
         rules: Broken rules of a flagged line, each a finding with its own probability. Default: ().
@@ -128,7 +129,8 @@ class PairVerdict:
             names.remove("identical sides")
         if not self.flagged or not (names or source or target):
             return rules
-        most = max(self.flagged, key=lambda cause: getattr(self, cause))
+        causes = [cause for cause in self.flagged if not (rules and cause == "changed")] or self.flagged
+        most = max(causes, key=lambda cause: getattr(self, cause))
         kind = next((name for name in names if name in FINDING_KINDS), most)
         spans = [(self.source, span) for span in source] + [(self.target, span) for span in target]
         reasons = [name for name in names if name != kind]
@@ -179,6 +181,11 @@ class PairVerdict:
             marked_text(self.source, self.omission_spans, "[-", "-]"),
             marked_text(self.target, self.addition_spans, "{+", "+}"),
         )
+
+
+def kind_id(kind: str) -> str:
+    """Return a kind of finding as an identifier, for SARIF and the page."""
+    return kind.replace(" ", "-")
 
 
 def quoted(text: str) -> str:

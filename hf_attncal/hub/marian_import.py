@@ -297,7 +297,9 @@ def _read(data: bytes) -> MarianFile:
             weights[name] = _tensor(name, shape, kind, data[place : place + size])
         place += size
     if not isinstance(settings, dict):
-        raise UnreadableError("has no configuration (special:model.yml). Take a file written by Marian or its marian-conv")
+        raise UnreadableError(
+            "has no configuration (special:model.yml). Take a file written by Marian or its marian-conv"
+        )
     return MarianFile(weights, settings)
 
 

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import hf_attncal
-from hf_attncal.alignment.ready import READY, READY_FOLDER, mirrored, ready_or_named
+from hf_attncal.alignment.ready import READY, READY_FOLDER, mirrored, ready_languages, ready_or_named
 from hf_attncal.alignment.statistical import plain_aligner
 from hf_attncal.checking import Checker
 from hf_attncal.checking.checker import saved_check
@@ -110,3 +110,24 @@ def test_exchanged_twice_the_tables_are_as_they_were():
     place = 1000
     source, target = divmod(int(tables["pairs"][place]), 16_000)
     assert once["counts"][once["pairs"].searchsorted(target * 16_000 + source)] == tables["counts"][place]
+
+
+def test_only_the_folders_of_the_package_have_known_languages(tmp_path):
+    assert ready_languages(str(ready_or_named("deen"))) == ("de", "en")
+    assert ready_languages(str(ready_or_named("ende"))) == ("en", "de")
+    assert ready_languages(str(tmp_path / "deen")) is None  # Danish and English of a user, for example
+    assert ready_languages("") is None
+
+
+def test_a_broken_rule_and_an_omission_are_two_findings_that_agree_with_their_probabilities():
+    deen = Checker.from_pretrained("deen")
+    source = "Der Zug fährt um acht Uhr ab, aber wir müssen vorher noch Fahrkarten für 87 Euro kaufen."
+    (verdict,) = deen.check([(source, "The train leaves at eight o'clock with 78 euros.")])
+    (rule,) = verdict.rules
+    assert rule.kind == "wrong number"
+    assert verdict.changed >= rule.probability > 0.9
+    assert verdict.wrong >= rule.probability
+    assert "changed" in verdict.flagged
+    kinds = [finding.kind for finding in verdict.findings]
+    assert kinds[0] == "wrong number"
+    assert "changed" not in kinds

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hf_attncal.checking.alarms import MOST_RISE, TextAlarms, alarms_of_text
+from hf_attncal.checking.alarms import MOST_RISE, TextAlarms, alarms_of_lines, alarms_of_segments, with_habits
 from hf_attncal.checking.logistic import log_odds, sigmoid
 
 ORDINARY = 0.3
@@ -15,13 +15,17 @@ def text_scores(generator, pairs, middle):
     return middle + np.where(generator.uniform(size=pairs) < 0.5, -1.0, 1.0) * generator.exponential(0.8, pairs)
 
 
-def alarms(scores, words=None, breaks=None, shares=(), document=False):
+def alarms(scores, words=None):
     words = [8] * len(scores) if words is None else words
-    breaks = [{}] * len(scores) if breaks is None else breaks
-    texts = [("x" * 40, "x" * 44)] * len(scores)
+    likeness = sigmoid(np.asarray(scores, dtype=float)).tolist()
+    return alarms_of_lines(with_habits(ORDINARY, {}, [{}] * len(scores)), words, likeness)
+
+
+def document(scores, texts=None):
     names = ("likeness", "omission", "added", "unrelated")
     causes = [dict.fromkeys(names, one) for one in sigmoid(np.asarray(scores, dtype=float)).tolist()]
-    return alarms_of_text(ORDINARY, dict(shares), texts, words, causes, breaks, document)
+    texts = texts or [("x" * 40, "x" * 44)] * len(scores)
+    return alarms_of_segments(with_habits(ORDINARY, {}, [{}] * len(scores)), texts, [8] * len(scores), causes)
 
 
 @pytest.mark.parametrize("faulty", [0, 0.05])
@@ -57,21 +61,18 @@ def test_short_and_long_pairs_have_alarms_of_their_own():
     assert found.alarm(20) == pytest.approx(ORDINARY)
 
 
-def test_a_few_pairs_hardly_change_the_alarm():
-    scores = np.full(5, BAR + 1)
-    assert alarms(scores).alarm(8) == pytest.approx(ORDINARY)
-    some = alarms([*scores, BAR + 3, BAR + 4, BAR - 5]).alarm(8)
-    assert ORDINARY <= some < alarms(np.tile([*scores, BAR + 3, BAR + 4, BAR - 5], 10)).alarm(8)
+def test_fewer_than_200_lines_keep_the_learned_alarm():
+    scores = [BAR + 1, BAR + 3, BAR + 4, BAR - 5] * 50
+    assert alarms(scores[:199]).alarm(8) == ORDINARY
+    assert alarms(scores).alarm(8) > 0.5
 
 
 def test_a_rule_that_the_text_ignores_loses_its_weight():
-    generator = np.random.default_rng(5)
-    scores = text_scores(generator, 100, BAR - 8)
     shares = {"wrong end mark": 0.01, "wrong number": 0.01}
     broken = [
         {"wrong end mark": object() if n % 2 else None, "wrong number": None if n else object()} for n in range(100)
     ]
-    found = alarms(scores, breaks=broken, shares=shares)
+    found = with_habits(ORDINARY, shares, broken)
     assert found.shares["wrong end mark"] == pytest.approx((50 - 1 - 2) / 100)
     assert found.shares["wrong number"] == 0.01  # one number may be a fault
     plain = TextAlarms(ORDINARY, shares)
@@ -83,7 +84,7 @@ def test_a_rule_that_the_text_ignores_loses_its_weight():
 def test_a_document_has_a_tail_of_each_cause(middle):
     generator = np.random.default_rng(7)
     right = text_scores(generator, 400, middle)
-    found = alarms(generator.permutation([*right, *[middle + 9] * 20]), document=True)
+    found = document(generator.permutation([*right, *[middle + 9] * 20]))
 
     def probability(score, words=8):
         causes = dict.fromkeys(("omission", "added", "unrelated"), float(sigmoid(score)))
@@ -100,8 +101,7 @@ def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_document():
     generator = np.random.default_rng(6)
     lengths = generator.integers(20, 120, 200)
     texts = [("x" * n, "x" * int(n * 1.2 * generator.lognormal(0, 0.08))) for n in lengths]
-    causes = dict.fromkeys(("likeness", "omission", "added", "unrelated"), 0.01)
-    found = alarms_of_text(ORDINARY, {}, texts, [8] * 200, [causes] * 200, [{}] * 200, True)
+    found = document([-4.6] * 200, texts)
     deviations = np.array([found.deviation(*pair) for pair in texts])
     assert np.mean(np.abs(deviations) > 3) < 0.02
     source = "x" * 80

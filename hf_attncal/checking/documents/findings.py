@@ -17,7 +17,7 @@ from hf_attncal.io.files import read_lines
 from ..checked_text import tab_separated
 from ..placeholders import compare_placeholders
 from ..rules import WRONG_PLACEHOLDERS
-from ..verdicts import FINDING_KINDS, Finding, FlaggedSpan, PairVerdict, marked_text, quoted
+from ..verdicts import FINDING_KINDS, Finding, FlaggedSpan, PairVerdict, kind_id, marked_text, quoted
 from .segments import Segment, changed_parts
 
 # Probability that a finding of these kinds is right, measured on unchanged documents.
@@ -208,7 +208,7 @@ def sarif(findings: Iterable[DocumentFinding]) -> str:
 
     rules = [
         {
-            "id": _rule_id(name),
+            "id": kind_id(name),
             "name": "".join(part.title() for part in name.split()),
             "shortDescription": {"text": text},
             "fullDescription": {"text": text},
@@ -226,14 +226,10 @@ def sarif(findings: Iterable[DocumentFinding]) -> str:
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=1)
 
 
-def _rule_id(kind: str) -> str:
-    return kind.replace(" ", "-")
-
-
 def _result(finding: DocumentFinding, rule: int) -> dict[str, Any]:
     places = [place for place in (finding.target, finding.source) if place is not None]
     result: dict[str, Any] = {
-        "ruleId": _rule_id(finding.kind),
+        "ruleId": kind_id(finding.kind),
         "ruleIndex": rule,
         "level": "error" if finding.probability >= _ERROR_ABOVE else "warning",
         "message": {"text": f"{finding.message} (id {finding.id})"},
