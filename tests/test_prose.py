@@ -9,14 +9,14 @@ BOUNDS = {
     "argument_begins_with_preposition": 0,
     "argument_begins_with_what": 0,
     "argument_without_it": 0,
-    "that_of": 2,
-    "so_many": 8,
+    "that_of": 0,
+    "so_many": 7,
     "too_at_the_end": 0,
     "alone": 1,
     "rare_words": 0,
     "code_that_says": 0,
     "comment_begins_with_preposition": 0,
-    "variables": 92,
+    "variables": 79,
 }
 
 

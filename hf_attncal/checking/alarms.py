@@ -204,7 +204,7 @@ def alarms_of_segments(
 
 
 def _groups(numbers: np.ndarray, lengths: np.ndarray, size: int) -> list[np.ndarray]:
-    """Return groups of at least `size` of the numbered pairs, if there are as many, in the order of their lengths."""
+    """Return groups of `size` pairs or more (one group if there are fewer), in the order of their lengths."""
     return np.array_split(numbers[lengths[numbers].argsort(kind="stable")], max(1, len(numbers) // size))
 
 

@@ -166,7 +166,7 @@ def read(
     parts = [m for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
     # If one of our attentions has an adapter, only the adapter reports.
     layer_numbers = [m.layer_idx for m in [m for m in parts if hasattr(m, "active_name")] or parts]
-    # Details need the model with its head. Otherwise the output layer, which costs as much as many others, is skipped.
+    # Details need the model with its head. Otherwise the output layer, which costs more than a layer, is skipped.
     extras = {"output_attention_details": True} if layer_numbers else {}
     extras |= {"output_uam_probabilities": True} if uam else {}
     reader = model if extras or predictions else model.base_model

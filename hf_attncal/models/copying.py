@@ -261,7 +261,7 @@ class CopyMechanism(nn.Module):
             logits: logits of the vocabulary, (B, T, V).
             hidden_states: z_t, (B, T, d).
             source: words that can be copied.
-            attention: weights of consecutive steps, in one or more parts with as many values as (B, steps, S).
+            attention: weights of consecutive steps, in one or more parts, together (B, steps, S).
             labels: labels, (B, T). Default: `None`, no loss.
             smoothing: label smoothing, in [0, 1).
 
