@@ -107,8 +107,8 @@ def adapter_config(name: str | Path, revision: str | None = None) -> PeftConfig:
         )
     if config.is_prompt_learning:
         raise ValueError(
-            f"`peft_type` of the adapter {name} must be a method that changes the model itself (LoRA, attention "
-            f"calibration, ...), got {config.peft_type.value}, a learned prompt. Use this adapter with PEFT only."
+            f"`peft_type` of the adapter {name} must be a method that changes layers of the model (LoRA, attention "
+            f"calibration, ...), got {config.peft_type.value}, a learned prompt. Load it with PEFT's own functions."
         )
     base = config.base_model_name_or_path
     if not base or not isinstance(base, str):

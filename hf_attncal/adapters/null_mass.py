@@ -19,9 +19,10 @@ _TOLERANCE = 0.02  # relative to `mass`
 def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0.02) -> list[Tensor]:
     """Set the biases of NULL so that every head of the active adapter gives it the weight `mass` on average.
 
-    The weight for a given bias depends on the scores of the base model, which differ between models by orders of
-    magnitude: with a bias of -4, NULL may get a weight of 1e-3 or of 1e-4, which would hardly be trained. The average
-    is over the real target steps of one batch of text. Use some dozens of sentences like the training data.
+    NULL is the extra position of leaky attention, which a target word without a source can attend to. The weight for a
+    given bias depends on the scores of the base model, which differ between models by orders of magnitude: with a bias
+    of -4, NULL may get a weight of 1e-3 or of 1e-4, which would hardly be trained. The average is over the real target
+    steps of one batch of text. Use some dozens of sentences like the training data.
 
     Args:
         model: PEFT or transformers model with an active leaky adapter.
@@ -33,8 +34,8 @@ def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0
         The new biases of each adapted layer, (heads,).
 
     Raises:
-        ValueError: no active leaky adapter, a batch without a target step, `mass` out of range, or no bias found
-            (scores that are not finite). The biases are then unchanged.
+        ValueError: no active adapter with `leaky=True`, a batch without a target step, `mass` out of range, or scores
+            that are not finite, for which no bias exists. The biases are then unchanged.
     """
     if not 0 < mass < 1:
         raise ValueError(f"`mass` must be between 0 and 1, got {mass}.")

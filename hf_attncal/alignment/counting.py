@@ -92,7 +92,7 @@ class _Pace:
             raise ValueError(
                 f"`minutes` is too short: {needed} passes over {self.pairs:,} pairs take about "
                 f"{duration(needed * whole)}, and {time_left} are left. Give more `minutes` or less text, or train a "
-                "network without counts (`counts.guide=false`)."
+                "network without a statistical aligner before it (`counts.guide=false`)."
             )
         if now - self.reported >= _SECONDS_BETWEEN_REPORTS:
             self.reported, left = now, (total - number + 1 - share) * whole
@@ -123,15 +123,20 @@ def learn_counts(
     encoder_factors: EncoderFactors | None = None,
     **fields: Any,
 ) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
-    """Train a statistical aligner on a tokenised text; return the model, its learner, and a log for results.json.
+    """Train a statistical aligner on a tokenised text.
 
     Args:
         text: Text with columns "input_ids" and "target_input_ids".
         settings: Section `counts` of the settings.
         folder: Folder of a temporary file. Default: None, the system's.
-        ends: Deadline, by `time.monotonic`. Default: None, no limit.
-        encoder_factors: Factors of an encoder, which multiply emission probabilities. Default: None.
+        ends: Time at which to stop, as a value of `time.monotonic()`. Default: None, no limit.
+        encoder_factors: Factors by which an encoder raises or lowers the translation probabilities of this text.
+            Default: None.
         fields: Fields of the model's configuration.
+
+    Returns:
+        The model; the learner, which still has the statistics of the text; and the time and log-likelihoods for
+        results.json.
 
     Raises:
         ValueError: too little time until `ends` for three iterations.

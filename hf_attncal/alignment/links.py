@@ -143,7 +143,8 @@ def _merged(forward: frozenset[Link], backward: frozenset[Link], method: str) ->
         return forward | backward
     if method not in SYMMETRIZATIONS or method == "harmonic":
         raise ValueError(
-            f"`method` must be one of {SYMMETRIZATIONS[1:]} to merge links without scores, got {method!r}."
+            f"`method` must be one of {', '.join(SYMMETRIZATIONS[1:])}, got {method!r}. These links have no scores, "
+            "which `harmonic` would need."
         )
     growing = _Growing(forward & backward)
     growing.grow(forward | backward)

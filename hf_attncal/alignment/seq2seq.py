@@ -114,8 +114,8 @@ class Seq2SeqAttention:
         names = {field.name for field in fields(cls)}
         if not isinstance(values, dict) or "layer" not in values or not set(values) <= names:
             raise ValueError(
-                f"Settings in alignment.json need `layer` and may have {', '.join(sorted(names - {'layer'}))}, "
-                f"got {values!r}. Correct them, or write the file again with `attncal align select`."
+                f"The settings must have `layer` and may have {', '.join(sorted(names - {'layer'}))}, got {values!r}. "
+                "Correct them, or write alignment.json again with `attncal align select`."
             )
         return cls(**values)
 

@@ -111,7 +111,7 @@ class WeightSource(ABC):
         raise ValueError(f"`{next(iter(changes))}` is for an encoder-decoder, and the model is {self.kind}.")
 
     def check_settings(self) -> None:  # noqa: B027 - not every source has settings
-        """Raise ValueError if `settings` do not fit the model."""
+        """Raise ValueError if the model lacks the layer, heads or weights in `settings`."""
 
     @abstractmethod
     def weights(

@@ -295,11 +295,12 @@ def model_inputs(model: CheckModel, lines: Sequence[Line]) -> ModelInputs:
 def _fit_words(model: CheckModel, examples: Examples, side: int) -> Network:
     """Fit the network for the probability that a word of one side is wrong.
 
-    Words with a planted error (omitted, added, changed) are wrong, all other words are right. Right and wrong words
-    have the same total weight. A kind of error with n wrong words has a total weight proportional to sqrt(n).
+    Words with a planted error (omitted, added, changed) are wrong, all other words are right. The right words together
+    weigh as much as the wrong words together. A kind of error with n of the wrong words has a share of their weight
+    that is proportional to sqrt(n).
 
     Args:
-        model: Check model.
+        model: Check model, which gives the features of the words and is not changed.
         examples: Clean pairs and pairs with planted errors.
         side: 0 for source words, 1 for target words.
     """
@@ -367,13 +368,15 @@ def fit_verdict(
     is_clean: np.ndarray,
     bad: Mapping[str, Sequence[Line]],
 ) -> None:
-    """Fit the network for the probability that a line has any error, and the alarm above which a line is flagged.
+    """Fit the network for the probability that a line has any error, and choose the alarm.
+
+    The alarm is the probability above which a line is flagged. Few lines of the clean text are above it.
 
     Args:
         model: Check model, changed in place.
         good: Lines of the clean text.
         inputs: Inputs of the model for `good`.
-        is_clean: Mask of `good`, False for lines that look misaligned and are not used, (lines,).
+        is_clean: False for the lines of `good` that are left out because they look misaligned, (lines,).
         bad: Lines with planted errors, by kind.
     """
     judged = model.judge([line for line, _ in good], inputs)

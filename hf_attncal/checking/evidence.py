@@ -85,7 +85,8 @@ def cut_for(aligner: WordAligner | None, text: str) -> Segments:
 def read_evidence(aligner: WordAligner, pairs: Iterable[tuple[str, str]]) -> list[LinkEvidence]:
     """Align sentence pairs, and return the evidence on their words, one `LinkEvidence` per pair.
 
-    The evidence on a word is how well it is linked to the other side, and whether it is repeated.
+    The evidence on a word is how well it is linked to the other side. For a target word, it is also whether the
+    target repeats it without a reason in the source.
 
     Raises:
         ValueError: a pair that cannot be aligned, see `WordAligner.align`.

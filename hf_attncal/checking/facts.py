@@ -323,10 +323,12 @@ def alike(first: str, second: str) -> bool:
 
 
 def alike_among(first: Iterable[str], second: Iterable[str]) -> Both[set[str]]:
-    """Return the words of each side that have a similarly spelt word (see `alike`) on the other side.
+    """Return the words of each side for which the other side has a similarly spelt word.
+
+    This is `alike` for all pairs at once, without its rule for numbers.
 
     Args:
-        first, second: Words of both sides, none of which begins with a digit; `alike` compares numbers differently.
+        first, second: Words of both sides. None may begin with a digit, because only equal numbers are alike.
     """
     matched: Both[set[str]] = set(), set()
     others = [(other, _letter_pairs(other)) for other in second]

@@ -367,10 +367,14 @@ def _with_minutes(
 
 
 def _parts(run: list[tuple[int, int, str]], language: str) -> Iterator[tuple[int, int, float]]:
-    """Yield the numbers in a run of number words: first character, the one after the last, and value.
+    """Yield the first character, the one after the last, and the value of each number in a run of number words.
 
-    A run that can be read as one number ("twenty three") is one number. Otherwise each word is a number; "one" and
-    joining words ("and") are left out.
+    If the whole run can be read as one number ("twenty three"), it is one number. Otherwise each word is a number of
+    its own, without "one", which is often no number, and without joining words ("and").
+
+    Args:
+        run: First character, the one after the last, and text of each word.
+        language: Language of the words.
     """
     words = [word for *_, word in run if word != "-"]
     whole = next(filter(None, (worth(mark.join(words), language) for mark in (" ", "-"))), None)

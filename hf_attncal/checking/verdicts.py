@@ -117,7 +117,10 @@ class PairVerdict:
 
     @property
     def findings(self) -> list[Finding]:
-        """Findings of the line: broken rules, then one for the likeness; [] if it is not flagged."""
+        """Findings of the line; [] if it is not flagged.
+
+        Each broken rule is a finding. One more finding has the marked spans and `names` that no rule accounts for.
+        """
         rules = list(self.rules)
         of_rules = {span for rule in rules for span in (*rule.source, *rule.target)}
         source, target = (
@@ -176,7 +179,7 @@ class PairVerdict:
         return {**line, **sides, **scores, **spans, **words, "names": list(self.names), "flagged": list(self.flagged)}
 
     def marked(self) -> tuple[str, str]:
-        """Return both texts, with `[-omission-]` and `{+addition+}` around the spans."""
+        """Return both texts: `[-omission-]` marks spans of the source, `{+addition+}` spans of the target."""
         return (
             marked_text(self.source, self.omission_spans, "[-", "-]"),
             marked_text(self.target, self.addition_spans, "{+", "+}"),

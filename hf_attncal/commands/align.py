@@ -7,7 +7,7 @@ from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range
 from hf_attncal.io.gate import claim_folder
 
-from .kinds import Encoder, LinkFormat, Merging, Model, ModelFolder, Output, Pairs, Text, Values, WordLimits
+from .kinds import Aligning, Encoder, LinkFormat, Merging, Model, ModelFolder, Output, Pairs, Text, Values, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.aligner import WordAligner
@@ -39,7 +39,7 @@ def align(
     encoder: Encoder = None,
     save_adapted: ModelFolder | None = None,
     shard: str | None = None,
-    running: Running = Running(),
+    running: Aligning = Running(),
 ) -> "list[WordAlignment] | None":
     """Align the words of sentence pairs.
 
@@ -74,13 +74,13 @@ def align(
         offsets: write character positions, `start:end-start:end`, in Unicode code points from 0, end exclusive, of
             each side without the white space around it
         tokenize: split the text at Unicode word boundaries before it is aligned; for text of any script that is not
-            tokenised. Links are still written between words separated by white space; with --offsets, between the
-            split words [default: as in training]
+            tokenised. The links are between words separated by white space all the same; only with --offsets are they
+            between the split words [default: as in training]
         words: word separator: white-space is any Unicode white space; spaces is only spaces and tabs, for text in
             which a no-break space is part of a word
         threshold: minimum score of a link before calibration [default: the model's]
-        symmetrize: method to merge the links of both directions; harmonic is the harmonic mean of their scores,
-            forward only the direction that predicts the target [default: the model's]
+        symmetrize: method to merge the links of both directions. harmonic takes the harmonic mean of both scores;
+            forward takes only the direction that predicts the target [default: the model's]
         least_probability: minimum probability that a link is right; needs a calibrated aligner [default: none]
         read: cross-attention of an encoder-decoder to read: layer=3, heads=0,3, shift=false, weights=attention,
             contribution or uam, source_prefix='>>deu<< ' [default: as saved with the model]

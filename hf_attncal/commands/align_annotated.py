@@ -11,7 +11,7 @@ from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.files import check_readable
 from hf_attncal.io.streams import files_among, read_sides
 
-from .kinds import FolderBeside, Model, Text, Values
+from .kinds import FolderBeside, Learning, Model, Text, Values
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.attention_heads import RankedReadings
@@ -26,7 +26,7 @@ def calibrate(
     *,
     gold: Text,
     output: FolderBeside | None = None,
-    running: Running = Running(),
+    running: Learning = Running(),
 ) -> "Calibration":
     """Turn the scores of links into probabilities that the links are right.
 
@@ -75,14 +75,15 @@ def select(
     gold: Text,
     output: FolderBeside | None = None,
     read: Values = None,
-    running: Running = Running(),
+    running: Learning = Running(),
 ) -> "RankedReadings":
     """Find the layer and heads of a translation model whose attention aligns words best.
 
-    Align annotated pairs by the cross-attention of a Marian- or BART-style model: by each layer, with all its heads,
-    each single head, and sets of heads. A target word takes its link from the decoder step that predicts it
-    (Naive-Att) or from the next step, which has it as input (Shift-Att). The ten settings with the lowest AER are
-    printed. The best one is written to alignment.json, which `attncal align run` and `attncal translate` then use.
+    Annotated pairs are aligned by the cross-attention of a Marian- or BART-style model, with many settings. For each
+    layer, they are all heads, single heads, and sets of heads. Each is tried with the attention of the decoder step
+    that predicts the target word (Naive-Att), and of the next step, which has the word as input (Shift-Att). The ten
+    settings with the lowest alignment error rate (AER) are printed. The best one is written to alignment.json, which
+    `attncal align run` and `attncal translate` then use.
 
     Examples:
         attncal align select MODEL --source dev.en --target dev.de --gold dev.align
@@ -96,9 +97,9 @@ def select(
         gold: annotated links in Pharaoh format, between words separated by white space, counted from 0; `p` or `?`
             marks a possible link
         output: folder for alignment.json; needed if MODEL is a Hub name [default: the model's folder]
-        read: weights to align with: weights=attention; weights=contribution, for a model or adapter with calibration;
-            or weights=uam, for a model with an alignment module. With source_prefix='>>deu<< ', each source begins
-            with this text [default: weights=attention]
+        read: weights=attention; weights=contribution, attention as weighed by the masks of a model or adapter with
+            calibration; or weights=uam, the unsupervised alignment module of a model that was trained with one. Also
+            source_prefix='>>deu<< ', a text to put before each source [default: weights=attention]
         running: device, batch size and limits of the model
 
     Returns:

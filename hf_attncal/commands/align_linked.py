@@ -6,7 +6,7 @@ from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range
 from hf_attncal.io.streams import counted
 
-from .kinds import Links, Output, Text, WordLimits
+from .kinds import Linked, Links, Output, Text, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.label_projection import ProjectedLine
@@ -24,7 +24,7 @@ def project(
     markup: bool = False,
     output: Output = None,
     format: Literal["text", "json"] = "text",
-    running: Running = Running(),
+    running: Linked = Running(),
 ) -> "list[ProjectedLine] | None":
     """Carry tags, named entities or markup of the source over to the target.
 
@@ -99,7 +99,7 @@ def lexicon(
     lowercase: bool = False,
     least_count: int = 1,
     top: int | None = None,
-    running: Running = Running(),
+    running: Linked = Running(),
 ) -> "list[Entry] | None":
     """Count which words are linked, how often, and with what probability.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range, user_errors
 
-from .kinds import Encoder, LinkFormat, Merging, Output, Pairs, Text, WordLimits
+from .kinds import Counting, Encoder, LinkFormat, Merging, Output, Pairs, Text, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.links import WordAlignment
@@ -28,14 +28,13 @@ def align_quick(
     threshold: float | None = None,
     symmetrize: Merging | None = None,
     encoder: Encoder = None,
-    running: Running = Running(),
+    running: Counting = Running(),
 ) -> "list[WordAlignment] | None":
     """Align the words of two files without a trained aligner.
 
     The words are aligned by counting which words occur together in this text. More text gives better links; below some
     thousand pairs, add --encoder. The counts are not saved; `attncal align train` saves them. The output has the
-    format of `attncal align run`. Under "Running", only --threads, --longest-line, --progress and, for an encoder,
-    --languages apply.
+    format of `attncal align run`.
 
     Examples:
         attncal align quick --source text.en --target text.de --output links.align
@@ -49,9 +48,9 @@ def align_quick(
         source: source sentences, one per line, plain or compressed (.gz, .xz, .zst). If there is no --target, each
             line has both sides, `source ||| target` [default: standard input]
         target: target sentences, one per line [default: in the lines of --source]
-        with_source: source sentences of further text in the same languages, which is counted but not aligned [default:
-            none]
-        with_target: target sentences of the further text, one per line [default: none]
+        with_source: source sentences of another text in the same languages, which is counted too, but not aligned
+            [default: none]
+        with_target: target sentences of the other text, one per line [default: none]
         output: file for the links, compressed according to its name; written as FILE.partial and renamed when complete
             [default: standard output]
         format: pharaoh: `i-j`; words: `house=maison`; opustrainer: both sentences and their links; json: one object
@@ -59,13 +58,13 @@ def align_quick(
         scores: add the score to each link, `i-j:score`
         offsets: write character positions, `start:end-start:end`, in Unicode code points from 0, end exclusive
         tokenize: split the text at Unicode word boundaries before it is aligned; for text of any script that is not
-            tokenised. Links are still written between words separated by white space; with --offsets, between the
-            split words
+            tokenised. The links are between words separated by white space all the same; only with --offsets are they
+            between the split words
         words: word separator: white-space is any Unicode white space; spaces is only spaces and tabs, for text in
             which a no-break space is part of a word
         threshold: minimum score of a link [default: 0.5]
-        symmetrize: method to merge the links of both directions; harmonic is the harmonic mean of their scores,
-            forward only the direction that predicts the target [default: harmonic]
+        symmetrize: method to merge the links of both directions. harmonic takes the harmonic mean of both scores;
+            forward takes only the direction that predicts the target [default: harmonic]
         encoder: multilingual encoder (BERT, XLM-R, ...) that helps with little text: folder or Hub name, or auto for
             intfloat/multilingual-e5-small [default: none]
         running: threads, longest_line, progress, and the languages of an encoder with language codes
@@ -81,7 +80,6 @@ def align_quick(
     from hf_attncal.alignment.streaming import LinkStyle
     from hf_attncal.data.texts import PairText
 
-    running.takes("threads", "longest_line", "progress", "languages")
     check_range("--threshold", threshold, 0, 1)
     style = LinkStyle(format, scores, offsets)
     if (with_source is None) != (with_target is None):

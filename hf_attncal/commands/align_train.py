@@ -26,13 +26,13 @@ def train_aligner(
 
     The first step is a statistical aligner, which counts the words that occur together; it takes minutes. If the text
     has 50,000 pairs or more, its links then guide the training of a network (Mask-Align), on a GPU if there is one.
-    With --dev, the link threshold is chosen by AER, and the probability of a link is learned. `attncal align run` uses
-    the folder, and `attncal check` after `attncal check learn`.
+    With --dev, the link threshold is chosen by AER, and the probability of a link is learned. `attncal align run`
+    aligns with the folder. After `attncal check learn`, `attncal check` can use it as well.
 
-    Words are separated by white space; with `data.raw_text=true`, text that is not tokenised is split into words, here
-    and by `attncal align run`. Case, width and the kinds of quotes and dashes are ignored unless `data.fold=false`.
-    `tokenizer.pretrained=NAME` uses a tokenizer in place of a trained one. To use several processes, start
-    training/train.py of the repository with `accelerate launch` or `torchrun`.
+    Words are separated by white space. `data.raw_text=true` is for text that is not tokenised: it is split into words,
+    and so is the text of `attncal align run`. Case, width and the kinds of quotes and dashes are ignored unless
+    `data.fold=false`. `tokenizer.pretrained=NAME` uses a tokenizer in place of a trained one. To use several
+    processes, start training/train.py of the repository with `accelerate launch` or `torchrun`.
 
     Examples:
         attncal align train --source train.en --target train.de --output aligner
@@ -43,15 +43,15 @@ def train_aligner(
         >>> hf_attncal.train_aligner(source="train.en", target="train.de", output="aligner").folder
 
     Args:
-        settings: any other setting, such as data.raw_text=true; configs/reference_aligner.yaml in the repository
-            explains all
+        settings: further settings as KEY=VALUE, such as data.raw_text=true; configs/reference_aligner.yaml in the
+            repository explains all
         source: source sentences, one per line [default: in --config]
         target: target sentences, one per line [default: in --config]
         dev: SOURCE TARGET LINKS: two texts and their annotated links in Pharaoh format, where `p` or `?` marks a
             possible link [default: none]
         test: test set in the form of --dev, scored once at the end [default: none]
-        links: links of the training pairs in Pharaoh format, to guide the network [default: links of the statistical
-            aligner]
+        links: links of the training pairs in Pharaoh format, which the network learns from [default: links of the
+            statistical aligner]
         output: folder of the aligner and its checkpoints [default: in --config]
         config: hmm (only the statistical aligner), small (also a network), or a YAML file [default: hmm below 50,000
             pairs, else small]
@@ -59,8 +59,8 @@ def train_aligner(
             intfloat/multilingual-e5-small; only used in training [default: none]
         minutes: time budget; fewer steps are done if needed [default: no limit]
         dry_run: print the plan and train nothing
-        resume: continue from the last checkpoint in the folder. `--resume resume=changed` also accepts other settings
-            or data
+        resume: continue from the last checkpoint in the folder, with the same settings and data. With `--resume
+            resume=changed`, they may differ
 
     Returns:
         The `folder`, and its `scores`, the content of results.json; for a dry run the settings.

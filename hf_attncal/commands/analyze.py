@@ -12,7 +12,7 @@ from hf_attncal.io.files import check_readable
 from hf_attncal.io.messages import progress_reports, silenced_if_quiet
 from hf_attncal.io.streams import check_files, files_among
 
-from .kinds import Files, Methods, Model, Places, Text, file_names
+from .kinds import Analysing, Files, Methods, Model, Places, Text, file_names
 
 if TYPE_CHECKING:
     from hf_attncal.report.figures.contents import Report
@@ -32,18 +32,18 @@ def analyze(
     report: Places = (),
     probe: bool = True,
     probe_text: Files | None = None,
-    running: Running = Running(),
+    running: Analysing = Running(),
 ) -> "Report":
     """Report when the attention of a model can be trusted.
 
-    Run a translation model or summariser on sentence pairs and measure its cross-attention. The report shows how often
-    the source token with the most attention also contributes most to the prediction, by layer, head, entropy and part
-    of speech. It compares attribution methods: which of them finds the words that the model uses? And it shows the
-    attention of each pair.
+    Run a translation model or summariser on sentence pairs, and compare its cross-attention with contributions: how
+    much the prediction depends on each source token. The report shows how often the token with the most attention also
+    contributes most, by layer, head, entropy and part of speech. It shows which attribution method finds the words
+    that the model uses, and the attention of each pair.
 
-    Contributions are measured with calibration masks, which a model trained with calibration has. For any other model
-    a probe is trained first: an adapter that learns the masks in minutes, does not change the translations, and is
-    not saved.
+    Contributions are measured with calibration masks: a small network learns where the prediction suffers if the
+    attention is blurred. A model trained with calibration has this network. For any other model, a probe is trained
+    first: an adapter that learns the masks in minutes. It does not change the translations, and is not saved.
 
     Examples:
         attncal analyze MODEL test.en test.de --report report.html figures
@@ -59,13 +59,14 @@ def analyze(
         gold: annotated word links, to score the methods: `i-j` sure, `ipj` possible, counted from 0 [default: none]
         tags: parts of speech of the target words: one line per sentence, one tag per word, separated by spaces
             [default: none]
-        methods: attribution methods to compare, of attention, contribution, alti, occlusion, random and diagonal
-            [default: all that work on the model]
+        methods: attribution methods to compare: attention, contribution, alti (contributions followed through all
+            layers), occlusion, and the controls random and diagonal [default: all that work on the model]
         report: names of outputs. NAME.html is one page for reading offline; any other name is a folder for each figure
             as PNG, SVG, JSON and CSV [default: none, the findings are only printed]
-        probe: train a probe for a model without calibration masks. If there is none, contributions are not measured
-        probe_text: SOURCE and TARGET for training the probe [default: the first 500 pairs of the text are analysed
-            (the first fifth of fewer than 2,500), and the other pairs train the probe]
+        probe: train a probe for a model without calibration masks. With --no-probe, contributions of such a model are
+            not measured
+        probe_text: SOURCE and TARGET to train the probe on [default: a part of the text. Only the first 500 pairs are
+            then analysed (of fewer than 2,500, the first fifth), and the others train the probe]
         running: device, precision and limits of the run
 
     Returns:

@@ -18,10 +18,10 @@ from cyclopts import App, CycloptsError, Group, Parameter, Token
 from docstring_parser import parse
 
 from hf_attncal.command_table import COMMANDS
-from hf_attncal.inference.running import Running, TextLanguages
+from hf_attncal.inference.running import TextLanguages
 
 from .guarded import choices_of, guarded
-from .kinds import STANDARD, Kind, Languages, Setting, Values, kind_of, metavar_of
+from .kinds import STANDARD, Kind, Languages, Setting, Values, kind_of, metavar_of, running_options
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
 _DASH = "\0"  # stands for `-`; no token of a command line contains it
@@ -60,7 +60,7 @@ def command_of(tokens: Sequence[str]) -> str | None:
 def signature_of(function: Callable) -> inspect.Signature:
     """Return the parameters of a function as the command line has them, annotated for cyclopts.
 
-    The fields of `Running` are options of their own, which `guarded` takes by name.
+    The fields of `Running` that the function takes are options of their own, which `guarded` takes by name.
     """
     groups = getattr(inspect.getmodule(function), "GROUPS", {})
     group_of = {
@@ -71,7 +71,7 @@ def signature_of(function: Callable) -> inspect.Signature:
     texts = texts_of(function)
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.annotation in (Running, TextLanguages):
+        if parameter.name == "running":
             parameters += _running_options(parameter.annotation)
         elif parameter.annotation is not inspect.Parameter.empty and not _python_only(parameter.annotation):
             parameters.append(_option(parameter, texts.get(parameter.name, ""), group_of.get(parameter.name)))
@@ -133,10 +133,18 @@ def _as_names(parameter: inspect.Parameter, kind: Kind) -> tuple[inspect.Paramet
     return parameter.replace(default=default), value | None if optional else value
 
 
-def _running_options(running: type[TextLanguages]) -> Iterator[inspect.Parameter]:
-    """Yield the fields of `running` as options."""
+def _running_options(annotation: Any) -> Iterator[inspect.Parameter]:
+    """Yield the fields of a parameter `running` as options."""
+    running: type[TextLanguages] = getattr(annotation, "__origin__", annotation)
     texts = {name: text for base in running.__mro__ for name, text in texts_of(base).items()}
+    defaults = running_options(annotation)
     for field in fields(running):
+        if defaults is not None:
+            default = defaults.get(field.name, "PYTHON_ONLY")
+            if default == "PYTHON_ONLY":
+                continue
+            if default:
+                texts[field.name] = f"{texts[field.name].partition('[default: ')[0]}[default: {default}]"
         annotation = Languages if field.name == "languages" else field.type
         parameter = inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation

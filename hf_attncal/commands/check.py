@@ -7,7 +7,7 @@ from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range
 from hf_attncal.io.streams import check_files, files_among, output_lines, text_name, write_lines
 
-from .kinds import Encoder, File, Loaded, Output, Text
+from .kinds import Checking, Encoder, File, Loaded, Output, Text
 
 if TYPE_CHECKING:
     from hf_attncal.checking.check_summary import Summary
@@ -34,14 +34,16 @@ def check(
     fail_above: float | None = None,
     dismiss: File | None = None,
     encoder: Encoder = None,
-    running: Running = Running(),
+    running: Checking = Running(),
 ) -> "list[PairVerdict] | Summary | DocumentCheck | None":
     """Find omissions, additions and errors in translations.
 
-    Each line gets six probabilities: of any error (`wrong`), and of an omission, an addition, a repetition, a target
-    that is unrelated to the source, and a changed number, negation, name or placeholder. The words with an error are
-    marked. A line is flagged if it breaks a rule (a number differs, a placeholder is missing), or if a probability is
-    above the alarm, which 1 in 100 correct lines exceeds.
+    Each line gets a probability of any error, `wrong`, and one for each kind of error: `omission`; `addition`;
+    `repeats` (the target repeats itself); `unrelated` (it translates something else); and `changed` (a number,
+    negation, name or placeholder differs). The words with an error are marked.
+
+    A line is flagged if it breaks a rule (a number differs, a placeholder is missing), or if the probability of any
+    error is above a threshold, the alarm. About 1 in 100 correct lines is above it.
 
     The lines are judged by a word aligner (MODEL), a multilingual encoder (--encoder), or both. An aligner is prepared
     once with `attncal check learn`; deen and ende are ready. An encoder needs no preparation; a warning appears if it
@@ -65,11 +67,11 @@ def check(
         model: deen (German-English) or ende (English-German), which are in the package; or the folder or Hub name of a
             word aligner. In Python also a WordAligner or a Checker. [default: only the encoder checks]
         source: source sentences, one per line; plain, .gz, .xz or .zst; or a document: JSON, Markdown, SRT, VTT, or a
-            file with both languages (PO, XLIFF, CSV, TSV). It must be given, as --source if there is no MODEL
+            file with both languages (PO, XLIFF, CSV, TSV). If there is no MODEL, it must be given as --source
         target: translations, one per line; or the translated document, whose segments are first paired with the
             source's [default: the other language of a file with both]
         output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
-        format: tsv: line number, the six probabilities, the kinds of errors that are flagged, the names of errors, and
+        format: tsv: line number, the probabilities, the kinds of errors that are flagged, the names of errors, and
             both sides; json: one object per line, with words and spans; marked: both sides with [-omissions-] and
             {+additions+}; html: a page with the same marks; kept: both sides of the lines that are not flagged,
             separated by a tab; summary: shares of the whole text; sarif: findings for code scanning; notes: a copy of
@@ -78,12 +80,12 @@ def check(
         worst: number of lines (of documents: findings) to write, those with the most probable errors first [default:
             all, in the order of the text]
         bootstrap: number of bootstrap resamples of the lines for 95 % intervals of a summary; 0 for none
-        alarm: probability above which an omission, an addition or an unrelated target is reported [default: the alarm
-            learned from clean text, or a higher one for a text unlike it; the log has both]
+        alarm: probability of any error above which a line is flagged, even if it breaks no rule [default: the alarm
+            learned from clean text, or a higher one if this text is of another kind; -v prints it]
         columns: columns of the source and the translation in CSV or TSV, by name or number from 1, such as en,de
             [default: columns named by languages, or source and target]
-        fail_above: exit with status 1 if any finding is more probable than this, also for lines of text; if the
-            command fails, the status is 2 [default: findings do not change the status]
+        fail_above: exit with status 1 if any finding is more probable than this (lines of text are then checked like
+            a document); if the command fails, the status is 2 [default: findings do not change the status]
         dismiss: file of findings to ignore (ids, or lines of an earlier run), matched by content [default: none]
         encoder: multilingual encoder, a folder or Hub name, or auto for intfloat/multilingual-e5-small [default: none]
         running: device, precision and limits of the run

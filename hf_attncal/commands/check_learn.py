@@ -7,7 +7,7 @@ from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range, user_errors
 from hf_attncal.io.streams import LONGEST_LINE, check_files, files_among, is_file, text_name
 
-from .kinds import Encoder, Files, Loaded, Output, Text, file_names
+from .kinds import Checking, Encoder, Files, Learning, Loaded, Output, Preparing, Text, file_names
 
 if TYPE_CHECKING:
     from hf_attncal.checking.check_learning import LearnedCheck
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from hf_attncal.checking.check_summary import Comparison
 
 
-def check_learn(model: Loaded, *, source: Files, target: Files, running: Running = Running()) -> "LearnedCheck":
+def check_learn(model: Loaded, *, source: Files, target: Files, running: Preparing = Running()) -> "LearnedCheck":
     """Prepare a word aligner for `attncal check`, from clean text.
 
     Correct translations are aligned as they are and with planted errors, to learn the difference. Run this once per
     aligner, preferably on its training text. It needs at least 50 pairs; some thousand are enough, and only a sample
-    of a longer text is aligned. The result is check.json in the folder of the aligner. deen and ende have it already.
+    of a longer text is aligned. The result is check.json in the folder of the aligner, in place of an earlier one. The
+    aligners in the package, deen and ende, are prepared already.
 
     Examples:
         attncal check learn MODEL --source train.de --target train.en
@@ -28,7 +29,8 @@ def check_learn(model: Loaded, *, source: Files, target: Files, running: Running
         >>> hf_attncal.check_learn("aligner", source="train.de", target="train.en").pairs
 
     Args:
-        model: folder of a word aligner, for check.json. In Python also a WordAligner that was loaded from one.
+        model: folder of a word aligner (from `attncal align train`), for check.json. In Python also a WordAligner that
+            was loaded from one.
         source: source sentences, one per line; several files are read one after the other
         target: their correct translations, with as many files and lines as --source
         running: device, precision and limits of the run
@@ -62,13 +64,13 @@ def check_compare(
     output: Output = None,
     bootstrap: int = 1000,
     encoder: Encoder = None,
-    running: Running = Running(),
+    running: Checking = Running(),
 ) -> "Comparison | None":
     """Compare the errors of two translations of the same text.
 
-    Print the shares of lines and words with errors in both, as in the summary of `attncal check`; the differences,
-    --target minus --other (below 0, --target has fewer errors); and their p-values by a paired bootstrap test. MODEL,
-    --encoder or both must be given.
+    The table has the shares of lines and words with errors in both, as in the summary of `attncal check`. It has also
+    the differences, --target minus --other, and their p-values by a paired bootstrap test. A negative difference means
+    that --target has fewer errors. MODEL, --encoder or both must be given.
 
     Examples:
         attncal check compare MODEL --source text.de --target ours.en --other theirs.en
@@ -116,14 +118,15 @@ def check_test(
     target: Text,
     output: Output = None,
     encoder: Encoder = None,
-    running: Running = Running(),
+    running: Learning = Running(),
 ) -> "SelfTest | None":
     """Measure how many planted errors `attncal check` finds.
 
     Errors are planted into correct translations, one at a time: omissions, insertions, changed numbers, names and
-    negations, and more. The table has for each kind the number of lines, how well they are separated from clean lines
-    (AUC), and the share of them that is flagged. Below it are the share of clean lines that are flagged, and the kinds
-    that are mostly missed. MODEL, --encoder or both must be given.
+    negations, and more. For each kind of error, the table has the number of lines with it, the AUC (how well their
+    probabilities separate them from clean lines), and the share that is flagged. Below the table are the share of
+    clean lines that is flagged, and the kinds of errors that are mostly missed. MODEL, --encoder or both must be
+    given.
 
     Examples:
         attncal check test MODEL --source clean.de --target clean.en

@@ -17,7 +17,7 @@ from hf_attncal.io.errors import check_choice, user_errors
 from hf_attncal.io.gate import check_apart, check_file, check_folder, job, note_inputs
 from hf_attncal.layouts import check_one_model
 
-from .kinds import STANDARD, Kind, kind_of, type_text
+from .kinds import STANDARD, Kind, kind_of, running_options, type_text
 
 _MODELS = ("MODEL", "LINKS")  # kinds for which the name of a ready aligner may stand
 
@@ -79,9 +79,11 @@ def _normalised_arguments(
 ) -> tuple[tuple, dict[str, Any]]:
     """Accept fields of `Running` by name, `device="cpu"`, and the text first, `translate(lines, model=name)`."""
     if (running := described.parameters.get("running")) is not None:
-        names = {field.name for field in fields(running.annotation)} - described.parameters.keys()
+        names = {field.name for field in fields(running.default)} - described.parameters.keys()
         if changes := {name: options.pop(name) for name in names & options.keys()}:
             options["running"] = replace(options.get("running", running.default), **changes)
+        if (names_taken := running_options(running.annotation)) is not None:
+            options.get("running", running.default).takes(*names_taken)
     first = next(iter(described.parameters), None)
     if first == "model" and "model" in options and arguments:
         arguments = (options.pop("model"), *arguments)

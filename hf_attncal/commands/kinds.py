@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
+from hf_attncal.inference.running import Running
+
 
 class Kind(NamedTuple):
     """Kind of value that an option takes on the command line.
@@ -64,6 +66,19 @@ Methods = Annotated[Sequence[str], "METHOD..."]
 Preset = Annotated[str, "NAME|FILE"]
 Languages = Annotated[str, "SOURCE-TARGET"] | None
 STANDARD = "-"  # standard input or output
+# Options of `Running` that a command takes, and their defaults if they differ between commands. Others are refused.
+_OPENING = dict.fromkeys(("languages", "device", "dtype", "threads", "trust_remote_code", "revision"), "")
+_LINE = {"longest_line": "10000"}
+Showing = Annotated[Running, _OPENING]
+Analysing = Annotated[Running, _OPENING | {"batch_size": "32"}]
+Learning = Annotated[Running, _OPENING | _LINE]
+Preparing = Annotated[Running, {name: "" for name in _OPENING if name != "revision"} | _LINE]
+Checking = Annotated[Running, _OPENING | _LINE | {"progress": ""}]
+Aligning = Annotated[Running, _OPENING | _LINE | {"batch_size": "256", "progress": ""}]
+Translating = Annotated[Running, _OPENING | _LINE | {"batch_size": "32", "progress": ""}]
+Summarising = Annotated[Running, _OPENING | {"longest_line": "100000", "batch_size": "16", "progress": ""}]
+Counting = Annotated[Running, _LINE | {"languages": "", "threads": "", "progress": ""}]
+Linked = Annotated[Running, _LINE | {"batch_size": "PYTHON_ONLY", "progress": ""}]
 # Formats of links, word separators, and ways to merge the links of both directions.
 LinkFormat = Literal["pharaoh", "words", "opustrainer", "json", "html"]
 WordLimits = Literal["white-space", "spaces"]
@@ -95,6 +110,11 @@ def _metadata(annotation: Any) -> tuple:
 def kind_of(annotation: Any) -> Kind | None:
     """Return the `Kind` of a parameter's type, optional or not; None if it has none."""
     return next((entry for entry in _metadata(annotation) if isinstance(entry, Kind)), None)
+
+
+def running_options(annotation: Any) -> dict[str, str] | None:
+    """Return the options of `Running` that a parameter of this type takes, with their defaults; None for all."""
+    return next((entry for entry in _metadata(annotation) if isinstance(entry, dict)), None)
 
 
 def metavar_of(annotation: Any) -> str:

@@ -43,8 +43,8 @@ def score(
 
     Word links: alignment error rate (AER, lower is better), precision against possible links, recall against sure
     links, and their F1. A line holds the links of a sentence pair: i-j links source word i to target word j; in GOLD
-    it is a sure link, and ipj or i?j a possible one. Words may be counted from 0 or from 1; this is detected. Files
-    that are counted differently, or that have source and target exchanged, are refused.
+    it is a sure link, and ipj or i?j a possible one. Words may be counted from 0 or from 1, which is detected. Two
+    files that count differently, or one of which has source and target exchanged, are refused.
 
     Summaries, one per line (`--metric rouge`): the mean F1 of ROUGE-1, ROUGE-2, ROUGE-L (the summary as one sentence)
     and ROUGE-Lsum (sentence by sentence; a sentence ends with `.`, `!` or `?`).
@@ -66,7 +66,7 @@ def score(
         hypotheses: one or more files of predicted links (scores, as in i-j:0.93, are ignored), translations or
             summaries; one may be - for standard input
         metric: word links (aer), translations (bleu, chrf) or summaries (rouge)
-        source: tokenised source sentences, to refuse links outside of them [default: not checked]
+        source: tokenised source sentences; a link outside of them is an error [default: not checked]
         target: tokenised target sentences [default: not checked]
         words: word separator that the links are counted by [default: as recorded beside the links, or as they fit]
         ignore_possible: count only the sure links of GOLD

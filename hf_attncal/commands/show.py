@@ -14,7 +14,7 @@ from hf_attncal.io.errors import CommandError, check_range, user_errors
 from hf_attncal.io.files import check_readable, lines_of
 from hf_attncal.io.streams import check_files, files_among, standard_input
 
-from .kinds import Model, Text, Written
+from .kinds import Model, Showing, Text, Written
 
 if TYPE_CHECKING:
     from hf_attncal.report.figures.contents import Report
@@ -28,7 +28,7 @@ def show(
     aligner: Model | None = None,
     beams: int = 4,
     output: Written | None = None,
-    running: Running = Running(),
+    running: Showing = Running(),
 ) -> "Report":
     """Show the translation and attention of a few sentences in the browser.
 

@@ -6,7 +6,7 @@ from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range
 from hf_attncal.io.streams import check_text
 
-from .kinds import Input, Loaded, Output, Values
+from .kinds import Input, Loaded, Output, Summarising, Values
 
 if TYPE_CHECKING:
     from hf_attncal.inference.answers import Answer
@@ -26,7 +26,7 @@ def summarize(
     beams: int | None = None,
     generation: Values = None,
     too_long: Literal["truncate", "error"] = "truncate",
-    running: Running = Running(),
+    running: Summarising = Running(),
 ) -> "list[str] | list[Answer] | None":
     """Summarise texts, one per line.
 

@@ -7,7 +7,7 @@ from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range
 from hf_attncal.io.streams import LONGEST_LINE, check_text
 
-from .kinds import STANDARD, Input, Kind, Loaded, Output, Path, Values
+from .kinds import STANDARD, Input, Kind, Loaded, Output, Path, Translating, Values
 
 if TYPE_CHECKING:
     from hf_attncal.inference.answers import Answer
@@ -33,7 +33,7 @@ def translate(
     beams: int = 4,
     generation: Values = None,
     too_long: Literal["error", "truncate"] = "error",
-    running: Running = Running(),
+    running: Translating = Running(),
 ) -> "list[str] | list[Answer] | None":
     """Translate text, line by line.
 
@@ -59,13 +59,13 @@ def translate(
             `--alignments -` writes the links into the JSON [default: none]
         aligner: folder or Hub name of a word aligner that makes the links [default: the attention of MODEL, with the
             settings of `attncal align select` if it was run]
-        check: folder or Hub name of a word aligner prepared by `attncal check learn`. It checks each translation: the
-            kinds of errors, or `-`, and a TAB are written before the translation (after the score); json has all
-            probabilities [default: none]
+        check: word aligner that checks each translation: deen, ende, or the folder or Hub name of one prepared by
+            `attncal check learn`. A line is then `kinds of errors TAB translation`, with `-` for no error (after
+            `score TAB` with --scores); json has all probabilities [default: none]
         beams: beam size; 1 is greedy
         generation: settings of transformers' generate() as KEY=VALUE, after --generation or anywhere on the command
             line: length_penalty=1.2, max_new_tokens=200 (the default is twice the longest source of the batch plus
-            10), no_repeat_ngram_size=3, prefix="to German: " [default: the model's own]
+            10), no_repeat_ngram_size=3, prefix="to German: " (put in front of each line) [default: the model's own]
         too_long: error refuses a line with more tokens than the model has positions, or more bytes than
             --longest-line; truncate cuts it
         running: device, precision and limits of the run

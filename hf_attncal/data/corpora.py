@@ -117,7 +117,12 @@ def _load_fields(spec: Mapping[str, Any], sides: Sequence[str]) -> Dataset:
 
 
 def all_lines(dataset: Dataset, batch_size: int = 10_000) -> Iterable[str]:
-    """Yield all sentences of all sides, to train a joint vocabulary; missing sentences are skipped."""
+    """Yield all sentences of all sides, to train a joint vocabulary; missing sentences are skipped.
+
+    Args:
+        dataset: texts, a column per side.
+        batch_size: number of rows that are read at a time. Default: 10,000.
+    """
     columns = dataset.select_columns(list(_sides(dataset)))
     batches = (chain.from_iterable(batch.values()) for batch in columns.iter(batch_size))
     return (line for line in chain.from_iterable(batches) if line)

@@ -362,7 +362,7 @@ def _commit(
     message: str,
     parent: str | None = None,
 ) -> str:
-    """Upload and delete files in one commit, and return its hash; if nothing changes, the hash of the last commit.
+    """Upload and delete files in one commit. Return its hash, or the hash of the last commit if nothing changes.
 
     Args:
         api: client of the Hub.
@@ -370,7 +370,7 @@ def _commit(
         content: files to upload, by their name in the repository.
         deleted: names of files to delete.
         message: message of the commit.
-        parent: commit that must still be the last one. Default: None, not checked.
+        parent: commit that must still be the last one, else the Hub refuses. Default: None, not checked.
     """
     operations: list[Any] = [CommitOperationDelete(name) for name in deleted]
     operations += [

@@ -34,9 +34,9 @@ class Running(TextLanguages):
         threads: number of CPU threads of PyTorch [default: PyTorch's own]
         trust_remote_code: run the model code in the checkpoint
         revision: commit, tag or branch of the model on the Hub [default: the newest]
-        batch_size: maximum number of lines or pairs per batch [default: 256 to align; 32 to translate or analyse; 16
+        batch_size: maximum number of lines or pairs per batch [default: 256 to align, 32 to translate or analyse, 16
             to summarise]
-        longest_line: maximum length of a line in bytes; a longer line is an error [default: 10000; 100000 to
+        longest_line: maximum length of a line in bytes; a longer line is an error [default: 10000, or 100000 to
             summarise]
         progress: show the number of finished lines on standard error [default: if it is a terminal]
 
@@ -64,4 +64,4 @@ class Running(TextLanguages):
         for field_ in fields(self):
             if field_.name not in names and getattr(self, field_.name) != field_.default:
                 option = f"--{field_.name.replace('_', '-')}"
-                raise CommandError(f"{option} is for commands that load a model, which this does not. Leave it out.")
+                raise CommandError(f"{option} has no effect on this command. Leave it out.")

@@ -477,7 +477,8 @@ def check_files(
     Args:
         inputs: input files.
         outputs: option -> output file or None. The file of --output may be - for standard output.
-        standard: True if the command reads standard input, False if not. Default: None, True if there are no `inputs`.
+        standard: True if the command reads standard input, which must then be open. Default: None, True if there are
+            no `inputs`.
 
     Raises:
         CommandError: a file cannot be read or written; the message names it.

@@ -50,14 +50,17 @@ def score_links(
     bootstrap: int = 1000,
     format: str = "text",
 ) -> ScoreTable:
-    """Score hypotheses against a gold alignment, and each further one with the first by a paired bootstrap.
+    """Score hypotheses against a gold alignment. A paired bootstrap compares each further one with the first.
 
     Args:
         gold: annotated links.
         hypotheses: proposed links, one text per hypothesis.
         sides: source and target sentences, to check that links are inside them. Default: none, not checked.
-        words: word separator of the sentences; see `words_of_sides`.
-        ignore_possible, punctuation, bootstrap: see `alignment_error_rate`.
+        words: word separator of the sentences, "white-space" or "spaces". Default: None, the separator recorded beside
+            the links, or the one that they fit.
+        ignore_possible: True to count only the sure links of `gold`. Default: False.
+        punctuation: False to leave out links of words that are only punctuation, which needs `sides`. Default: True.
+        bootstrap: number of resamples of the sentence pairs; 0 for no intervals and comparisons. Default: 1000.
         format: format in which the table is printed, "text" or "json". Default: "text".
 
     Warns:

@@ -78,12 +78,12 @@ def probability_score(
     """Compute calibration errors, the Brier score and a reliability diagram over a corpus.
 
     Args:
-        probabilities: probabilities of the statements of each sentence.
-        right: True for each statement that is right, in the same order.
+        probabilities: predicted probabilities, a list per sentence, each for a claim such as "this link is right".
+        right: True for each claim that is true, in the same order.
         bins: number of bins of equal mass, and number of bins of equal width. Default: 10.
         bootstrap: number of resamples of the sentences for the 95 % intervals; 0 for none. Default: 0. All resamples
-            use the bins of the whole corpus. Their calibration errors are somewhat higher than the corpus's, because
-            resampling adds noise to each bin.
+            use the bins of the whole corpus. Resampling adds noise to each bin, so resamples have somewhat higher
+            calibration errors than the corpus.
         seed: seed of the resamples. Default: 0.
 
     Raises:

@@ -130,10 +130,10 @@ def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
 
 
 def reliability_level(attention: Tensor, phi: Tensor, target_mask: Tensor | None = None) -> float:
-    """Return the share of target steps at which the token with the most attention contributes most (eq. 8).
+    """Return the share of target steps at which the token with the most attention contributes most (Lu et al., eq. 8).
 
-    Heads are averaged first. For a corpus in several batches, average `attention_is_reliable` over all real steps. Do
-    not average the levels of batches of unequal size.
+    Attention and contributions are averaged over heads first. For a corpus in several batches, average
+    `attention_is_reliable` over all real steps. Do not average the levels of batches of unequal size.
 
     Args:
         attention: attention weights of one layer (in the paper the top layer), (batch, heads, target, source).

@@ -92,7 +92,10 @@ class DiscreteTransformerConfig(CheckedConfigMixin, MarianConfig):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
         check_sizes(self)
         if isinstance(self.streams, bool) or self.streams not in (1, 2):
-            raise ValueError(f"`streams` must be 1 or 2, got {self.streams!r}.")
+            raise ValueError(
+                f"`streams` must be 1 or 2, got {self.streams!r}. With 2, a syntactic stream of states chooses what "
+                "the semantic one reads."
+            )
         check_numbers(self)
         for name in _COUNTS:
             value = getattr(self, name)

@@ -174,11 +174,11 @@ class _Mixture(torch.autograd.Function):
 
 
 def _occurrences(ids: Tensor, vocabulary: int) -> Tensor:
-    """Return the number of times that each word occurs in its source, (R, S); 1 for a word outside the vocabulary.
+    """Return how often the word at each position occurs in its row, (R, S); 1 for a word outside the vocabulary.
 
     Args:
-        ids: numbers of the source words, (R, S); those from `vocabulary` on are outside the vocabulary.
-        vocabulary: number of words in the vocabulary, V.
+        ids: token ids of R sources, (R, S). An id of `vocabulary` or more is a word outside the vocabulary.
+        vocabulary: size of the vocabulary, V.
     """
     words = ids.clamp(max=vocabulary - 1)
     ones = (ids < vocabulary).to(torch.float32)

@@ -103,21 +103,20 @@ def initial_fields(batch: int, length: int, dtype: torch.dtype, device=None) -> 
 
 
 def extended_fields(fields: Tensor, routing: Tensor, key_fields: Tensor) -> Tensor:
-    """Return the receptive fields after an attention, `s^l_ij = min(s^(l-1)_ij + sum_k z_ik s^(l-1)_kj, 1)`.
+    """Return the receptive fields of positions after one attention (sec. 5.1, eq. 1).
 
-    This is eq. 1 of sec. 5.1. For each of N tokens, a field holds to what degree the position
-    has read it.
-
-    The residual connection keeps the tokens that a position has already read. Attention adds all tokens that the
-    attended positions have read. The fields of several heads are added inside the minimum.
+    `s^l_ij = min(s^(l-1)_ij + sum_k z_ik s^(l-1)_kj, 1)`: `s_ij` is the degree to which position i has read token j.
+    The residual connection keeps the tokens that i has already read. Attention adds the tokens that the attended
+    positions k have read; with several heads, the sum is over all of them.
 
     Args:
         fields: fields of the queries, (B, T, N).
-        routing: z: the position that each head selects, (B, H, T), integers; or attention weights, (B, H, T, S).
+        routing: z. Hard attention: the position that each head selects, (B, H, T), integers; both fields are then
+            booleans. Soft attention: the weights, (B, H, T, S).
         key_fields: fields of the keys, (B, S, N).
 
     Returns:
-        (B, T, N): booleans for selected positions, which need boolean fields; numbers in [0, 1] for weights.
+        (B, T, N): booleans for hard attention, numbers in [0, 1] for soft attention.
     """
     if routing.dtype == torch.long:
         batch, heads, length = routing.shape

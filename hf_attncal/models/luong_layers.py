@@ -131,8 +131,9 @@ class LuongEncoderLayer(nn.Module):
             padding: padding of the batch.
 
         Returns:
-            Outputs, (B, S, d), undefined at padding; the last state (h and c of an LSTM, n = 2; h of a GRU, n = 1),
-            both directions merged, (B, n, d); and the last h of both directions, concatenated, (B, directions * d).
+            Three tensors. The outputs, (B, S, d), undefined at padding. The last state, (B, n, d): h and c of an LSTM
+            (n = 2), h of a GRU (n = 1). The last h of each direction, side by side, (B, directions * d). In outputs
+            and state, two directions are summed or projected (`config.directions`).
         """
         outputs, state = self._read(states, padding)
         last = state[:, :, 0].transpose(0, 1).flatten(1)

@@ -259,10 +259,11 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
 
     @torch.no_grad()
     def alignments(self, *batch: Tensor | None, **named: Tensor | None) -> MaskAlignOutput:
-        """Return the link weights of both directions and the weights of NULL, without gradients and losses.
+        """Compute the link weights of both directions and the weights of NULL. No gradient or loss is computed.
 
         Args:
-            batch, named: source and target tokens and their masks, as the first four arguments of `forward`.
+            batch, named: `input_ids`, `attention_mask`, `target_input_ids` and `target_attention_mask`, in this order
+                or by name.
         """
         return self(*batch, **named, return_dict=True)
 

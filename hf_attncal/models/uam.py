@@ -61,7 +61,7 @@ def expected_counts(logits: Tensor, target_mask: Tensor) -> Tensor:
 
 
 def token_counts(input_ids: Tensor, source_mask: Tensor, like: Tensor) -> Tensor:
-    """Return `sum_i x_i`, the number of times that each token occurs in a sentence.
+    """Return the number of times that each token of the vocabulary occurs in each source, `sum_i x_i` of eq. 18.
 
     Args:
         input_ids: source tokens, (B, S).

@@ -1,8 +1,7 @@
 """Methods that attribute the prediction of each target token to source tokens.
 
 Call `attribute`. `METHODS` also has the methods of other packages (entry points `attncal.attributions`). `CONTROLS`
-are
-methods that ignore the model: a useful method must be better.
+are methods that ignore the model: a useful method must be better.
 """
 
 from abc import ABC, abstractmethod
@@ -444,7 +443,7 @@ def attribute(
             raise ValueError(f"`method` {method!r} has the options {names}, got {option!r}.")
     for option, is_required in option_is_required.items():
         if is_required and option not in options:
-            raise ValueError(f"`method` {method!r} needs the option `{option}`, got none.")
+            raise ValueError(f"`method` {method!r} needs the option `{option}`. Give it by name: {option}=...")
     chosen = METHODS[method](**options)
     try:
         chosen.check_model(model)

@@ -176,28 +176,28 @@ def judge_faithfulness(
     seed: int = 0,
     batch_size: int = 32,
 ) -> JudgedFaithfulness:
-    """Measure whether the source words that an attribution method scores highest are those that the model uses.
+    """Measure whether the model uses the source words that an attribution method scores highest.
 
-    If they are, the log-probability of a target word falls much when they are removed (comprehensiveness), and little
-    when all other source words are removed (sufficiency). The result has the means of both over the text, their
-    intervals, and verdicts on which of two methods is better.
+    If it does, the log-probability of a target word falls much when these words are removed (comprehensiveness), and
+    little when all others are removed (sufficiency). The result has the means of both over the text with their
+    intervals, and for each two methods a verdict: which one is better.
 
     Args:
         model: encoder-decoder of transformers, on the device to use.
         tokenizer: tokenizer of the model.
         sources, targets: sentences, and their references or the model's output.
-        scores: method -> matrix (target words, source words) per pair, as returned by `word_scores`. An operator
-            that a method is built on proves nothing about it, and is left out of its verdicts. The method is
-            recognised by its name, which ends before an `@` (`contribution@layer1`).
+        scores: method -> matrix (target words, source words) per pair, as returned by `word_scores`. A name may have
+            a suffix after `@`: `contribution@layer1` is the method `contribution`.
         kind: kind of the targets, "reference" or "output" (of the model).
         bootstrap: number of resamples of the pairs per interval; 0 for no intervals and no verdicts. Default: 1000.
-        operators: ways to remove words (see `perturbations.py`). Default: all.
+        operators: ways to remove words (see `perturbations.py`). A method that removes words itself, such as
+            occlusion, is not judged by its own operator (`metrics.faithfulness.CIRCULAR`). Default: all.
         frequencies: counts of the words that the operator `replace` draws. Default: counts in `sources`.
         seed: seed of draws and resamples. Default: 0.
         batch_size: maximum number of sources per batch. Default: 32.
 
     Raises:
-        ValueError: see `faithfulness_falls` and `metrics.faithfulness.faithfulness`.
+        ValueError: no pair with words, or scores of wrong number or shape, or not finite.
     """
     falls = faithfulness_falls(
         *(model, tokenizer, sources, targets, scores),

@@ -145,7 +145,7 @@ class Job:
     # ---- methods that a job may override ----
 
     def splits_to_load(self) -> Sequence[str]:
-        """Return the names of the splits whose text is loaded: train, dev and test."""
+        """Return the names of the splits whose text is loaded: train, dev and test, unless a job needs fewer."""
         return SPLITS
 
     def save(self, folder: Path, model: PreTrainedModel, results: dict[str, Any]) -> None:

@@ -44,7 +44,10 @@ def bars_are_shown(args: TrainingArguments) -> bool:
 
 @contextmanager
 def shown_progress(trainer: Trainer) -> Iterator[None]:
-    """Show step, losses, dev scores and remaining time in the block, in place of the Trainer's dictionaries."""
+    """Print readable progress (step, losses, dev scores, remaining time) until the block ends.
+
+    The Trainer by itself would print dictionaries.
+    """
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
     bars = transformers_logging.is_progress_bar_enabled()

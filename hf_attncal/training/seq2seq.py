@@ -207,7 +207,7 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
 def copy_search_settings(model, tokenizer: PreTrainedTokenizerBase, settings: EvaluationConfig) -> None:
     """Copy the search settings of the evaluation (beams, length penalty, maximum length) to the generation config.
 
-    It is saved with the model, whose users then translate with the settings of its scores.
+    The generation config is saved with the model, so `generate` searches as it did for the published scores.
 
     Args:
         model: encoder-decoder.

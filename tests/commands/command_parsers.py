@@ -8,7 +8,6 @@ from typing import Any, get_args
 from hf_attncal.command_table import COMMANDS as TABLE
 from hf_attncal.commands.app import kind_of, signature_of
 from hf_attncal.commands.kinds import Kind
-from hf_attncal.inference.running import Running, TextLanguages
 
 COMMANDS: dict[str, Callable] = {name: resolve_name(function) for name, function in TABLE.items()}
 
@@ -18,11 +17,7 @@ def options_of(function: Callable) -> list[str]:
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters
     shown = signature_of(function).parameters.keys()
-    return [
-        name
-        for name, parameter in parameters.items()
-        if name in shown and parameter.kind in named and parameter.annotation not in (Running, TextLanguages)
-    ]
+    return [name for name, parameter in parameters.items() if name in shown and parameter.kind in named]
 
 
 def values_of(

@@ -120,6 +120,26 @@ def test_only_what_is_on_by_default_or_decided_by_the_text_can_be_switched_off(n
     }
 
 
+NO_EFFECT = {"align quick": "dtype", "align project": "dtype", "analyze": "progress", "check learn": "revision"}
+
+
+@pytest.mark.parametrize("name", NO_EFFECT)
+def test_an_option_without_effect_is_neither_shown_nor_taken(name, capsys):
+    option = f"--{NO_EFFECT[name]}"
+    main([*name.split(), "--help"])
+    assert option not in capsys.readouterr().out
+    with pytest.raises(ValueError, match=f"^{option} has no effect on this command. Leave it out."):
+        getattr(hf_attncal, COMMANDS[name].__name__)(["a"], **{NO_EFFECT[name]: "float32"})
+
+
+def test_a_default_that_differs_between_commands_is_that_of_the_command(capsys):
+    for name, batch, line in (("translate", "32", "10000"), ("summarize", "16", "100000")):
+        main([name, "--help"])
+        page = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+        assert f"per batch [default: {batch}]" in page
+        assert f"a longer line is an error [default: {line}]" in page
+
+
 # ---- usage errors ----
 
 

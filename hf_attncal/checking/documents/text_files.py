@@ -290,11 +290,11 @@ def _cue_lines(lines: list[str], is_vtt: bool) -> list[str]:
 
 
 def note_vtt(data: bytes, notes: Notes) -> bytes:
-    """Return a WebVTT file with each note inserted as a comment (`NOTE`) before its cue.
+    """Insert notes into a WebVTT file, each as a comment (`NOTE`) before the cue that it belongs to.
 
     Args:
         data: Content of the file.
-        notes: First byte of each cue, and the lines of its note.
+        notes: Position of the first byte of each cue that has a note, and the lines of the note.
     """
     end = line_end(data)
     pieces = []

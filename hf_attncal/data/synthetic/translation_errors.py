@@ -207,7 +207,7 @@ def _name(pair: Pair, names: Sequence[str], generator):
 def _name_places(source: Words, target: Words) -> list[int]:
     """Return the positions of names in `target`: capitalised words that `source` has in the same spelling.
 
-    The first word of `target` is no name, because any word is capitalised there; nor is a word of one or two letters.
+    Left out are the first word of `target`, because any word is capitalised there, and words of one or two letters.
     """
     return [
         place for place, word in enumerate(target) if place and len(word) > 2 and word.istitle() and word in source
@@ -251,7 +251,12 @@ def _bracket(pair: Pair, other: Pair, generator):
 
 
 def _end_mark(pair: Pair, other: Pair, generator):
-    """Replace a full stop at the end of both sides by a question mark in the target, or the reverse."""
+    """Plant a wrong end mark in the target: a question mark for a full stop, or the reverse.
+
+    Returns:
+        The source, the changed target, and no wrong words on either side. None if the sides do not end with the same
+        one of the two marks.
+    """
     source, target = pair
     if source[-1] != target[-1] or target[-1] not in (".", "?"):
         return None
@@ -300,7 +305,7 @@ def _inserted(words: Words, clause: Words, generator) -> tuple[Words, int, int]:
 
 
 def _content(words: Words, begin: int, end: int) -> tuple[int, ...]:
-    """Return the positions of a span's words that are not punctuation."""
+    """Return the positions in `words`, from `begin` to before `end`, that are not punctuation."""
     return tuple(place for place in range(begin, end) if not is_punctuation(words[place]))
 
 

@@ -273,7 +273,7 @@ def _reliability_by_tag(observed: Observations, layer: int, means_of: _MeansOf) 
 
 
 def _divergence_by_entropy(observed: Observations, means_of: _MeansOf) -> Chart:
-    """Draw the divergence between attention before and after calibration, grouped by the entropy of attention."""
+    """Draw the Jensen-Shannon divergence of attention before and after calibration, by the entropy of attention."""
     rows, series = [], {}
     shown = _spread(observed.calibrated)
     for layer in observed.calibrated:
