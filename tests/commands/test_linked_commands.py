@@ -268,7 +268,7 @@ def test_one_kind_of_labels_is_carried(given, told, attncal, here):
     assert err == f"attncal: error: Give one of --tags, --spans and --markup, got {told}.\n"
 
 
-@pytest.mark.parametrize("option", ["--least-count=0", "--top=0", "--batch-size=0"])
+@pytest.mark.parametrize("option", ["--least-count=0", "--top=0", "--longest-line=0"])
 def test_numbers_of_the_lexicon_that_are_out_of_range_are_refused(option, attncal, here):
     status, out, err = attncal("align", "lexicon", *TEXT, option)
     assert (status, out) == (1, "")
